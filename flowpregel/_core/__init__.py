@@ -1,0 +1,1 @@
+"""What a run does next: no I/O, no threads, no clock, no randomness."""

@@ -1,0 +1,88 @@
+"""What a user hands to a run beside plain values: `Send`, `Command`, `Interrupt`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from flowpregel.policies import TimeoutPolicy
+
+Destination = TypeVar("Destination", bound=Hashable)
+
+
+class Send:
+    """Ask for one task of *node* with *arg* as its input, in the next superstep.
+
+    Args:
+        node: The name of the node to run.
+        arg: What the node is given instead of its channels.
+        timeout: Overrides the node's timeout for this task (seconds, a
+            ``timedelta`` or a `TimeoutPolicy`).
+
+    Example:
+        >>> Send("measure", {"path": "a.py"})
+        Send(node='measure', arg={'path': 'a.py'})
+    """
+
+    __slots__ = ("arg", "node", "timeout")
+
+    def __init__(self, /, node: str, arg: Any, *, timeout: Any = None) -> None:
+        self.node = node
+        self.arg = arg
+        self.timeout = TimeoutPolicy.coerce(timeout)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Send)
+            and self.node == other.node
+            and self.arg == other.arg
+            and self.timeout == other.timeout
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.node, self.arg, self.timeout))
+
+    def __repr__(self) -> str:
+        timeout = f", timeout={self.timeout!r}" if self.timeout else ""
+        return f"Send(node={self.node!r}, arg={self.arg!r}{timeout})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _send, (self.node, self.arg, self.timeout)
+
+
+def _send(node: str, arg: Any, timeout: TimeoutPolicy | None) -> Send:
+    return Send(node, arg, timeout=timeout)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command(Generic[Destination]):
+    """Tell a graph what to do next: update its state, go somewhere, answer a question.
+
+    Args:
+        graph: None for this graph, `Command.PARENT` for the one around it.
+        update: State to write: a dict, (channel, value) pairs, or an annotated object.
+        resume: The answer to the pending interrupt, or a dict of interrupt ids and answers.
+        goto: A node name, a `Send`, or several of either.
+    """
+
+    graph: str | None = None
+    update: Any = None
+    resume: Any = None
+    goto: Send | Sequence[Send | Destination] | Destination = ()
+
+    PARENT: ClassVar[Literal["__parent__"]] = "__parent__"
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """A question a task asked.
+
+    Args:
+        value: What was asked: anything a person or program can answer.
+        id: Names the question; an answer can be addressed to it.
+    """
+
+    value: Any
+    id: str = "placeholder-id"
+    response_schema: Any = field(default=None, compare=False, repr=False)

@@ -1,0 +1,158 @@
+"""What a run asks for (effects), and what it is told (events).
+
+The run is a generator: it yields an effect and is sent the reply named here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Task
+
+# ---------------------------------------------------------------- effects
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Read a checkpoint; the reply is a `Saved`, or None."""
+
+    address: Address
+    before: str | None = None
+    """Only checkpoints with a smaller id than this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Start an attempt of a task; the reply is None, an `Ended` follows."""
+
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop a task that runs, or withdraw one that waits; an `Ended` still follows."""
+
+    task_id: str
+    kill: bool
+    """False: only where no work is lost by it (it waits, or it is a coroutine)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """Hand the caller of a call its outcome; the reply is None."""
+
+    call: Call
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait for something to happen; the reply is a `Wakeup`."""
+
+    deadline: int | None = None
+    """Monotonic nanoseconds at which to wake up with what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Keep a batch, as durably as the run's mode says; the reply is None."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Ask the cache for tasks; the reply maps (namespace, key) to their writes."""
+
+    keys: tuple[tuple[tuple[str, ...], str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Put finished tasks' writes into the cache; the reply is None."""
+
+    entries: Mapping[tuple[tuple[str, ...], str], tuple[Any, float | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """Give the user's stream something; the reply is None."""
+
+    mode: str
+    payload: Any
+    namespace: tuple[str, ...] | None = None
+    """Where it happened; None is the run's own namespace."""
+
+
+Effect: TypeAlias = Load | Submit | Cancel | Resolve | Wait | Commit | Look | Share | Emit
+
+
+# ---------------------------------------------------------------- events
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """A call that a task's body makes: of a `@task` function, or of a graph."""
+
+    caller: str
+    """The id of the calling task."""
+    attempt: int
+    """The attempt of the caller that makes it; a later one numbers its calls anew."""
+    node: Node
+    arguments: Arguments
+    fingerprint: str | None = None
+    """A digest of function, version and arguments, compared on a replay."""
+    describe: str = ""
+    """The call as a person reads it, for messages."""
+    reply: Any = None
+    """Where the host finds the caller that waits; opaque here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt of a task ended."""
+
+    task_id: str
+    attempt: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A running task made a call and may wait for it."""
+
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """A running task wrote to the stream."""
+
+    task_id: str
+    payload: Any
+    namespace: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The reader of the stream is gone, or the program was told to end."""
+
+    reason: str
+
+
+Event: TypeAlias = Ended | Called | Emitted | Stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Wakeup:
+    """Everything that happened since the last one, and when it is now."""
+
+    events: list[Event]
+    now: int
+    """Wall-clock nanoseconds, strictly increasing."""
+    monotonic: int
+    """Nanoseconds, for deadlines."""
+    luck: float = 0.0
+    """A random number in [0, 1), for the jitter of retries."""

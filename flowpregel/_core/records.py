@@ -1,0 +1,275 @@
+"""The records of a run: frozen, with named fields; what is stored has no behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal, TypeAlias
+
+from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+
+Version: TypeAlias = int | str | float
+"""When a channel changed. Ours are ints of nanoseconds; foreign savers have their own."""
+
+Write: TypeAlias = tuple[str, Any]
+"""(channel, value) that a task wants to make."""
+
+# Write keys that are not channels. A task has finished when it has any write
+# that is not a control write.
+INPUT = "__input__"
+INTERRUPT = "__interrupt__"
+RESUME = "__resume__"
+ERROR = "__error__"
+ERROR_SOURCE = "__error_source_node__"
+NO_WRITES = "__no_writes__"
+RETURN = "__return__"
+TASKS = "__pregel_tasks"
+PREVIOUS = "__previous__"
+CONTROL_WRITES = frozenset({ERROR, ERROR_SOURCE, INTERRUPT, RESUME})
+SILENT_WRITES = CONTROL_WRITES | {NO_WRITES, RETURN}
+RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
+"""The task id of writes that the run itself makes (`Command.update` and `goto`)."""
+
+Source: TypeAlias = Literal["input", "loop", "update", "fork"]
+
+
+class Durability(Enum):
+    """When what a run did is on disk."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+    EXIT = "exit"
+
+
+class Kind(Enum):
+    """What caused a task. The order is the order in which writes are applied."""
+
+    PULL = 0
+    PUSH = 1
+    CALL = 2
+    HANDLER = 3
+
+
+# ---------------------------------------------------------------- what is compiled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Node:
+    """A function, the channels that trigger it, those it reads, and its writers."""
+
+    name: str
+    bound: Callable[..., Any] | None = None
+    """What to call; None passes the input on."""
+    triggers: tuple[str, ...] = ()
+    channels: str | tuple[str, ...] = ()
+    """One name: the node gets the bare value. Several: a dict of those available."""
+    mapper: Callable[[Any], Any] | None = None
+    """Turns what was read into the node's input."""
+    writers: tuple[Any, ...] = ()
+    """Each takes the node's output and returns writes."""
+    reads: tuple[str, ...] = ()
+    """Channels that its writers may read again, with the task's own writes applied."""
+    retry: tuple[RetryPolicy, ...] = ()
+    cache: CachePolicy | None = None
+    timeout: TimeoutPolicy | None = None
+    handler: str | None = None
+    """The node that is given this one's failure."""
+    executor: Any = None
+    """Where it runs; None is the run's default."""
+    role: Literal["leaf", "body", "graph"] = "leaf"
+    """A body calls tasks and waits for them; a graph is a nested run."""
+    hidden: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The arguments of a call of a `@task` function."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """One planned call of a node."""
+
+    id: str
+    node: Node
+    kind: Kind
+    input: Any
+    path: str
+    """Where it stands in its superstep; the same on every replay."""
+    triggers: tuple[str, ...] = ()
+    namespace: str = ""
+    """The namespace its nested graphs and its interrupts use: ``ns|name:id``."""
+    parent: Task | None = None
+    """The task whose body made the call; None for a task that was planned."""
+    answers: tuple[Any, ...] = ()
+    """Answers to its interrupts so far, in order."""
+    timeout: TimeoutPolicy | None = None
+    attempt: int = 1
+    first_started: int | None = None
+    """Wall-clock nanoseconds of the first attempt."""
+    writes: Sequence[Write] = ()
+    """What it wrote, once it has finished."""
+    cache_key: tuple[tuple[str, ...], str, float | None] | None = None
+    error: BaseException | None = None
+    """What a HANDLER task is told."""
+    calls: int = 0
+    """How many calls its body has made in this attempt."""
+
+    @property
+    def name(self) -> str:
+        """The name of its node."""
+        return self.node.name
+
+
+# ---------------------------------------------------------------- how a task ended
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """It returned; these are its writes."""
+
+    writes: Sequence[Write]
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """It raised, timed out, or lost its worker."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """It asked and waits for answers. *answers* are those it already used."""
+
+    interrupts: tuple[Any, ...]
+    answers: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Escaped:
+    """It commands the graph around this one."""
+
+    command: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """It was cancelled before it ended, and made no difference."""
+
+
+Outcome: TypeAlias = Returned | Raised | Interrupted | Escaped | Withdrawn
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where checkpoints live: a thread, a namespace, and perhaps one of them."""
+
+    thread_id: str
+    namespace: str = ""
+    checkpoint_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one superstep added to a DeltaChannel."""
+
+    previous: Version | None
+    """The version these writes were applied to; None: to an empty channel."""
+    writes: tuple[Any, ...]
+    """In the order of the reducer's argument."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaHistory:
+    """How to rebuild a DeltaChannel: fold *writes*, oldest first, over *seed*."""
+
+    seed: Any
+    """The nearest snapshot, or `MISSING` when there is none."""
+    writes: tuple[tuple[Any, ...], ...]
+    """One tuple for each superstep since the snapshot, oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """The durable state at a barrier, as a saver is given it and gives it back.
+
+    In a `Batch`, *values* and *deltas* hold just the channels that changed since
+    the parent; a changed channel in neither is empty now. In a `Saved`, *values*
+    holds every channel that has one, and *deltas* is not used.
+    """
+
+    id: str
+    parent_id: str | None
+    at: int
+    """Wall-clock nanoseconds."""
+    step: int
+    source: Source
+    channel_versions: Mapping[str, Version]
+    """Every channel's version: complete."""
+    versions_seen: Mapping[str, Mapping[str, Version]]
+    """For each node, the versions of its triggers when it last ran: complete."""
+    changed: tuple[str, ...]
+    """The channels whose version moved since the parent."""
+    updated_channels: tuple[str, ...] | None = None
+    """The channels that may trigger a task of the next superstep."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    deltas: Mapping[str, Delta] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """What the user gave (``config["metadata"]``), ``run_id``, ``parents``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWrites:
+    """Pending writes of one task: kept before its superstep's barrier.
+
+    A write to a name in `CONTROL_WRITES` replaces an earlier one of its kind;
+    any other is kept under its position and never changes once it is kept.
+    """
+
+    checkpoint_id: str
+    task_id: str
+    path: str
+    writes: tuple[Write, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What belongs together: committed in one transaction, or not at all."""
+
+    address: Address
+    writes: tuple[TaskWrites, ...] = ()
+    checkpoint: Checkpoint | None = None
+    fence: int | None = None
+    """The fencing token of the lease this run holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWrite:
+    """One pending write, as it was kept."""
+
+    task_id: str
+    channel: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """What a saver gives back of one checkpoint."""
+
+    address: Address
+    checkpoint: Checkpoint
+    writes: tuple[PendingWrite, ...] = ()
+    """Ordered by (path, task id, index)."""
+    deltas: Mapping[str, DeltaHistory] = field(default_factory=dict)
+    is_latest: bool = True
+    """Whether it is the newest of its thread and namespace."""

@@ -1,0 +1,121 @@
+"""The contract of a channel: it folds the writes of one superstep into one value."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
+
+from flowpregel.errors import EmptyChannelError
+
+Value = TypeVar("Value")
+Update = TypeVar("Update")
+
+
+class Missing(Enum):
+    """The type of `MISSING`, which stands for no value at all (None is a value)."""
+
+    MISSING = "MISSING"
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = Missing.MISSING
+
+
+class BaseChannel(Generic[Value, Update], ABC):
+    """A named place that folds the writes of one superstep into one value.
+
+    A channel is used by one run at a time and needs no lock. The loop calls
+    `update` once a superstep with all the writes, in task order; `consume` on
+    the channels that triggered a task; `finish` when nothing else is left to do.
+
+    Args:
+        typ: The type of the value. Documentation and the drawing use it.
+        key: The channel's name; filled in by whoever owns the channel.
+    """
+
+    __slots__ = ("key", "typ")
+
+    reacts_to_silence: ClassVar[bool] = True
+    """Whether ``update(())`` may change an available channel. Kinds that only
+    change when written say False, so that a superstep need not visit them."""
+
+    def __init__(self, typ: Any, key: str = "") -> None:
+        self.typ = typ
+        self.key = key
+
+    @property
+    def ValueType(self) -> Any:  # noqa: N802 - LangGraph's public name
+        """The type of what `get` returns."""
+        return self.typ
+
+    @property
+    def UpdateType(self) -> Any:  # noqa: N802 - LangGraph's public name
+        """The type of one write."""
+        return self.typ
+
+    @abstractmethod
+    def update(self, values: Sequence[Update]) -> bool:
+        """Fold one superstep's writes; return whether the channel changed.
+
+        Raises:
+            InvalidUpdateError: The channel cannot take these writes.
+        """
+
+    @abstractmethod
+    def get(self) -> Value:
+        """Return the value.
+
+        Raises:
+            EmptyChannelError: The channel holds none.
+        """
+
+    @abstractmethod
+    def from_checkpoint(self, saved: Any) -> Self:
+        """Return a new channel of this kind holding *saved* (`MISSING`: empty)."""
+
+    def checkpoint(self) -> Any:
+        """Return what a checkpoint keeps of the channel, or `MISSING`."""
+        try:
+            return self.get()
+        except EmptyChannelError:
+            return MISSING
+
+    def copy(self) -> Self:
+        """Return a channel of its own with the same value."""
+        return self.from_checkpoint(self.checkpoint())
+
+    def is_available(self) -> bool:
+        """Return whether the channel holds a value a node can be given."""
+        try:
+            self.get()
+        except EmptyChannelError:
+            return False
+        return True
+
+    def consume(self) -> bool:
+        """Note that a task was triggered by this channel; return whether it changed."""
+        return False
+
+    def finish(self) -> bool:
+        """Note that nothing else can run; return whether the channel changed."""
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._identity() == other._identity()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def _identity(self) -> tuple[Any, ...]:
+        """What makes two declarations of a state key the same; not the value."""
+        return (self.typ,)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({getattr(self.typ, '__name__', self.typ)})"
+
+    def _empty(self) -> EmptyChannelError:
+        return EmptyChannelError(f"channel {self.key!r} holds no value")

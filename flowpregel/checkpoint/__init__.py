@@ -1,0 +1,1 @@
+"""Savers: keep checkpoints and pending writes."""

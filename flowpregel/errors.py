@@ -1,0 +1,289 @@
+"""Every error flowpregel raises.
+
+::
+
+    BaseException
+    ├── GraphBubbleUp                 control flow: `except Exception` does not swallow it
+    │   ├── GraphInterrupt            a task asks a person something
+    │   ├── ParentCommand             a node commands the graph around it
+    │   └── TaskCancelled             the run no longer wants this task
+    └── Exception
+        └── FlowPregelError
+            ├── ConfigurationError (ValueError)     what was built or passed cannot work
+            ├── GraphRecursionError (RecursionError)
+            ├── GraphDrained                        the run was asked to stop at a barrier
+            ├── InvalidUpdateError                  a write no channel can take
+            ├── EmptyChannelError                   a channel holds nothing
+            ├── EmptyInputError                     a run got nothing to start with
+            ├── ExecutorUnavailableError            an executor cannot do what is asked
+            ├── ReplayMismatchError                 a replay diverges from what was recorded
+            ├── UnknownInterruptError               an answer fits no pending question
+            ├── task failures
+            │   ├── NodeTimeoutError
+            │   ├── NodeCancelledError
+            │   ├── WorkerDiedError
+            │   └── TaskSerializationError
+            └── StoreError                          what the durable store refuses
+                ├── StoreCorruptError
+                ├── StoreForeignError
+                ├── StoreFullError
+                ├── StoreVersionError
+                ├── StoreReadOnlyError
+                ├── ValueEncodingError
+                ├── ThreadBusyError
+                └── LeaseLostError
+
+An error's ``args`` are its constructor's arguments, so every one of them
+survives a pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+class FlowPregelError(Exception):
+    """The base of every error flowpregel raises itself."""
+
+
+class GraphBubbleUp(BaseException):
+    """Control flow that leaves a task; never a failure, never retried."""
+
+
+class GraphInterrupt(GraphBubbleUp):
+    """A task stopped to ask; *interrupts* are its open questions."""
+
+    def __init__(self, interrupts: Sequence[Any] = ()) -> None:
+        super().__init__(tuple(interrupts))
+        self.interrupts: tuple[Any, ...] = tuple(interrupts)
+
+
+class ParentCommand(GraphBubbleUp):
+    """A node returned a `Command` for the graph around its own."""
+
+    def __init__(self, command: Any) -> None:
+        super().__init__(command)
+        self.command = command
+
+
+class TaskCancelled(GraphBubbleUp):
+    """The run was stopped, or no longer wants this task's result."""
+
+    def __init__(self, reason: str = "the run was stopped") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class ConfigurationError(FlowPregelError, ValueError):
+    """Something that was built or passed cannot work; the message says which."""
+
+
+class GraphRecursionError(FlowPregelError, RecursionError):
+    """A run used up its supersteps; the state after the last one is kept."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return (
+            f"the run is not finished after {self.limit} supersteps (recursion_limit); "
+            "check that the cycle ends, or raise recursion_limit"
+        )
+
+
+class GraphDrained(FlowPregelError):
+    """A run stopped at a barrier because `RunControl.request_drain` asked it to."""
+
+    def __init__(self, reason: str = "shutdown") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"Graph drained: {self.reason}; invoke(None) with the same thread_id goes on"
+
+
+class InvalidUpdateError(FlowPregelError):
+    """A write that its channel, or the run, cannot take."""
+
+
+class EmptyChannelError(FlowPregelError):
+    """A channel was read that holds no value."""
+
+
+class EmptyInputError(FlowPregelError):
+    """A run was started without anything to start it."""
+
+
+class ExecutorUnavailableError(FlowPregelError):
+    """An executor was asked for something it cannot do."""
+
+
+class ReplayMismatchError(FlowPregelError):
+    """A resumed body made another call than the one recorded in its place."""
+
+    def __init__(self, recorded: str, called: str) -> None:
+        super().__init__(recorded, called)
+        self.recorded, self.called = recorded, called
+
+    def __str__(self) -> str:
+        return (
+            "the resumed body diverges from what was recorded\n"
+            f"  recorded: {self.recorded}\n"
+            f"  now:      {self.called}\n"
+            "make the body deterministic, or pass on_mismatch='rerun' or 'reuse'"
+        )
+
+
+class UnknownInterruptError(FlowPregelError):
+    """An answer that fits no pending question.
+
+    *reason* is ``"not_pending"`` (an id nobody asked, or that was answered),
+    ``"empty_map"`` or ``"ambiguous"`` (one value for several questions).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        reason: Literal["not_pending", "empty_map", "ambiguous"] = "not_pending",
+        interrupt_ids: Sequence[str] = (),
+        pending_ids: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message, reason, tuple(interrupt_ids), tuple(pending_ids))
+        self.message, self.reason = message, reason
+        self.interrupt_ids, self.pending_ids = tuple(interrupt_ids), tuple(pending_ids)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class NodeTimeoutError(FlowPregelError):
+    """A task ran longer than its `TimeoutPolicy` allows (times in seconds)."""
+
+    def __init__(
+        self, node: str, elapsed: float, kind: Literal["run", "idle"], limit: float
+    ) -> None:
+        super().__init__(node, elapsed, kind, limit)
+        self.node, self.elapsed, self.kind, self.limit = node, elapsed, kind, limit
+
+    def __str__(self) -> str:
+        return (
+            f"Node {self.node!r} exceeded its {self.kind} timeout of {self.limit:.3f}s "
+            f"(elapsed: {self.elapsed:.3f}s)"
+        )
+
+
+class NodeCancelledError(FlowPregelError):
+    """A task's own code raised a cancellation that nobody asked for."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__(node)
+        self.node = node
+
+    def __str__(self) -> str:
+        return f"Node {self.node!r} was cancelled from within"
+
+
+class WorkerDiedError(FlowPregelError):
+    """The process that ran a task ended before the task did.
+
+    *task* names the task; *pid* its worker; *cause* says how it ended (a
+    signal's name, an exit code, the kernel's OOM killer); *report* holds what
+    else is known: peak memory, the last lines of the worker's stderr.
+    """
+
+    def __init__(self, task: str, pid: int, cause: str, report: str = "") -> None:
+        super().__init__(task, pid, cause, report)
+        self.task, self.pid, self.cause, self.report = task, pid, cause, report
+
+    def __str__(self) -> str:
+        text = f"the worker (pid {self.pid}) that ran task {self.task!r} died: {self.cause}"
+        return f"{text}\n{self.report}" if self.report else text
+
+
+class TaskSerializationError(FlowPregelError):
+    """An input, a result or an error cannot travel to or from a worker."""
+
+    def __init__(self, task: str, what: str, path: str, cause: str) -> None:
+        super().__init__(task, what, path, cause)
+        self.task, self.what, self.path, self.cause = task, what, path, cause
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} of task {self.task!r} cannot be pickled at {self.path}: {self.cause}; "
+            "create it inside the task, keep it in a Context channel, or use executor='threads'"
+        )
+
+
+class StoreError(FlowPregelError):
+    """The base of what a durable store refuses."""
+
+
+class StoreCorruptError(StoreError):
+    """A record, or the file, is not what was written."""
+
+
+class StoreForeignError(StoreError):
+    """A store was sealed under another key; nothing of it was decoded."""
+
+
+class StoreFullError(StoreError):
+    """There is no room to commit; what was committed stays readable."""
+
+
+class StoreVersionError(StoreError):
+    """A store was written by another format or engine; it was not touched."""
+
+
+class StoreReadOnlyError(StoreError):
+    """A store cannot be written: a read-only folder, missing rights, or a fork."""
+
+
+class ValueEncodingError(StoreError):
+    """A value cannot be kept; the message names where in the value."""
+
+
+class ThreadBusyError(StoreError):
+    """Another run is writing this thread.
+
+    *thread_id* and *namespace* name it, *owner* tells who runs it.
+    """
+
+    def __init__(self, thread_id: str, namespace: str, owner: str) -> None:
+        super().__init__(thread_id, namespace, owner)
+        self.thread_id, self.namespace, self.owner = thread_id, namespace, owner
+
+    def __str__(self) -> str:
+        where = f"thread {self.thread_id!r}"
+        if self.namespace:
+            where += f", namespace {self.namespace!r}"
+        return (
+            f"{where} is being run by {self.owner}; wait for it, use another thread_id, "
+            "or pass on_conflict='wait' or 'takeover'"
+        )
+
+
+class LeaseLostError(StoreError):
+    """This run's thread was taken over; its late commit was refused."""
+
+    def __init__(self, thread_id: str, namespace: str, owner: str) -> None:
+        super().__init__(thread_id, namespace, owner)
+        self.thread_id, self.namespace, self.owner = thread_id, namespace, owner
+
+    def __str__(self) -> str:
+        return (
+            f"thread {self.thread_id!r} was taken over by {self.owner}; "
+            "nothing of this superstep was committed"
+        )
+
+
+@dataclass(frozen=True)
+class NodeError:
+    """What an error handler is told: which node failed, and with what."""
+
+    node: str
+    """The name of the node that failed."""
+    error: BaseException
+    """What its last attempt raised."""

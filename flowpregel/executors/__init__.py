@@ -1,0 +1,1 @@
+"""Where tasks run: inline, OS threads, worker processes, an event loop, any executor."""

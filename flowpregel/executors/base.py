@@ -1,0 +1,136 @@
+"""The contract of an executor: it is given jobs, and posts what becomes of them.
+
+::
+
+    coordinator                                   executor
+    -----------                                   --------
+    submit(job, mailbox)  ------------------->    starts it somewhere
+    cancel(key, kill)     ------------------->    stops it
+    mailbox.take(...)     <--- Ended, Called, Emitted ---  mailbox.post(event)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from flowpregel._core.effects import Event
+from flowpregel._core.records import Kind, Node
+from flowpregel.policies import TimeoutPolicy
+
+JobKey: TypeAlias = tuple[str, int]
+"""(task id, attempt): names one attempt of one task, once in the life of a program."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInfo:
+    """What a task may know about itself and its run: plain data that travels with it."""
+
+    task_id: str
+    name: str
+    namespace: str
+    """``checkpoint_ns`` of graphs called in it, and the source of its interrupts' ids."""
+    step: int
+    stop: int
+    """The step at which the run reaches its recursion limit."""
+    attempt: int = 1
+    first_started: int = 0
+    """Wall-clock nanoseconds of the first attempt."""
+    triggers: tuple[str, ...] = ()
+    path: str = ""
+    answers: tuple[Any, ...] = ()
+    """Answers to its interrupts, in the order they were asked."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """What `get_config()` returns."""
+    thread_id: str | None = None
+    run_id: str | None = None
+    checkpoint_id: str | None = None
+    context: Any = None
+    """The run's context, as the user gave it."""
+    previous: Any = None
+    """What the thread's previous run saved (functional API)."""
+    error: Any = None
+    """The `NodeError` an error handler is told."""
+    has_saver: bool = False
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Job:
+    """One attempt of one task, self-contained."""
+
+    info: TaskInfo
+    kind: Kind
+    node: Node
+    """The same object for every task of the node: what to call and its writers."""
+    input: Any
+    timeout: TimeoutPolicy | None = None
+    channels: Mapping[str, Any] = field(default_factory=dict)
+    """The channels named by ``node.reads``, as they are in this superstep. They
+    are the coordinator's own: a reader copies before it applies anything."""
+    managed: Mapping[str, Any] = field(default_factory=dict)
+    store: Any = None
+    """The run's long-term store, if it has one."""
+    control: Any = None
+    """The run's `RunControl`, if it was given one."""
+
+    @property
+    def key(self) -> JobKey:
+        """What its events are posted under."""
+        return self.info.task_id, self.info.attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What an executor can do; asking for what it cannot fails when a run starts."""
+
+    isolates: bool = False
+    """A crash of a task is not a crash of the coordinator."""
+    times_out: bool = False
+    """It can stop a task that takes too long."""
+    cancels: bool = False
+    """It can stop a task that runs."""
+    streams: bool = True
+    """What a task emits arrives while it runs."""
+    calls: bool = True
+    """A task can call `@task` functions and graphs."""
+
+
+class Mailbox(Protocol):
+    """Where events for a run arrive. Safe from any OS thread."""
+
+    attend: Callable[[float | None], None] | None
+    """Set by an executor whose links the waiting OS thread can read itself: called
+    by a sync run instead of blocking, with the seconds it may take (None: for
+    ever); returns when it has posted something, or the time is over, or `post`
+    was called from elsewhere (then ``interrupt_attend`` was called)."""
+    interrupt_attend: Callable[[], None] | None
+    """Makes a blocked `attend` return; safe from any OS thread."""
+
+    def post(self, event: Event) -> None:
+        """Deliver an event."""
+
+
+class Executor(ABC):
+    """Starts jobs and posts their events. One executor may serve many runs at once."""
+
+    capabilities: Capabilities = Capabilities()
+
+    @abstractmethod
+    def submit(self, job: Job, mailbox: Mailbox) -> None:
+        """Start *job*; its `Ended` is posted exactly once, whatever happens.
+
+        Must not block. What cannot even be started ends as `Raised`.
+        """
+
+    @abstractmethod
+    def cancel(self, key: JobKey, *, kill: bool) -> None:
+        """Withdraw a job that waits; stop a running one if *kill* and it can be.
+
+        A job that is stopped ends as `Withdrawn`; one that cannot be goes on and
+        ends as it ends. An unknown key is ignored: it may have ended meanwhile.
+        """
+
+    def close(self) -> None:
+        """Wait for what cannot be stopped, and release everything. May be called again."""
