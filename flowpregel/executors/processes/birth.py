@@ -56,7 +56,7 @@ def die_with_parent() -> None:
 
 
 def _start_processes_with_spawn() -> None:
-    """Let ``multiprocessing`` in tasks use spawn: under loky's method its pools respawn for ever."""
+    """Let ``multiprocessing`` in tasks use spawn: with loky's method pools respawn for ever."""
     import multiprocessing  # noqa: PLC0415 - loaded by loky anyway
 
     multiprocessing.set_start_method("spawn", force=True)

@@ -117,7 +117,7 @@ class PostMortem:
         except ValueError:
             name = f"signal {-code}"
         if -code == signal.SIGKILL and self.oom:
-            return "the kernel's OOM killer killed it (SIGKILL): the machine or its cgroup is out of memory"
+            return "the kernel's OOM killer killed it (SIGKILL): no memory was left for it"
         return f"killed by {name}"
 
     def error(self, task: str) -> WorkerDiedError:
@@ -128,5 +128,3 @@ class PostMortem:
         if self.tail:
             parts.append(f"last lines of its stderr:\n{self.tail}")
         return WorkerDiedError(task, self.pid, self.cause(), "\n".join(parts))
-
-

@@ -42,7 +42,7 @@ class ProcessExecutor(Executor):
 
     capabilities = Capabilities(isolates=True, times_out=True, cancels=True)
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a public face; it becomes one record at once
         self,
         max_workers: int | None = None,
         *,
@@ -105,5 +105,3 @@ def count_cpus() -> int:
     from loky import cpu_count  # noqa: PLC0415 - 56 ms, only when a pool is made
 
     return int(cpu_count())
-
-

@@ -19,10 +19,10 @@ from flowpregel._core.records import (
     Withdrawn,
 )
 from flowpregel.context import RunControl, TaskInfo
+from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import Job
 from flowpregel.executors.processes import parcel, payload
 from flowpregel.executors.processes.culprit import find_culprit
-from flowpregel.errors import TaskSerializationError
 
 _INFO_FIELDS: Final = tuple(field.name for field in fields(TaskInfo))
 _info_values: Final = attrgetter(*_INFO_FIELDS)

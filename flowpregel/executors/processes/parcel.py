@@ -72,7 +72,8 @@ def leases_in(data: bytes) -> tuple[list[Lease], bool, int]:
     """Return the leases a parcel names, whether the first is the pickle, and where it starts."""
     count, whole = _COUNT.unpack_from(data)
     end = _COUNT.size + count * _LEASE.size
-    return [Lease(*parts) for parts in _LEASE.iter_unpack(data[_COUNT.size : end])], bool(whole), end
+    leases = [Lease(*parts) for parts in _LEASE.iter_unpack(data[_COUNT.size : end])]
+    return leases, bool(whole), end
 
 
 def unpack(data: bytes, open_lease: Open | None = None) -> Any:

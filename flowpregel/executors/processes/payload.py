@@ -77,10 +77,9 @@ def _by_value_pickler() -> Any:
             if isinstance(obj, FunctionType):
                 wrapper = _wrapper_of(obj)
                 if wrapper is not None:
-                    return unwrapped, (wrapper[0], wrapper[1], wrapper[2])
-            elif _in_worker and isinstance(obj, type) and obj.__module__ == "__main__":
-                if "<locals>" not in obj.__qualname__:
-                    return main_attribute, (obj.__qualname__,)
+                    return unwrapped, wrapper
+            elif _in_worker and isinstance(obj, type) and _is_of_main(obj):
+                return main_attribute, (obj.__qualname__,)
             return super().reducer_override(obj)
 
     return ByValue
@@ -135,9 +134,13 @@ def unwrapped(module: str, qualname: str, depth: int) -> Any:
 _in_worker = False
 
 
+def _is_of_main(kind: type) -> bool:
+    return kind.__module__ == "__main__" and "<locals>" not in kind.__qualname__
+
+
 def mark_as_worker() -> None:
     """From now on, ``__main__`` means the coordinator's."""
-    global _in_worker  # noqa: PLW0603 - what this process is, set once when it starts
+    global _in_worker
     _in_worker = True
 
 

@@ -132,13 +132,14 @@ class Pool:
         """Give the run of *mailbox* a seat; return whether it comes to read."""
         if not getattr(mailbox, "attentive", True):
             return False
-        if mailbox.attend is None:
+        attend = mailbox.attend
+        if attend is None:
             seat = Seat(self.hub)
             mailbox.interrupt_attend = seat.interrupt
             mailbox.attend = seat.attend
             return True
-        seat = getattr(mailbox.attend, "__self__", None)
-        return isinstance(seat, Seat) and seat.hub is self.hub
+        taken = getattr(attend, "__self__", None)
+        return isinstance(taken, Seat) and taken.hub is self.hub
 
     def pump(self) -> None:
         """Give waiting tasks to idle workers; start workers that are missing."""
@@ -262,9 +263,7 @@ class Pool:
 
     def _active(self) -> int:
         """How many workers run tasks, or could. One that only waits for its calls does not."""
-        return sum(
-            slot.state is not State.LEAVING and not slot.is_waiting for slot in self.slots
-        )
+        return sum(slot.state is not State.LEAVING and not slot.is_waiting for slot in self.slots)
 
     def _grow(self) -> None:
         """Start as many workers as the tasks that wait need. The lock is held."""
@@ -273,12 +272,16 @@ class Pool:
         for _ in range(max(0, wanted)):
             self._hire()
 
+    def _fill(self) -> None:
+        """Start what is missing of a warm pool. The lock is held."""
+        if self.plan.warm and not self._closed and not self._failed_starts:
+            for _ in range(self.plan.size - self._active()):
+                self._hire()
+
     def _hire(self) -> None:
         slot = Slot(f"flowpregel-{len(self.slots)}")
         self.slots.add(slot)
-        spawner.order(
-            slot.name, self.plan.env, self.plan.initializer, partial(self._on_born, slot)
-        )
+        spawner.order(slot.name, self.plan.env, self.plan.initializer, partial(self._on_born, slot))
 
     def _on_born(self, slot: Slot, result: Newborn | BaseException) -> None:
         if isinstance(result, BaseException):
@@ -297,10 +300,7 @@ class Pool:
             if slot.state is State.STARTING:
                 slot.state = State.BUSY
                 self._rest(slot)
-            more = self.plan.warm and not self._closed
-            if more:
-                for _ in range(self.plan.size - self._active()):
-                    self._hire()
+            self._fill()
         self.pump()
 
     def lose_start(self, slot: Slot, error: BaseException) -> None:
@@ -323,8 +323,11 @@ class Pool:
         """Forget the slot of a worker that has ended; return its tasks."""
         with self.lock:
             self.slots.discard(slot)
+            slot.state = State.LEAVING
             if slot in self._idle:
                 self._idle.remove(slot)
+            if slot.killed is not None or slot.served:
+                self._fill()
             return [*slot.flights.values()]
 
     # ------------------------------------------------ the end
@@ -362,5 +365,3 @@ class Pool:
 
 def _closed_error() -> ExecutorUnavailableError:
     return ExecutorUnavailableError("this pool of worker processes was closed")
-
-

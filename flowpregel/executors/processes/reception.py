@@ -77,8 +77,10 @@ class Reception:
         flight = slot.flights.get(frame.number)
         if flight is None:
             return
-        if frame.kind == frames.BEAT or flight.job.timeout is None or (
-            flight.job.timeout.refresh_on == "auto"
+        if (
+            frame.kind == frames.BEAT
+            or flight.job.timeout is None
+            or (flight.job.timeout.refresh_on == "auto")
         ):
             flight.alive = time.monotonic()
         if frame.kind == frames.EMITTED:
@@ -145,6 +147,7 @@ class Reception:
                 self._read_stream(slot, fd)
                 hub.forget(fd)
         slot.end_family()
+        starting = slot.state is State.STARTING or slot.failure is not None
         lost = self._pool.remove(slot)
         kills = count_oom_kills()
         report = PostMortem(
@@ -152,7 +155,6 @@ class Reception:
         )
         self._oom_kills = kills
         running = slot.running()
-        starting = slot.state is State.STARTING or slot.failure is not None
         slot.close()
         for flight in lost:
             if flight is running:
@@ -183,8 +185,10 @@ def stopped_outcome(flight: Flight) -> Outcome:
     now = time.monotonic()
     name = flight.job.info.name
     if flight.stopping == "run":
-        return Raised(NodeTimeoutError(name, now - flight.started, "run", _seconds(policy.run_timeout)))
-    return Raised(NodeTimeoutError(name, now - flight.alive, "idle", _seconds(policy.idle_timeout)))
+        elapsed, limit = now - flight.started, _seconds(policy.run_timeout)
+    else:
+        elapsed, limit = now - flight.alive, _seconds(policy.idle_timeout)
+    return Raised(NodeTimeoutError(name, elapsed, flight.stopping, limit))
 
 
 def _seconds(value: object) -> float:

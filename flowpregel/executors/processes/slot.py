@@ -115,9 +115,7 @@ class Slot:
     def kill(self, why: str) -> None:
         """Kill the worker now; its end is noticed like any other."""
         self.state = State.LEAVING
-        if self._born is None:
-            self.killed = why
-        elif self._signal(signal.SIGKILL) and self.killed is None:
+        if self._born is None or (self._signal(signal.SIGKILL) and self.killed is None):
             self.killed = why
 
     def _signal(self, number: int) -> bool:

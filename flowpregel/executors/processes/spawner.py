@@ -80,7 +80,7 @@ class Spawner:
 
 
 def _after_fork() -> None:
-    global spawner  # noqa: PLW0603 - a fork has none of the OS threads
+    global spawner
     spawner = Spawner()
 
 
