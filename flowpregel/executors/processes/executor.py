@@ -10,6 +10,7 @@ from flowpregel._core.records import Outcome
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
 from flowpregel.executors.processes import payload
+from flowpregel.executors.processes.arena import default_limit
 from flowpregel.executors.processes.pool import Plan, Pool
 from flowpregel.executors.processes.reception import Reception
 from flowpregel.executors.processes.stopping import Stopping
@@ -72,6 +73,7 @@ class ProcessExecutor(Executor):
             worker_max_rss=worker_max_rss,
             grace=grace,
             warm=warm,
+            shared_limit=default_limit(),
         )
         self._pool = Pool(plan)
         Reception(self._pool)

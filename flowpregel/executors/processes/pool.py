@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -18,14 +17,14 @@ from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
 from flowpregel.executors.base import Job, JobKey, Mailbox
 from flowpregel.executors.processes import frames, messages
+from flowpregel.executors.processes.arena import Arena
 from flowpregel.executors.processes.codebook import Codebook
 from flowpregel.executors.processes.deadlines import Deadlines
+from flowpregel.executors.processes.dispatch import Dispatch
 from flowpregel.executors.processes.hub import Hub, Seat
 from flowpregel.executors.processes.slot import Flight, Slot, State
-from flowpregel.executors.processes.spawner import Newborn, spawner
-from flowpregel.executors.processes.worker import TASK
+from flowpregel.executors.processes.spawner import Newborn, Order, spawner
 
-_log: Final = logging.getLogger("flowpregel.worker")
 _START_TRIES: Final = 3
 
 
@@ -41,6 +40,8 @@ class Plan:
     worker_max_rss: int | None = None
     grace: float = 2.0
     """Seconds between the signal that asks a task to stop and the kill."""
+    shared_limit: int = 0
+    """The most bytes of shared memory: half for inputs, half for results."""
     warm: bool = True
     """Whether all workers are started with the first."""
     idle_after: float = 60.0
@@ -58,6 +59,8 @@ class Pool:
         self.plan = plan
         self.hub = Hub(self)
         self.deadlines = Deadlines()
+        self.arena = Arena(plan.shared_limit // 2, remember=True)
+        self.dispatch = Dispatch(self, self.hub, self.deadlines, self.arena)
         self.slots: set[Slot] = set()
         self.flights: dict[JobKey, Flight] = {}
         self.lock = threading.Lock()
@@ -107,6 +110,11 @@ class Pool:
             mailbox.post(Ended(job.info.task_id, job.info.attempt, Raised(error)))
             return
         flight = Flight(job, mailbox, next(self._numbers) & 0xFFFFFFFF, self._seat(mailbox))
+        try:
+            flight.digest, flight.code = self._codebook.look_up(job.node, job.info.run_id)
+        except TaskSerializationError as error:
+            self.post(flight, self._ended(flight, Raised(error)))
+            return
         with self.lock:
             closed = self._closed
             if not closed:
@@ -143,44 +151,37 @@ class Pool:
 
     def pump(self) -> None:
         """Give waiting tasks to idle workers; start workers that are missing."""
-        while True:
+        while self._waiting:
             with self.lock:
                 if not self._waiting:
                     return
                 if not self._idle:
                     self._grow()
                     return
-                flight, slot = self._waiting.popleft(), self._idle.pop()
+                slot = self._idle.pop()
+                group = self.dispatch.group(self._waiting, self.plan.size)
                 slot.state = State.BUSY
-                slot.flights[flight.number] = flight
-                flight.slot = slot
-            self._send(slot, flight)
+                for flight in group:
+                    slot.flights[flight.number] = flight
+                    flight.slot = slot
+            self.dispatch.send(slot, group)
+            for flight in group:
+                if flight.job.timeout is not None:
+                    self.sent(flight)
 
-    def _send(self, slot: Slot, flight: Flight) -> None:
-        job = flight.job
-        try:
-            digest, code = self._codebook.look_up(job.node, job.info.run_id)
-            body, flight.leases = messages.pack_job(job, None)
-        except Exception as error:  # noqa: BLE001 - the task's failure, told as such
-            failure = error
-            if not isinstance(error, TaskSerializationError):
-                failure = TaskSerializationError(job.info.name, "the input", "input", repr(error))
-            self.land(flight, Raised(failure))
-            return
-        whole = True
-        if digest not in slot.known:
-            slot.known.add(digest)
-            whole = slot.link.send(frames.NODE, 0, digest + code)
-        flight.started = flight.alive = time.monotonic()
-        data = TASK.pack(flight.number, len(digest) + len(body)) + digest + body
-        whole = slot.link.send(frames.TASKS, flight.number, data) and whole
-        if not whole:
-            self.hub.watch_writable(slot.link.fileno(), partial(self._flush, slot))
-        self.sent(flight)
+    def has_idle(self) -> bool:
+        """Whether a worker has nothing to do."""
+        return bool(self._idle)
 
-    def _flush(self, slot: Slot) -> None:
-        if slot.link.flush():
-            self.hub.written(slot.link.fileno())
+    def recalled(self, flights: list[Flight]) -> None:
+        """Let flights wait again, first in line."""
+        with self.lock:
+            for flight in reversed(flights):
+                if flight.slot is not None:
+                    flight.slot.flights.pop(flight.number, None)
+                    flight.slot = None
+                self._waiting.appendleft(flight)
+        self.pump()
 
     # ------------------------------------------------ tasks out
 
@@ -247,7 +248,7 @@ class Pool:
             return
         body = messages.pack_outcome(outcome, call.node.name, None)
         if not slot.link.send(frames.ANSWER, request, body):
-            self.hub.watch_writable(slot.link.fileno(), partial(self._flush, slot))
+            self.hub.watch_writable(slot.link.fileno(), partial(self.dispatch.flush, slot))
 
     def withdraw(self, key: JobKey) -> Flight | None:
         """End the job if it waits; else return its flight."""
@@ -281,7 +282,14 @@ class Pool:
     def _hire(self) -> None:
         slot = Slot(f"flowpregel-{len(self.slots)}")
         self.slots.add(slot)
-        spawner.order(slot.name, self.plan.env, self.plan.initializer, partial(self._on_born, slot))
+        order = Order(
+            name=slot.name,
+            env=self.plan.env,
+            initializer=self.plan.initializer,
+            shared_limit=self.plan.shared_limit // (2 * self.plan.size),
+            started=partial(self._on_born, slot),
+        )
+        spawner.order(order)
 
     def _on_born(self, slot: Slot, result: Newborn | BaseException) -> None:
         if isinstance(result, BaseException):
@@ -326,6 +334,8 @@ class Pool:
             slot.state = State.LEAVING
             if slot in self._idle:
                 self._idle.remove(slot)
+            for lease, readers in slot.reads.items():
+                self.arena.release(lease, readers)
             if slot.killed is not None or slot.served:
                 self._fill()
             return [*slot.flights.values()]
@@ -352,6 +362,7 @@ class Pool:
             self.land(flight, Withdrawn())
         self._wait_for_ends()
         self.hub.close()
+        self.arena.close()
 
     def _wait_for_ends(self) -> None:
         seat = Seat(self.hub)

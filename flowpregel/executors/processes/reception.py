@@ -10,10 +10,12 @@ from flowpregel._core.effects import Call, Called, Emitted
 from flowpregel._core.records import Arguments, Outcome, Raised, Withdrawn
 from flowpregel.errors import NodeTimeoutError, TaskSerializationError
 from flowpregel.executors.processes import frames, messages, parcel, payload
+from flowpregel.executors.processes.arena import returns_in
 from flowpregel.executors.processes.death import PostMortem, Tail, count_oom_kills, reap
 from flowpregel.executors.processes.frames import Frame, GarbageError
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.slot import Flight, Slot, State
+from flowpregel.executors.processes.worker import RAN
 
 _CHUNK = 1 << 16
 _PARTING = 0.5
@@ -64,24 +66,25 @@ class Reception:
             )
 
     def _receive(self, slot: Slot, frame: Frame) -> None:
-        if frame.kind == frames.ENDED:
-            self._on_ended(slot, frame)
-            return
-        if frame.kind == frames.READY:
-            self._pool.ready(slot)
-            return
-        if frame.kind == frames.FAILED:
-            outcome = messages.unpack_outcome(frame.body, "in the pool's initializer", None)
-            slot.failure = outcome.error if isinstance(outcome, Raised) else None
-            return
-        flight = slot.flights.get(frame.number)
-        if flight is None:
-            return
-        if (
-            frame.kind == frames.BEAT
-            or flight.job.timeout is None
-            or (flight.job.timeout.refresh_on == "auto")
-        ):
+        match frame.kind:
+            case frames.ENDED:
+                self._on_ended(slot, frame)
+            case frames.READY:
+                self._pool.ready(slot)
+            case frames.RETURNED:
+                self._on_returned(slot, frame.body)
+            case frames.FAILED:
+                outcome = messages.unpack_outcome(frame.body, "in the pool's initializer", None)
+                slot.failure = outcome.error if isinstance(outcome, Raised) else None
+            case _:
+                flight = slot.flights.get(frame.number)
+                if flight is not None:
+                    self._on_news(flight, frame)
+
+    def _on_news(self, flight: Flight, frame: Frame) -> None:
+        """Act on what a running task says."""
+        policy = flight.job.timeout
+        if policy is not None and (frame.kind == frames.BEAT or policy.refresh_on == "auto"):
             flight.alive = time.monotonic()
         if frame.kind == frames.EMITTED:
             chunk = parcel.unpack(frame.body)
@@ -89,14 +92,22 @@ class Reception:
         elif frame.kind == frames.CALLED:
             self._on_called(flight, frame.body)
 
+    def _on_returned(self, slot: Slot, body: bytes) -> None:
+        for lease, readers in returns_in(body):
+            self._pool.arena.release(lease, readers)
+            slot.reads.subtract({lease: readers})
+            if slot.reads[lease] <= 0:
+                del slot.reads[lease]
+
     def _on_ended(self, slot: Slot, frame: Frame) -> None:
         flight = slot.flights.get(frame.number)
         if flight is None:
             return
+        self._pool.dispatch.measured(flight, RAN.unpack_from(frame.body)[0])
         info = flight.job.info
         origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {slot.pid}"
         try:
-            outcome: Outcome = messages.unpack_outcome(frame.body, origin, None)
+            outcome: Outcome = messages.unpack_outcome(frame.body[RAN.size :], origin, slot.open)
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
             cause = f"{type(error).__name__}: {error} (in the coordinator)"
             outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))
