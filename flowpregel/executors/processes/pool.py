@@ -20,6 +20,7 @@ from flowpregel.executors.processes import frames, messages
 from flowpregel.executors.processes.arena import Arena
 from flowpregel.executors.processes.codebook import Codebook
 from flowpregel.executors.processes.deadlines import Deadlines
+from flowpregel.executors.processes.death import memory_of
 from flowpregel.executors.processes.dispatch import Dispatch
 from flowpregel.executors.processes.hub import Hub, Seat
 from flowpregel.executors.processes.slot import Flight, Slot, State
@@ -68,6 +69,8 @@ class Pool:
         self._waiting: deque[Flight] = deque()
         self._idle: list[Slot] = []
         self._unattended = 0
+        self._parents = 0
+        """How many workers hold a task that waits for its calls."""
         self._numbers = count(1)
         self._failed_starts = 0
         self._started = False
@@ -95,8 +98,12 @@ class Pool:
         return self.deadlines.run(now)
 
     def idle_wait(self) -> float | None:
-        """Return for how many seconds nothing is due while no task runs."""
-        return None
+        """Let workers go that were idle for long; return the seconds until the next is."""
+        with self.lock:
+            latest = time.monotonic() - self.plan.idle_after
+            while self._idle and self._idle[0].idle_since <= latest:
+                self._idle.pop(0).dismiss()
+            return self._idle[0].idle_since - latest if self._idle else None
 
     # ------------------------------------------------ tasks in
 
@@ -194,6 +201,7 @@ class Pool:
             slot, flight.slot = flight.slot, None
             if slot is not None:
                 slot.flights.pop(flight.number, None)
+                self._count_calls(slot, -len(flight.calls))
                 slot.served += 1
                 self._rest(slot)
         self.pump()
@@ -204,8 +212,7 @@ class Pool:
         """Make a slot without tasks idle, or let its worker go. The lock is held."""
         if slot.flights or slot.state is not State.BUSY:
             return
-        worn = self.plan.worker_max_tasks is not None and slot.served >= self.plan.worker_max_tasks
-        if worn or self._active() > self.plan.size or self._closed:
+        if self._is_worn(slot) or self._active() > self.plan.size or self._closed:
             slot.dismiss()
             return
         slot.state = State.IDLE
@@ -227,6 +234,12 @@ class Pool:
             flight.slot = None
             self._waiting.appendleft(flight)
 
+    def _is_worn(self, slot: Slot) -> bool:
+        plan = self.plan
+        if plan.worker_max_tasks is not None and slot.served >= plan.worker_max_tasks:
+            return True
+        return plan.worker_max_rss is not None and memory_of(slot.pid) > plan.worker_max_rss
+
     def post(self, flight: Flight, event: Event) -> None:
         """Tell the run of *flight*."""
         flight.mailbox.post(event)
@@ -242,13 +255,28 @@ class Pool:
         """Send the *outcome* of a call to the worker whose task made it."""
         flight, request = call.reply
         with self.lock:
-            flight.calls.discard(request)
             slot = flight.slot
+            if slot is not None and request in flight.calls:
+                flight.calls.discard(request)
+                self._count_calls(slot, -1)
         if slot is None:
             return
         body = messages.pack_outcome(outcome, call.node.name, None)
         if not slot.link.send(frames.ANSWER, request, body):
             self.hub.watch_writable(slot.link.fileno(), partial(self.dispatch.flush, slot))
+
+    def called(self, flight: Flight, request: int) -> None:
+        """Note that a task waits, or soon will: its worker does not count meanwhile."""
+        with self.lock:
+            if flight.slot is not None:
+                flight.calls.add(request)
+                self._count_calls(flight.slot, 1)
+        self.pump()
+
+    def _count_calls(self, slot: Slot, change: int) -> None:
+        was = slot.is_waiting
+        slot.open_calls += change
+        self._parents += slot.is_waiting - was
 
     def withdraw(self, key: JobKey) -> Flight | None:
         """End the job if it waits; else return its flight."""
@@ -268,6 +296,8 @@ class Pool:
 
     def _grow(self) -> None:
         """Start as many workers as the tasks that wait need. The lock is held."""
+        if len(self.slots) >= self.plan.size and not self._parents:
+            return
         starting = sum(slot.state is State.STARTING for slot in self.slots)
         wanted = min(len(self._waiting) - starting, self.plan.size - self._active())
         for _ in range(max(0, wanted)):
@@ -341,6 +371,11 @@ class Pool:
             return [*slot.flights.values()]
 
     # ------------------------------------------------ the end
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes no more tasks."""
+        return self._closed
 
     def close(self) -> None:
         """Stop every task, end every worker."""

@@ -13,6 +13,7 @@ from flowpregel.executors.processes import frames, messages, parcel, payload
 from flowpregel.executors.processes.arena import returns_in
 from flowpregel.executors.processes.death import PostMortem, Tail, count_oom_kills, reap
 from flowpregel.executors.processes.frames import Frame, GarbageError
+from flowpregel.executors.processes.listen import Lines, pass_on_record
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.slot import Flight, Slot, State
 from flowpregel.executors.processes.worker import RAN
@@ -33,14 +34,17 @@ class Reception:
         self._pool = pool
         pool.watch = self.watch
         self._tails: dict[Slot, Tail] = {}
+        self._streams: dict[Slot, tuple[Lines, Lines]] = {}
         self._oom_kills = count_oom_kills()
 
     def watch(self, slot: Slot) -> None:
         """Watch all ends of a worker that was started."""
         hub, born = self._pool.hub, slot.newborn
-        self._tails[slot] = Tail()
-        hub.watch(born.stdout, partial(self._read_stream, slot, born.stdout))
-        hub.watch(born.stderr, partial(self._read_stream, slot, born.stderr))
+        tail = self._tails[slot] = Tail()
+        streams = Lines(to_stderr=False), Lines(to_stderr=True, tail=tail)
+        self._streams[slot] = streams
+        for fd, lines in zip((born.stdout, born.stderr), streams, strict=True):
+            hub.watch(fd, partial(self._read_stream, slot, fd, lines))
         hub.watch(slot.link.fileno(), partial(self._read_link, slot))
         hub.watch(self._end_of(slot), partial(self._on_end, slot))
 
@@ -76,6 +80,12 @@ class Reception:
             case frames.FAILED:
                 outcome = messages.unpack_outcome(frame.body, "in the pool's initializer", None)
                 slot.failure = outcome.error if isinstance(outcome, Raised) else None
+            case frames.LOGGED:
+                pass_on_record(frame.body, slot.flights.get(frame.number), slot.pid)
+            case frames.PRINTED:
+                stream = self._streams[slot][frame.flags & frames.STDERR != 0]
+                text = frame.body.decode(errors="replace")
+                stream.write(text, slot.flights.get(frame.number), slot.pid)
             case _:
                 flight = slot.flights.get(frame.number)
                 if flight is not None:
@@ -125,13 +135,12 @@ class Reception:
         info = flight.job.info
         call = Call(info.task_id, info.attempt, node, arguments, fingerprint, describe)
         call.reply = (flight, request)
-        flight.calls.add(request)
+        self._pool.called(flight, request)
         self._pool.post(flight, Called(call))
-        self._pool.pump()
 
     # ------------------------------------------------ streams
 
-    def _read_stream(self, slot: Slot, fd: int) -> None:
+    def _read_stream(self, slot: Slot, fd: int, lines: Lines) -> None:
         try:
             data = os.read(fd, _CHUNK)
         except BlockingIOError:
@@ -141,7 +150,7 @@ class Reception:
         if not data:
             self._pool.hub.forget(fd)
             return
-        self._tails[slot].write(data.decode(errors="replace"))
+        lines.write(data.decode(errors="replace"), slot.running(), slot.pid)
 
     # ------------------------------------------------ ends
 
@@ -153,9 +162,9 @@ class Reception:
         hub.forget(self._end_of(slot))
         while slot.link.fileno() in hub:
             self._read_link_to_end(slot)
-        for fd in (born.stdout, born.stderr):
+        for fd, lines in zip((born.stdout, born.stderr), self._streams.pop(slot), strict=True):
             if fd in hub:
-                self._read_stream(slot, fd)
+                self._read_stream(slot, fd, lines)
                 hub.forget(fd)
         slot.end_family()
         starting = slot.state is State.STARTING or slot.failure is not None

@@ -46,3 +46,5 @@ class Setup:
     """Pickled (function, arguments), or nothing."""
     shared_limit: int
     """The most bytes of shared memory it may hold for results."""
+    log_level: int
+    """The level of the coordinator's root logger."""

@@ -69,6 +69,8 @@ class Slot:
         self.known: set[bytes] = set()
         """Digests of the nodes its worker has."""
         self.served = 0
+        self.open_calls = 0
+        """How many calls of its tasks are not answered."""
         self.round = 0
         """Names its batch on the tokens: 1 to 255."""
         self.idle_since = time.monotonic()
@@ -128,7 +130,7 @@ class Slot:
     @property
     def is_waiting(self) -> bool:
         """Whether its task waits for tasks it called: its worker is held, not used."""
-        return any(flight.calls for flight in self.flights.values())
+        return self.open_calls > 0
 
     def running(self) -> Flight | None:
         """Return the task that its worker has begun and not ended."""

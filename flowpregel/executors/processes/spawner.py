@@ -6,6 +6,7 @@ ends, so a worker must not be started by a thread that comes and goes.
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import socket
@@ -112,6 +113,7 @@ def _spawn(order: Order) -> Newborn:
         coordinator=os.getpid(),
         initializer=order.initializer,
         shared_limit=order.shared_limit,
+        log_level=logging.getLogger().level,
     )
     process = get_context("loky").Process(
         target=worker.main, args=(setup,), name=order.name, env=dict(order.env)

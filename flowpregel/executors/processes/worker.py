@@ -22,7 +22,7 @@ from typing import Any, Final
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform
-from flowpregel.executors.processes import birth, frames, messages, payload
+from flowpregel.executors.processes import birth, frames, messages, payload, talk
 from flowpregel.executors.processes.arena import Arena, Door, Reader, Returns, returns_in
 from flowpregel.executors.processes.board import Board
 from flowpregel.executors.processes.ends import WorkerEnds
@@ -68,6 +68,7 @@ class Worker:
         self._shares = Shares(Arena(setup.shared_limit), door)
         self._flushed = 0
         self._ends = WorkerEnds(self._outlet, self._inbox.listen)
+        self._flush_prints = talk.take_over(self._outlet, setup.log_level, lambda: self._number)
         self._nodes: dict[bytes, bytes | Node] = {}
         self._number = 0
         self._stoppable = False
@@ -141,6 +142,7 @@ class Worker:
         if self._forked:
             # A fork of the worker that came out of the task: it is not the worker.
             os._exit(0)
+        self._flush_prints()
         body = RAN.pack((time.monotonic_ns() - began) / 1e9)
         body += messages.pack_outcome(outcome, name, self._shares)
         del outcome
