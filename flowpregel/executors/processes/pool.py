@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +22,7 @@ from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.death import memory_of
 from flowpregel.executors.processes.dispatch import Dispatch
 from flowpregel.executors.processes.hub import Hub, Seat
+from flowpregel.executors.processes.line import CalledNodes, Line
 from flowpregel.executors.processes.slot import Flight, Slot, State
 from flowpregel.executors.processes.spawner import Newborn, Order, spawner
 
@@ -66,7 +66,8 @@ class Pool:
         self.flights: dict[JobKey, Flight] = {}
         self.lock = threading.Lock()
         self._codebook = Codebook()
-        self._waiting: deque[Flight] = deque()
+        self._waiting = Line()
+        self.called_nodes = CalledNodes()
         self._idle: list[Slot] = []
         self._unattended = 0
         self._parents = 0
@@ -117,6 +118,7 @@ class Pool:
             mailbox.post(Ended(job.info.task_id, job.info.attempt, Raised(error)))
             return
         flight = Flight(job, mailbox, next(self._numbers) & 0xFFFFFFFF, self._seat(mailbox))
+        flight.depth = self.called_nodes.depth_of(job.node)
         try:
             flight.digest, flight.code = self._codebook.look_up(job.node, job.info.run_id)
         except TaskSerializationError as error:
@@ -126,7 +128,7 @@ class Pool:
             closed = self._closed
             if not closed:
                 self.flights[job.key] = flight
-                self._waiting.append(flight)
+                self._waiting.add(flight)
                 self._unattended += not flight.attended
         if closed:
             self.post(flight, self._ended(flight, Raised(_closed_error())))
@@ -160,7 +162,7 @@ class Pool:
         """Give waiting tasks to idle workers; start workers that are missing."""
         while self._waiting:
             with self.lock:
-                if not self._waiting:
+                if not self._waiting or self._is_full():
                     return
                 if not self._idle:
                     self._grow()
@@ -187,7 +189,7 @@ class Pool:
                 if flight.slot is not None:
                     flight.slot.flights.pop(flight.number, None)
                     flight.slot = None
-                self._waiting.appendleft(flight)
+                self._waiting.add_first(flight)
         self.pump()
 
     # ------------------------------------------------ tasks out
@@ -212,7 +214,7 @@ class Pool:
         """Make a slot without tasks idle, or let its worker go. The lock is held."""
         if slot.flights or slot.state is not State.BUSY:
             return
-        if self._is_worn(slot) or self._active() > self.plan.size or self._closed:
+        if self._is_worn(slot) or len(self._idle) >= self.plan.size or self._closed:
             slot.dismiss()
             return
         slot.state = State.IDLE
@@ -232,7 +234,7 @@ class Pool:
             if flight.slot is not None:
                 flight.slot.flights.pop(flight.number, None)
             flight.slot = None
-            self._waiting.appendleft(flight)
+            self._waiting.add_first(flight)
 
     def _is_worn(self, slot: Slot) -> bool:
         plan = self.plan
@@ -294,6 +296,13 @@ class Pool:
         """How many workers run tasks, or could. One that only waits for its calls does not."""
         return sum(slot.state is not State.LEAVING and not slot.is_waiting for slot in self.slots)
 
+    def _is_full(self) -> bool:
+        """Whether as many tasks run as may. More workers than that are spare: parents wait."""
+        if len(self.slots) <= self.plan.size:
+            return False
+        running = sum(slot.state is State.BUSY and not slot.is_waiting for slot in self.slots)
+        return running >= self.plan.size
+
     def _grow(self) -> None:
         """Start as many workers as the tasks that wait need. The lock is held."""
         if len(self.slots) >= self.plan.size and not self._parents:
@@ -347,9 +356,8 @@ class Pool:
             self.slots.discard(slot)
             self._failed_starts += 1
             hopeless = self._failed_starts >= _START_TRIES
-            lost = [*self._waiting] if hopeless else []
+            lost = self._waiting.take_all() if hopeless else []
             if hopeless:
-                self._waiting.clear()
                 self._failed_starts = 0
         for flight in lost:
             failure = ExecutorUnavailableError(f"no worker process can be started: {error}")
@@ -383,8 +391,7 @@ class Pool:
             if self._closed or self._pid != os.getpid():
                 return
             self._closed = True
-            waiting = [*self._waiting]
-            self._waiting.clear()
+            waiting = self._waiting.take_all()
             for slot in self.slots:
                 if slot.state is State.IDLE:
                     slot.dismiss()

@@ -30,6 +30,8 @@ class Flight:
     number: int
     attended: bool
     """Whether the run's own OS thread comes to read."""
+    depth: int = 0
+    """How many tasks wait for it, each for the next."""
     slot: Slot | None = None
     started: float = 0.0
     """When its worker was given it: monotonic seconds."""
