@@ -21,7 +21,8 @@
             ├── task failures
             │   ├── NodeTimeoutError
             │   ├── NodeCancelledError
-            │   ├── WorkerDiedError
+            │   ├── TaskExitError
+    │   ├── WorkerDiedError
             │   └── TaskSerializationError
             └── StoreError                          what the durable store refuses
                 ├── StoreCorruptError
@@ -184,6 +185,17 @@ class NodeCancelledError(FlowPregelError):
 
     def __str__(self) -> str:
         return f"Node {self.node!r} was cancelled from within"
+
+
+class TaskExitError(FlowPregelError):
+    """A task's code tried to end the program (``sys.exit``, ``KeyboardInterrupt``)."""
+
+    def __init__(self, node: str, what: str) -> None:
+        super().__init__(node, what)
+        self.node, self.what = node, what
+
+    def __str__(self) -> str:
+        return f"Node {self.node!r} tried to end the program: {self.what}"
 
 
 class WorkerDiedError(FlowPregelError):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, TypeAlias
 
+from flowpregel._core.callee import Callee
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 
 Version: TypeAlias = int | str | float
@@ -59,8 +60,10 @@ class Node:
     """A function, the channels that trigger it, those it reads, and its writers."""
 
     name: str
-    bound: Callable[..., Any] | None = None
-    """What to call; None passes the input on."""
+    steps: tuple[Callee, ...] = ()
+    """What to call, each with the output of the one before; none passes the input on."""
+    graph: Any = None
+    """The nested graph, if its role is to run one."""
     triggers: tuple[str, ...] = ()
     channels: str | tuple[str, ...] = ()
     """One name: the node gets the bare value. Several: a dict of those available."""

@@ -4,8 +4,9 @@
 
     coordinator                                   executor
     -----------                                   --------
-    submit(job, mailbox)  ------------------->    starts it somewhere
+    start(job, mailbox)   ------------------->    starts it somewhere
     cancel(key, kill)     ------------------->    stops it
+    resolve(call, outcome) ------------------>    answers a caller
     mailbox.take(...)     <--- Ended, Called, Emitted ---  mailbox.post(event)
 """
 
@@ -16,44 +17,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from flowpregel._core.effects import Event
-from flowpregel._core.records import Kind, Node
+from flowpregel._core.effects import Call, Event
+from flowpregel._core.records import Kind, Node, Outcome
+from flowpregel.context import TaskInfo
 from flowpregel.policies import TimeoutPolicy
 
 JobKey: TypeAlias = tuple[str, int]
 """(task id, attempt): names one attempt of one task, once in the life of a program."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskInfo:
-    """What a task may know about itself and its run: plain data that travels with it."""
-
-    task_id: str
-    name: str
-    namespace: str
-    """``checkpoint_ns`` of graphs called in it, and the source of its interrupts' ids."""
-    step: int
-    stop: int
-    """The step at which the run reaches its recursion limit."""
-    attempt: int = 1
-    first_started: int = 0
-    """Wall-clock nanoseconds of the first attempt."""
-    triggers: tuple[str, ...] = ()
-    path: str = ""
-    answers: tuple[Any, ...] = ()
-    """Answers to its interrupts, in the order they were asked."""
-    config: Mapping[str, Any] = field(default_factory=dict)
-    """What `get_config()` returns."""
-    thread_id: str | None = None
-    run_id: str | None = None
-    checkpoint_id: str | None = None
-    context: Any = None
-    """The run's context, as the user gave it."""
-    previous: Any = None
-    """What the thread's previous run saved (functional API)."""
-    error: Any = None
-    """The `NodeError` an error handler is told."""
-    has_saver: bool = False
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -118,7 +88,7 @@ class Executor(ABC):
     capabilities: Capabilities = Capabilities()
 
     @abstractmethod
-    def submit(self, job: Job, mailbox: Mailbox) -> None:
+    def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job*; its `Ended` is posted exactly once, whatever happens.
 
         Must not block. What cannot even be started ends as `Raised`.
@@ -131,6 +101,10 @@ class Executor(ABC):
         A job that is stopped ends as `Withdrawn`; one that cannot be goes on and
         ends as it ends. An unknown key is ignored: it may have ended meanwhile.
         """
+
+    @abstractmethod
+    def resolve(self, call: Call, outcome: Outcome) -> None:
+        """Hand the caller that made *call* its outcome."""
 
     def close(self) -> None:
         """Wait for what cannot be stopped, and release everything. May be called again."""

@@ -1,0 +1,147 @@
+"""A user's callable, looked at once: what it is called with, and whether it is async."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from flowpregel.errors import ConfigurationError
+
+_ANY = frozenset[str]()
+_INJECTED: dict[str, frozenset[str]] = {
+    "config": frozenset({"RunnableConfig", "Config", "dict", "Mapping", "Any"}),
+    "writer": frozenset({"StreamWriter", "Callable", "Any"}),
+    "store": frozenset({"BaseStore", "Any"}),
+    "error": frozenset({"NodeError", "Any"}),
+    "previous": _ANY,
+    "runtime": _ANY,
+    "context": _ANY,
+}
+"""What is given by name, and the names of the annotations it may have (none: any)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Injection:
+    """A parameter that the run fills in."""
+
+    name: str
+    index: int | None
+    """Its position, if it may be given by position."""
+    required: bool
+    optional: bool
+    """Whether its annotation allows None."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Callee:
+    """Something to call, and how.
+
+    Args:
+        func: Its sync form, or None.
+        coroutine: Its async form, or None.
+        injections: The parameters the run fills in.
+        name: What to call it in messages.
+    """
+
+    func: Callable[..., Any] | None
+    coroutine: Callable[..., Any] | None
+    injections: tuple[Injection, ...]
+    name: str
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it has an async form alone."""
+        return self.func is None
+
+
+def callee_of(target: Any, *, takes_input: bool = True) -> Callee:
+    """Look at *target*: a callable, or anything with ``invoke`` or ``ainvoke``.
+
+    Args:
+        target: What to call.
+        takes_input: Whether its first parameter is the node's input, which is
+            never filled in by name.
+
+    Raises:
+        ConfigurationError: *target* cannot be called.
+    """
+    invoke, ainvoke = getattr(target, "invoke", None), getattr(target, "ainvoke", None)
+    name = name_of(target)
+    if callable(invoke) or callable(ainvoke):
+        look_at = invoke or ainvoke
+        assert look_at is not None
+        return Callee(invoke, ainvoke, injections_of(look_at, takes_input), name)
+    if not callable(target):
+        raise ConfigurationError(
+            f"{target!r} cannot be a node: give a callable, or an object with invoke or ainvoke"
+        )
+    injections = injections_of(target, takes_input)
+    if is_coroutine_function(target):
+        return Callee(None, target, injections, name)
+    return Callee(target, None, injections, name)
+
+
+def is_coroutine_function(target: Any) -> bool:
+    """Return whether calling *target* gives a coroutine."""
+    while isinstance(target, partial):
+        target = target.func
+    if inspect.iscoroutinefunction(target):
+        return True
+    call = getattr(target, "__call__", None)  # noqa: B004 - the method itself is looked at
+    return inspect.iscoroutinefunction(call)
+
+
+def name_of(target: Any) -> str:
+    """Return the name of a callable, as its author wrote it."""
+    while isinstance(target, partial):
+        target = target.func
+    return str(getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__)
+
+
+def injections_of(target: Callable[..., Any], takes_input: bool) -> tuple[Injection, ...]:
+    """Return the parameters of *target* that the run fills in by name."""
+    try:
+        parameters = [*inspect.signature(target).parameters.values()]
+    except (TypeError, ValueError):
+        return ()
+    found = []
+    for index, parameter in enumerate(parameters):
+        if parameter.name not in _INJECTED or (takes_input and index == 0):
+            continue
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        names = _annotation_names(parameter.annotation)
+        allowed = _INJECTED[parameter.name]
+        if allowed and names and not _fits(names, allowed, parameter.name):
+            continue
+        found.append(
+            Injection(
+                parameter.name,
+                None if parameter.kind is parameter.KEYWORD_ONLY else index,
+                parameter.default is parameter.empty,
+                not names or "None" in names or "Any" in names,
+            )
+        )
+    return tuple(found)
+
+
+def _fits(names: frozenset[str], allowed: frozenset[str], parameter: str) -> bool:
+    if names & allowed:
+        return True
+    return parameter == "store" and any(name.endswith("Store") for name in names)
+
+
+def _annotation_names(annotation: Any) -> frozenset[str]:
+    """Return the bare class names in an annotation, written out or as text."""
+    if annotation is inspect.Parameter.empty:
+        return frozenset()
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    for mark in "|,[]()\"'":
+        text = text.replace(mark, " ")
+    words = {word.rsplit(".", 1)[-1] for word in text.split()}
+    if "Optional" in words or "NoneType" in words:
+        words.add("None")
+    return frozenset(words)

@@ -1,0 +1,68 @@
+"""Ids that are the same on every replay, because they are made of where things stand."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime, timedelta
+
+from flowpregel._core.records import Version
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_GREGORIAN_OFFSET = 0x01B21DD213814000
+"""100-nanosecond intervals between 1582-10-15 and 1970-01-01 (RFC 9562, 5.1)."""
+
+
+def task_id(*parts: object) -> str:
+    """Return the id of the task that *parts* describe, in the form of a UUID."""
+    digest = hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=16).hexdigest()
+    return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
+
+
+def interrupt_id(namespace: str, index: int) -> str:
+    """Return the id of the *index*-th question of the task at *namespace*: 32 hex digits."""
+    return hashlib.blake2b(f"{namespace}|{index}".encode(), digest_size=16).hexdigest()
+
+
+def is_interrupt_id(value: object) -> bool:
+    """Return whether *value* has the form that `interrupt_id` gives."""
+    return isinstance(value, str) and len(value) == 32 and set(value) <= set("0123456789abcdef")
+
+
+def checkpoint_id(now: int, step: int) -> str:
+    """Return an id that sorts by *now* (wall-clock nanoseconds): a version 6 UUID.
+
+    The 100-nanosecond field carries the time; what is left of *now*, and the
+    step, go where RFC 9562 5.6 has clock sequence and node.
+    """
+    intervals, rest = divmod(now, 100)
+    stamp = intervals + _GREGORIAN_OFFSET
+    high, middle, low = stamp >> 28, (stamp >> 12) & 0xFFFF, stamp & 0x0FFF
+    return (
+        f"{high & 0xFFFFFFFF:08x}-{middle:04x}-6{low:03x}-"
+        f"{0x8000 | (rest << 7):04x}-{(step + 2) & 0xFFFFFFFFFFFF:012x}"
+    )
+
+
+def timestamp(now: int) -> str:
+    """Return wall-clock nanoseconds as an ISO 8601 text in UTC."""
+    return (_EPOCH + timedelta(microseconds=now // 1000)).isoformat()
+
+
+def nanoseconds(stamp: str) -> int:
+    """Return the wall-clock nanoseconds of an ISO 8601 text."""
+    return (datetime.fromisoformat(stamp) - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def next_version(newest: Version | None, now: int) -> Version:
+    """Return a version newer than *newest*, unique among all branches of a thread.
+
+    Versions of two branches must differ although both follow the same
+    checkpoint, so they are times: a hybrid logical clock (Kulkarni et al.,
+    "Logical Physical Clocks", 2014).
+    """
+    if newest is None:
+        return now
+    if isinstance(newest, str):
+        counter = int(newest.split(".", 1)[0]) + 1
+        return f"{counter:032}.{now}"
+    return max(int(newest) + 1, now)

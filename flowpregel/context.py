@@ -1,0 +1,317 @@
+"""What code inside a task can see: one context variable, and functions that look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar, cast
+
+from flowpregel._core.commands import Interrupt
+from flowpregel._core.ids import interrupt_id
+from flowpregel._core.records import Arguments, Node, Write
+from flowpregel.errors import ConfigurationError, GraphInterrupt
+
+ContextT = TypeVar("ContextT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInfo:
+    """What a task may know about itself and its run: plain data that travels with it."""
+
+    task_id: str
+    name: str
+    namespace: str
+    """``checkpoint_ns`` of graphs called in it, and the source of its interrupts' ids."""
+    step: int
+    stop: int
+    """The step at which the run reaches its recursion limit."""
+    attempt: int = 1
+    first_started: int = 0
+    """Wall-clock nanoseconds of the first attempt."""
+    triggers: tuple[str, ...] = ()
+    path: str = ""
+    answers: tuple[Any, ...] = ()
+    """Answers to its interrupts, in the order they were asked."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """The run's config; `get_config` adds what is the task's own."""
+    thread_id: str | None = None
+    run_id: str | None = None
+    checkpoint_id: str | None = None
+    context: Any = None
+    """The run's context, as the user gave it."""
+    previous: Any = None
+    """What the thread's previous run saved (functional API)."""
+    error: Any = None
+    """The `NodeError` an error handler is told."""
+    has_saver: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The task's ends of what connects it to its run."""
+
+    emit: Callable[[Any], None]
+    """Give the run's stream a custom chunk."""
+    call: Callable[[Node, Arguments, str | None, str], Any]
+    """Make a call (node, arguments, fingerprint, description); returns a future."""
+    beat: Callable[[], None]
+    """Show that the task is alive."""
+
+
+class RunControl:
+    """Asks a run to stop at the next barrier; safe from any OS thread.
+
+    Example:
+        >>> control = RunControl()
+        >>> control.request_drain("deploy")
+        >>> control.drain_reason
+        'deploy'
+    """
+
+    __slots__ = ("_reason",)
+
+    def __init__(self) -> None:
+        self._reason: str | None = None
+
+    def request_drain(self, reason: str = "shutdown") -> None:
+        """Ask the run to stop when the tasks that are running have ended."""
+        self._reason = reason
+
+    @property
+    def drain_requested(self) -> bool:
+        """Whether the run was asked to stop."""
+        return self._reason is not None
+
+    @property
+    def drain_reason(self) -> str | None:
+        """Why, or None."""
+        return self._reason
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionInfo:
+    """Where in a run the code is."""
+
+    checkpoint_id: str | None
+    checkpoint_ns: str
+    task_id: str
+    thread_id: str | None = None
+    run_id: str | None = None
+    node_attempt: int = 1
+    """Which attempt this is, counted from 1."""
+    node_first_attempt_time: float | None = None
+    """When the first attempt began: seconds since the epoch."""
+
+
+def _nothing(*_: Any) -> None:
+    """Do nothing: the stream writer and heartbeat of code outside a run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime(Generic[ContextT]):
+    """What a run offers its tasks; ask for it with a parameter named ``runtime``."""
+
+    context: ContextT = cast(Any, None)
+    store: Any = None
+    stream_writer: Callable[[Any], None] = _nothing
+    heartbeat: Callable[[], None] = _nothing
+    previous: Any = None
+    execution_info: ExecutionInfo | None = None
+    control: RunControl | None = None
+
+    @property
+    def drain_requested(self) -> bool:
+        """Whether the run was asked to stop at the next barrier."""
+        return self.control is not None and self.control.drain_requested
+
+    @property
+    def drain_reason(self) -> str | None:
+        """Why it was asked to, or None."""
+        return None if self.control is None else self.control.drain_reason
+
+    def override(self, **changes: Any) -> Runtime[ContextT]:
+        """Return a runtime with these fields changed."""
+        return replace(self, **changes)
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """What one attempt of a task can reach."""
+
+    info: TaskInfo
+    ends: Ends
+    store: Any = None
+    control: RunControl | None = None
+    channels: Mapping[str, Any] = field(default_factory=dict)
+    managed: Mapping[str, Any] = field(default_factory=dict)
+    asked: int = 0
+    """How many interrupts it has passed or raised."""
+    writes: list[Write] = field(default_factory=list)
+    """What it has written so far."""
+
+    def read(self, names: Sequence[str], *, fresh: bool) -> dict[str, Any]:
+        """Return the available ones of the channels *names*.
+
+        Args:
+            names: Which; the node must have declared them in its ``reads``.
+            fresh: With this task's own writes applied.
+        """
+        found: dict[str, Any] = {}
+        for name in names:
+            if name in self.managed:
+                found[name] = self.managed[name]
+                continue
+            channel = self.channels[name]
+            if fresh and (own := [value for key, value in self.writes if key == name]):
+                channel = channel.copy()
+                channel.update(own)
+            if channel.is_available():
+                found[name] = channel.get()
+        return found
+
+
+current: ContextVar[Scope | None] = ContextVar("flowpregel_scope", default=None)
+"""The attempt that the running code belongs to."""
+
+
+def current_scope(asked_by: str) -> Scope:
+    """Return the scope of the running task.
+
+    Raises:
+        RuntimeError: The code does not run inside a task; *asked_by* is named.
+    """
+    scope = current.get()
+    if scope is None:
+        raise RuntimeError(
+            f"{asked_by} was called outside of a run: call it from a node, a task or an "
+            "entrypoint (an OS thread you start yourself needs contextvars.copy_context().run)"
+        )
+    return scope
+
+
+def get_config() -> dict[str, Any]:
+    """Return the config of the run the calling code belongs to.
+
+    Beside what the user passed, ``metadata`` says which step, node and triggers
+    the code runs for, and ``configurable`` where its checkpoints are.
+
+    Raises:
+        RuntimeError: Called outside of a run.
+    """
+    return config_of(current_scope("get_config()"))
+
+
+def config_of(scope: Scope) -> dict[str, Any]:
+    """Return the config that the task of *scope* is shown."""
+    info = scope.info
+    config = dict(info.config)
+    config["metadata"] = {
+        **config.get("metadata", {}),
+        "langgraph_step": info.step,
+        "langgraph_node": info.name,
+        "langgraph_triggers": info.triggers,
+        "langgraph_path": info.path,
+        "langgraph_checkpoint_ns": info.namespace,
+    }
+    config["configurable"] = {
+        **config.get("configurable", {}),
+        "checkpoint_ns": info.namespace,
+        "checkpoint_id": info.checkpoint_id,
+    }
+    return config
+
+
+def get_store() -> Any:
+    """Return the run's long-term store.
+
+    Raises:
+        RuntimeError: Called outside of a run, or the run has no store.
+    """
+    scope = current_scope("get_store()")
+    if scope.store is None:
+        raise RuntimeError("this run has no store: pass store= where the graph is built")
+    return scope.store
+
+
+def get_stream_writer() -> Callable[[Any], None]:
+    """Return the function that gives the run's ``custom`` stream a chunk.
+
+    Raises:
+        RuntimeError: Called outside of a run.
+    """
+    return current_scope("get_stream_writer()").ends.emit
+
+
+def get_runtime(context_schema: type[ContextT] | None = None) -> Runtime[ContextT]:
+    """Return the runtime of the running task.
+
+    Args:
+        context_schema: The type of the run's context, for type checkers alone.
+
+    Raises:
+        RuntimeError: Called outside of a run.
+    """
+    return runtime_of(current_scope("get_runtime()"))
+
+
+def runtime_of(scope: Scope) -> Runtime[Any]:
+    """Return the runtime that the task of *scope* is shown."""
+    info = scope.info
+    return Runtime(
+        context=info.context,
+        store=scope.store,
+        stream_writer=scope.ends.emit,
+        heartbeat=scope.ends.beat,
+        previous=info.previous,
+        execution_info=ExecutionInfo(
+            checkpoint_id=info.checkpoint_id,
+            checkpoint_ns=info.namespace,
+            task_id=info.task_id,
+            thread_id=info.thread_id,
+            run_id=info.run_id,
+            node_attempt=info.attempt,
+            node_first_attempt_time=info.first_started / 1e9,
+        ),
+        control=scope.control,
+    )
+
+
+def interrupt(value: Any, *, response_schema: Any = None) -> Any:
+    """Stop the run to ask *value*, and return the answer when it is resumed.
+
+    The task is run again from its beginning on each resume; an interrupt that
+    was answered returns its answer at once. Interrupts are told apart by the
+    order in which a task asks them.
+
+    Args:
+        value: What is asked; anything that can be kept.
+        response_schema: A pydantic model, which an answer must fit and becomes;
+            anything else is handed on for the asker's use.
+
+    Raises:
+        GraphInterrupt: There is no answer yet (control flow: let it pass).
+        ConfigurationError: The run has no checkpointer to keep the question.
+
+    Example:
+        >>> def approve(state):  # a node
+        ...     return {"approved": interrupt({"really?": state["amount"]})}
+    """
+    scope = current_scope("interrupt()")
+    info = scope.info
+    if not info.has_saver:
+        raise ConfigurationError(
+            f"node {info.name!r} called interrupt(), but the run has no checkpointer to "
+            "keep the question until it is answered: pass checkpointer="
+        )
+    index, scope.asked = scope.asked, scope.asked + 1
+    if index < len(info.answers):
+        return _checked(info.answers[index], response_schema)
+    raise GraphInterrupt(
+        [Interrupt(value, interrupt_id(info.namespace, index), response_schema)]
+    )
+
+
+def _checked(answer: Any, schema: Any) -> Any:
+    validate = getattr(schema, "model_validate", None)
+    return answer if validate is None else validate(answer)

@@ -1,0 +1,184 @@
+"""One attempt of one task: call the node, run its writers, and say how it ended.
+
+The same code runs in the coordinator, in OS threads, on an event loop and in
+worker processes. What it awaits is yielded, so that there is one body for sync
+and async alike.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flowpregel._core.callee import Callee, Injection
+from flowpregel._core.records import (
+    RETURN,
+    Arguments,
+    Escaped,
+    Interrupted,
+    Kind,
+    Outcome,
+    Raised,
+    Returned,
+    Withdrawn,
+    Write,
+)
+from flowpregel.context import Ends, Scope, config_of, current, runtime_of
+from flowpregel.errors import (
+    ConfigurationError,
+    GraphInterrupt,
+    NodeCancelledError,
+    ParentCommand,
+    TaskCancelled,
+    TaskExitError,
+)
+
+if TYPE_CHECKING:
+    from flowpregel.executors.base import Job
+
+
+def perform(job: Job, ends: Ends) -> Outcome:
+    """Run an attempt of a sync node and return how it ended; raises nothing."""
+    scope = scope_of(job, ends)
+    token = current.set(scope)
+    try:
+        steps = _attempt(job, scope)
+        try:
+            awaited = next(steps)
+        except StopIteration as stop:
+            return Returned(stop.value)
+        steps.close()
+        if inspect.iscoroutine(awaited):
+            awaited.close()
+        return Raised(async_in_sync_run(job.node.name))
+    except BaseException as error:  # noqa: BLE001 - how it ended is the result
+        return outcome_of(job, error)
+    finally:
+        current.reset(token)
+
+
+async def aperform(job: Job, ends: Ends) -> Outcome:
+    """Run an attempt on the event loop and return how it ended.
+
+    Raises:
+        asyncio.CancelledError: The attempt was cancelled from outside.
+    """
+    scope = scope_of(job, ends)
+    token = current.set(scope)
+    try:
+        steps = _attempt(job, scope, prefer_async=True)
+        reply: Any = None
+        failure: BaseException | None = None
+        while True:
+            try:
+                awaited = steps.throw(failure) if failure else steps.send(reply)
+            except StopIteration as stop:
+                return Returned(stop.value)
+            try:
+                reply, failure = await awaited, None
+            except BaseException as error:  # noqa: BLE001 - raised again inside the attempt
+                failure = error
+    except BaseException as error:  # noqa: BLE001 - how it ended is the result
+        return outcome_of(job, error)
+    finally:
+        current.reset(token)
+
+
+def scope_of(job: Job, ends: Ends) -> Scope:
+    """Return what an attempt of *job* can reach."""
+    return Scope(
+        info=job.info,
+        ends=ends,
+        store=job.store,
+        control=job.control,
+        channels=job.channels,
+        managed=job.managed,
+    )
+
+
+def outcome_of(job: Job, error: BaseException) -> Outcome:
+    """Say how an attempt ended that *error* left."""
+    match error:
+        case GraphInterrupt():
+            return Interrupted(error.interrupts, job.info.answers)
+        case ParentCommand():
+            return Escaped(error.command)
+        case TaskCancelled():
+            return Withdrawn()
+        case Exception():
+            return Raised(error)
+        case SystemExit() | KeyboardInterrupt():
+            return Raised(TaskExitError(job.node.name, repr(error)))
+    cancelled = NodeCancelledError(job.node.name)
+    cancelled.__cause__ = error
+    return Raised(cancelled)
+
+
+def async_in_sync_run(name: str) -> TypeError:
+    """Return the error for an async node that a sync run cannot await."""
+    return TypeError(
+        f"node {name!r} is async, and this run is sync: use ainvoke or astream, "
+        "or give the node a sync function"
+    )
+
+
+def _attempt(
+    job: Job, scope: Scope, *, prefer_async: bool = False
+) -> Generator[Any, Any, Sequence[Write]]:
+    """Call the node's steps, then its writers; yield what is to be awaited."""
+    node = job.node
+    value = job.input
+    for callee in node.steps:
+        result = call(callee, value, scope, prefer_async=prefer_async)
+        value = (yield result) if inspect.isawaitable(result) else result
+    if job.kind is Kind.CALL:
+        return ((RETURN, value),)
+    for writer in node.writers:
+        written = writer(value, scope)
+        scope.writes.extend((yield written) if inspect.isawaitable(written) else written)
+    return scope.writes
+
+
+def call(callee: Callee, value: Any, scope: Scope, *, prefer_async: bool = False) -> Any:
+    """Call *callee* with *value* and what it asks for by name."""
+    target = callee.func
+    if target is None or (prefer_async and callee.coroutine is not None):
+        target = callee.coroutine
+    assert target is not None
+    if isinstance(value, Arguments):
+        args, kwargs = value.args, dict(value.kwargs)
+    else:
+        args, kwargs = (value,), {}
+    for wanted in callee.injections:
+        given = wanted.index is not None and wanted.index < len(args)
+        if not given and wanted.name not in kwargs:
+            _inject(wanted, callee, scope, kwargs)
+    return target(*args, **kwargs)
+
+
+def _inject(wanted: Injection, callee: Callee, scope: Scope, kwargs: dict[str, Any]) -> None:
+    """Add what *wanted* names to *kwargs*, unless its default serves."""
+    value: Any
+    match wanted.name:
+        case "config":
+            value = config_of(scope)
+        case "writer":
+            value = scope.ends.emit
+        case "runtime":
+            value = runtime_of(scope)
+        case "store":
+            value = scope.store
+        case "error":
+            value = scope.info.error
+        case "previous":
+            value = scope.info.previous
+        case _:
+            value = scope.info.context
+    if value is None and not wanted.required:
+        return
+    if value is None and wanted.name in ("store", "error") and not wanted.optional:
+        raise ConfigurationError(
+            f"{callee.name!r} asks for {wanted.name!r}, which this run does not have"
+        )
+    kwargs[wanted.name] = value
