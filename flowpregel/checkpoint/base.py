@@ -159,7 +159,7 @@ class BaseCheckpointSaver(ABC):
             raise self._not_offered("get_next_version for text versions")
         return int(current or 0) + 1
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most savers hold nothing to release
         """Release what the saver holds; may be called again."""
 
     def __enter__(self) -> Self:
@@ -358,9 +358,7 @@ class TransactionalSaver(BaseCheckpointSaver):
         batch = convert.batch_of_put(config, checkpoint, metadata, new_versions)
         self.commit([batch])
         address = batch.address
-        return convert.config_of(
-            Address(address.thread_id, address.namespace, checkpoint["id"])
-        )
+        return convert.config_of(Address(address.thread_id, address.namespace, checkpoint["id"]))
 
     def put_writes(
         self, config: Config, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
