@@ -14,7 +14,6 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from flowpregel.checkpoint.base import CheckpointTuple as OurTuple
 from flowpregel.checkpoint.base import TransactionalSaver
 
 
@@ -46,7 +45,8 @@ class SaverAdapter(BaseCheckpointSaver[int]):
 
     def get_tuple(self, config: Any) -> CheckpointTuple | None:
         """Return the checkpoint that *config* names, the newest if it names none."""
-        return _theirs(self.saver.get_tuple(config))
+        found = self.saver.get_tuple(config)
+        return None if found is None else _theirs(found)
 
     def list(
         self,
@@ -58,7 +58,7 @@ class SaverAdapter(BaseCheckpointSaver[int]):
     ) -> Iterator[CheckpointTuple]:
         """Yield checkpoints, newest first, of all threads together for None."""
         for found in self.saver.list(config, filter=filter, before=before, limit=limit):
-            yield CheckpointTuple(*found)
+            yield _theirs(found)
 
     def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
         """Keep *checkpoint* as a child of the one that *config* names."""
@@ -91,7 +91,8 @@ class SaverAdapter(BaseCheckpointSaver[int]):
 
     async def aget_tuple(self, config: Any) -> CheckpointTuple | None:
         """`get_tuple`, without blocking the event loop."""
-        return _theirs(await self.saver.aget_tuple(config))
+        found = await self.saver.aget_tuple(config)
+        return None if found is None else _theirs(found)
 
     async def alist(
         self,
@@ -103,7 +104,7 @@ class SaverAdapter(BaseCheckpointSaver[int]):
     ) -> AsyncIterator[CheckpointTuple]:
         """`list`, without blocking the event loop."""
         async for found in self.saver.alist(config, filter=filter, before=before, limit=limit):
-            yield CheckpointTuple(*found)
+            yield _theirs(found)
 
     async def aput(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
         """`put`, without blocking the event loop."""
@@ -133,5 +134,6 @@ class SaverAdapter(BaseCheckpointSaver[int]):
         await self.saver.aprune(thread_ids, strategy=strategy)  # type: ignore[arg-type]
 
 
-def _theirs(found: OurTuple | None) -> CheckpointTuple | None:
-    return None if found is None else CheckpointTuple(*found)
+def _theirs(found: Any) -> CheckpointTuple:
+    """Return our tuple as LangGraph's: the same fields under another class."""
+    return CheckpointTuple(*found)
