@@ -15,7 +15,7 @@ from flowpregel.errors import ConfigurationError, GraphInterrupt
 ContextT = TypeVar("ContextT")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class TaskInfo:
     """What a task may know about itself and its run: plain data that travels with it."""
 

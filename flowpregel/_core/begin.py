@@ -28,6 +28,7 @@ from flowpregel._core.progress import Run, Steps
 from flowpregel._core.records import (
     INPUT,
     INTERRUPT,
+    PREVIOUS,
     RESUME,
     RUN_TASK_ID,
     SILENT_WRITES,
@@ -36,7 +37,7 @@ from flowpregel._core.records import (
     Write,
 )
 from flowpregel._core.recorder import Recorder
-from flowpregel._core.state import load_state, names, new_state
+from flowpregel._core.state import load_state, names, new_state, read
 from flowpregel._core.update import Writes, apply, barrier_of, check_writes
 from flowpregel.errors import (
     ConfigurationError,
@@ -70,6 +71,7 @@ def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
         narrator=Narrator(options.modes, options.output_channels, program.stream_channels),
         state=new_state(program) if saved is None else load_state(program, saved),
         now=options.now,
+        checkpoint_id=f"{options.now:x}",
     )
     if saved is not None:
         checkpoint = saved.checkpoint
@@ -80,6 +82,8 @@ def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
         run.updated = None if not checkpoint.updated_channels else {*checkpoint.updated_channels}
         for item in saved.writes:
             run.pending.setdefault(item.task_id, []).append((item.channel, item.value))
+    if PREVIOUS in run.state.channels:
+        run.previous = read(run.state.channels, PREVIOUS)
     run.stop = run.step + options.recursion_limit + 1
     return run
 
@@ -153,7 +157,7 @@ def _obey(run: Run, command: Command[Any], *, keep: bool) -> Steps:
     own[:] = [write for write in own if write[0] != RESUME]
     first = len(own)
     own.extend(writes)
-    if keep and run.checkpoint_id:
+    if keep and run.kept_id is not None:
         # Positions count from what is kept already: a write's place never changes.
         kept = [*own[:first], *writes]
         run.recorder.keep(run.checkpoint_id, RUN_TASK_ID, "", kept)

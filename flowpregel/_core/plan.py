@@ -12,7 +12,7 @@ from flowpregel._core.commands import Send
 from flowpregel._core.effects import Call
 from flowpregel._core.program import Program
 from flowpregel._core.records import INTERRUPT, TASKS, Kind, Node, Task
-from flowpregel._core.state import State, read
+from flowpregel._core.state import State
 
 PUSHED = ("__pregel_push",)
 """What a `Send` is triggered by: no channel, so nothing is marked as seen."""
@@ -39,21 +39,23 @@ class _Inputs:
 
     def of(self, node: Node) -> Any:
         if isinstance(node.channels, str):
-            return self._mapped(node, self.state.channels[node.channels].get())
+            channel = self.state.channels[node.channels]
+            return self._mapped(node, channel if node.contexts else channel.get())
         key = id(node.channels), id(node.mapper)
         if key not in self.made:
-            self.made[key] = self._mapped(node, self._read(node.channels))
+            self.made[key] = self._mapped(node, self._read(node))
         return copy(self.made[key])
 
-    def _read(self, names: tuple[str, ...]) -> dict[str, Any]:
-        managed = self.program.managed
-        if not managed:
-            values: dict[str, Any] = read(self.state.channels, names)
-            return values
-        values = read(self.state.channels, tuple(name for name in names if name not in managed))
-        for name in names:
+    def _read(self, node: Node) -> dict[str, Any]:
+        managed, channels = self.program.managed, self.state.channels
+        values: dict[str, Any] = {}
+        for name in node.channels:
             if name in managed:
                 values[name] = managed[name].get(self.place.step, self.place.stop)
+            elif name in node.contexts:
+                values[name] = channels[name]
+            elif (channel := channels[name]).is_available():
+                values[name] = channel.get()
         return values
 
     def _mapped(self, node: Node, value: Any) -> Any:
@@ -155,7 +157,8 @@ def call_task(caller: Task, call: Call, place: Place) -> Task:
     task = _task(call.node, Kind.CALL, call.arguments, path, place, ())
     task.parent = caller
     if call.node.role == "graph":
-        suffix = f"|{index}" if index else ""
+        suffix = f"|{caller.graphs}" if caller.graphs else ""
+        caller.graphs += 1
         task.namespace = f"{caller.namespace}{suffix}"
     return task
 

@@ -67,6 +67,8 @@ class Run:
     output: Any = MISSING
     speaks_late: bool = False
     """Whether the output is to be read when the run ends."""
+    previous: Any = None
+    """What the thread's previous run saved (functional API)."""
     interrupts: dict[str, Interrupt] = field(default_factory=dict)
     after: list[Effect] = field(default_factory=list)
     """What to do once what caused it is kept."""

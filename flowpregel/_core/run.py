@@ -43,6 +43,8 @@ def run(program: Program, options: Options, given: Any) -> Steps:
     except GeneratorExit:
         raise
     except BaseException:
+        # What has not been kept by now, nobody may hear of.
+        now.after.clear()
         yield from now.leave()
         raise
 
@@ -63,7 +65,7 @@ def _repeat(run: Run) -> Steps:
             raise GraphDrained(reason)
         superstep = Superstep(run, tasks)
         yield from superstep.go()
-        if run.interrupts:
+        if superstep.paused:
             return (yield from _ask(run, superstep.tasks))
         yield from _barrier(run, superstep.tasks)
         if breaks_before(run.state, superstep.tasks, run.options.interrupt_after):

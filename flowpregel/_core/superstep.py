@@ -19,6 +19,7 @@ from flowpregel._core.effects import (
     Emitted,
     Ended,
     Look,
+    Setting,
     Share,
     Stopped,
     Submit,
@@ -45,7 +46,7 @@ from flowpregel._core.replay import answer_from_pending, restore
 from flowpregel._core.retry import delay_after
 from flowpregel._core.state import read
 from flowpregel._core.update import check_writes
-from flowpregel.errors import NodeCancelledError, ParentCommand, TaskCancelled
+from flowpregel.errors import GraphDrained, NodeCancelledError, ParentCommand, TaskCancelled
 
 
 class Superstep:
@@ -59,6 +60,17 @@ class Superstep:
     def __init__(self, run: Run, tasks: Sequence[Task]) -> None:
         self.run = run
         self.tasks = list(tasks)
+        self.setting = Setting(
+            checkpoint_id=run.checkpoint_id,
+            step=run.step,
+            stop=run.stop,
+            channels=run.state.channels,
+            managed=run.program.managed,
+            previous=run.previous,
+            resuming=run.resuming,
+            answers=run.answers,
+        )
+        self.paused = False
         self.open: dict[str, Task] = {}
         """Tasks that run or wait for their next attempt."""
         self.calls = Calls(run)
@@ -95,7 +107,7 @@ class Superstep:
             self.failure is None
             and self.escaped is None
             and self.stopped is None
-            and not self.run.interrupts
+            and not self.paused
         )
 
     def _raise(self) -> None:
@@ -127,7 +139,7 @@ class Superstep:
             answer_from_pending(run, task)
         yield from run.flush()
         for task in due:
-            yield Submit(task)
+            yield Submit(task, self.setting)
 
     def _without_cached(self, tasks: list[Task]) -> Steps:
         """Take results that were shared before, and return the tasks left to run."""
@@ -171,7 +183,7 @@ class Superstep:
         while self._timers and self._timers[0][0] <= wakeup.monotonic:
             _, task_id = heapq.heappop(self._timers)
             if task_id in self.open:
-                yield Submit(self.open[task_id])
+                yield Submit(self.open[task_id], self.setting)
         shared = {}
         for event in wakeup.events:
             match event:
@@ -203,7 +215,7 @@ class Superstep:
         self.run.after.extend(self.run.narrator.started(task, self.run.step, self.run.now))
         if self.stopped is None:
             answer_from_pending(self.run, task)
-            yield Submit(task)
+            yield Submit(task, self.setting)
         else:
             yield from self._settle(task, Withdrawn())
 
@@ -231,7 +243,7 @@ class Superstep:
         if delay is None:
             return False
         task.attempt += 1
-        task.calls = 0
+        task.calls = task.graphs = 0
         heapq.heappush(self._timers, (wakeup.monotonic + int(delay * 1e9), task.id))
         return True
 
@@ -274,6 +286,9 @@ class Superstep:
 
     def _raised(self, task: Task, error: BaseException) -> Iterable[Effect]:
         run = self.run
+        if isinstance(error, GraphDrained):
+            self.failure = self.failure or error
+            return
         error.add_note(
             f"During task with name {task.name!r} and id {task.id!r} (attempt {task.attempt})"
         )
@@ -289,7 +304,7 @@ class Superstep:
             handler = self._handler_for(task, error)
             self.open[handler.id] = handler
             run.after.extend(run.narrator.started(handler, run.step, run.now))
-            run.after.append(Submit(handler))
+            run.after.append(Submit(handler, self.setting))
             return
         run.recorder.keep(run.checkpoint_id, task.id, task.path, ((ERROR, error),))
         self.calls.uncaught(task, error)
@@ -312,6 +327,7 @@ class Superstep:
         if task.kind is Kind.CALL:
             self.calls.interrupted(task, interrupts)
             return
+        self.paused = True
         run.interrupts |= asked
         if interrupts:
             shown = read(run.state.channels, run.options.output_channels)
