@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, Self, TypeAlias
 
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import (
+    ConfigurationError,
+    FlowPregelError,
+    NodeTimeoutError,
+    WorkerDiedError,
+)
 
 RetryOn: TypeAlias = (
     type[BaseException] | Sequence[type[BaseException]] | Callable[[BaseException], bool]
@@ -24,8 +29,11 @@ def default_retry_on(error: BaseException) -> bool:
     """Return whether *error* is likely to pass: broken connections, HTTP 5xx, the unknown.
 
     Mistakes in the code (``ValueError``, ``TypeError``, ...) and what the
-    operating system refuses are final.
+    operating system refuses are final; so are our own errors, but for timeouts and
+    dead workers.
     """
+    if isinstance(error, FlowPregelError):
+        return isinstance(error, NodeTimeoutError | WorkerDiedError)
     if isinstance(error, ConnectionError):
         return True
     status = getattr(getattr(error, "response", None), "status_code", None)
