@@ -27,7 +27,9 @@ NO_WRITES = "__no_writes__"
 RETURN = "__return__"
 TASKS = "__pregel_tasks"
 PREVIOUS = "__previous__"
-CONTROL_WRITES = frozenset({ERROR, ERROR_SOURCE, INTERRUPT, RESUME})
+CALLED = "__call__"
+"""Which function was called with what: compared when the call is replayed."""
+CONTROL_WRITES = frozenset({ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CALLED})
 SILENT_WRITES = CONTROL_WRITES | {NO_WRITES, RETURN}
 RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 """The task id of writes that the run itself makes (`Command.update` and `goto`)."""
