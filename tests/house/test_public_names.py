@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -50,7 +51,12 @@ def order(name: str) -> tuple[int, str]:
 def public_names(module: str) -> list[str]:
     """Return what *module* says it offers; a package that is still empty offers nothing."""
     loaded = importlib.import_module(module)
-    defined = [name for name in vars(loaded) if not name.startswith("_") and name != "annotations"]
+    defined = [
+        name
+        for name, value in vars(loaded).items()
+        # A submodule that was imported hangs on its package without being offered by it.
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    ]
     if not defined and not hasattr(loaded, "__all__"):
         return []
     assert hasattr(loaded, "__all__"), f"{module} defines {defined} but has no __all__"
