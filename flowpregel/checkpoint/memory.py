@@ -28,7 +28,7 @@ from flowpregel.checkpoint.shapes import WRITES_IDX_MAP, Lease, OnConflict
 from flowpregel.checkpoint.space import PendingRow, Row, Space
 from flowpregel.errors import ConfigurationError
 
-__all__ = ["InMemorySaver"]
+__all__ = ["InMemorySaver", "MemorySaver"]
 
 
 class _Prepared:
