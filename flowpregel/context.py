@@ -307,9 +307,7 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     index, scope.asked = scope.asked, scope.asked + 1
     if index < len(info.answers):
         return _checked(info.answers[index], response_schema)
-    raise GraphInterrupt(
-        [Interrupt(value, interrupt_id(info.namespace, index), response_schema)]
-    )
+    raise GraphInterrupt([Interrupt(value, interrupt_id(info.namespace, index), response_schema)])
 
 
 def _checked(answer: Any, schema: Any) -> Any:
