@@ -21,8 +21,8 @@ class ClassicRules(Hooks):
         assert saver.get_tuple(config("unknown")) is None
         assert saver.get_tuple(config("unknown", 1)) is None
         assert saver.get(config("unknown")) is None
-        assert [] == [*saver.namespaces()]
-        assert [] == [*saver.list(None)]
+        assert [*saver.namespaces()] == []
+        assert [*saver.list(None)] == []
 
     def test_put_returns_the_config_of_the_new_checkpoint(self, saver: TransactionalSaver) -> None:
         got = saver.put(config("t", namespace="a|b:1"), classic(1, {}, {}), {}, {})
@@ -66,7 +66,7 @@ class ClassicRules(Hooks):
         found = saver.get_tuple(config("t", 1))
 
         assert found is not None
-        assert {"a": 1} == found.checkpoint["channel_values"]
+        assert found.checkpoint["channel_values"] == {"a": 1}
         assert saver.get_tuple(config("t", 9)) is None
         assert saver.get_tuple(config("t", 1, "other")) is None
 
@@ -101,8 +101,8 @@ class ClassicRules(Hooks):
 
         assert first is not None
         assert found is not None
-        assert {"a": 1, "b": 1} == first["channel_values"]
-        assert {"a": 2, "b": 1} == found["channel_values"]
+        assert first["channel_values"] == {"a": 1, "b": 1}
+        assert found["channel_values"] == {"a": 2, "b": 1}
 
     def test_a_new_version_without_a_value_is_an_empty_channel(
         self, saver: TransactionalSaver
@@ -113,8 +113,8 @@ class ClassicRules(Hooks):
         found = saver.get(config("t"))
 
         assert found is not None
-        assert {} == found["channel_values"]
-        assert {"a": 2} == found["channel_versions"]
+        assert found["channel_values"] == {}
+        assert found["channel_versions"] == {"a": 2}
 
     def test_a_channel_that_is_gone_has_no_value(self, saver: TransactionalSaver) -> None:
         saver.put(config("t"), classic(1, {"a": 1, "b": 1}, {"a": 1, "b": 1}), {}, {"a": 1, "b": 1})
@@ -123,7 +123,7 @@ class ClassicRules(Hooks):
         found = saver.get(config("t"))
 
         assert found is not None
-        assert {"a": 1} == found["channel_values"]
+        assert found["channel_values"] == {"a": 1}
 
     @pytest.mark.parametrize("version", [1, 2**62, 1.5, "00000000000000000000000000000001.0.5"])
     def test_a_version_may_be_a_number_or_a_text(
@@ -136,7 +136,7 @@ class ClassicRules(Hooks):
         assert found is not None
         assert {"a": version} == found["channel_versions"]
         assert type(version) is type(found["channel_versions"]["a"])
-        assert {"a": "x"} == found["channel_values"]
+        assert found["channel_values"] == {"a": "x"}
 
     def test_threads_and_namespaces_have_values_of_their_own(
         self, saver: TransactionalSaver
@@ -211,7 +211,7 @@ class PendingWriteRules(Hooks):
         saver.put_writes(config("t", 1), [("a", "first")], task_id(1), "p")
         saver.put_writes(config("t", 1), [("a", "second"), ("b", "new")], task_id(1), "p")
 
-        assert ["first", "new"] == [value for _, _, value in self.pending(saver)]
+        assert [value for _, _, value in self.pending(saver)] == ["first", "new"]
 
     @pytest.mark.parametrize("channel", ["__error__", "__interrupt__", "__resume__"])
     def test_a_newer_control_write_replaces_the_older(
@@ -233,7 +233,7 @@ class PendingWriteRules(Hooks):
 
         kept = {channel: value for _, channel, value in self.pending(saver)}
 
-        assert {"a": 1, "b": 2, "__error__": "broken", "__error_source_node__": "node"} == kept
+        assert kept == {"a": 1, "b": 2, "__error__": "broken", "__error_source_node__": "node"}
 
     def test_writes_are_ordered_by_path_then_task_then_position(
         self, saver: TransactionalSaver
@@ -251,7 +251,7 @@ class PendingWriteRules(Hooks):
     def test_writes_may_come_before_their_checkpoint(self, saver: TransactionalSaver) -> None:
         saver.put_writes(config("t", 1), [("a", 1)], task_id(1), "p")
         assert saver.get_tuple(config("t", 1)) is None
-        assert [] == [*saver.namespaces()]
+        assert [*saver.namespaces()] == []
 
         self.start(saver)
 
@@ -262,7 +262,7 @@ class PendingWriteRules(Hooks):
         saver.put_writes(config("t", 1), [("a", 1)], task_id(1), "p")
         saver.put(config("t", 1), classic(2, {}, {}), {}, {})
 
-        assert [] == self.pending(saver, 2)
+        assert self.pending(saver, 2) == []
         assert [(task_id(1), "a", 1)] == self.pending(saver, 1)
 
     def test_writes_belong_to_one_namespace(self, saver: TransactionalSaver) -> None:
@@ -270,13 +270,13 @@ class PendingWriteRules(Hooks):
         saver.put(config("t", namespace="child"), classic(1, {}, {}), {}, {})
         saver.put_writes(config("t", 1, "child"), [("a", 1)], task_id(1), "p")
 
-        assert [] == self.pending(saver)
+        assert self.pending(saver) == []
 
     def test_no_writes_at_all_are_kept_as_none(self, saver: TransactionalSaver) -> None:
         self.start(saver)
         saver.put_writes(config("t", 1), [], task_id(1), "p")
 
-        assert [] == self.pending(saver)
+        assert self.pending(saver) == []
 
     def test_a_config_without_a_checkpoint_is_refused(self, saver: TransactionalSaver) -> None:
         with pytest.raises(ConfigurationError, match="checkpoint_id"):

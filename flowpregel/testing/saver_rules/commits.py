@@ -33,7 +33,7 @@ class CommitRules(Hooks):
         line.saver = self.reopen(saver, tmp_path)
         got = line.load().checkpoint
 
-        assert {"a": [2], "b": 1} == got.values
+        assert got.values == {"a": [2], "b": 1}
         for name in (
             "id", "parent_id", "at", "step", "source", "channel_versions", "versions_seen",
             "updated_channels", "metadata",
@@ -47,16 +47,16 @@ class CommitRules(Hooks):
         for number in (1, 2, 3):
             line.commit(number, {"a": number})
 
-        def number(address: Address, before: str | None = None) -> Any:
+        def value_at(address: Address, before: str | None = None) -> Any:
             found = saver.load(address, before=before)
             return None if found is None else found.checkpoint.values["a"]
 
-        assert 3 == number(Address("t"))
-        assert 1 == number(Address("t", "", nth_id(1)))
-        assert 2 == number(Address("t"), nth_id(3))
-        assert number(Address("t"), nth_id(1)) is None
-        assert number(Address("t", "", nth_id(9))) is None
-        assert number(Address("t", "other")) is None
+        assert value_at(Address("t")) == 3
+        assert value_at(Address("t", "", nth_id(1))) == 1
+        assert value_at(Address("t"), nth_id(3)) == 2
+        assert value_at(Address("t"), nth_id(1)) is None
+        assert value_at(Address("t", "", nth_id(9))) is None
+        assert value_at(Address("t", "other")) is None
 
     def test_what_is_loaded_names_its_own_address(self, saver: TransactionalSaver) -> None:
         line = Line(saver, "t", "ns")
@@ -72,7 +72,7 @@ class CommitRules(Hooks):
 
         saved = line.load()
 
-        assert {"a": 1} == saved.checkpoint.values
+        assert saved.checkpoint.values == {"a": 1}
         expected = {("a", 2): 1, ("__resume__", 3): 1}
         got = {(w.channel, w.value if w.channel == "a" else w.value[0]): 1 for w in saved.writes}
         assert expected == got
@@ -85,14 +85,14 @@ class CommitRules(Hooks):
         saver.commit([writes("t", 1, ("a", 1)), line.batch(2, {"a": 1})])
 
         assert (PendingWrite(task_id(1), "a", 1),) == line.load(1).writes
-        assert () == line.load(2).writes
+        assert line.load(2).writes == ()
 
     def test_several_batches_are_kept_in_their_order(self, saver: TransactionalSaver) -> None:
         line = Line(saver, "t")
         saver.commit([line.batch(number, {"a": number}) for number in range(1, 40)])
 
         assert [nth_id(number) for number in range(39, 0, -1)] == ids(saver, "t")
-        assert {"a": 39} == line.load().checkpoint.values
+        assert line.load().checkpoint.values == {"a": 39}
 
     def test_nothing_is_kept_when_one_of_several_batches_fails(
         self, saver: TransactionalSaver
@@ -105,14 +105,14 @@ class CommitRules(Hooks):
             saver.commit([writes("t", 1, ("a", 2)), root.batch(2, {"a": 2}), bad])
 
         assert [nth_id(1)] == ids(saver, "t")
-        assert () == root.load(1).writes
-        assert [""] == [each.namespace for each in saver.namespaces("t")]
+        assert root.load(1).writes == ()
+        assert [each.namespace for each in saver.namespaces("t")] == [""]
 
     def test_no_batch_at_all_is_no_error(self, saver: TransactionalSaver) -> None:
         saver.commit([])
         saver.commit([Batch(address=Address("t"))])
 
-        assert [] == [*saver.namespaces()]
+        assert [*saver.namespaces()] == []
 
     def test_an_emptied_channel_has_no_value_and_its_past_keeps_it(
         self, saver: TransactionalSaver
@@ -121,8 +121,8 @@ class CommitRules(Hooks):
         line.commit(1, {"a": 1, "b": 1})
         line.commit(2, emptied=("a",))
 
-        assert {"b": 1} == line.load().checkpoint.values
-        assert {"a": 1, "b": 1} == line.load(1).checkpoint.values
+        assert line.load().checkpoint.values == {"b": 1}
+        assert line.load(1).checkpoint.values == {"a": 1, "b": 1}
 
     def test_forks_do_not_see_each_other(self, saver: TransactionalSaver) -> None:
         line = Line(saver, "t")
@@ -132,8 +132,8 @@ class CommitRules(Hooks):
         fork.commit(3, {"a": 3})
         line.commit(4, {"b": 4})
 
-        assert {"a": 3, "b": 1} == line.load(3).checkpoint.values
-        assert {"a": 2, "b": 4} == line.load(4).checkpoint.values
+        assert line.load(3).checkpoint.values == {"a": 3, "b": 1}
+        assert line.load(4).checkpoint.values == {"a": 2, "b": 4}
         assert nth_id(2) == line.load(4).checkpoint.parent_id
 
 
@@ -192,14 +192,14 @@ class ValueRules(Hooks):
 
         assert InvalidUpdateError is type(got)
         assert isinstance(got, FlowPregelError)
-        assert ("what", 2) == got.args
+        assert got.args == ("what", 2)
 
     def test_a_closure_can_be_kept(self, saver: TransactionalSaver) -> None:
         addend = 40
         line = Line(saver, "t")
         line.commit(1, {"a": lambda number: number + addend})
 
-        assert 42 == line.load().checkpoint.values["a"](2)
+        assert line.load().checkpoint.values["a"](2) == 42
 
     def test_a_later_change_of_an_object_changes_no_history(
         self, saver: TransactionalSaver
@@ -214,10 +214,10 @@ class ValueRules(Hooks):
 
         saved = line.load()
 
-        assert [1] == saved.checkpoint.values["a"]
-        assert (([1],),) == saved.deltas["d"].writes
-        assert [1] == saved.writes[0].value
-        assert {"tags": [1]} == saved.checkpoint.metadata
+        assert saved.checkpoint.values["a"] == [1]
+        assert saved.deltas["d"].writes == (([1],),)
+        assert saved.writes[0].value == [1]
+        assert saved.checkpoint.metadata == {"tags": [1]}
 
     def test_a_change_of_what_was_read_changes_no_history(self, saver: TransactionalSaver) -> None:
         line = Line(saver, "t")
@@ -241,4 +241,4 @@ class ValueRules(Hooks):
             saver.commit([line.batch(1, None, {"my channel": (threading.Lock(),)})])
         with pytest.raises(ValueEncodingError, match=f"(?s){task_id(7)}.*my channel"):
             saver.commit([writes("t", 1, ("my channel", threading.Lock()), task=7)])
-        assert [] == [*saver.namespaces()]
+        assert [*saver.namespaces()] == []

@@ -39,7 +39,7 @@ class DeltaRules(Hooks):
             line.commit(number, {"a": number})
 
         assert DeltaHistory(MISSING, ((1,),)) == self.deltas(line)
-        assert {"a": 5} == line.load().checkpoint.values
+        assert line.load().checkpoint.values == {"a": 5}
 
     def test_the_nearest_snapshot_is_what_deltas_start_from(
         self, saver: TransactionalSaver
@@ -68,7 +68,7 @@ class DeltaRules(Hooks):
 
         saved = line.load()
 
-        assert {"d": [1, 2]} == saved.checkpoint.values
+        assert saved.checkpoint.values == {"d": [1, 2]}
         assert "d" not in saved.deltas
 
     def test_a_delta_without_a_version_before_starts_empty(self, saver: TransactionalSaver) -> None:
@@ -149,9 +149,9 @@ class DeltaRules(Hooks):
         assert DeltaHistory(1, ()) == got["a"]
         assert DeltaHistory(MISSING, ()) == got["none"]
         assert found is not None
-        assert {"a": 1} == found.checkpoint["channel_values"]
+        assert found.checkpoint["channel_values"] == {"a": 1}
         nothing = saver.get_delta_channel_history(config=config("unknown"), channels=["d"])
-        assert {} == nothing
+        assert nothing == {}
 
 
 class DeltaForgettingRules(Hooks):
@@ -234,8 +234,8 @@ class DeltaForgettingRules(Hooks):
         copy.commit(8, None, {"d": ("copy",)})
         saver.prune(["t"])
 
-        assert ("source",) == line.load().deltas["d"].writes[-1]
-        assert ((3,), (4,), (5,), ("copy",)) == copy.load().deltas["d"].writes
+        assert line.load().deltas["d"].writes[-1] == ("source",)
+        assert copy.load().deltas["d"].writes == ((3,), (4,), (5,), ("copy",))
 
 
 def _with_deltas(batch: Batch, deltas: dict[str, Delta]) -> Batch:

@@ -42,8 +42,8 @@ class ForgettingRules(Hooks):
         grown.delete_thread("t")
         grown = self.reopen(grown, tmp_path)
 
-        assert [] == self.everything(grown, "t")
-        assert [] == [*grown.namespaces("t")]
+        assert self.everything(grown, "t") == []
+        assert [*grown.namespaces("t")] == []
         assert other == self.everything(grown, "u")
 
     def test_a_thread_that_starts_again_after_a_delete_is_new(
@@ -53,8 +53,8 @@ class ForgettingRules(Hooks):
         line = Line(grown, "t")
         line.commit(1)
 
-        assert {} == line.load().checkpoint.values
-        assert () == line.load().writes
+        assert line.load().checkpoint.values == {}
+        assert line.load().writes == ()
 
     def test_deleting_what_is_not_there_is_no_error(self, grown: TransactionalSaver) -> None:
         before = self.everything(grown, "t")
@@ -77,14 +77,14 @@ class ForgettingRules(Hooks):
         for thread_id, namespace in (("t", ""), ("t", "child"), ("u", "")):
             assert [nth_id(2)] == ids(grown, thread_id, namespace)
             saved = Line(grown, thread_id, namespace).load()
-            assert {"a": 2, "b": 0} == saved.checkpoint.values
-            assert [2] == [write.value for write in saved.writes]
+            assert saved.checkpoint.values == {"a": 2, "b": 0}
+            assert [write.value for write in saved.writes] == [2]
             assert saved.is_latest
 
     def test_a_thread_whose_runs_are_all_deleted_is_gone(self, grown: TransactionalSaver) -> None:
         grown.delete_for_runs(["r1", "r2", "r3"])
 
-        assert [] == [*grown.namespaces()]
+        assert [*grown.namespaces()] == []
         assert grown.get_tuple(config("t")) is None
 
     def test_prune_keeps_the_newest_of_each_namespace(self, grown: TransactionalSaver) -> None:
@@ -99,7 +99,7 @@ class ForgettingRules(Hooks):
     def test_prune_can_delete_everything(self, grown: TransactionalSaver) -> None:
         grown.prune(["t", "unknown"], strategy="delete")
 
-        assert [] == self.everything(grown, "t")
+        assert self.everything(grown, "t") == []
         assert self.everything(grown, "u")
 
     def test_an_unknown_strategy_is_refused(self, grown: TransactionalSaver) -> None:
@@ -107,7 +107,7 @@ class ForgettingRules(Hooks):
 
         with pytest.raises(ConfigurationError, match="everything"):
             grown.prune(["t"], strategy=strategy)
-        assert 6 == len(self.everything(grown, "t"))
+        assert len(self.everything(grown, "t")) == 6
 
     def test_a_copy_has_all_that_its_source_has(
         self, grown: TransactionalSaver, tmp_path: Path
@@ -120,7 +120,7 @@ class ForgettingRules(Hooks):
         assert before == self.everything(grown, "copy")
         assert before == self.everything(grown, "t")
         for each in grown.list(config("copy", namespace=None)):
-            assert "copy" == each.config["configurable"]["thread_id"]
+            assert each.config["configurable"]["thread_id"] == "copy"
 
     def test_a_copy_and_its_source_change_apart(self, grown: TransactionalSaver) -> None:
         grown.copy_thread("t", "copy")
@@ -129,7 +129,7 @@ class ForgettingRules(Hooks):
         Line(grown, "copy").commit(4, {"a": "copy"})
 
         assert source == self.everything(grown, "t")
-        assert 7 == len(self.everything(grown, "copy"))
+        assert len(self.everything(grown, "copy")) == 7
 
     def test_a_copy_onto_a_thread_that_has_checkpoints_is_refused(
         self, grown: TransactionalSaver

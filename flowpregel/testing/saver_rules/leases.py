@@ -27,7 +27,7 @@ class LeaseRules(Hooks):
         ):
             pytest.fail("the lease was given twice")
 
-        assert ("t", "ns") == (caught.value.thread_id, caught.value.namespace)
+        assert (caught.value.thread_id, caught.value.namespace) == ("t", "ns")
         assert caught.value.owner
 
     def test_other_threads_and_namespaces_are_free(self, saver: TransactionalSaver) -> None:
@@ -46,8 +46,8 @@ class LeaseRules(Hooks):
 
     def test_a_lease_creates_no_thread(self, saver: TransactionalSaver) -> None:
         with saver.lease("t"):
-            assert [] == [*saver.namespaces()]
-        assert [] == [*saver.namespaces()]
+            assert [*saver.namespaces()] == []
+        assert [*saver.namespaces()] == []
 
     def test_a_run_with_its_fence_commits(self, saver: TransactionalSaver) -> None:
         line = Line(saver, "t")
@@ -56,7 +56,7 @@ class LeaseRules(Hooks):
             saver.commit([replace(line.batch(1, {"a": 1}), fence=lease.fence)])
             saver.commit([replace(writes("t", 1, ("a", 2)), fence=lease.fence)])
 
-        assert {"a": 1} == line.load().checkpoint.values
+        assert line.load().checkpoint.values == {"a": 1}
 
     def test_a_waiting_run_goes_on_when_the_first_has_ended(
         self, saver: TransactionalSaver
@@ -76,7 +76,7 @@ class LeaseRules(Hooks):
             order.append("first")
         second.join(_PATIENCE)
 
-        assert ["first", "second"] == order
+        assert order == ["first", "second"]
 
     def test_a_run_that_was_taken_over_keeps_nothing_more(self, saver: TransactionalSaver) -> None:
         line = Line(saver, "t")
@@ -86,10 +86,10 @@ class LeaseRules(Hooks):
             with pytest.raises(LeaseLostError) as caught:
                 saver.commit(late)
 
-            assert "t" == caught.value.thread_id
-            assert [] == ids(saver, "t")
+            assert caught.value.thread_id == "t"
+            assert ids(saver, "t") == []
             saver.commit([replace(line.fork().batch(2, {"a": 2}), fence=new.fence)])
-        assert {"a": 2} == line.load().checkpoint.values
+        assert line.load().checkpoint.values == {"a": 2}
 
     def test_the_end_of_a_lost_lease_frees_nothing(self, saver: TransactionalSaver) -> None:
         old = saver.lease("t")
@@ -116,7 +116,7 @@ class LeaseRules(Hooks):
             saver.commit([replace(Line(saver, "t").batch(1), fence=root.fence)])
             saver.commit([replace(Line(saver, "t", "child").batch(1), fence=child.fence)])
 
-        assert 2 == len([*saver.namespaces("t")])
+        assert len([*saver.namespaces("t")]) == 2
 
     def test_one_lost_lease_keeps_a_whole_commit_out(self, saver: TransactionalSaver) -> None:
         with saver.lease("t") as old, saver.lease("t", on_conflict="takeover"):
@@ -125,7 +125,7 @@ class LeaseRules(Hooks):
             with pytest.raises(LeaseLostError):
                 saver.commit([Line(saver, "u").batch(1), lost])
 
-        assert [] == [*saver.namespaces()]
+        assert [*saver.namespaces()] == []
 
     def test_an_unknown_answer_to_a_conflict_is_refused(self, saver: TransactionalSaver) -> None:
         on_conflict: Any = "hope"

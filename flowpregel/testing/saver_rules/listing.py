@@ -30,22 +30,22 @@ class ListRules(Hooks):
         return [int(each.checkpoint["id"][-12:], 16) for each in saver.list(of, **options)]
 
     def test_the_newest_comes_first_over_all_namespaces(self, listed: TransactionalSaver) -> None:
-        assert [4, 3, 2, 1] == self.numbers(listed, config("t", namespace=None))
+        assert self.numbers(listed, config("t", namespace=None)) == [4, 3, 2, 1]
 
     def test_a_namespace_is_listed_alone(self, listed: TransactionalSaver) -> None:
-        assert [4, 2, 1] == self.numbers(listed, config("t"))
-        assert [3] == self.numbers(listed, config("t", namespace="child"))
-        assert [] == self.numbers(listed, config("t", namespace="unknown"))
+        assert self.numbers(listed, config("t")) == [4, 2, 1]
+        assert self.numbers(listed, config("t", namespace="child")) == [3]
+        assert self.numbers(listed, config("t", namespace="unknown")) == []
 
     def test_no_config_lists_every_thread(self, listed: TransactionalSaver) -> None:
-        assert [5, 4, 3, 2, 1] == self.numbers(listed, None)
+        assert self.numbers(listed, None) == [5, 4, 3, 2, 1]
 
     def test_an_unknown_thread_lists_nothing(self, listed: TransactionalSaver) -> None:
-        assert [] == self.numbers(listed, config("unknown", namespace=None))
+        assert self.numbers(listed, config("unknown", namespace=None)) == []
 
     def test_a_config_may_name_one_checkpoint(self, listed: TransactionalSaver) -> None:
-        assert [2] == self.numbers(listed, config("t", 2))
-        assert [3] == self.numbers(listed, config("t", 3, None))
+        assert self.numbers(listed, config("t", 2)) == [2]
+        assert self.numbers(listed, config("t", 3, None)) == [3]
 
     @pytest.mark.parametrize(
         ("wanted", "expected"),
@@ -69,10 +69,10 @@ class ListRules(Hooks):
     def test_before_takes_smaller_ids_only(self, listed: TransactionalSaver) -> None:
         of = config("t", namespace=None)
 
-        assert [2, 1] == self.numbers(listed, of, before=config("t", 3))
-        assert [] == self.numbers(listed, of, before=config("t", 1))
-        assert [4, 3, 2, 1] == self.numbers(listed, of, before=config("t", 99))
-        assert [4, 3, 2, 1] == self.numbers(listed, of, before=config("t"))
+        assert self.numbers(listed, of, before=config("t", 3)) == [2, 1]
+        assert self.numbers(listed, of, before=config("t", 1)) == []
+        assert self.numbers(listed, of, before=config("t", 99)) == [4, 3, 2, 1]
+        assert self.numbers(listed, of, before=config("t")) == [4, 3, 2, 1]
 
     @pytest.mark.parametrize(("limit", "expected"), [(0, []), (1, [4]), (3, [4, 3, 2]), (9, 4)])
     def test_a_limit_counts_over_all_namespaces(
@@ -91,7 +91,7 @@ class ListRules(Hooks):
             limit=1,
         )
 
-        assert [2] == got
+        assert got == [2]
 
     def test_what_is_listed_is_what_get_tuple_gives(self, listed: TransactionalSaver) -> None:
         listed.commit([writes("t", 4, ("a", "pending"))])
@@ -126,7 +126,7 @@ class HistoryRules(Hooks):
         assert [nth_id(n) for n in (2, 1)] == self.history(saver, before=nth_id(3))
         assert [nth_id(n) for n in (5, 4)] == self.history(saver, limit=2)
         assert [nth_id(4)] == self.history(saver, filter={"source": "loop"}, limit=1)
-        assert [] == self.history(saver, limit=0)
+        assert self.history(saver, limit=0) == []
 
     def test_only_the_newest_says_that_it_is(self, saver: TransactionalSaver) -> None:
         line = Line(saver, "t")
@@ -135,7 +135,7 @@ class HistoryRules(Hooks):
 
         latest = [each.is_latest for each in saver.history(Address("t"))]
 
-        assert [True, False, False] == latest
+        assert latest == [True, False, False]
         assert line.load(3).is_latest
         assert not line.load(2).is_latest
 
@@ -150,4 +150,4 @@ class HistoryRules(Hooks):
 
         assert {("t", ""), ("t", "child"), ("u", "")} == every
         assert {("t", ""), ("t", "child")} == of_one
-        assert [] == [*saver.namespaces("unknown")]
+        assert [*saver.namespaces("unknown")] == []

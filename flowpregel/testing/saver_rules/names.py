@@ -107,4 +107,4 @@ class NameRules(Hooks):
         listed = {each.config["configurable"]["thread_id"] for each in saver.list(None)}
 
         assert {*NAMES.values()} == listed
-        assert 1 == len([*saver.list(config("\ud800"))])
+        assert len([*saver.list(config("\ud800"))]) == 1
