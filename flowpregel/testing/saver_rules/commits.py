@@ -206,11 +206,15 @@ class ValueRules(Hooks):
     ) -> None:
         value, pending, metadata = [1], [1], {"tags": [1]}
         line = Line(saver, "t")
-        saver.commit([line.batch(1, {"a": value}, {"d": (value,)}, metadata=metadata)])
+        batch = line.batch(1, {"a": value}, {"d": (value,)}, metadata=metadata)
+        saver.commit([batch])
         saver.commit([writes("t", 1, ("a", pending))])
         value.append(2)
         pending.append(2)
         metadata["tags"].append(2)
+        versions: Any = batch.checkpoint.channel_versions if batch.checkpoint else {}
+        before = dict(versions)
+        versions["a"] = 0
 
         saved = line.load()
 
@@ -218,6 +222,7 @@ class ValueRules(Hooks):
         assert saved.deltas["d"].writes == (([1],),)
         assert saved.writes[0].value == [1]
         assert saved.checkpoint.metadata == {"tags": [1]}
+        assert saved.checkpoint.channel_versions == before
 
     def test_a_change_of_what_was_read_changes_no_history(self, saver: TransactionalSaver) -> None:
         line = Line(saver, "t")

@@ -9,7 +9,7 @@ import pytest
 
 from flowpregel.checkpoint.base import TransactionalSaver
 from flowpregel.errors import ConfigurationError
-from flowpregel.testing.saver_rules.records import Hooks, Line, config, ids, nth_id, writes
+from flowpregel.testing.saver_rules.records import Hooks, Line, classic, config, ids, nth_id, writes
 
 
 class ForgettingRules(Hooks):
@@ -81,6 +81,14 @@ class ForgettingRules(Hooks):
             assert [write.value for write in saved.writes] == [2]
             assert saved.is_latest
 
+    def test_a_checkpoint_that_comes_again_has_none_of_its_old_writes(
+        self, grown: TransactionalSaver
+    ) -> None:
+        grown.delete_for_runs(["r1"])
+        Line(grown, "t").commit(1)
+
+        assert Line(grown, "t").load(1).writes == ()
+
     def test_a_thread_whose_runs_are_all_deleted_is_gone(self, grown: TransactionalSaver) -> None:
         grown.delete_for_runs(["r1", "r2", "r3"])
 
@@ -130,6 +138,17 @@ class ForgettingRules(Hooks):
 
         assert source == self.everything(grown, "t")
         assert len(self.everything(grown, "copy")) == 7
+
+    def test_a_copy_and_its_source_may_use_the_same_versions(
+        self, grown: TransactionalSaver
+    ) -> None:
+        grown.copy_thread("t", "copy")
+        for thread_id in ("t", "copy"):
+            given = classic(4, {"a": thread_id}, {"a": 4})
+            grown.put(config(thread_id, 3), given, {}, {"a": 4})
+
+        for thread_id in ("t", "copy"):
+            assert Line(grown, thread_id).load().checkpoint.values == {"a": thread_id}
 
     def test_a_copy_onto_a_thread_that_has_checkpoints_is_refused(
         self, grown: TransactionalSaver
