@@ -58,6 +58,8 @@ class PregelNode:
         self.reads = tuple(reads)
         self.error_handler: str | None = None
         self.role: str | None = None
+        self.contexts: tuple[str, ...] = ()
+        """The `Context` channels it reads; filled in when its graph is compiled."""
 
     @property
     def bound(self) -> Any:
@@ -98,6 +100,7 @@ class PregelNode:
             role=role,
             triggers=tuple(self.triggers),
             channels=self.channels if isinstance(self.channels, str) else tuple(self.channels),
+            contexts=self.contexts,
             mapper=self.mapper,
             writers=tuple(self.writers),
             reads=self.reads,
