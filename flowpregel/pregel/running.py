@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from flowpregel._host.drivers import adrive, drive, result_of
 from flowpregel._host.host import Host
 from flowpregel.context import current
-from flowpregel.pregel.base import PregelBase
 from flowpregel.pregel.config import merged, of_keywords, parse
 from flowpregel.pregel.output import GraphOutput, print_item, wrap
 from flowpregel.pregel.request import Request, modes_of, plan_of
+from flowpregel.pregel.threads import Threads
 
 if TYPE_CHECKING:
     from flowpregel.context import RunControl
@@ -39,7 +39,7 @@ class Ask:
     debug: bool | None = None
 
 
-class Running(PregelBase):
+class Running(Threads):
     """The part of `Pregel` that runs it."""
 
     def invoke(
@@ -80,7 +80,7 @@ class Running(PregelBase):
         """
         plain = asked.get("stream_mode") in (None, "values") and not asked.get("print_mode")
         if plain and current.get() is not None:
-            return self._call_nested(input, config, asked).result()
+            return self.call_nested(input, config, asked).result()
         host, request = self._host(input, config, asked, quiet=plain)
         items = drive(host)
         if plain:
@@ -100,7 +100,7 @@ class Running(PregelBase):
         """`invoke`, on the running event loop; async nodes run on it too."""
         plain = asked.get("stream_mode") in (None, "values") and not asked.get("print_mode")
         if plain and current.get() is not None:
-            return await self._call_nested(input, config, asked)
+            return await self.call_nested(input, config, asked)
         loop = asyncio.get_running_loop()
         host, request = self._host(input, config, asked, quiet=plain, loop=loop)
         found = [
@@ -241,9 +241,6 @@ class Running(PregelBase):
             printed=printed,
         )
         return Host(plan_of(self, request), loop), request
-
-    def _call_nested(self, given: Any, config: Config | None, asked: dict[str, Any]) -> Any:
-        raise NotImplementedError
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         """Refuse to be called: a graph is run by `invoke` and its kin."""
