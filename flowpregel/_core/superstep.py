@@ -121,32 +121,40 @@ class Superstep:
 
     def _start(self) -> Steps:
         run = self.run
-        due: list[Task] = []
-        handlers: list[Task] = []
-        for task in self.tasks:
-            restored = restore(run, task)
-            if restored == "failed":
-                handlers.append(self._handler_for(task, _recorded_error(run, task)))
-            elif restored == "due":
-                due.append(task)
-            run.after.extend(run.narrator.started(task, run.step, run.now))
-        run.after.extend(
-            emit for task in self.tasks if task.writes
-            for emit in run.narrator.updates(task, cached=True)
-        )  # fmt: skip
-        due = yield from self._without_cached([*due, *handlers])
+        due = [left for task in tuple(self.tasks) if (left := self._left_to_do(task)) is not None]
+        if run.narrator.follows_tasks:
+            self._tell_start()
+        if any(task.cache_key for task in due):
+            due = yield from self._without_cached(due)
         for task in due:
             self.open[task.id] = task
-            answer_from_pending(run, task)
+            if run.pending or run.answers:
+                answer_from_pending(run, task)
         yield from run.flush()
         for task in due:
             yield Submit(task, self.setting)
 
+    def _left_to_do(self, task: Task) -> Task | None:
+        """Return what is to run of a planned task: itself, its error handler, or nothing."""
+        match restore(self.run, task):
+            case "due":
+                return task
+            case "failed":
+                return self._left_to_do(self._handler_for(task, _recorded_error(self.run, task)))
+        return None
+
+    def _tell_start(self) -> None:
+        """Tell the stream which tasks there are, and which had been done before."""
+        narrator, after = self.run.narrator, self.run.after
+        for task in self.tasks:
+            after.extend(narrator.started(task, self.run.step, self.run.now))
+        for task in self.tasks:
+            if task.writes:
+                after.extend(narrator.updates(task, cached=True))
+
     def _without_cached(self, tasks: list[Task]) -> Steps:
         """Take results that were shared before, and return the tasks left to run."""
         keyed = {task.cache_key[:2]: task for task in tasks if task.cache_key}
-        if not keyed:
-            return tasks
         found = yield Look(tuple(keyed))
         for key, writes in found.items():
             task = keyed[key]
@@ -278,8 +286,9 @@ class Superstep:
         if task.cache_key is not None:
             self._shared[task.cache_key[:2]] = task.writes, task.cache_key[2]
         narrator = self.run.narrator
-        self.run.after.extend(narrator.updates(task))
-        self.run.after.extend(narrator.ended(task, self.run.step, self.run.now))
+        if narrator.follows_tasks:
+            self.run.after.extend(narrator.updates(task))
+            self.run.after.extend(narrator.ended(task, self.run.step, self.run.now))
 
     def _keep_writes(self, task: Task) -> None:
         run = self.run

@@ -91,7 +91,9 @@ def _check_send(program: Program, author: str, value: Any) -> None:
 
 def barrier_of(tasks: Iterable[Task]) -> list[Writes]:
     """Return what *tasks* bring, in the order in which it is applied."""
-    ordered = sorted(tasks, key=_place)
+    ordered = list(tasks)
+    if len(ordered) > 1:
+        ordered.sort(key=_place)
     return [Writes(task.writes, task.node.name, task.triggers) for task in ordered]
 
 

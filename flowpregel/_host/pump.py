@@ -181,10 +181,13 @@ class Pump:
                     nested.inbox.append(Stopped("the run was stopped"))
 
     def _deadline(self) -> int | None:
-        if any(active.inbox for active in self._waiting):
-            return 0
-        deadlines = [a.deadline for a in self._waiting if a.deadline is not None]
-        return min(deadlines, default=None)
+        earliest: int | None = None
+        for active in self._waiting:
+            if active.inbox:
+                return 0
+            if active.deadline is not None and (earliest is None or active.deadline < earliest):
+                earliest = active.deadline
+        return earliest
 
     def _deliver(self, wakeup: Wakeup) -> None:
         """Sort events to the runs they are for, and move those that have any."""
