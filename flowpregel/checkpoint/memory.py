@@ -171,6 +171,7 @@ class InMemorySaver(TransactionalSaver):
     def delete_thread(self, thread_id: str) -> None:
         with self._lock:
             self._threads.pop(thread_id, None)
+            self._leases.forget(thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         wanted = frozenset(run_ids)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import operator
 import re
@@ -101,6 +100,8 @@ def _below(value: Any, field: str, index: str) -> Iterable[Any]:
 def _as_text(value: Any) -> str:
     if isinstance(value, str):
         return value
+    import json  # noqa: PLC0415 - only an index of what is no text needs it
+
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
 
 

@@ -9,17 +9,12 @@ Subclass `StoreContract` in a test module of pytest, and say how a store is made
 
 from __future__ import annotations
 
-import pytest
-
-# Before the rules are imported: their asserts are to explain themselves.
-pytest.register_assert_rewrite("flowpregel.testing.store_rules")
-
-from flowpregel.testing.store_rules.finding import (  # noqa: E402
+from flowpregel.testing.store_rules.finding import (
     NamespaceRules,
     QueryRules,
     SearchRules,
 )
-from flowpregel.testing.store_rules.keeping import (  # noqa: E402
+from flowpregel.testing.store_rules.keeping import (
     BatchRules,
     KeepingRules,
     TimeRules,
