@@ -94,7 +94,8 @@ class InMemoryStore(BaseStore):
         self._clock = clock
         self._lock = threading.RLock()
         self._data: dict[tuple[str, ...], dict[str, _Kept]] = {}
-        self._expiring: list[tuple[float, Place]] = []
+        self._expiring: list[tuple[float, int, Place, _Kept]] = []
+        self._notes = 0
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         todo = [*ops]
@@ -201,7 +202,7 @@ class InMemoryStore(BaseStore):
             kept.created_at = before.created_at
         items[key] = kept
         if kept.expires_at is not None:
-            heappush(self._expiring, (kept.expires_at, place))
+            self._expect(kept.expires_at, place, kept)
 
     # -------------------------------------------------------- finding by meaning
 
@@ -248,16 +249,21 @@ class InMemoryStore(BaseStore):
             # Its old entry in the heap is put right when it comes up.
             kept.expires_at = now + kept.ttl
 
+    def _expect(self, expires_at: float, place: Place, kept: _Kept) -> None:
+        """Note when to look at an item again; the number decides between equal times."""
+        self._notes += 1
+        heappush(self._expiring, (expires_at, self._notes, place, kept))
+
     def _drop_expired(self, now: float) -> None:
         while self._expiring and self._expiring[0][0] <= now:
-            _, place = heappop(self._expiring)
-            kept = self._data.get(place[0], {}).get(place[1])
-            if kept is None or kept.expires_at is None:
+            _, _, place, kept = heappop(self._expiring)
+            if self._data.get(place[0], {}).get(place[1]) is not kept or kept.expires_at is None:
+                # It was put again, which made a note of its own: one note an item.
                 continue
             if kept.expires_at <= now:
                 self._put_one(place, None)
             else:
-                heappush(self._expiring, (kept.expires_at, place))
+                self._expect(kept.expires_at, place, kept)
 
 
 def _value(kept: _Kept, key: str) -> dict[str, Any]:

@@ -1,5 +1,9 @@
 """The store contract on `InMemoryStore`."""
 
+import pytest
+
+from flowpregel.errors import ConfigurationError
+from flowpregel.store.base import PutOp
 from flowpregel.store.memory import InMemoryStore
 from flowpregel.testing.store_contract import StoreContract
 
@@ -24,3 +28,21 @@ def test_an_embeddings_object_embeds_documents_and_queries_apart():
     store.put(("n",), "k", {"text": "abc"})
 
     assert store.search(("n",), query="abc")[0].score == 0.0
+
+
+def test_a_text_is_embedded_once_in_a_batch():
+    asked = []
+
+    def embed(texts):
+        asked.append(texts)
+        return [[1.0] for _ in texts]
+
+    store = InMemoryStore(index={"embed": embed, "dims": 1, "fields": ["a", "b"]})
+    store.batch([PutOp(("n",), key, {"a": "same", "b": "same"}) for key in ("k", "l")])
+
+    assert asked == [["same"]]
+
+
+def test_an_index_without_embed_is_refused():
+    with pytest.raises(ConfigurationError, match="embed"):
+        InMemoryStore(index={"dims": 3})

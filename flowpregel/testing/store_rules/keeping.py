@@ -232,6 +232,8 @@ class TimeRules(Hooks):
             clock.move(minutes=6)
 
             assert keys(store.search(NS, refresh_ttl=False)) == left
+            clock.move(minutes=6)
+            assert store.search(NS) == []
 
     def test_a_put_starts_the_time_again_or_ends_it(self, store: BaseStore, clock: Clock) -> None:
         store.put(NS, "again", {}, ttl=10)
