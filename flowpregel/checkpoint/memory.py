@@ -28,6 +28,8 @@ from flowpregel.checkpoint.shapes import WRITES_IDX_MAP, Lease, OnConflict
 from flowpregel.checkpoint.space import PendingRow, Row, Space, keep_delta
 from flowpregel.errors import ConfigurationError
 
+__all__ = ["InMemorySaver", "MemorySaver"]
+
 
 class _Prepared:
     """A batch whose values are copied: putting it into its space cannot fail."""
