@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
+__all__ = ["BaseCache", "FullKey", "Namespace"]
+
 Namespace: TypeAlias = tuple[str, ...]
 FullKey: TypeAlias = tuple[Namespace, str]
 """(namespace, key): a task's function and the digest of its input."""

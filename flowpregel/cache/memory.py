@@ -12,6 +12,8 @@ from flowpregel._core.copies import bring_back, keep
 from flowpregel.cache.base import BaseCache, FullKey, Namespace
 from flowpregel.errors import ConfigurationError
 
+__all__ = ["InMemoryCache"]
+
 
 class InMemoryCache(BaseCache):
     """Keeps the values that were used last, in this process. Any OS thread may use it.

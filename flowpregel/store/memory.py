@@ -26,6 +26,8 @@ from flowpregel.store.ops import (
     check,
 )
 
+__all__ = ["InMemoryStore", "IndexConfig"]
+
 _SECONDS = 60
 """Of a minute, in which times to live are given."""
 
