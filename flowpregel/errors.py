@@ -10,6 +10,7 @@
     └── Exception
         └── FlowPregelError
             ├── ConfigurationError (ValueError)     what was built or passed cannot work
+            │   └── InvalidNamespaceError           a namespace no store can have
             ├── GraphRecursionError (RecursionError)
             ├── GraphDrained                        the run was asked to stop at a barrier
             ├── InvalidUpdateError                  a write no channel can take
@@ -111,6 +112,10 @@ class TaskCancelled(GraphBubbleUp):
 
 class ConfigurationError(FlowPregelError, ValueError):
     """Something that was built or passed cannot work; the message says which."""
+
+
+class InvalidNamespaceError(ConfigurationError):
+    """A namespace of a store has a label that it cannot have, or none at all."""
 
 
 class GraphRecursionError(FlowPregelError, RecursionError):
