@@ -64,7 +64,7 @@ class Graph:
         >>> print(graph.draw_ascii(charset="ascii"))
         +-----+
         |  a  |
-        +-----+
+        +--+--+
            |
            v
         +-----+

@@ -75,10 +75,11 @@ def arrange(graph: Graph) -> Layout:
     back = _closing(graph, edges)
     down = [edge for edge in edges if edge not in back]
     cells = {id_: Cell(" ".join(node.name.split("\n")), True) for id_, node in graph.nodes.items()}
-    # Labels stand in layers of their own, between those of boxes.
-    stride = 2 if any(edge.data for edge in down) else 1
-    for id_, layer in _depths(graph, down).items():
-        cells[id_].layer = layer * stride
+    depths = _depths(graph, down)
+    # Labels stand in layers of their own, below those of the boxes they start from.
+    labelled = {depths[edge.source] for edge in down if edge.data}
+    for id_, depth in depths.items():
+        cells[id_].layer = depth + sum(other < depth for other in labelled)
     layers: list[list[Cell]] = [[] for _ in range(1 + max(c.layer for c in cells.values()))]
     for cell in cells.values():
         layers[cell.layer].append(cell)
