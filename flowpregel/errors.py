@@ -22,7 +22,7 @@
             │   ├── NodeTimeoutError
             │   ├── NodeCancelledError
             │   ├── TaskExitError
-    │   ├── WorkerDiedError
+            │   ├── WorkerDiedError
             │   └── TaskSerializationError
             └── StoreError                          what the durable store refuses
                 ├── StoreCorruptError
@@ -43,6 +43,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+__all__ = [
+    "ConfigurationError",
+    "EmptyChannelError",
+    "EmptyInputError",
+    "ExecutorUnavailableError",
+    "FlowPregelError",
+    "GraphBubbleUp",
+    "GraphDrained",
+    "GraphInterrupt",
+    "GraphRecursionError",
+    "InvalidUpdateError",
+    "LeaseLostError",
+    "NodeCancelledError",
+    "NodeError",
+    "NodeTimeoutError",
+    "ParentCommand",
+    "ReplayMismatchError",
+    "StoreCorruptError",
+    "StoreError",
+    "StoreForeignError",
+    "StoreFullError",
+    "StoreReadOnlyError",
+    "StoreVersionError",
+    "TaskCancelled",
+    "TaskExitError",
+    "TaskSerializationError",
+    "ThreadBusyError",
+    "UnknownInterruptError",
+    "ValueEncodingError",
+    "WorkerDiedError",
+]
 
 
 class FlowPregelError(Exception):

@@ -43,6 +43,9 @@ class BaseChannel(Generic[Value, Update], ABC):
     """Whether ``update(())`` may change an available channel. Kinds that only
     change when written say False, so that a superstep need not visit them."""
 
+    is_tracked: ClassVar[bool] = True
+    """Whether checkpoints keep the value, and a `Send` may carry it."""
+
     def __init__(self, typ: Any, key: str = "") -> None:
         self.typ = typ
         self.key = key

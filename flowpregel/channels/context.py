@@ -62,6 +62,7 @@ class Context(BaseChannel[Value, NoReturn], Generic[Value]):
     __slots__ = ("held",)
 
     reacts_to_silence: ClassVar[bool] = False
+    is_tracked: ClassVar[bool] = False
 
     def __init__(
         self, factory: Callable[[], AbstractContextManager[Value]], typ: Any = None

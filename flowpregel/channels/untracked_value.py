@@ -28,6 +28,7 @@ class UntrackedValue(BaseChannel[Value, Value], Generic[Value]):
     __slots__ = ("guard", "value")
 
     reacts_to_silence: ClassVar[bool] = False
+    is_tracked: ClassVar[bool] = False
 
     def __init__(self, typ: Any, guard: bool = True) -> None:
         super().__init__(typ)
