@@ -33,9 +33,7 @@ class Narrator:
         stream_channels: What ``tasks`` and ``checkpoints`` show.
     """
 
-    def __init__(
-        self, modes: frozenset[str], output_channels: Keys, stream_channels: Keys
-    ) -> None:
+    def __init__(self, modes: frozenset[str], output_channels: Keys, stream_channels: Keys) -> None:
         debug = "debug" in modes
         self.modes = modes
         self.wants_values = "values" in modes

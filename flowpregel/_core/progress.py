@@ -12,8 +12,8 @@ from flowpregel._core.effects import Commit, Effect, Emit
 from flowpregel._core.narrator import Narrator
 from flowpregel._core.plan import Place
 from flowpregel._core.program import Options, Program
-from flowpregel._core.records import Checkpoint, Source, Write
 from flowpregel._core.recorder import Recorder
+from flowpregel._core.records import Checkpoint, Source, Write
 from flowpregel._core.state import State, names, read
 from flowpregel._core.update import Applied
 from flowpregel.channels.base import MISSING, BaseChannel
@@ -117,8 +117,7 @@ class Run:
             yield Commit(batch)
         if self.after:
             effects, self.after = self.after, []
-            for effect in effects:
-                yield effect
+            yield from effects
 
     def save(self, source: Source) -> Steps:
         """Make the state a checkpoint, and the next superstep its child."""

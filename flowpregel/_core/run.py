@@ -151,8 +151,7 @@ def _tell_checkpoint(run: Run, tasks: list[Task] | tuple[Task, ...] | None) -> S
         "next": [task.name for task in tasks],
         "tasks": [task_entry(task, run.pending.get(task.id, ()), run.narrator) for task in tasks],
     }
-    for effect in run.narrator.checkpoint(payload, run.step, run.now):
-        yield effect
+    yield from run.narrator.checkpoint(payload, run.step, run.now)
 
 
 def config_of(thread_id: str, namespace: str, checkpoint_id: str | None) -> dict[str, Any]:

@@ -71,12 +71,12 @@ class LoopMailbox:
         else:
             self._loop.call_soon_threadsafe(self._arrived.set)
 
-    async def take(self, timeout: float | None) -> list[Event]:
-        """Wait for events, at most *timeout* seconds, and return all there are."""
-        if not self._events and timeout != 0:
+    async def take(self, seconds: float | None) -> list[Event]:
+        """Wait for events, at most *seconds*, and return all there are."""
+        if not self._events and seconds != 0:
             self._arrived.clear()
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(seconds):
                     await self._arrived.wait()
             except TimeoutError:
                 return []

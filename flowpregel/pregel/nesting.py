@@ -33,7 +33,7 @@ class Nesting(PregelBase):
         outer = around.options
         assert outer is not None
         keeper = self._keeper(around, outer)
-        namespace = self._namespace(task)
+        namespace = self.namespace_of(task)
         given, extra = _asked(task)
         parsed = parse(merged(around.config, self.config, extra))
         own_id = parsed.checkpoint_map.get(namespace)
@@ -92,7 +92,7 @@ class Nesting(PregelBase):
             return Keeper(self.checkpointer, outer.durability)
         return None
 
-    def _namespace(self, task: Task) -> str:
+    def namespace_of(self, task: Task) -> str:
         """Return where it keeps its checkpoints: with ``True`` the same place each time."""
         if self.checkpointer is True:
             return "|".join(part.split(":", 1)[0] for part in task.namespace.split("|"))

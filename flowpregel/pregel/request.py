@@ -44,7 +44,9 @@ class Request:
     printed: tuple[str, ...] = ()
 
 
-def modes_of(stream_mode: str | Sequence[str] | None, default: str | Sequence[str]) -> tuple[str, ...]:
+def modes_of(
+    stream_mode: str | Sequence[str] | None, default: str | Sequence[str]
+) -> tuple[str, ...]:
     """Return stream modes as a tuple.
 
     Raises:
@@ -71,9 +73,7 @@ def durability_of(value: str | None, saver: BaseCheckpointSaver | None) -> Durab
     try:
         return Durability(value)
     except ValueError:
-        raise ConfigurationError(
-            f"durability={value!r}; use 'sync', 'async' or 'exit'"
-        ) from None
+        raise ConfigurationError(f"durability={value!r}; use 'sync', 'async' or 'exit'") from None
 
 
 def saver_of(graph: PregelBase) -> BaseCheckpointSaver | None:

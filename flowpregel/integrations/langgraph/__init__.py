@@ -1,1 +1,1 @@
-"""LangGraph's savers in flowpregel (`foreign`), and ours in LangGraph (`saver`)."""
+"""Our savers in LangGraph; its savers in flowpregel need no integration, just pass them."""
