@@ -1,0 +1,1 @@
+"""LangGraph's savers in flowpregel (`foreign`), and ours in LangGraph (`saver`)."""
