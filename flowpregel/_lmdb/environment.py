@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from flowpregel._lmdb import failures, folder
 from flowpregel._lmdb.filelock import FileLock
 from flowpregel._lmdb.gate import Gate
-from flowpregel._lmdb.options import DEFAULT_MAP_SIZE
+from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel.errors import (
     ConfigurationError,
     StoreBusyError,
@@ -51,13 +51,14 @@ class Environment:
     Use `open_environment`; each `close` gives one opening back.
     """
 
-    def __init__(self, path: str, *, map_size: int, readonly: bool, lock: bool) -> None:
+    def __init__(
+        self, path: str, *, map_size: int, readonly: bool, lock: bool, timeout: float
+    ) -> None:
         self.path = path
         self.readonly = readonly
         self.users = 0
         self.databases: dict[bytes, Any] = {}
-        self.shared: dict[Any, Any] = {}
-        """What all users of the store in this process have in common."""
+        self._shared: dict[Any, Any] = {}
         self._pid = os.getpid()
         self._gate = Gate()
         self._writer = threading.Lock()
@@ -65,10 +66,24 @@ class Environment:
         self._lock = lock
         self._lmdb: Any = None
         self._file_lock: FileLock | None = None
-        self._connect()
-        if not readonly:
+        if readonly:
+            self._connect()
+            return
+        try:
             self._file_lock = FileLock(os.path.join(path, folder.WRITE_LOCK))
+            with self._exclusively(timeout):
+                self._connect()
             folder.close_to_others(path)
+        except OSError as error:
+            raise folder.named(error, path) from error
+
+    def share(self, key: object, make: Callable[[], Result]) -> Result:
+        """Return what all users of the store in this process have in common under *key*."""
+        with _registry:
+            if key not in self._shared:
+                self._shared[key] = make()
+            found: Result = self._shared[key]
+            return found
 
     # ------------------------------------------------------------ transactions
 
@@ -102,17 +117,24 @@ class Environment:
             StoreFullError: There is no room; nothing of it was kept.
         """
         self._live()
-        if self._file_lock is None:
-            raise StoreReadOnlyError(f"{self.path} was opened to be read only")
+        with self._exclusively(timeout):
+            return self._write(work)
+
+    @contextmanager
+    def _exclusively(self, timeout: float) -> Iterator[None]:
+        """Keep out all others who write, of this process and of others."""
         if not self._writer.acquire(timeout=timeout):
             raise StoreBusyError(self.path, "another OS thread of this process", timeout)
         try:
-            if not self._file_lock.acquire(timeout):
-                raise StoreBusyError(self.path, str(self._file_lock.holder()), timeout)
+            lock = self._file_lock
+            if lock is None:
+                raise StoreReadOnlyError(f"{self.path} was opened to be read only, or is closed")
+            if not lock.acquire(timeout):
+                raise StoreBusyError(self.path, str(lock.holder()), timeout)
             try:
-                return self._write(work)
+                yield
             finally:
-                self._file_lock.release()
+                lock.release()
         finally:
             self._writer.release()
 
@@ -219,11 +241,10 @@ class Environment:
         try:
             if not self.readonly or self._lock:
                 self._lmdb.reader_check()
-            with self._lmdb.begin() as transaction:
-                self.databases.update(
-                    (name, self._lmdb.open_db(name, transaction, create=False))
-                    for name in DATABASES
-                )
+            # This is a write transaction where the store can be written, so our own lock
+            # must be held: LMDB's could keep us waiting for ever.
+            for name in DATABASES:
+                self.databases[name] = self._lmdb.open_db(name, create=False)
         except lmdb.Error as error:
             self._lmdb.close()
             self._lmdb = None
@@ -258,24 +279,12 @@ class Environment:
 
         What is done to the file meanwhile is found when it is opened again.
         """
-        if self._file_lock is None:
-            raise StoreReadOnlyError(f"{self.path} was opened to be read only")
-        if not self._writer.acquire(timeout=timeout):
-            raise StoreBusyError(self.path, "another OS thread of this process", timeout)
-        try:
-            if not self._file_lock.acquire(timeout):
-                raise StoreBusyError(self.path, str(self._file_lock.holder()), timeout)
+        with self._exclusively(timeout), self._gate.alone():
+            self._live().close()
             try:
-                with self._gate.alone():
-                    self._live().close()
-                    try:
-                        yield self.path
-                    finally:
-                        self._connect()
+                yield self.path
             finally:
-                self._file_lock.release()
-        finally:
-            self._writer.release()
+                self._connect()
 
     def close(self) -> None:
         """Give one opening back; the last one closes the file."""
@@ -313,7 +322,7 @@ def open_environment(
     map_size: int = DEFAULT_MAP_SIZE,
     readonly: bool = False,
     lock: bool = True,
-    allow_network: bool = False,
+    options: StoreOptions = StoreOptions(),  # noqa: B008 - it is frozen
 ) -> Environment:
     """Return the environment at *path*, opening it (or making it) if need be.
 
@@ -323,7 +332,7 @@ def open_environment(
         map_size: The bytes the map begins with; it grows by itself.
         readonly: Only read; there must be a store.
         lock: Register as a reader. Without it nobody may write meanwhile.
-        allow_network: Whether the folder may be on a network file system.
+        options: The rarely needed.
     """
     if not lock and not readonly:
         raise ConfigurationError("lock=False needs readonly=True: it is for folders none can write")
@@ -331,13 +340,19 @@ def open_environment(
     with _registry:
         found = _open.get(real)
         if found is None or found._pid != os.getpid():  # noqa: SLF001 - its own module
-            if not allow_network:
+            if not options.allow_network:
                 folder.refuse_network(real)
             if not folder.exists(real):
                 if readonly:
                     raise StoreError(f"there is no store at {real}, and readonly=True makes none")
                 folder.create(real, lambda draft: _fill(draft, header()))
-            found = Environment(real, map_size=map_size, readonly=readonly, lock=lock)
+            found = Environment(
+                real,
+                map_size=map_size,
+                readonly=readonly,
+                lock=lock,
+                timeout=options.lock_timeout,
+            )
             _open[real] = found
         elif found.readonly and not readonly:
             raise StoreReadOnlyError(
@@ -363,8 +378,8 @@ def _fill(draft: str, records: Sequence[tuple[bytes, bytes]]) -> None:
             env.close()
     except lmdb.Error as error:
         raise failures.of_commit(error, draft) from error
-    for name in os.listdir(draft):
-        os.chmod(os.path.join(draft, name), 0o600)
+    for file in os.listdir(draft):
+        os.chmod(os.path.join(draft, file), 0o600)
 
 
 def _lmdb_at(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:

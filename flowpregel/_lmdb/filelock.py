@@ -11,11 +11,13 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from contextlib import suppress
 
 from flowpregel._lmdb.owner import Owner, this_process
 
 _FIRST_PAUSE = 0.00005
 _LONGEST_PAUSE = 0.01
+_NAME_SIZE = 256
 
 
 class FileLock:
@@ -29,7 +31,7 @@ class FileLock:
         self.path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.fchmod(self._file, 0o600)  # whatever the umask took away
-        self._me = this_process().to_bytes().ljust(256)
+        self._me = this_process().to_bytes().ljust(_NAME_SIZE)
 
     def acquire(self, timeout: float) -> bool:
         """Take the lock; return False if it is not free within *timeout* seconds."""
@@ -51,7 +53,34 @@ class FileLock:
 
     def holder(self) -> Owner | None:
         """Return who took the lock last, as the file tells."""
-        return Owner.from_bytes(os.pread(self._file, 256, 0))
+        return Owner.from_bytes(os.pread(self._file, _NAME_SIZE, 0))
+
+    def keep_fence(self, fence: int) -> None:
+        """Write a number beside the holder's name."""
+        os.pwrite(self._file, fence.to_bytes(8, "big"), _NAME_SIZE)
+
+    def fence(self) -> int:
+        """Return the number that was kept last (0: none)."""
+        return int.from_bytes(os.pread(self._file, 8, _NAME_SIZE), "big")
+
+    def is_at(self, path: str) -> bool:
+        """Return whether the file is the one that *path* names now."""
+        try:
+            there = os.stat(path)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(there, os.fstat(self._file))
+
+    def unlink(self) -> None:
+        """Remove the file's name, if it is still this one's."""
+        if self.is_at(self.path):
+            with suppress(FileNotFoundError):
+                os.unlink(self.path)
+
+    def remove(self) -> None:
+        """Remove the file and give the lock up."""
+        self.unlink()
+        self.close()
 
     def close(self) -> None:
         """Close the file; the lock is given up with it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import struct
 import tempfile
 from collections.abc import Callable
@@ -41,7 +42,7 @@ def real_path(path: str | os.PathLike[str]) -> str:
     """
     found = os.path.realpath(path)
     try:
-        is_folder = not os.path.lexists(found) or os.path.isdir(os.stat(found) and found)
+        is_folder = not os.path.lexists(found) or stat.S_ISDIR(os.stat(found).st_mode)
     except OSError as error:
         raise named(error, found) from error
     if not is_folder:

@@ -56,7 +56,9 @@ class Owner:
         """Return the owner in *data*, or None if there is none to be read."""
         try:
             found = json.loads(data)
-            return cls(str(found["host"]), str(found["boot"]), int(found["pid"]), int(found["start"]))
+            return cls(
+                str(found["host"]), str(found["boot"]), int(found["pid"]), int(found["start"])
+            )
         except (ValueError, TypeError, KeyError):
             return None
 

@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import time
+from contextlib import suppress
 from hashlib import blake2b
 
 from flowpregel._lmdb import folder
@@ -84,10 +85,8 @@ def _make_key(path: str) -> bytes:
         os.fsync(handle)
         # Of two processes that make the key at once, one wins and both use its key.
         if not os.path.exists(path):
-            try:
+            with suppress(FileExistsError):
                 os.link(draft, path)
-            except FileExistsError:
-                pass
     finally:
         os.close(handle)
         os.unlink(draft)

@@ -16,6 +16,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+from flowpregel._lmdb.environment import Environment
 from flowpregel._lmdb.seal import SIZE, Seal
 from flowpregel.errors import StoreCorruptError
 
@@ -31,18 +32,21 @@ class Table:
 
     Args:
         name: The database's name.
-        handle: LMDB's handle of it.
+        environment: The store.
         seal: Makes and checks the checksums.
-        path: The store's folder, for messages.
     """
 
-    __slots__ = ("_name", "_path", "_seal", "handle")
+    __slots__ = ("_environment", "_name", "_seal")
 
-    def __init__(self, name: bytes, handle: Any, seal: Seal, path: str) -> None:
-        self.handle = handle
+    def __init__(self, name: bytes, environment: Environment, seal: Seal) -> None:
+        self._environment = environment
         self._name = name
         self._seal = seal
-        self._path = path
+
+    @property
+    def handle(self) -> Any:
+        """LMDB's handle; another one after the file was opened again."""
+        return self._environment.databases[self._name]
 
     def get(self, transaction: Any, key: bytes) -> bytes | None:
         """Return a copy of the payload at *key*, or None."""
@@ -140,7 +144,7 @@ class Table:
     def corrupt(self, key: bytes, what: str) -> StoreCorruptError:
         """Return the error that says *what* of the record at *key*."""
         return StoreCorruptError(
-            f"record {key.hex()} in {self._name.decode()} of {self._path} {what}; "
+            f"record {key.hex()} in {self._name.decode()} of {self._environment.path} {what}; "
             "restore a backup, or run verify() to see what else is damaged"
         )
 

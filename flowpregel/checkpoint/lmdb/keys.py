@@ -22,7 +22,7 @@ import struct
 from functools import lru_cache
 from hashlib import blake2b
 
-from flowpregel.checkpoint.base import WRITES_IDX_MAP
+from flowpregel.checkpoint.shapes import WRITES_IDX_MAP
 from flowpregel.errors import ConfigurationError
 
 CHECKPOINT, DELTA, VALUE, WRITE = b"c", b"d", b"v", b"w"

@@ -41,9 +41,7 @@ class Scope:
         number, fence, generation, created, size = _FIELDS.unpack_from(data)
         thread = data[_FIELDS.size : _FIELDS.size + size]
         namespace = data[_FIELDS.size + size :]
-        return cls(
-            number, fence, generation, created, keys.untext(thread), keys.untext(namespace)
-        )
+        return cls(number, fence, generation, created, keys.untext(thread), keys.untext(namespace))
 
 
 class Scopes:
@@ -85,6 +83,15 @@ class Scopes:
         scope = replace(scope, generation=scope.generation + 1)
         self.put(transaction, scope)
         return scope
+
+    def fence_off(self, transaction: Any, thread_id: str, namespace: str, fence: int) -> None:
+        """Let only leases from *fence* on write a namespace and those inside it."""
+        if self.get(transaction, thread_id, namespace) is None:
+            self.make(transaction, thread_id, namespace, fence)
+        for scope in [*self.of_thread(transaction, thread_id)]:
+            inside = not namespace or scope.namespace.startswith(namespace + "|")
+            if (inside or scope.namespace == namespace) and scope.fence < fence:
+                self.put(transaction, replace(scope, fence=fence))
 
     def of_thread(self, transaction: Any, thread_id: str) -> Iterator[Scope]:
         """Yield the scopes of a thread."""

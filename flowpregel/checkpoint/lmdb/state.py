@@ -24,7 +24,6 @@ Place = tuple[int, int]
 Seen = Mapping[str, Mapping[str, Version]]
 
 
-
 @dataclass(slots=True)
 class State:
     """Every channel and node as of one checkpoint."""
@@ -38,6 +37,10 @@ class State:
         """Make this the state after *change*."""
         if change.base is None:
             self.versions, self.places, self.seen = {}, {}, {}
+        self.add(change)
+
+    def add(self, change: Change) -> None:
+        """Add what *change* says to what is known."""
         for channel, (version, place) in change.channels.items():
             if version is not None:
                 self.versions[channel] = version

@@ -148,7 +148,5 @@ def _unpack_plain(record: bytes, name_of: Callable[[int], str], number: int) -> 
         changed=tuple(names) if flags & _SAME_CHANGED else changed_names,
         seen=seen,
         updated=tuple(map(name_of, take(updated))) if flags & _HAS_UPDATED else None,
-        metadata=(
-            record[at_body + struct.calcsize(layout) :] if flags & _HAS_METADATA else None
-        ),
+        metadata=(record[at_body + struct.calcsize(layout) :] if flags & _HAS_METADATA else None),
     )
