@@ -1,5 +1,6 @@
 """LangGraph's own graphs and workflows, kept by our savers."""
 
+from itertools import chain
 from typing import Annotated, TypedDict
 
 import pytest
@@ -12,6 +13,10 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.integrations.langgraph.saver import SaverAdapter
 
 CONFIG = {"configurable": {"thread_id": "t"}}
+
+
+def extend(old, writes):
+    return [*(old or []), *chain.from_iterable(writes)]
 
 
 class State(TypedDict):
@@ -44,7 +49,7 @@ def test_a_state_graph_stops_at_an_interrupt_and_resumes(saver):
 
     result = asking_graph(saver).invoke(Command(resume="the end"), CONFIG)
 
-    assert ["start", "first", "the end"] == result["seen"]
+    assert result["seen"] == ["start", "first", "the end"]
 
 
 def test_a_state_graph_has_a_history_and_can_be_forked(saver):
@@ -56,7 +61,7 @@ def test_a_state_graph_has_a_history_and_can_be_forked(saver):
     graph.invoke(None, asked.config)
     result = graph.invoke(Command(resume="two"), CONFIG)
 
-    assert ["start", "first", "two"] == result["seen"]
+    assert result["seen"] == ["start", "first", "two"]
 
 
 def test_sends_of_a_state_graph_are_kept(saver):
@@ -71,12 +76,12 @@ def test_sends_of_a_state_graph_are_kept(saver):
 
     result = graph.invoke(Command(resume={q.id: q.value * 10 for q in questions}), CONFIG)
 
-    assert ["plan", 10, 20] == result["seen"]
+    assert result["seen"] == ["plan", 10, 20]
 
 
 def test_a_delta_channel_of_langgraph_is_rebuilt(saver):
     class Deltas(TypedDict):
-        items: Annotated[list, DeltaChannel(lambda old, new: [*(old or []), *sum(new, [])])]
+        items: Annotated[list, DeltaChannel(extend)]
 
     builder = StateGraph(Deltas)
     for name in ("a", "b"):
@@ -86,7 +91,7 @@ def test_a_delta_channel_of_langgraph_is_rebuilt(saver):
     graph = builder.compile(checkpointer=saver)
     graph.invoke({"items": ["start"]}, CONFIG)
 
-    assert ["start", "a", "b"] == graph.get_state(CONFIG).values["items"]
+    assert graph.get_state(CONFIG).values["items"] == ["start", "a", "b"]
 
 
 def test_an_entrypoint_does_not_run_a_finished_task_again(saver):
@@ -104,8 +109,8 @@ def test_an_entrypoint_does_not_run_a_finished_task_again(saver):
 
     flow.invoke(3, CONFIG)
 
-    assert 10 == flow.invoke(Command(resume=4), CONFIG)
-    assert [3] == calls
+    assert flow.invoke(Command(resume=4), CONFIG) == 10
+    assert calls == [3]
 
 
 async def _run_async(saver):
@@ -117,4 +122,4 @@ async def _run_async(saver):
 def test_a_state_graph_runs_asynchronously(saver):
     import asyncio
 
-    assert ["start", "first", "the end"] == asyncio.run(_run_async(saver))["seen"]
+    assert asyncio.run(_run_async(saver))["seen"] == ["start", "first", "the end"]

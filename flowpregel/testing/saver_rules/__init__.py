@@ -1,0 +1,1 @@
+"""The rules of `flowpregel.testing.saver_contract`, a file for each kind."""
