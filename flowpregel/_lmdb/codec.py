@@ -22,6 +22,7 @@ _PICKLE, _PICKLE_MAIN, _BUFFERS = b"p", b"m", b"o"
 _WORD = struct.Struct(">q")
 _MAIN_SIZE = struct.Struct(">H")
 _PROTOCOL = 5
+_NAMES_A_CLASS = b"\x93"
 
 
 class Codec(Protocol):
@@ -109,6 +110,20 @@ def _encode_int(value: int) -> bytes:
     return _PICKLE + pickle.dumps(value, _PROTOCOL)
 
 
+def _encode_container(value: Any) -> bytes:
+    """Encode what is likely to be plain data, with the C pickler alone."""
+    try:
+        data = pickle.dumps(value, _PROTOCOL, buffer_callback=_refuse)
+    except Exception:  # noqa: BLE001 - a class may raise anything while it is pickled
+        return _encode_object(value)
+    # Without this opcode the pickle names no class: all in it is of a built-in plain type.
+    return _encode_object(value) if _NAMES_A_CLASS in data else _PICKLE + data
+
+
+def _refuse(_: pickle.PickleBuffer) -> bool:
+    raise ValueError("a buffer: not plain data")
+
+
 def _encode_object(value: Any) -> bytes:
     buffers: list[pickle.PickleBuffer] = []
     data = pickling.dumps(value, buffers)
@@ -158,6 +173,9 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
     str: lambda value: _TEXT + value.encode("utf-8", "surrogatepass"),
     bytes: lambda value: _BYTES + value,
     int: _encode_int,
+    dict: _encode_container,
+    list: _encode_container,
+    tuple: _encode_container,
 }
 _DECODERS: dict[bytes, Callable[..., Any]] = {
     _NONE: lambda _: None,

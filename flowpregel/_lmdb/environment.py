@@ -117,12 +117,25 @@ class Environment:
             StoreFullError: There is no room; nothing of it was kept.
         """
         self._live()
-        with self._exclusively(timeout):
+        lock = self._enter(timeout)
+        try:
             return self._write(work)
+        finally:
+            lock.release()
+            self._writer.release()
 
     @contextmanager
     def _exclusively(self, timeout: float) -> Iterator[None]:
         """Keep out all others who write, of this process and of others."""
+        lock = self._enter(timeout)
+        try:
+            yield
+        finally:
+            lock.release()
+            self._writer.release()
+
+    def _enter(self, timeout: float) -> FileLock:
+        """Take both locks, our OS threads' and the processes'; return the latter."""
         if not self._writer.acquire(timeout=timeout):
             raise StoreBusyError(self.path, "another OS thread of this process", timeout)
         try:
@@ -131,12 +144,10 @@ class Environment:
                 raise StoreReadOnlyError(f"{self.path} was opened to be read only, or is closed")
             if not lock.acquire(timeout):
                 raise StoreBusyError(self.path, str(lock.holder()), timeout)
-            try:
-                yield
-            finally:
-                lock.release()
-        finally:
+        except BaseException:
             self._writer.release()
+            raise
+        return lock
 
     def _write(self, work: Work[Result]) -> Result:
         import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store

@@ -44,7 +44,8 @@ class FileLock:
                     return False
                 time.sleep(min(pause, left))
                 pause = min(pause * 2, _LONGEST_PAUSE)
-        os.pwrite(self._file, self._me, 0)
+        if os.pread(self._file, _NAME_SIZE, 0) != self._me:
+            os.pwrite(self._file, self._me, 0)
         return True
 
     def release(self) -> None:

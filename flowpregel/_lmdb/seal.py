@@ -39,9 +39,15 @@ class Seal:
     def of(self, place: bytes, *parts: bytes | memoryview) -> bytes:
         """Return the checksum of a record made of *parts* at *place*."""
         summed = self._base.copy()
-        summed.update(len(place).to_bytes(4, "little") + place)
+        summed.update(b"%d:%b" % (len(place), place))
         for part in parts:
             summed.update(part)
+        return summed.digest()
+
+    def of_small(self, place: bytes, record: bytes) -> bytes:
+        """Return what `of` returns, faster where copying *record* costs little."""
+        summed = self._base.copy()
+        summed.update(b"%d:%b%b" % (len(place), place, record))
         return summed.digest()
 
 

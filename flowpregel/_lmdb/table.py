@@ -25,6 +25,7 @@ CHUNK = (1 << 20) - _PAGES_HEADER - SIZE - 1
 _WHOLE, _CHUNKED, _PIECE = b"\0", b"\1", b"\2"
 _COUNTS = struct.Struct(">IQ")
 _HEAD = SIZE + 1
+_SMALL = 4096
 
 
 class Table:
@@ -69,6 +70,11 @@ class Table:
         """
         if not fresh:
             self._drop_chunks(transaction, key)
+        if len(payload) < _SMALL:
+            record = _WHOLE + payload
+            mac = self._seal.of_small(self._name + key, record)
+            transaction.put(key, mac + record, db=self._environment.databases[self._name])
+            return
         if len(payload) <= CHUNK:
             mac = self._seal.of(self._name + key, _WHOLE, payload)
             transaction.put(key, b"".join((mac, _WHOLE, payload)), db=self.handle)
@@ -83,6 +89,17 @@ class Table:
             chunk = view[number * CHUNK : (number + 1) * CHUNK]
             mac = self._seal.of(self._name + place, _PIECE, chunk)
             transaction.put(place, b"".join((mac, _PIECE, chunk)), db=self.handle)
+
+    def add(self, transaction: Any, key: bytes, payload: bytes) -> bool:
+        """Keep a small *payload* at *key* if there is nothing; return whether it was kept."""
+        record = _WHOLE + payload
+        mac = self._seal.of_small(self._name + key, record)
+        return bool(transaction.put(key, mac + record, overwrite=False, db=self.handle))
+
+    def raw(self, transaction: Any, key: bytes) -> bytes | None:
+        """Return the record at *key* as it is, to be compared with one that held."""
+        record: bytes | None = transaction.get(key, db=self.handle)
+        return record
 
     def delete(self, transaction: Any, key: bytes) -> bool:
         """Drop what is at *key*; return whether there was something."""
@@ -149,9 +166,11 @@ class Table:
         )
 
     def _opened(self, key: bytes, record: bytes) -> bytes:
-        if len(record) < _HEAD or record[:SIZE] != self._seal.of(
-            self._name + key, memoryview(record)[SIZE:]
-        ):
+        if len(record) < _SMALL:
+            expected = self._seal.of_small(self._name + key, record[SIZE:])
+        else:
+            expected = self._seal.of(self._name + key, memoryview(record)[SIZE:])
+        if len(record) < _HEAD or record[:SIZE] != expected:
             raise self.corrupt(key, "is damaged, or was not written there")
         return record[_HEAD:]
 

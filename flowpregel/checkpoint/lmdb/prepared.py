@@ -7,8 +7,7 @@ here, before any transaction begins.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowpregel._core.records import Batch, Checkpoint, PendingWrite, Version
 from flowpregel._lmdb.codec import Codec, decode, encode
@@ -17,8 +16,7 @@ from flowpregel.checkpoint.lmdb import keys
 _WRITE_HEAD = struct.Struct(">IHI")
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedWrite:
+class PreparedWrite(NamedTuple):
     """One pending write, encoded."""
 
     checkpoint_id: str
@@ -76,8 +74,7 @@ def write_record(write: PreparedWrite, channel: int) -> bytes:
     return b"".join((head, write.path, task, write.encoded))
 
 
-@dataclass(frozen=True, slots=True)
-class KeptWrite:
+class KeptWrite(NamedTuple):
     """One pending write as it was read, not yet decoded."""
 
     path: str

@@ -12,6 +12,7 @@ from flowpregel.checkpoint.lmdb import keys
 
 _FIELDS = struct.Struct(">QQQQI")
 _NEXT = b"next scope"
+_MOST_KNOWN = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,24 @@ class Scopes:
     def __init__(self, table: Table, meta: Table) -> None:
         self._table = table
         self._meta = meta
+        self._known: dict[bytes, tuple[bytes, Scope]] = {}
 
     def get(self, transaction: Any, thread_id: str, namespace: str) -> Scope | None:
         """Return a scope, or None if nothing was ever written to it."""
-        data = self._table.get(transaction, keys.scope(thread_id, namespace))
-        return None if data is None else Scope.from_bytes(data)
+        key = keys.scope(thread_id, namespace)
+        raw = self._table.raw(transaction, key)
+        if raw is None:
+            return None
+        known = self._known.get(key)
+        if known is not None and known[0] == raw:
+            return known[1]
+        data = self._table.get(transaction, key)
+        assert data is not None
+        scope = Scope.from_bytes(data)
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        self._known[key] = (raw, scope)
+        return scope
 
     def make(self, transaction: Any, thread_id: str, namespace: str, at: int) -> Scope:
         """Return a new scope; it begins with the fences of the namespaces around it."""

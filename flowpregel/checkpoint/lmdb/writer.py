@@ -126,12 +126,15 @@ class Writer:
         if checkpoint.parent_id == checkpoint.id:
             raise ConfigurationError(f"checkpoint {checkpoint.id!r} cannot be its own parent")
         parent = self._parent(transaction, scope, checkpoint.parent_id)
-        number = self._book.number(transaction, scope, checkpoint.id)
-        if number is None:
-            number = self._new_number(transaction, scope, checkpoint.id)
-        elif self._book.change(transaction, scope, number) is not None:
-            # It is written anew: others may build on what it was.
-            scope, number = forget.supersede(self._book, transaction, scope, checkpoint.id)
+        number = self._book.last_number(transaction, scope) + 1
+        key = keys.checkpoint_id(scope.number, checkpoint.id)
+        if not self._book.ids.add(transaction, key, number.to_bytes(8, "big")):
+            known = self._book.number(transaction, scope, checkpoint.id)
+            assert known is not None
+            number = known
+            if self._book.change(transaction, scope, number) is not None:
+                # It is written anew: others may build on what it was.
+                scope, number = forget.supersede(self._book, transaction, scope, checkpoint.id)
         change, state = self._change(transaction, scope, prepared, number, parent)
         record = staterecord.pack(
             change, lambda name: self._book.names.number(transaction, name), number
