@@ -159,6 +159,10 @@ class LMDBSaver(TransactionalSaver):
 
     # -------------------------------------------------------- open and close
 
+    def size(self) -> int:
+        """Return the bytes that the store takes up in its file."""
+        return self._store.environment.size()
+
     def close(self) -> None:
         self._store.close()
 

@@ -17,12 +17,14 @@ from collections.abc import Callable
 from dataclasses import astuple, fields
 from itertools import islice
 
+from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.lmdb.keys import text, untext
 from flowpregel.checkpoint.lmdb.state import Change, Entry
 
 _SOURCES = ("input", "loop", "update", "fork")
-_FULL, _HAS_UPDATED, _HAS_METADATA, _HAS_PARENT, _OWN_PLACES, _SAME_CHANGED = 1, 2, 4, 8, 16, 32
-_HEAD = struct.Struct(">BBBBqqQHHIIIII")
+_FULL, _HAS_UPDATED, _HAS_METADATA, _HAS_PARENT = 1, 2, 4, 8
+_OWN_PLACES, _SAME_CHANGED, _SAME_UPDATED, _SHORT_IDS = 16, 32, 64, 128
+_HEAD = struct.Struct(">BBBBiqI7H")
 _PLAIN, _ODD = 0, 1
 _FIELDS = tuple(field.name for field in fields(Change))
 
@@ -50,19 +52,16 @@ def unpack(record: bytes, name_of: Callable[[int], str], number: int) -> Change:
     return _unpack_plain(record, name_of, number)
 
 
-def base_of(record: bytes) -> int | None:
-    """Return the number of the checkpoint that a record builds on, or None."""
-    if record[0] == _ODD:
-        base: int | None = pickle.loads(record[1:])[_FIELDS.index("base")]
-        return base
-    head = _HEAD.unpack_from(record)
-    return None if head[1] & _FULL else head[6]
-
-
 def _pack_plain(change: Change, number_of: Callable[[str], int], number: int) -> bytes:
     entries = change.channels.values()
     own = all(entry.place[1] == number for entry in entries)
     same = (*change.channels,) == change.changed
+    same_updated = change.updated == change.changed
+    identifier, parent = text(change.id), text(change.parent_id or "")
+    short = keys.task(change.id), keys.task(change.parent_id or change.id)
+    is_short = short[0][:1] == short[1][:1] == b"u"
+    if is_short:
+        identifier, parent = short[0][1:], short[1][1:] if parent else b""
     flags = (
         (_FULL if change.base is None else 0)
         | (_HAS_UPDATED if change.updated is not None else 0)
@@ -70,16 +69,17 @@ def _pack_plain(change: Change, number_of: Callable[[str], int], number: int) ->
         | (_HAS_PARENT if change.parent_id is not None else 0)
         | (_OWN_PLACES if own else 0)
         | (_SAME_CHANGED if same else 0)
+        | (_SAME_UPDATED if same_updated else 0)
+        | (_SHORT_IDS if is_short else 0)
     )
     changed = () if same else change.changed
-    updated = change.updated or ()
+    updated = () if same_updated else change.updated or ()
     counts = [len(versions) for versions in change.seen.values()]
     pairs = [pair for versions in change.seen.values() for pair in versions.items()]
-    identifier, parent = text(change.id), text(change.parent_id or "")
     sizes = (len(entries), len(changed), len(counts), len(pairs), len(updated))
     head = _HEAD.pack(
         _PLAIN, flags, _SOURCES.index(change.source), change.chain, change.step, change.at,
-        change.base or 0, len(identifier), len(parent), *sizes,
+        0 if change.base is None else number - change.base, len(identifier), len(parent), *sizes,
     )  # fmt: skip
     body = struct.pack(
         _layout(sizes, own=own),
@@ -107,9 +107,10 @@ def _layout(sizes: tuple[int, ...], *, own: bool) -> str:
 
 
 def _unpack_plain(record: bytes, name_of: Callable[[int], str], number: int) -> Change:
-    (_, flags, source, chain, step, at, base, id_size, parent_size, *rest) = _HEAD.unpack_from(
+    (_, flags, source, chain, step, at, back, id_size, parent_size, *rest) = _HEAD.unpack_from(
         record
     )
+    read_id = _short_id if flags & _SHORT_IDS else untext
     channels, changed, nodes, pairs, updated = rest
     own = bool(flags & _OWN_PLACES)
     layout = _layout((channels, changed, nodes, pairs, updated), own=own)
@@ -128,7 +129,9 @@ def _unpack_plain(record: bytes, name_of: Callable[[int], str], number: int) -> 
         name: Entry(version, (kind, place))
         for name, version, kind, place in zip(names, versions, kinds, places, strict=True)
     }
-    changed_names = tuple(name_of(found) for found in take(changed))
+    changed_names = tuple(map(name_of, take(changed)))
+    if flags & _SAME_CHANGED:
+        changed_names = tuple(names)
     seen_nodes, counts = take(nodes), take(nodes)
     pair_names, pair_versions = take(pairs), take(pairs)
     flat = iter(zip(map(name_of, pair_names), pair_versions, strict=True))
@@ -137,16 +140,30 @@ def _unpack_plain(record: bytes, name_of: Callable[[int], str], number: int) -> 
         for node, count in zip(seen_nodes, counts, strict=True)
     }
     return Change(
-        id=untext(record[_HEAD.size : at_parent]),
-        parent_id=untext(record[at_parent:at_body]) if flags & _HAS_PARENT else None,
+        id=read_id(record[_HEAD.size : at_parent]),
+        parent_id=read_id(record[at_parent:at_body]) if flags & _HAS_PARENT else None,
         source=_SOURCES[source],
         step=step,
         at=at,
-        base=None if flags & _FULL else base,
+        base=None if flags & _FULL else number - back,
         chain=chain,
         channels=entries,
-        changed=tuple(names) if flags & _SAME_CHANGED else changed_names,
+        changed=changed_names,
         seen=seen,
-        updated=tuple(map(name_of, take(updated))) if flags & _HAS_UPDATED else None,
+        updated=_updated(flags, changed_names, tuple(map(name_of, take(updated)))),
         metadata=(record[at_body + struct.calcsize(layout) :] if flags & _HAS_METADATA else None),
     )
+
+
+def _updated(
+    flags: int, changed: tuple[str, ...], written: tuple[str, ...]
+) -> tuple[str, ...] | None:
+    if flags & _SAME_UPDATED:
+        return changed
+    return written if flags & _HAS_UPDATED else None
+
+
+def _short_id(data: bytes) -> str:
+    found = keys.task_id_of(b"u" + data)
+    assert found is not None
+    return found

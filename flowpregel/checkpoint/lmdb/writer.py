@@ -135,12 +135,16 @@ class Writer:
             if self._book.change(transaction, scope, number) is not None:
                 # It is written anew: others may build on what it was.
                 scope, number = forget.supersede(self._book, transaction, scope, checkpoint.id)
-        change, state = self._change(transaction, scope, prepared, number, parent)
+        old = State() if parent is None else parent.state
+        written, records = self._records(transaction, scope, prepared, number, old)
+        change, state = self._change(transaction, scope, prepared, written, parent)
         record = staterecord.pack(
             change, lambda name: self._book.names.number(transaction, name), number
         )
         key = keys.log(scope.number, number, keys.CHECKPOINT)
         self._book.log.put(transaction, key, record, fresh=True)
+        for key, encoded in records:
+            self._book.log.put(transaction, key, encoded, fresh=True)
         self._new_heads[scope.number] = Head(
             checkpoint.id, number, scope.generation, change.chain, state
         )
@@ -167,16 +171,13 @@ class Writer:
         transaction: Any,
         scope: Scope,
         prepared: Prepared,
-        number: int,
+        written: dict[str, Place],
         parent: Head | None,
     ) -> tuple[Change, State]:
-        """Put the values and deltas; return the checkpoint's record and the state it makes."""
+        """Return the checkpoint's record, and the state that it makes."""
         checkpoint = prepared.batch.checkpoint
         assert checkpoint is not None
         old = State() if parent is None else parent.state
-        written: dict[str, Place] = dict.fromkeys(checkpoint.changed, (EMPTY, number))
-        self._put_values(transaction, scope, prepared, number, written)
-        self._put_deltas(transaction, scope, prepared, (number, old), written)
         channels = channels_that_differ(old, checkpoint.channel_versions, written)
         seen = nodes_that_differ(old, checkpoint.versions_seen)
         complete = (
@@ -211,29 +212,15 @@ class Writer:
             change.metadata = None
         return change, state
 
-    def _put_values(
-        self,
-        transaction: Any,
-        scope: Scope,
-        prepared: Prepared,
-        number: int,
-        written: dict[str, Place],
-    ) -> None:
-        for channel, encoded in prepared.values:
-            tail = self._book.names.number(transaction, channel).to_bytes(4, "big")
-            key = keys.log(scope.number, number, keys.VALUE, tail)
-            self._book.log.put(transaction, key, encoded, fresh=True)
-            written[channel] = (VALUE, number)
-
-    def _put_deltas(
-        self,
-        transaction: Any,
-        scope: Scope,
-        prepared: Prepared,
-        at: tuple[int, State],
-        written: dict[str, Place],
-    ) -> None:
-        number, old = at
+    def _records(
+        self, transaction: Any, scope: Scope, prepared: Prepared, number: int, old: State
+    ) -> tuple[dict[str, Place], list[tuple[bytes, bytes]]]:
+        """Return where each changed channel's value will be, and the records of those."""
+        names, head = self._book.names, keys.log(scope.number, number, b"")
+        checkpoint = prepared.batch.checkpoint
+        assert checkpoint is not None
+        written: dict[str, Place] = dict.fromkeys(checkpoint.changed, (EMPTY, number))
+        records = []
         for channel, previous, encoded in prepared.deltas:
             place: Place = (EMPTY, 0)
             if previous is not None:
@@ -242,10 +229,16 @@ class Writer:
                 else:
                     found = self._book.places(transaction, scope, {channel: previous})
                     place = found.get(channel, place)
-            tail = self._book.names.number(transaction, channel).to_bytes(4, "big")
-            key = keys.log(scope.number, number, keys.DELTA, tail)
-            self._book.log.put(transaction, key, delta_record(place, encoded), fresh=True)
+            tail = names.number(transaction, channel).to_bytes(4, "big")
+            records.append((head + keys.DELTA + tail, delta_record(place, encoded)))
             written[channel] = (DELTA, number)
+        for channel, encoded in prepared.values:
+            tail = names.number(transaction, channel).to_bytes(4, "big")
+            records.append((head + keys.VALUE + tail, encoded))
+            written[channel] = (VALUE, number)
+        # In the order of the keys: pages that are filled from left to right get full.
+        records.sort()
+        return written, records
 
     def _find_places(
         self,
