@@ -82,8 +82,9 @@ class LMDBSaver(TransactionalSaver):
         self._codec = self._store.codec
         self._reader = Reader(self._book, environment.read, self._codec)
         # All savers of a folder in this process commit in one group.
+        self._writer = environment.share(("writer", seal.id), lambda: Writer(self._book))
         self._group = environment.share(
-            ("group", seal.id), lambda: GroupCommit(environment, Writer(self._book))
+            ("group", seal.id), lambda: GroupCommit(environment, self._writer)
         )
         self._leases = environment.share(("leases",), lambda: Leases(environment.path))
 
@@ -107,8 +108,14 @@ class LMDBSaver(TransactionalSaver):
         for batch in batches:
             if batch.fence is not None:
                 self._leases.check(batch.address, batch.fence)
+        writer = self._writer
+
+        def put_all(transaction: Any) -> None:
+            for each in prepared:
+                writer.put(transaction, each)
+
         if prepared:
-            self._group.commit(prepared, self._options.lock_timeout)
+            self._group.commit(put_all, self._options.lock_timeout)
 
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
         for scope in self._scopes(thread_id):
@@ -169,7 +176,7 @@ class LMDBSaver(TransactionalSaver):
     # -------------------------------------------------------- inner
 
     def _change(self, work: Any) -> None:
-        self._group.change(work, self._options.lock_timeout)
+        self._group.commit(work, self._options.lock_timeout)
 
     def _forget(self, address: Address, gone: set[str]) -> None:
         def work(transaction: Any) -> None:
