@@ -31,6 +31,7 @@
                 ├── StoreFullError
                 ├── StoreVersionError
                 ├── StoreReadOnlyError
+                ├── StoreBusyError
                 ├── ValueEncodingError
                 ├── ThreadBusyError
                 └── LeaseLostError
@@ -288,6 +289,20 @@ class StoreVersionError(StoreError):
 
 class StoreReadOnlyError(StoreError):
     """A store cannot be written: a read-only folder, missing rights, or a fork."""
+
+
+class StoreBusyError(StoreError):
+    """Someone else held a store's write lock for longer than we may wait (seconds)."""
+
+    def __init__(self, path: str, holder: str, waited: float) -> None:
+        super().__init__(path, holder, waited)
+        self.path, self.holder, self.waited = path, holder, waited
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} is held by {self.holder}; waited {self.waited:g} s: let it go on, "
+            "end it, or pass StoreOptions(lock_timeout=...)"
+        )
 
 
 class ValueEncodingError(StoreError):
