@@ -14,6 +14,8 @@ from flowpregel._core.effects import Event
 class ThreadMailbox:
     """The mailbox of a run whose OS thread waits for it."""
 
+    attentive = True
+
     def __init__(self) -> None:
         self._queue: SimpleQueue[Event] = SimpleQueue()
         self.attend: Callable[[float | None], None] | None = None
@@ -54,6 +56,7 @@ class ThreadMailbox:
 class LoopMailbox:
     """The mailbox of a run on an event loop."""
 
+    attentive = False
     attend: Callable[[float | None], None] | None = None
     interrupt_attend: Callable[[], None] | None = None
 
