@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowpregel._host.drivers import adrive, drive, result_of
+from flowpregel._host.elsewhere import running_loop
 from flowpregel._host.host import Host
 from flowpregel.context import current
 from flowpregel.pregel.config import merged, of_keywords, parse
@@ -101,8 +101,7 @@ class Running(Threads):
         plain = asked.get("stream_mode") in (None, "values") and not asked.get("print_mode")
         if plain and current.get() is not None:
             return await self.call_nested(input, config, asked)
-        loop = asyncio.get_running_loop()
-        host, request = self._host(input, config, asked, quiet=plain, loop=loop)
+        host, request = self._host(input, config, asked, quiet=plain, loop=running_loop())
         found = [
             wrap(item, request, version)
             async for item in adrive(host)
@@ -150,7 +149,7 @@ class Running(Threads):
         **asked: Any,
     ) -> AsyncIterator[Any]:
         """`stream`, on the running event loop."""
-        host, request = self._host(input, config, asked, loop=asyncio.get_running_loop())
+        host, request = self._host(input, config, asked, loop=running_loop())
         items = adrive(host)
         try:
             async for item in items:
@@ -199,6 +198,8 @@ class Running(Threads):
         **asked: Any,
     ) -> list[Any]:
         """`batch`, on the running event loop."""
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
         configs = _configs(config, len(inputs))
         limit = (configs[0] or {}).get("max_concurrency") if configs else None
         gate = asyncio.Semaphore(limit or max(1, len(inputs)))
