@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from threading import get_ident
 
 from flowpregel._core.effects import Event
@@ -29,7 +30,9 @@ class LoopMailbox:
         if get_ident() == self._thread:
             self._arrived.set()
         else:
-            self._loop.call_soon_threadsafe(self._arrived.set)
+            # A loop that is closed has no run that waits: its step timeout left this task behind.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._arrived.set)
 
     async def take(self, seconds: float | None) -> list[Event]:
         """Wait for events, at most *seconds*, and return all there are."""
