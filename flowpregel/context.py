@@ -15,7 +15,7 @@ from flowpregel.errors import ConfigurationError, GraphInterrupt
 ContextT = TypeVar("ContextT")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class TaskInfo:
     """What a task may know about itself and its run: plain data that travels with it."""
 
@@ -307,9 +307,7 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     index, scope.asked = scope.asked, scope.asked + 1
     if index < len(info.answers):
         return _checked(info.answers[index], response_schema)
-    raise GraphInterrupt(
-        [Interrupt(value, interrupt_id(info.namespace, index), response_schema)]
-    )
+    raise GraphInterrupt([Interrupt(value, interrupt_id(info.namespace, index), response_schema)])
 
 
 def _checked(answer: Any, schema: Any) -> Any:

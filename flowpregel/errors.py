@@ -10,6 +10,7 @@
     └── Exception
         └── FlowPregelError
             ├── ConfigurationError (ValueError)     what was built or passed cannot work
+            │   └── InvalidNamespaceError           a namespace no store can have
             ├── GraphRecursionError (RecursionError)
             ├── GraphDrained                        the run was asked to stop at a barrier
             ├── InvalidUpdateError                  a write no channel can take
@@ -22,7 +23,7 @@
             │   ├── NodeTimeoutError
             │   ├── NodeCancelledError
             │   ├── TaskExitError
-    │   ├── WorkerDiedError
+            │   ├── WorkerDiedError
             │   └── TaskSerializationError
             └── StoreError                          what the durable store refuses
                 ├── StoreCorruptError
@@ -44,6 +45,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+__all__ = [
+    "ConfigurationError",
+    "EmptyChannelError",
+    "EmptyInputError",
+    "ExecutorUnavailableError",
+    "FlowPregelError",
+    "GraphBubbleUp",
+    "GraphDrained",
+    "GraphInterrupt",
+    "GraphRecursionError",
+    "InvalidUpdateError",
+    "LeaseLostError",
+    "NodeCancelledError",
+    "NodeError",
+    "NodeTimeoutError",
+    "ParentCommand",
+    "ReplayMismatchError",
+    "StoreCorruptError",
+    "StoreError",
+    "StoreForeignError",
+    "StoreFullError",
+    "StoreReadOnlyError",
+    "StoreVersionError",
+    "TaskCancelled",
+    "TaskExitError",
+    "TaskSerializationError",
+    "ThreadBusyError",
+    "UnknownInterruptError",
+    "ValueEncodingError",
+    "WorkerDiedError",
+]
 
 
 class FlowPregelError(Exception):
@@ -80,6 +113,10 @@ class TaskCancelled(GraphBubbleUp):
 
 class ConfigurationError(FlowPregelError, ValueError):
     """Something that was built or passed cannot work; the message says which."""
+
+
+class InvalidNamespaceError(ConfigurationError):
+    """A namespace of a store has a label that it cannot have, or none at all."""
 
 
 class GraphRecursionError(FlowPregelError, RecursionError):

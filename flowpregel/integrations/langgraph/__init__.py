@@ -1,19 +1,23 @@
-"""LangGraph's savers in flowpregel (`foreign`), and ours in LangGraph (`saver`, `lmdb`)."""
+"""LangGraph's savers in flowpregel (`as_saver`), and ours in LangGraph (`LMDBSaver`, `.saver`).
+
+Importing this package needs no LangGraph; its `LMDBSaver` and its module `saver` do.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowpregel.checkpoint.foreign import ForeignSaver, as_saver
+
 if TYPE_CHECKING:
     from flowpregel.integrations.langgraph.lmdb import LMDBSaver
 
-__all__ = ["LMDBSaver"]
+__all__ = ["ForeignSaver", "LMDBSaver", "as_saver"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "LMDBSaver":
-        # LangGraph takes long to import, and `foreign` does without it.
-        from flowpregel.integrations.langgraph.lmdb import LMDBSaver  # noqa: PLC0415 - see above
+        from flowpregel.integrations.langgraph.lmdb import LMDBSaver  # noqa: PLC0415 - LangGraph
 
         return LMDBSaver
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
