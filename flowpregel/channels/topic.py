@@ -38,12 +38,12 @@ class Topic(BaseChannel[list[Value], Value | list[Value]], Generic[Value]):
         self.seen = _Seen()
 
     @property
-    def ValueType(self) -> Any:
+    def ValueType(self) -> Any:  # noqa: N802 - LangGraph's public name
         """The type of what `get` returns."""
         return list[self.typ]  # type: ignore[name-defined]
 
     @property
-    def UpdateType(self) -> Any:
+    def UpdateType(self) -> Any:  # noqa: N802 - LangGraph's public name
         """The type of one write."""
         return Union[self.typ, list[self.typ]]  # type: ignore[name-defined]  # noqa: UP007 - may be text
 
