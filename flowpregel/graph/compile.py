@@ -16,9 +16,10 @@ a conditional edge           a writer that asks its path function
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flowpregel._core.callee import callee_of
 from flowpregel._core.records import Write
@@ -28,6 +29,7 @@ from flowpregel.channels import (
     NamedBarrierValue,
     NamedBarrierValueAfterFinish,
 )
+from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph.names import DEFAULT_HANDLER, END, START, TAG_HIDDEN, join_of, trigger_of
 from flowpregel.graph.schema import Schema, is_model
@@ -39,6 +41,10 @@ from flowpregel.pregel.pregel import Pregel
 if TYPE_CHECKING:
     from flowpregel.graph.state import StateGraph
     from flowpregel.pregel.drawing import Graph
+
+Checkpointer: TypeAlias = BaseCheckpointSaver | str | os.PathLike[str] | bool | None
+"""A saver, or the path of an LMDB folder. In another graph: None is that graph's,
+True the same with one history per thread, False none."""
 
 
 class CompiledStateGraph(Pregel):

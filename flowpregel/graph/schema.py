@@ -92,7 +92,7 @@ def _annotations_of(typ: Any) -> dict[str, Any] | None:
         return None
     hints = hints_of(typ, extras=True, strict=True)
     if is_model(typ):
-        names: Any = typ.model_fields
+        names: Any = typ.model_fields  # type: ignore[attr-defined]
     elif is_dataclass(typ):
         names = [field.name for field in fields(typ)]
     else:
@@ -140,8 +140,7 @@ def _check_reducer(key: str, reducer: Callable[..., Any]) -> None:
         return
     if sum(item.kind in _POSITIONAL for item in signature.parameters.values()) != 2:
         raise ConfigurationError(
-            f"Invalid reducer signature of state key {key!r}. Expected (a, b) -> c. "
-            f"Got {signature}"
+            f"Invalid reducer signature of state key {key!r}. Expected (a, b) -> c. Got {signature}"
         )
 
 

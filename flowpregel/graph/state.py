@@ -87,9 +87,9 @@ class StateGraph:
 
     # ------------------------------------------------------------ nodes
 
-    def add_node(
+    def add_node(  # noqa: PLR0913 - LangGraph's signature
         self,
-        node: str | Any,
+        node: Any,
         action: Any = None,
         *,
         defer: bool = False,
@@ -314,7 +314,7 @@ class StateGraph:
         check_graph(self, interrupt or ())
         return self
 
-    def compile(
+    def compile(  # noqa: PLR0913 - LangGraph's signature
         self,
         checkpointer: Any = None,
         *,

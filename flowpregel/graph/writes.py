@@ -118,7 +118,7 @@ def goto_writes(goto: Any) -> Iterable[Write]:
 
 
 def _is_annotated(typ: type[Any]) -> bool:
-    return any(base.__dict__.get("__annotations__") for base in typ.__mro__)
+    return any(inspect.get_annotations(base) for base in typ.__mro__)
 
 
 def object_writes(update: Any, keys: Iterable[str]) -> list[Write]:
