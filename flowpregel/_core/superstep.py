@@ -41,6 +41,7 @@ from flowpregel._core.records import (
     Returned,
     Task,
     Withdrawn,
+    Write,
 )
 from flowpregel._core.replay import answer_from_pending, restore
 from flowpregel._core.retry import delay_after
@@ -81,8 +82,9 @@ class Superstep:
         self._ended: dict[str, Outcome] = {}
         """How bodies ended whose calls have not all ended yet."""
         self._deaths: dict[str, int] = {}
+        self._shared: dict[tuple[tuple[str, ...], str], tuple[Sequence[Write], float | None]] = {}
+        """Results for the cache, by key: writes, and how many seconds they are good for."""
         self._deadline: int | None = None
-        self._now = 0
 
     # ------------------------------------------------------------ the story
 
@@ -92,8 +94,7 @@ class Superstep:
         while self.open:
             wakeup = yield Wait(self._next_deadline())
             self._check_time(wakeup)
-            for effect in self._take_in(wakeup):
-                yield effect
+            yield from self._take_in(wakeup)
             if self.open or not self.succeeded:
                 yield from self.run.flush()
         if not self.succeeded:
@@ -120,32 +121,40 @@ class Superstep:
 
     def _start(self) -> Steps:
         run = self.run
-        due: list[Task] = []
-        handlers: list[Task] = []
-        for task in self.tasks:
-            restored = restore(run, task)
-            if restored == "failed":
-                handlers.append(self._handler_for(task, _recorded_error(run, task)))
-            elif restored == "due":
-                due.append(task)
-            run.after.extend(run.narrator.started(task, run.step, run.now))
-        run.after.extend(
-            emit for task in self.tasks if task.writes
-            for emit in run.narrator.updates(task, cached=True)
-        )  # fmt: skip
-        due = yield from self._without_cached([*due, *handlers])
+        due = [left for task in tuple(self.tasks) if (left := self._left_to_do(task)) is not None]
+        if run.narrator.follows_tasks:
+            self._tell_start()
+        if any(task.cache_key for task in due):
+            due = yield from self._without_cached(due)
         for task in due:
             self.open[task.id] = task
-            answer_from_pending(run, task)
+            if run.pending or run.answers:
+                answer_from_pending(run, task)
         yield from run.flush()
         for task in due:
             yield Submit(task, self.setting)
 
+    def _left_to_do(self, task: Task) -> Task | None:
+        """Return what is to run of a planned task: itself, its error handler, or nothing."""
+        match restore(self.run, task):
+            case "due":
+                return task
+            case "failed":
+                return self._left_to_do(self._handler_for(task, _recorded_error(self.run, task)))
+        return None
+
+    def _tell_start(self) -> None:
+        """Tell the stream which tasks there are, and which had been done before."""
+        narrator, after = self.run.narrator, self.run.after
+        for task in self.tasks:
+            after.extend(narrator.started(task, self.run.step, self.run.now))
+        for task in self.tasks:
+            if task.writes:
+                after.extend(narrator.updates(task, cached=True))
+
     def _without_cached(self, tasks: list[Task]) -> Steps:
         """Take results that were shared before, and return the tasks left to run."""
         keyed = {task.cache_key[:2]: task for task in tasks if task.cache_key}
-        if not keyed:
-            return tasks
         found = yield Look(tuple(keyed))
         for key, writes in found.items():
             task = keyed[key]
@@ -166,7 +175,6 @@ class Superstep:
     def _check_time(self, wakeup: Wakeup) -> None:
         """Move the clock, and end the superstep if it took too long."""
         self.run.now = max(self.run.now + 1, wakeup.now)
-        self._now = wakeup.monotonic
         limit = self.run.options.step_timeout
         if limit is None:
             return
@@ -180,19 +188,14 @@ class Superstep:
             )
 
     def _take_in(self, wakeup: Wakeup) -> Iterable[Effect]:
-        while self._timers and self._timers[0][0] <= wakeup.monotonic:
-            _, task_id = heapq.heappop(self._timers)
-            if task_id in self.open:
-                yield Submit(self.open[task_id], self.setting)
-        shared = {}
+        if self._timers:
+            yield from self._next_attempts(wakeup.monotonic)
         for event in wakeup.events:
             match event:
                 case Ended():
                     task = self.open.get(event.task_id)
                     if task is not None and task.attempt == event.attempt:
                         yield from self._ended_with(task, event.outcome, wakeup)
-                        if task.cache_key and task.writes:
-                            shared[task.cache_key[:2]] = task.writes, task.cache_key[2]
                 case Called():
                     yield from self._called(event)
                 case Emitted():
@@ -201,8 +204,15 @@ class Superstep:
                 case Stopped():
                     self.stopped = event.reason
                     yield from self._cancel_all(kill=True)
-        if shared:
-            self.run.after.append(Share(shared))
+        if self._shared:
+            self.run.after.append(Share(self._shared))
+            self._shared = {}
+
+    def _next_attempts(self, monotonic: int) -> Iterable[Effect]:
+        while self._timers and self._timers[0][0] <= monotonic:
+            _, task_id = heapq.heappop(self._timers)
+            if task_id in self.open:
+                yield Submit(self.open[task_id], self.setting)
 
     def _called(self, event: Called) -> Iterable[Effect]:
         caller = self.open.get(event.call.caller)
@@ -267,16 +277,18 @@ class Superstep:
                 self._withdrawn(task)
         self.calls.resolve(task, outcome)
         parent = task.parent
-        if task.kind is Kind.CALL and parent is not None and parent.id in self._ended:
-            if not self.calls.open_below(parent):
-                yield from self._settle(parent, self._ended.pop(parent.id))
+        if parent is not None and parent.id in self._ended and not self.calls.open_below(parent):
+            yield from self._settle(parent, self._ended.pop(parent.id))
 
     def _returned(self, task: Task, outcome: Returned) -> None:
         task.writes = outcome.writes or ((NO_WRITES, None),)
         self._keep_writes(task)
+        if task.cache_key is not None:
+            self._shared[task.cache_key[:2]] = task.writes, task.cache_key[2]
         narrator = self.run.narrator
-        self.run.after.extend(narrator.updates(task))
-        self.run.after.extend(narrator.ended(task, self.run.step, self.run.now))
+        if narrator.follows_tasks:
+            self.run.after.extend(narrator.updates(task))
+            self.run.after.extend(narrator.ended(task, self.run.step, self.run.now))
 
     def _keep_writes(self, task: Task) -> None:
         run = self.run
@@ -296,7 +308,9 @@ class Superstep:
         if task.kind is Kind.CALL:
             writes = self.calls.with_fingerprint(task, ((ERROR, error),))
             run.recorder.keep(run.checkpoint_id, task.id, task.path, writes)
-            self.calls.failed(task, error, late=task.parent is not None and task.parent.id in self._ended)
+            self.calls.failed(
+                task, error, late=task.parent is not None and task.parent.id in self._ended
+            )
             return
         if task.node.handler is not None and self.stopped is None:
             writes = ((ERROR, error), (ERROR_SOURCE, task.name))

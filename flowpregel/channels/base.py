@@ -51,12 +51,12 @@ class BaseChannel(Generic[Value, Update], ABC):
         self.key = key
 
     @property
-    def ValueType(self) -> Any:  # noqa: N802 - LangGraph's public name
+    def ValueType(self) -> Any:
         """The type of what `get` returns."""
         return self.typ
 
     @property
-    def UpdateType(self) -> Any:  # noqa: N802 - LangGraph's public name
+    def UpdateType(self) -> Any:
         """The type of one write."""
         return self.typ
 

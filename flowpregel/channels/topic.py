@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, Self, TypeVar, Union
 
@@ -38,12 +37,12 @@ class Topic(BaseChannel[list[Value], Value | list[Value]], Generic[Value]):
         self.seen = _Seen()
 
     @property
-    def ValueType(self) -> Any:  # noqa: N802 - LangGraph's public name
+    def ValueType(self) -> Any:
         """The type of what `get` returns."""
         return list[self.typ]  # type: ignore[name-defined]
 
     @property
-    def UpdateType(self) -> Any:  # noqa: N802 - LangGraph's public name
+    def UpdateType(self) -> Any:
         """The type of one write."""
         return Union[self.typ, list[self.typ]]  # type: ignore[name-defined]  # noqa: UP007 - may be text
 
@@ -124,4 +123,6 @@ def _equal(one: Any, other: Any) -> bool:
         return bool(one == other)
     except ValueError:
         # Arrays and frames have no truth value: they are equal if their content is.
+        import pickle  # noqa: PLC0415 - seldom needed, and it makes the start slower
+
         return type(one) is type(other) and pickle.dumps(one) == pickle.dumps(other)

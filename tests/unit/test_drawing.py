@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.drawing import END, START, Edge, Graph, NodeLinks, NodeShape, dot, graph_of
+from flowpregel.pregel.drawing import END, START, Edge, Graph, NodeShape, dot, graph_of
 from flowpregel.pregel.drawing.wires import Wire, give_rows
 
 KINDS: dict[str, Any] = {START: "start", END: "end"}
@@ -350,12 +350,7 @@ class TestOtherForms:
 class TestGraphOf:
     def test_channels_are_the_edges(self) -> None:
         made = graph_of(
-            {
-                "one": NodeLinks(triggers=["a"], writes={"b", "c"}),
-                "two": NodeLinks(triggers=["b", "c"], writes={"d"}),
-            },
-            "a",
-            ["d", "b"],
+            {"one": ["a"], "two": ["b", "c"]}, {"one": {"c", "b"}, "two": {"d"}}, "a", ["d", "b"]
         )
 
         assert list(made.nodes) == [START, "one", "two", END]
@@ -367,20 +362,21 @@ class TestGraphOf:
         ]
 
     def test_a_node_may_trigger_itself(self) -> None:
-        made = graph_of({"one": NodeLinks(triggers=["a"], writes=["a"])}, "a", "a")
+        made = graph_of({"one": ["a"]}, {"one": ["a"]}, "a", "a")
 
         assert pairs(made) == [(START, "one"), ("one", "one"), ("one", END)]
 
     def test_sends_are_conditional(self) -> None:
-        nodes = {"one": NodeLinks(triggers=["a"], sends=["two"]), "two": NodeLinks()}
+        made = graph_of({"one": ["a"], "two": []}, {}, "a", "b", sends={"one": ["two"]})
 
-        assert Edge("one", "two", None, True) in graph_of(nodes, "a", "b").edges
+        assert Edge("one", "two", None, True) in made.edges
 
     def test_markers_are_there_only_where_something_leads_to_them(self) -> None:
-        assert list(graph_of({"one": NodeLinks()}, "a", "b").nodes) == ["one"]
+        assert list(graph_of({"one": []}, {}, "a", "b").nodes) == ["one"]
 
-    def test_nodes_keep_what_is_inside_and_said_about_them(self) -> None:
+    def test_nodes_keep_what_is_inside(self) -> None:
         inner = graph(("x", "y"))
-        made = graph_of({"one": NodeLinks(subgraph=inner, metadata={"k": 1})}, "a", "b")
 
-        assert made.nodes["one"] == NodeShape("one", "node", inner, {"k": 1})
+        made = graph_of({"one": []}, {}, "a", "b", subgraphs={"one": inner})
+
+        assert made.nodes["one"].subgraph is inner

@@ -8,7 +8,7 @@ A `Graph` is plain data; the other modules here turn it into text and pictures::
 """
 
 from flowpregel.pregel.drawing.graph import END, START, Edge, Graph, NodeShape
-from flowpregel.pregel.drawing.program import NodeLinks, graph_of
+from flowpregel.pregel.drawing.program import graph_of
 from flowpregel.pregel.drawing.run import RunDrawing, TaskRecord, draw_run
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "START",
     "Edge",
     "Graph",
-    "NodeLinks",
     "NodeShape",
     "RunDrawing",
     "TaskRecord",

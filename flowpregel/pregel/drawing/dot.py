@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal
 
@@ -24,6 +22,9 @@ def render(graph: Graph, form: Literal["svg", "png"], *, program: str = "dot") -
     Raises:
         ConfigurationError: The program is not installed, or failed.
     """
+    import shutil  # noqa: PLC0415 - seldom needed, and it makes the start slower
+    import subprocess  # noqa: PLC0415 - as above
+
     path = shutil.which(program)
     if path is None:
         raise ConfigurationError(
