@@ -185,7 +185,15 @@ class Threads(Nesting):
     def _run_writers(self, node: Node, value: Any, state: State) -> Sequence[Write]:
         info = TaskInfo(task_id="", name=node.name, namespace=node.name, step=0, stop=2)
         bare = replace(node, steps=(), role="leaf", graph=None)
-        job = Job(info=info, kind=Kind.PULL, node=bare, input=value, channels=state.channels)
+        managed = {name: item.get(0, 2) for name, item in self.program.managed.items()}
+        job = Job(
+            info=info,
+            kind=Kind.PULL,
+            node=bare,
+            input=value,
+            channels=state.channels,
+            managed=managed,
+        )
         outcome = perform(job, _NO_ENDS)
         if isinstance(outcome, Raised) and isinstance(outcome.error, TypeError):
             outcome = run_to_end(aperform(job, _NO_ENDS))
