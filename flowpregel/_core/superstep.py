@@ -44,6 +44,7 @@ from flowpregel._core.records import (
 )
 from flowpregel._core.replay import answer_from_pending, restore
 from flowpregel._core.retry import delay_after
+from flowpregel._core.sharing import key_of
 from flowpregel._core.state import read
 from flowpregel._core.update import check_writes
 from flowpregel.errors import GraphDrained, NodeCancelledError, ParentCommand, TaskCancelled
@@ -80,6 +81,8 @@ class Superstep:
         self._timers: list[tuple[int, str]] = []
         self._ended: dict[str, Outcome] = {}
         """How bodies ended whose calls have not all ended yet."""
+        self._looked_up: list[Task] = []
+        """Calls whose results another run may have shared: they start when we know."""
         self._deaths: dict[str, int] = {}
         self._deadline: int | None = None
         self._now = 0
@@ -94,6 +97,8 @@ class Superstep:
             self._check_time(wakeup)
             for effect in self._take_in(wakeup):
                 yield effect
+            if self._looked_up:
+                yield from self._look_up()
             if self.open or not self.succeeded:
                 yield from self.run.flush()
         if not self.succeeded:
@@ -143,17 +148,38 @@ class Superstep:
 
     def _without_cached(self, tasks: list[Task]) -> Steps:
         """Take results that were shared before, and return the tasks left to run."""
-        keyed = {task.cache_key[:2]: task for task in tasks if task.cache_key}
+        default = self.run.options.cache
+        for task in tasks:
+            if task.node.cache is not None or (default is not None and task.kind is not Kind.CALL):
+                task.cache_key = key_of(task, default)
+        keyed = [(task.cache_key[:2], task) for task in tasks if task.cache_key]
         if not keyed:
             return tasks
-        found = yield Look(tuple(keyed))
-        for key, writes in found.items():
-            task = keyed[key]
+        found = yield Look(tuple({key for key, _ in keyed}))
+        for key, task in keyed:
+            if key not in found:
+                continue
             task.cache_key = None
-            task.writes = tuple(writes)
+            task.writes = tuple(found[key])
             self._keep_writes(task)
             self.run.after.extend(self.run.narrator.updates(task, cached=True))
         return [task for task in tasks if not task.writes]
+
+    def _look_up(self) -> Steps:
+        """Answer the new calls that another run made before, and start the others."""
+        tasks, self._looked_up = self._looked_up, []
+        for task in tasks:
+            try:
+                due = yield from self._without_cached([task])
+            except Exception as error:  # noqa: BLE001 - a user's key_func; the call fails with it
+                for effect in self._settle(task, Raised(error)):
+                    yield effect
+                continue
+            if due:
+                yield Submit(task, self.setting)
+            else:
+                for effect in self._close(task, Returned(task.writes)):
+                    yield effect
 
     # ------------------------------------------------------------ events
 
@@ -184,15 +210,12 @@ class Superstep:
             _, task_id = heapq.heappop(self._timers)
             if task_id in self.open:
                 yield Submit(self.open[task_id], self.setting)
-        shared = {}
         for event in wakeup.events:
             match event:
                 case Ended():
                     task = self.open.get(event.task_id)
                     if task is not None and task.attempt == event.attempt:
                         yield from self._ended_with(task, event.outcome, wakeup)
-                        if task.cache_key and task.writes:
-                            shared[task.cache_key[:2]] = task.writes, task.cache_key[2]
                 case Called():
                     yield from self._called(event)
                 case Emitted():
@@ -201,8 +224,6 @@ class Superstep:
                 case Stopped():
                     self.stopped = event.reason
                     yield from self._cancel_all(kill=True)
-        if shared:
-            self.run.after.append(Share(shared))
 
     def _called(self, event: Called) -> Iterable[Effect]:
         caller = self.open.get(event.call.caller)
@@ -215,7 +236,10 @@ class Superstep:
         self.run.after.extend(self.run.narrator.started(task, self.run.step, self.run.now))
         if self.stopped is None:
             answer_from_pending(self.run, task)
-            yield Submit(task, self.setting)
+            if task.node.cache is not None:
+                self._looked_up.append(task)
+            else:
+                yield Submit(task, self.setting)
         else:
             yield from self._settle(task, Withdrawn())
 
@@ -242,6 +266,7 @@ class Superstep:
         delay = delay_after(task, error, self.run.options, self._deaths, wakeup.luck)
         if delay is None:
             return False
+        self.calls.uncaught(task, error)
         task.attempt += 1
         task.calls = task.graphs = 0
         heapq.heappush(self._timers, (wakeup.monotonic + int(delay * 1e9), task.id))
@@ -249,7 +274,6 @@ class Superstep:
 
     def _settle(self, task: Task, outcome: Outcome) -> Iterable[Effect]:
         """Record how *task* ended for good, and what follows from it."""
-        del self.open[task.id]
         late = self.calls.late_failure(task)
         if isinstance(outcome, Returned) and late is not None:
             outcome = Raised(late)
@@ -265,6 +289,11 @@ class Superstep:
                 yield from self._cancel_all(kill=False)
             case Withdrawn():
                 self._withdrawn(task)
+        yield from self._close(task, outcome)
+
+    def _close(self, task: Task, outcome: Outcome) -> Iterable[Effect]:
+        """Tell the caller of *task* what became of it, and settle a body that waited for it."""
+        del self.open[task.id]
         self.calls.resolve(task, outcome)
         parent = task.parent
         if task.kind is Kind.CALL and parent is not None and parent.id in self._ended:
@@ -274,15 +303,18 @@ class Superstep:
     def _returned(self, task: Task, outcome: Returned) -> None:
         task.writes = outcome.writes or ((NO_WRITES, None),)
         self._keep_writes(task)
+        if task.cache_key is not None:
+            space, key, ttl = task.cache_key
+            self.run.after.append(Share({(space, key): (task.writes, ttl)}))
         narrator = self.run.narrator
         self.run.after.extend(narrator.updates(task))
         self.run.after.extend(narrator.ended(task, self.run.step, self.run.now))
 
     def _keep_writes(self, task: Task) -> None:
         run = self.run
-        run.recorder.keep(
-            run.checkpoint_id, task.id, task.path, self.calls.with_fingerprint(task, task.writes)
-        )
+        writes = self.calls.with_fingerprint(task, task.writes)
+        run.recorder.keep(run.checkpoint_id, task.id, task.path, writes)
+        self.calls.remember(task, writes)
 
     def _raised(self, task: Task, error: BaseException) -> Iterable[Effect]:
         run = self.run
@@ -296,7 +328,10 @@ class Superstep:
         if task.kind is Kind.CALL:
             writes = self.calls.with_fingerprint(task, ((ERROR, error),))
             run.recorder.keep(run.checkpoint_id, task.id, task.path, writes)
-            self.calls.failed(task, error, late=task.parent is not None and task.parent.id in self._ended)
+            self.calls.remember(task, writes)
+            self.calls.uncaught(task, error)
+            late = task.parent is not None and task.parent.id in self._ended
+            self.calls.failed(task, error, late=late)
             return
         if task.node.handler is not None and self.stopped is None:
             writes = ((ERROR, error), (ERROR_SOURCE, task.name))
@@ -322,7 +357,8 @@ class Superstep:
         asked = {item.id: item for item in self.calls.interrupts_below(task)}
         asked |= {item.id: item for item in outcome.interrupts}
         interrupts = tuple(asked.values())
-        run.recorder.keep(run.checkpoint_id, task.id, task.path, ((INTERRUPT, interrupts),))
+        writes = self.calls.with_fingerprint(task, ((INTERRUPT, interrupts),))
+        run.recorder.keep(run.checkpoint_id, task.id, task.path, writes)
         run.after.extend(run.narrator.ended(task, run.step, run.now, interrupts))
         if task.kind is Kind.CALL:
             self.calls.interrupted(task, interrupts)
