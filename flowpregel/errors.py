@@ -10,6 +10,7 @@
     └── Exception
         └── FlowPregelError
             ├── ConfigurationError (ValueError)     what was built or passed cannot work
+            │   └── InvalidNamespaceError           a namespace no store can have
             ├── GraphRecursionError (RecursionError)
             ├── GraphDrained                        the run was asked to stop at a barrier
             ├── InvalidUpdateError                  a write no channel can take
@@ -30,6 +31,7 @@
                 ├── StoreFullError
                 ├── StoreVersionError
                 ├── StoreReadOnlyError
+                ├── StoreBusyError
                 ├── ValueEncodingError
                 ├── ThreadBusyError
                 └── LeaseLostError
@@ -111,6 +113,10 @@ class TaskCancelled(GraphBubbleUp):
 
 class ConfigurationError(FlowPregelError, ValueError):
     """Something that was built or passed cannot work; the message says which."""
+
+
+class InvalidNamespaceError(ConfigurationError):
+    """A namespace of a store has a label that it cannot have, or none at all."""
 
 
 class GraphRecursionError(FlowPregelError, RecursionError):
@@ -283,6 +289,20 @@ class StoreVersionError(StoreError):
 
 class StoreReadOnlyError(StoreError):
     """A store cannot be written: a read-only folder, missing rights, or a fork."""
+
+
+class StoreBusyError(StoreError):
+    """Someone else held a store's write lock for longer than we may wait (seconds)."""
+
+    def __init__(self, path: str, holder: str, waited: float) -> None:
+        super().__init__(path, holder, waited)
+        self.path, self.holder, self.waited = path, holder, waited
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} is held by {self.holder}; waited {self.waited:g} s: let it go on, "
+            "end it, or pass StoreOptions(lock_timeout=...)"
+        )
 
 
 class ValueEncodingError(StoreError):

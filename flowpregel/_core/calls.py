@@ -22,6 +22,10 @@ from flowpregel._core.records import (
 from flowpregel.errors import ReplayMismatchError
 
 
+_FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
+"""What is kept in the place of a failure that is to be tried again."""
+
+
 class Calls:
     """The calls of one superstep. Each costs the same, however many there are."""
 
@@ -89,16 +93,18 @@ class Calls:
                 return Raised(value)
         return None
 
-    def remember(self, task: Task, writes: Sequence[Write]) -> None:
-        """Keep what a call came to for the next attempt of its body, if there may be one."""
+    def recorded(self, task: Task, writes: Sequence[Write]) -> Sequence[Write]:
+        """Return *writes* of a call with the record of which call it was.
+
+        They are kept here too if the body that made the call may be tried again.
+        """
+        if (record := self._fingerprints.get(task.id)) is not None:
+            # Last: the places of the other writes do not depend on it.
+            writes = (*writes, (CALLED, record))
         parent = task.parent
         if parent is not None and (parent.node.retry or self._run.options.retry):
             self._kept[task.id] = list(writes)
-
-    def with_fingerprint(self, task: Task, writes: Sequence[Write]) -> Sequence[Write]:
-        """Return *writes* of a call with the record of which call it was."""
-        fingerprint, describe = self._fingerprints.get(task.id, (None, ""))
-        return writes if fingerprint is None else ((CALLED, (fingerprint, describe)), *writes)
+        return writes
 
     def resolve(self, task: Task, outcome: Outcome) -> None:
         """Answer those who wait for *task*, once how it ended is kept."""
@@ -137,7 +143,7 @@ class Calls:
                 del failures[task.id]
                 self._kept.pop(task.id, None)
                 self._run.recorder.keep(
-                    self._run.checkpoint_id, task.id, task.path, ((ERROR, None),)
+                    self._run.checkpoint_id, task.id, task.path, _FORGOTTEN
                 )
 
     def interrupted(self, task: Task, interrupts: tuple[Any, ...]) -> None:

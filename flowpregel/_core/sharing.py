@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowpregel._core.digest import code_digest, digest_of, home_of
-from flowpregel._core.records import Arguments, Task
+from flowpregel._core.records import Arguments, Kind, Task
 from flowpregel.errors import ConfigurationError
 from flowpregel.policies import CachePolicy
 
@@ -25,6 +25,21 @@ def space_of(name: str, functions: Sequence[Any], version: str | None = None) ->
         parts.extend(home_of(function))
         parts.append(code_digest(function, strict=True) if version is None else version)
     return tuple(parts)
+
+
+def keyed_by_content(
+    tasks: Sequence[Task], default: CachePolicy | None
+) -> list[tuple[tuple[tuple[str, ...], str], Task]]:
+    """Give the tasks that are shared between runs their keys, and return those with theirs.
+
+    A call has its own policy alone; *default* is the run's, for other tasks.
+    """
+    keyed = []
+    for task in tasks:
+        if task.node.cache is not None or (default is not None and task.kind is not Kind.CALL):
+            task.cache_key = key_of(task, default)
+            keyed.append((task.cache_key[:2], task))
+    return keyed
 
 
 def key_of(task: Task, default: CachePolicy | None) -> tuple[tuple[str, ...], str, float | None]:

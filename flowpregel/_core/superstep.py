@@ -41,10 +41,11 @@ from flowpregel._core.records import (
     Returned,
     Task,
     Withdrawn,
+    Write,
 )
 from flowpregel._core.replay import answer_from_pending, restore
 from flowpregel._core.retry import delay_after
-from flowpregel._core.sharing import key_of
+from flowpregel._core.sharing import keyed_by_content
 from flowpregel._core.state import read
 from flowpregel._core.update import check_writes
 from flowpregel.errors import GraphDrained, NodeCancelledError, ParentCommand, TaskCancelled
@@ -84,8 +85,9 @@ class Superstep:
         self._looked_up: list[Task] = []
         """Calls whose results another run may have shared: they start when we know."""
         self._deaths: dict[str, int] = {}
+        self._shared: dict[tuple[tuple[str, ...], str], tuple[Sequence[Write], float | None]] = {}
+        """Results for the cache, by key: writes, and how many seconds they are good for."""
         self._deadline: int | None = None
-        self._now = 0
 
     # ------------------------------------------------------------ the story
 
@@ -95,8 +97,7 @@ class Superstep:
         while self.open:
             wakeup = yield Wait(self._next_deadline())
             self._check_time(wakeup)
-            for effect in self._take_in(wakeup):
-                yield effect
+            yield from self._take_in(wakeup)
             if self._looked_up:
                 yield from self._look_up()
             if self.open or not self.succeeded:
@@ -125,44 +126,47 @@ class Superstep:
 
     def _start(self) -> Steps:
         run = self.run
-        due: list[Task] = []
-        handlers: list[Task] = []
-        for task in self.tasks:
-            restored = restore(run, task)
-            if restored == "failed":
-                handlers.append(self._handler_for(task, _recorded_error(run, task)))
-            elif restored == "due":
-                due.append(task)
-            run.after.extend(run.narrator.started(task, run.step, run.now))
-        run.after.extend(
-            emit for task in self.tasks if task.writes
-            for emit in run.narrator.updates(task, cached=True)
-        )  # fmt: skip
-        due = yield from self._without_cached([*due, *handlers])
+        due = [left for task in tuple(self.tasks) if (left := self._left_to_do(task)) is not None]
+        if run.narrator.follows_tasks:
+            self._tell_start()
+        due = yield from self._without_shared(due)
         for task in due:
             self.open[task.id] = task
-            answer_from_pending(run, task)
+            if run.pending or run.answers:
+                answer_from_pending(run, task)
         yield from run.flush()
         for task in due:
             yield Submit(task, self.setting)
 
-    def _without_cached(self, tasks: list[Task]) -> Steps:
+    def _left_to_do(self, task: Task) -> Task | None:
+        """Return what is to run of a planned task: itself, its error handler, or nothing."""
+        match restore(self.run, task):
+            case "due":
+                return task
+            case "failed":
+                return self._left_to_do(self._handler_for(task, _recorded_error(self.run, task)))
+        return None
+
+    def _tell_start(self) -> None:
+        """Tell the stream which tasks there are, and which had been done before."""
+        narrator, after = self.run.narrator, self.run.after
+        for task in self.tasks:
+            after.extend(narrator.started(task, self.run.step, self.run.now))
+        for task in self.tasks:
+            if task.writes:
+                after.extend(narrator.updates(task, cached=True))
+
+    def _without_shared(self, tasks: list[Task]) -> Steps:
         """Take results that were shared before, and return the tasks left to run."""
-        default = self.run.options.cache
-        for task in tasks:
-            if task.node.cache is not None or (default is not None and task.kind is not Kind.CALL):
-                task.cache_key = key_of(task, default)
-        keyed = [(task.cache_key[:2], task) for task in tasks if task.cache_key]
-        if not keyed:
+        if not (keyed := keyed_by_content(tasks, self.run.options.cache)):
             return tasks
         found = yield Look(tuple({key for key, _ in keyed}))
         for key, task in keyed:
-            if key not in found:
-                continue
-            task.cache_key = None
-            task.writes = tuple(found[key])
-            self._keep_writes(task)
-            self.run.after.extend(self.run.narrator.updates(task, cached=True))
+            if key in found:
+                task.cache_key = None
+                task.writes = tuple(found[key])
+                self._keep_writes(task)
+                self.run.after.extend(self.run.narrator.updates(task, cached=True))
         return [task for task in tasks if not task.writes]
 
     def _look_up(self) -> Steps:
@@ -170,16 +174,15 @@ class Superstep:
         tasks, self._looked_up = self._looked_up, []
         for task in tasks:
             try:
-                due = yield from self._without_cached([task])
+                due = yield from self._without_shared([task])
             except Exception as error:  # noqa: BLE001 - a user's key_func; the call fails with it
-                for effect in self._settle(task, Raised(error)):
-                    yield effect
+                yield from self._settle(task, Raised(error))
                 continue
             if due:
                 yield Submit(task, self.setting)
             else:
-                for effect in self._close(task, Returned(task.writes)):
-                    yield effect
+                del self.open[task.id]
+                yield from self._closed(task, Returned(task.writes))
 
     # ------------------------------------------------------------ events
 
@@ -192,7 +195,6 @@ class Superstep:
     def _check_time(self, wakeup: Wakeup) -> None:
         """Move the clock, and end the superstep if it took too long."""
         self.run.now = max(self.run.now + 1, wakeup.now)
-        self._now = wakeup.monotonic
         limit = self.run.options.step_timeout
         if limit is None:
             return
@@ -206,10 +208,8 @@ class Superstep:
             )
 
     def _take_in(self, wakeup: Wakeup) -> Iterable[Effect]:
-        while self._timers and self._timers[0][0] <= wakeup.monotonic:
-            _, task_id = heapq.heappop(self._timers)
-            if task_id in self.open:
-                yield Submit(self.open[task_id], self.setting)
+        if self._timers:
+            yield from self._next_attempts(wakeup.monotonic)
         for event in wakeup.events:
             match event:
                 case Ended():
@@ -224,6 +224,15 @@ class Superstep:
                 case Stopped():
                     self.stopped = event.reason
                     yield from self._cancel_all(kill=True)
+        if self._shared:
+            self.run.after.append(Share(self._shared))
+            self._shared = {}
+
+    def _next_attempts(self, monotonic: int) -> Iterable[Effect]:
+        while self._timers and self._timers[0][0] <= monotonic:
+            _, task_id = heapq.heappop(self._timers)
+            if task_id in self.open:
+                yield Submit(self.open[task_id], self.setting)
 
     def _called(self, event: Called) -> Iterable[Effect]:
         caller = self.open.get(event.call.caller)
@@ -274,6 +283,7 @@ class Superstep:
 
     def _settle(self, task: Task, outcome: Outcome) -> Iterable[Effect]:
         """Record how *task* ended for good, and what follows from it."""
+        del self.open[task.id]
         late = self.calls.late_failure(task)
         if isinstance(outcome, Returned) and late is not None:
             outcome = Raised(late)
@@ -289,32 +299,29 @@ class Superstep:
                 yield from self._cancel_all(kill=False)
             case Withdrawn():
                 self._withdrawn(task)
-        yield from self._close(task, outcome)
+        yield from self._closed(task, outcome)
 
-    def _close(self, task: Task, outcome: Outcome) -> Iterable[Effect]:
+    def _closed(self, task: Task, outcome: Outcome) -> Iterable[Effect]:
         """Tell the caller of *task* what became of it, and settle a body that waited for it."""
-        del self.open[task.id]
         self.calls.resolve(task, outcome)
         parent = task.parent
-        if task.kind is Kind.CALL and parent is not None and parent.id in self._ended:
-            if not self.calls.open_below(parent):
-                yield from self._settle(parent, self._ended.pop(parent.id))
+        if parent is not None and parent.id in self._ended and not self.calls.open_below(parent):
+            yield from self._settle(parent, self._ended.pop(parent.id))
 
     def _returned(self, task: Task, outcome: Returned) -> None:
         task.writes = outcome.writes or ((NO_WRITES, None),)
         self._keep_writes(task)
         if task.cache_key is not None:
-            space, key, ttl = task.cache_key
-            self.run.after.append(Share({(space, key): (task.writes, ttl)}))
+            self._shared[task.cache_key[:2]] = task.writes, task.cache_key[2]
         narrator = self.run.narrator
-        self.run.after.extend(narrator.updates(task))
-        self.run.after.extend(narrator.ended(task, self.run.step, self.run.now))
+        if narrator.follows_tasks:
+            self.run.after.extend(narrator.updates(task))
+            self.run.after.extend(narrator.ended(task, self.run.step, self.run.now))
 
     def _keep_writes(self, task: Task) -> None:
         run = self.run
-        writes = self.calls.with_fingerprint(task, task.writes)
+        writes = self.calls.recorded(task, task.writes)
         run.recorder.keep(run.checkpoint_id, task.id, task.path, writes)
-        self.calls.remember(task, writes)
 
     def _raised(self, task: Task, error: BaseException) -> Iterable[Effect]:
         run = self.run
@@ -326,12 +333,12 @@ class Superstep:
         )
         run.after.extend(run.narrator.ended(task, run.step, run.now, error))
         if task.kind is Kind.CALL:
-            writes = self.calls.with_fingerprint(task, ((ERROR, error),))
+            writes = self.calls.recorded(task, ((ERROR, error),))
             run.recorder.keep(run.checkpoint_id, task.id, task.path, writes)
-            self.calls.remember(task, writes)
             self.calls.uncaught(task, error)
-            late = task.parent is not None and task.parent.id in self._ended
-            self.calls.failed(task, error, late=late)
+            self.calls.failed(
+                task, error, late=task.parent is not None and task.parent.id in self._ended
+            )
             return
         if task.node.handler is not None and self.stopped is None:
             writes = ((ERROR, error), (ERROR_SOURCE, task.name))
@@ -357,7 +364,7 @@ class Superstep:
         asked = {item.id: item for item in self.calls.interrupts_below(task)}
         asked |= {item.id: item for item in outcome.interrupts}
         interrupts = tuple(asked.values())
-        writes = self.calls.with_fingerprint(task, ((INTERRUPT, interrupts),))
+        writes = self.calls.recorded(task, ((INTERRUPT, interrupts),))
         run.recorder.keep(run.checkpoint_id, task.id, task.path, writes)
         run.after.extend(run.narrator.ended(task, run.step, run.now, interrupts))
         if task.kind is Kind.CALL:

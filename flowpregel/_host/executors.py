@@ -11,7 +11,6 @@ from flowpregel._core.records import Node
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.attempt import async_in_sync_run
 from flowpregel.executors.base import Executor
-
 from flowpregel.executors.coroutines import CoroutineExecutor
 from flowpregel.executors.inline import InlineExecutor
 from flowpregel.executors.threads import BodyThreads, ThreadExecutor
@@ -120,5 +119,3 @@ class Executors:
                 executor.close()
             else:
                 executor.abandon()
-
-

@@ -216,7 +216,7 @@ def _timeout(request: Wait) -> float | None:
 
 
 def _wakeup(events: list[Event]) -> Wakeup:
-    return Wakeup(events, clock.now(), time.monotonic_ns(), random.random())  # noqa: S311 - jitter
+    return Wakeup(events, clock.now(), time.monotonic_ns(), random.random())
 
 
 __all__ = ["Host", "Plan"]

@@ -14,6 +14,8 @@ from flowpregel._core.effects import Event
 class ThreadMailbox:
     """The mailbox of a run whose OS thread waits for it."""
 
+    attentive = True
+
     def __init__(self) -> None:
         self._queue: SimpleQueue[Event] = SimpleQueue()
         self.attend: Callable[[float | None], None] | None = None
@@ -54,6 +56,7 @@ class ThreadMailbox:
 class LoopMailbox:
     """The mailbox of a run on an event loop."""
 
+    attentive = False
     attend: Callable[[float | None], None] | None = None
     interrupt_attend: Callable[[], None] | None = None
 
@@ -71,12 +74,12 @@ class LoopMailbox:
         else:
             self._loop.call_soon_threadsafe(self._arrived.set)
 
-    async def take(self, timeout: float | None) -> list[Event]:
-        """Wait for events, at most *timeout* seconds, and return all there are."""
-        if not self._events and timeout != 0:
+    async def take(self, seconds: float | None) -> list[Event]:
+        """Wait for events, at most *seconds*, and return all there are."""
+        if not self._events and seconds != 0:
             self._arrived.clear()
             try:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(seconds):
                     await self._arrived.wait()
             except TimeoutError:
                 return []

@@ -13,7 +13,13 @@ from flowpregel.context import Ends
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.attempt import aperform, outcome_of
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
-from flowpregel.executors.calls import CallFuture, ends_of, resolve_future, stop_calls, unseen_failure
+from flowpregel.executors.calls import (
+    CallFuture,
+    ends_of,
+    resolve_future,
+    stop_calls,
+    unseen_failure,
+)
 
 
 class CoroutineExecutor(Executor):

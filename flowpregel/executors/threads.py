@@ -14,7 +14,13 @@ from flowpregel._core.records import Outcome, Raised, Returned, Withdrawn
 from flowpregel.context import Ends
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
-from flowpregel.executors.calls import CallFuture, ends_of, resolve_future, stop_calls, unseen_failure
+from flowpregel.executors.calls import (
+    CallFuture,
+    ends_of,
+    resolve_future,
+    stop_calls,
+    unseen_failure,
+)
 
 
 class ThreadExecutor(Executor):
@@ -132,5 +138,3 @@ class BodyThreads(ThreadExecutor):
 
     def __init__(self) -> None:
         super().__init__(1_000_000, name="flowpregel-body")
-
-

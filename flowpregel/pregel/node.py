@@ -28,7 +28,7 @@ class PregelNode:
         executor: Where it runs; None is the graph's default.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - LangGraph's signature
         self,
         *,
         channels: str | Sequence[str],
@@ -289,5 +289,3 @@ class _Under:
 
     def __call__(self, value: Any) -> dict[str, Any]:
         return {self.key: value}
-
-

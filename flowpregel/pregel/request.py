@@ -15,7 +15,6 @@ from flowpregel._host import clock
 from flowpregel._host.host import Plan
 from flowpregel._host.keeper import Keeper
 from flowpregel._host.placing import Surroundings
-from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
@@ -44,7 +43,9 @@ class Request:
     printed: tuple[str, ...] = ()
 
 
-def modes_of(stream_mode: str | Sequence[str] | None, default: str | Sequence[str]) -> tuple[str, ...]:
+def modes_of(
+    stream_mode: str | Sequence[str] | None, default: str | Sequence[str]
+) -> tuple[str, ...]:
     """Return stream modes as a tuple.
 
     Raises:
@@ -71,9 +72,7 @@ def durability_of(value: str | None, saver: BaseCheckpointSaver | None) -> Durab
     try:
         return Durability(value)
     except ValueError:
-        raise ConfigurationError(
-            f"durability={value!r}; use 'sync', 'async' or 'exit'"
-        ) from None
+        raise ConfigurationError(f"durability={value!r}; use 'sync', 'async' or 'exit'") from None
 
 
 def saver_of(graph: PregelBase) -> BaseCheckpointSaver | None:
@@ -116,7 +115,6 @@ def plan_of(graph: PregelBase, request: Request) -> Plan:
         options=options,
         replayed_before=parsed.checkpoint_id if request.given is None else None,
     )
-    resources.callback(close_contexts, graph.program)
     return Plan(
         steps=run(graph.program, options, request.given),
         around=around,
@@ -192,10 +190,3 @@ def context_of(graph: PregelBase, context: Any) -> Any:
         except TypeError as error:
             raise ConfigurationError(f"context does not fit {schema.__name__}: {error}") from error
     return context
-
-
-def close_contexts(program: Program) -> None:
-    """Leave what the run's `Context` channels entered in this process."""
-    for channel in program.channels.values():
-        if isinstance(channel, Context):
-            channel.close()

@@ -277,5 +277,3 @@ def _output(host: Host, version: Version) -> Any:
         return result.values
     values = result.values if isinstance(result.values, dict) else {}
     return {**values, "__interrupt__": list(result.interrupts)}
-
-

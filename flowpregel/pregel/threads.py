@@ -53,23 +53,25 @@ class Threads(Nesting):
         saved = saver.load(address)
         if saved is None:
             return empty_snapshot(merged(self.config, config, of_keywords(settings)))
-        return graph._snapshot(saver, saved, address.checkpoint_id is None, deep=subgraphs)
+        return graph.snapshot_of(saver, saved, address.checkpoint_id is None, deep=subgraphs)
 
-    def _snapshot(
+    def snapshot_of(
         self, saver: BaseCheckpointSaver, saved: Any, live: bool, *, deep: bool
     ) -> StateSnapshot:
+        """Return what *saved* holds; *deep*: with the states of nested graphs."""
+
         def state_of(task: Task) -> Any:
             graph = task.node.graph
             if not isinstance(graph, Threads) or graph.checkpointer is False:
                 return None
-            address = Address(saved.address.thread_id, graph._namespace(task))
+            address = Address(saved.address.thread_id, graph.namespace_of(task))
             if not deep:
                 configurable = {"thread_id": address.thread_id, "checkpoint_ns": address.namespace}
                 return {"configurable": configurable}
             inner = saver.load(address)
             if inner is None:
                 return empty_snapshot({"configurable": {"thread_id": address.thread_id}})
-            return graph._snapshot(saver, inner, True, deep=True)
+            return graph.snapshot_of(saver, inner, True, deep=True)
 
         return snapshot(self.program, saved, live=live, task_state=state_of)
 
@@ -95,7 +97,7 @@ class Threads(Nesting):
         bound = None if before is None else parse(before).checkpoint_id
         address = replace(parsed.address, checkpoint_id=None)
         for saved in saver.history(address, filter=filter, before=bound, limit=limit):
-            yield graph._snapshot(saver, saved, False, deep=False)
+            yield graph.snapshot_of(saver, saved, False, deep=False)
 
     def update_state(
         self,
@@ -147,10 +149,10 @@ class Threads(Nesting):
         address = parsed.address
         with saver.lease(address.thread_id, address.namespace) as lease:
             for updates in supersteps:
-                address = graph._edit(saver, parsed, address, updates, lease.fence)
+                address = graph.edit_superstep(saver, parsed, address, updates, lease.fence)
         return _config_of(address, parsed)
 
-    def _edit(
+    def edit_superstep(
         self,
         saver: BaseCheckpointSaver,
         parsed: Parsed,
@@ -177,7 +179,7 @@ class Threads(Nesting):
             copied = saver.load(made)
             assert copied is not None
             again = grouped(self.program, copied, updates[0].values)
-            return self._edit(saver, parsed, made, again, fence)
+            return self.edit_superstep(saver, parsed, made, again, fence)
         return made
 
     def _run_writers(self, node: Node, value: Any, state: State) -> Sequence[Write]:
@@ -194,7 +196,7 @@ class Threads(Nesting):
                 raise outcome.error
             case Escaped(Command()):
                 raise InvalidUpdateError("There is no parent graph: Command.PARENT in an update")
-        raise InvalidUpdateError(f"the writers of node {node.name!r} asked for something: {outcome}")
+        raise InvalidUpdateError(f"the writers of node {node.name!r} cannot run here: {outcome}")
 
     # ------------------------------------------------------------ where
 
