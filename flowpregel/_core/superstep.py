@@ -165,7 +165,7 @@ class Superstep:
             if key in found:
                 task.cache_key = None
                 task.writes = tuple(found[key])
-                self._keep_writes(task)
+                self._keep(task, task.writes)
                 self.run.after.extend(self.run.narrator.updates(task, cached=True))
         return [task for task in tasks if not task.writes]
 
@@ -310,7 +310,7 @@ class Superstep:
 
     def _returned(self, task: Task, outcome: Returned) -> None:
         task.writes = outcome.writes or ((NO_WRITES, None),)
-        self._keep_writes(task)
+        self._keep(task, task.writes)
         if task.cache_key is not None:
             self._shared[task.cache_key[:2]] = task.writes, task.cache_key[2]
         narrator = self.run.narrator
@@ -318,10 +318,9 @@ class Superstep:
             self.run.after.extend(narrator.updates(task))
             self.run.after.extend(narrator.ended(task, self.run.step, self.run.now))
 
-    def _keep_writes(self, task: Task) -> None:
-        run = self.run
-        writes = self.calls.recorded(task, task.writes)
-        run.recorder.keep(run.checkpoint_id, task.id, task.path, writes)
+    def _keep(self, task: Task, writes: Sequence[Write]) -> None:
+        kept = self.calls.recorded(task, writes)
+        self.run.recorder.keep(self.run.checkpoint_id, task.id, task.path, kept)
 
     def _raised(self, task: Task, error: BaseException) -> Iterable[Effect]:
         run = self.run
@@ -333,22 +332,20 @@ class Superstep:
         )
         run.after.extend(run.narrator.ended(task, run.step, run.now, error))
         if task.kind is Kind.CALL:
-            writes = self.calls.recorded(task, ((ERROR, error),))
-            run.recorder.keep(run.checkpoint_id, task.id, task.path, writes)
+            self._keep(task, ((ERROR, error),))
             self.calls.uncaught(task, error)
             self.calls.failed(
                 task, error, late=task.parent is not None and task.parent.id in self._ended
             )
             return
         if task.node.handler is not None and self.stopped is None:
-            writes = ((ERROR, error), (ERROR_SOURCE, task.name))
-            run.recorder.keep(run.checkpoint_id, task.id, task.path, writes)
+            self._keep(task, ((ERROR, error), (ERROR_SOURCE, task.name)))
             handler = self._handler_for(task, error)
             self.open[handler.id] = handler
             run.after.extend(run.narrator.started(handler, run.step, run.now))
             run.after.append(Submit(handler, self.setting))
             return
-        run.recorder.keep(run.checkpoint_id, task.id, task.path, ((ERROR, error),))
+        self._keep(task, ((ERROR, error),))
         self.calls.uncaught(task, error)
         if self.failure is None:
             self.failure = error
@@ -364,8 +361,7 @@ class Superstep:
         asked = {item.id: item for item in self.calls.interrupts_below(task)}
         asked |= {item.id: item for item in outcome.interrupts}
         interrupts = tuple(asked.values())
-        writes = self.calls.recorded(task, ((INTERRUPT, interrupts),))
-        run.recorder.keep(run.checkpoint_id, task.id, task.path, writes)
+        self._keep(task, ((INTERRUPT, interrupts),))
         run.after.extend(run.narrator.ended(task, run.step, run.now, interrupts))
         if task.kind is Kind.CALL:
             self.calls.interrupted(task, interrupts)
