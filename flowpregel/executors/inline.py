@@ -6,6 +6,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from typing import Any
+
 from flowpregel._core.effects import Call, Ended, Event
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import TaskExitError
@@ -26,7 +28,7 @@ class InlineExecutor(Executor):
 
     capabilities = Capabilities()
 
-    def __init__(self, turn: Callable[[CallFuture], None]) -> None:
+    def __init__(self, turn: Callable[[CallFuture[Any]], None]) -> None:
         self._turn = turn
         self._waiting: deque[tuple[Job, Mailbox]] = deque()
 
