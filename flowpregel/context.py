@@ -15,7 +15,7 @@ from flowpregel.errors import ConfigurationError, GraphInterrupt
 ContextT = TypeVar("ContextT")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class TaskInfo:
     """What a task may know about itself and its run: plain data that travels with it."""
 
@@ -45,6 +45,8 @@ class TaskInfo:
     error: Any = None
     """The `NodeError` an error handler is told."""
     has_saver: bool = False
+    compares: bool = False
+    """Whether the calls it makes are recorded, and compared with the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +157,20 @@ class Scope:
 
         Args:
             names: Which; the node must have declared them in its ``reads``.
-            fresh: With this task's own writes applied.
+            fresh: As this task's own writes alone would leave them.
         """
         found: dict[str, Any] = {}
+        own: dict[str, list[Any]] = {}
+        for name, value in self.writes if fresh else ():
+            own.setdefault(name, []).append(value)
         for name in names:
             if name in self.managed:
                 found[name] = self.managed[name]
                 continue
             channel = self.channels[name]
-            if fresh and (own := [value for key, value in self.writes if key == name]):
+            if fresh and (name in own or channel.reacts_to_silence):
                 channel = channel.copy()
-                channel.update(own)
+                channel.update(own.get(name, ()))
             if channel.is_available():
                 found[name] = channel.get()
         return found
@@ -307,9 +312,7 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     index, scope.asked = scope.asked, scope.asked + 1
     if index < len(info.answers):
         return _checked(info.answers[index], response_schema)
-    raise GraphInterrupt(
-        [Interrupt(value, interrupt_id(info.namespace, index), response_schema)]
-    )
+    raise GraphInterrupt([Interrupt(value, interrupt_id(info.namespace, index), response_schema)])
 
 
 def _checked(answer: Any, schema: Any) -> Any:

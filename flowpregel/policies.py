@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, Self, TypeAlias
 
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import (
+    ConfigurationError,
+    FlowPregelError,
+    NodeCancelledError,
+    NodeTimeoutError,
+    WorkerDiedError,
+)
 
 RetryOn: TypeAlias = (
     type[BaseException] | Sequence[type[BaseException]] | Callable[[BaseException], bool]
 )
 
+_PASSING_ERRORS: tuple[builtins.type[BaseException], ...] = (
+    ConnectionError, NodeCancelledError, NodeTimeoutError, WorkerDiedError,
+)  # fmt: skip
 _FINAL_ERRORS: tuple[builtins.type[BaseException], ...] = (
-    ValueError, TypeError, ArithmeticError, ImportError, LookupError, NameError,
+    FlowPregelError, ValueError, TypeError, ArithmeticError, ImportError, LookupError, NameError,
     SyntaxError, RuntimeError, ReferenceError, StopIteration, StopAsyncIteration, OSError,
 )  # fmt: skip
 
@@ -23,10 +33,11 @@ _FINAL_ERRORS: tuple[builtins.type[BaseException], ...] = (
 def default_retry_on(error: BaseException) -> bool:
     """Return whether *error* is likely to pass: broken connections, HTTP 5xx, the unknown.
 
-    Mistakes in the code (``ValueError``, ``TypeError``, ...) and what the
-    operating system refuses are final.
+    So are a timeout and a worker's death. Mistakes in the code (``ValueError``,
+    ``TypeError``, ...), what the operating system refuses and what flowpregel
+    refuses are final.
     """
-    if isinstance(error, ConnectionError):
+    if isinstance(error, _PASSING_ERRORS):
         return True
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(status, int):
@@ -57,12 +68,22 @@ class RetryPolicy:
     """An error class, several, or a function that says whether to retry an error."""
 
     def __post_init__(self) -> None:
-        if self.max_attempts < 1:
-            raise ConfigurationError(f"max_attempts is {self.max_attempts}; use at least 1")
-        if self.initial_interval < 0 or self.max_interval < 0:
-            raise ConfigurationError("retry intervals are seconds and cannot be negative")
-        if self.backoff_factor < 1:
-            raise ConfigurationError(f"backoff_factor is {self.backoff_factor}; use at least 1")
+        if type(self.max_attempts) is not int or self.max_attempts < 1:
+            raise ConfigurationError(
+                f"max_attempts is {self.max_attempts!r}; use a whole number of at least 1"
+            )
+        for name in ("initial_interval", "max_interval"):
+            if not _is_number(value := getattr(self, name)) or value < 0:
+                raise ConfigurationError(f"{name} is {value!r}; use seconds, 0 or more")
+        if not _is_number(self.backoff_factor) or self.backoff_factor < 1:
+            raise ConfigurationError(
+                f"backoff_factor is {self.backoff_factor!r}; use a number of at least 1"
+            )
+        if not _says_what_to_retry(self.retry_on):
+            raise ConfigurationError(
+                f"retry_on is {self.retry_on!r}; use an exception class, a sequence of them, "
+                "or a function that takes the error and returns a bool"
+            )
 
     def matches(self, error: BaseException) -> bool:
         """Return whether this policy is meant for *error*."""
@@ -81,10 +102,29 @@ class RetryPolicy:
         """
         if attempt >= self.max_attempts:
             return None
-        wait = min(
-            self.max_interval, self.initial_interval * self.backoff_factor ** (attempt - 1)
-        )
+        try:
+            grown = self.initial_interval * float(self.backoff_factor) ** (attempt - 1)
+        except OverflowError:  # after a thousand attempts or so
+            grown = self.max_interval if self.initial_interval else 0.0
+        wait = min(self.max_interval, grown)
         return wait + luck * min(1.0, wait) if self.jitter else wait
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether *value* is a finite number; True and False are none."""
+    return isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)
+
+
+def _is_error_class(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
+def _says_what_to_retry(value: Any) -> bool:
+    if isinstance(value, type):
+        return _is_error_class(value)
+    if isinstance(value, Sequence):
+        return all(map(_is_error_class, value))
+    return callable(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,10 +141,14 @@ class TimeoutPolicy:
     def __post_init__(self) -> None:
         for name in ("run_timeout", "idle_timeout"):
             value = getattr(self, name)
+            if value is None:
+                continue
             seconds = value.total_seconds() if isinstance(value, timedelta) else value
-            if seconds is not None and not seconds > 0:
-                raise ConfigurationError(f"{name} must be greater than 0 seconds, not {value!r}")
-            object.__setattr__(self, name, None if seconds is None else float(seconds))
+            if not _is_number(seconds) or seconds <= 0:
+                raise ConfigurationError(
+                    f"{name} must be greater than 0 seconds, not {value!r}; None is no limit"
+                )
+            object.__setattr__(self, name, float(seconds))
         if self.refresh_on not in ("auto", "heartbeat"):
             raise ConfigurationError(
                 f"refresh_on is {self.refresh_on!r}; use 'auto' or 'heartbeat'"
@@ -130,3 +174,14 @@ class CachePolicy:
     """Makes the key from the task's input; None digests the input's content."""
     ttl: float | None = None
     """Seconds a result may be used; None is for ever."""
+
+    def __post_init__(self) -> None:
+        if self.key_func is not None and not callable(self.key_func):
+            raise ConfigurationError(
+                f"key_func is {self.key_func!r}; use a function that makes a str or bytes "
+                "from the task's input"
+            )
+        if self.ttl is not None and (not _is_number(self.ttl) or self.ttl <= 0):
+            raise ConfigurationError(
+                f"ttl must be greater than 0 seconds, not {self.ttl!r}; None is for ever"
+            )

@@ -98,7 +98,9 @@ def name_of(target: Any) -> str:
     """Return the name of a callable, as its author wrote it."""
     while isinstance(target, partial):
         target = target.func
-    return str(getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__)
+    return str(
+        getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__
+    )
 
 
 def injections_of(target: Callable[..., Any], takes_input: bool) -> tuple[Injection, ...]:

@@ -23,11 +23,29 @@ class Load:
     """Only checkpoints with a smaller id than this one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
+class Setting:
+    """What the tasks of one superstep have in common."""
+
+    checkpoint_id: str
+    step: int
+    stop: int
+    channels: Mapping[str, Any]
+    """The live channels; they do not change while tasks run."""
+    managed: Mapping[str, Any]
+    previous: Any
+    """What the thread's previous run saved."""
+    resuming: bool
+    answers: Mapping[str, Any]
+    """Answers that nested graphs may be waiting for, by interrupt id."""
+
+
+@dataclass(slots=True, eq=False)
 class Submit:
     """Start an attempt of a task; the reply is None, an `Ended` follows."""
 
     task: Task
+    setting: Setting
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,9 @@ NO_WRITES = "__no_writes__"
 RETURN = "__return__"
 TASKS = "__pregel_tasks"
 PREVIOUS = "__previous__"
-CONTROL_WRITES = frozenset({ERROR, ERROR_SOURCE, INTERRUPT, RESUME})
+CALLED = "__call__"
+"""Which function was called with what: compared when the call is replayed."""
+CONTROL_WRITES = frozenset({ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CALLED})
 SILENT_WRITES = CONTROL_WRITES | {NO_WRITES, RETURN}
 RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 """The task id of writes that the run itself makes (`Command.update` and `goto`)."""
@@ -67,6 +69,8 @@ class Node:
     triggers: tuple[str, ...] = ()
     channels: str | tuple[str, ...] = ()
     """One name: the node gets the bare value. Several: a dict of those available."""
+    contexts: tuple[str, ...] = ()
+    """Those of *channels* that are entered where the node runs."""
     mapper: Callable[[Any], Any] | None = None
     """Turns what was read into the node's input."""
     writers: tuple[Any, ...] = ()
@@ -75,6 +79,8 @@ class Node:
     """Channels that its writers may read again, with the task's own writes applied."""
     retry: tuple[RetryPolicy, ...] = ()
     cache: CachePolicy | None = None
+    space: tuple[str, ...] = ()
+    """The namespace of the results it shares."""
     timeout: TimeoutPolicy | None = None
     handler: str | None = None
     """The node that is given this one's failure."""
@@ -82,6 +88,8 @@ class Node:
     """Where it runs; None is the run's default."""
     role: Literal["leaf", "body", "graph"] = "leaf"
     """A body calls tasks and waits for them; a graph is a nested run."""
+    is_task: bool = False
+    """Whether it is a `@task` function, which a run of either colour may call."""
     hidden: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
@@ -123,6 +131,8 @@ class Task:
     """What a HANDLER task is told."""
     calls: int = 0
     """How many calls its body has made in this attempt."""
+    graphs: int = 0
+    """How many of those were of graphs."""
 
     @property
     def name(self) -> str:

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Performs what the core asks for: drivers, nested runs, executors, the background writer."""

@@ -43,17 +43,20 @@ class BaseChannel(Generic[Value, Update], ABC):
     """Whether ``update(())`` may change an available channel. Kinds that only
     change when written say False, so that a superstep need not visit them."""
 
+    is_tracked: ClassVar[bool] = True
+    """Whether checkpoints keep the value, and a `Send` may carry it."""
+
     def __init__(self, typ: Any, key: str = "") -> None:
         self.typ = typ
         self.key = key
 
     @property
-    def ValueType(self) -> Any:  # noqa: N802 - LangGraph's public name
+    def ValueType(self) -> Any:
         """The type of what `get` returns."""
         return self.typ
 
     @property
-    def UpdateType(self) -> Any:  # noqa: N802 - LangGraph's public name
+    def UpdateType(self) -> Any:
         """The type of one write."""
         return self.typ
 
@@ -105,7 +108,7 @@ class BaseChannel(Generic[Value, Update], ABC):
         return False
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._identity() == other._identity()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
         return hash(type(self))

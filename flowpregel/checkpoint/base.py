@@ -14,56 +14,37 @@ The ``a...`` methods are given once, here: each runs its sync form in an OS thre
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, Literal, NamedTuple, TypedDict
+from heapq import merge
+from itertools import islice
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from flowpregel._core.records import Address, Batch, DeltaHistory, Saved, Version
+from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import convert
+from flowpregel.checkpoint.shapes import (
+    WRITES_IDX_MAP,
+    CheckpointDict,
+    CheckpointTuple,
+    Config,
+    Lease,
+    OnConflict,
+)
 
-WRITES_IDX_MAP: dict[str, int] = {
-    "__error__": -1,
-    "__scheduled__": -2,
-    "__interrupt__": -3,
-    "__resume__": -4,
-}
-"""Where control writes are kept: one place each, so a newer one replaces the older."""
+__all__ = [
+    "WRITES_IDX_MAP",
+    "BaseCheckpointSaver",
+    "CheckpointDict",
+    "CheckpointTuple",
+    "Config",
+    "Lease",
+    "OnConflict",
+    "TransactionalSaver",
+]
 
-Config = dict[str, Any]
-OnConflict = Literal["raise", "wait", "takeover"]
-
-
-class CheckpointDict(TypedDict):
-    """A checkpoint in LangGraph's shape."""
-
-    v: int
-    id: str
-    ts: str
-    channel_values: dict[str, Any]
-    channel_versions: dict[str, Version]
-    versions_seen: dict[str, dict[str, Version]]
-    updated_channels: list[str] | None
-
-
-class CheckpointTuple(NamedTuple):
-    """A checkpoint with what belongs to it, in LangGraph's shape."""
-
-    config: Config
-    checkpoint: CheckpointDict
-    metadata: dict[str, Any]
-    parent_config: Config | None = None
-    pending_writes: list[tuple[str, str, Any]] | None = None
-
-
-class Lease:
-    """The right to write a thread's namespace; *fence* goes with every batch."""
-
-    __slots__ = ("fence",)
-
-    def __init__(self, fence: int | None = None) -> None:
-        self.fence = fence
+Result = TypeVar("Result")
 
 
 class BaseCheckpointSaver(ABC):
@@ -135,12 +116,23 @@ class BaseCheckpointSaver(ABC):
 
     # -------------------------------------------------------- classic, optional
 
+    def get(self, config: Config) -> CheckpointDict | None:
+        """Return just the checkpoint of `get_tuple`."""
+        found = self.get_tuple(config)
+        return None if found is None else found.checkpoint
+
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Forget the checkpoints whose metadata has one of these ``run_id``."""
         raise self._not_offered("delete_for_runs")
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy everything of a thread to another, under the same checkpoint ids."""
+        """Copy everything of a thread to another, under the same checkpoint ids.
+
+        Copying a thread that has nothing does nothing.
+
+        Raises:
+            ConfigurationError: The target has something already.
+        """
         raise self._not_offered("copy_thread")
 
     def prune(
@@ -167,8 +159,14 @@ class BaseCheckpointSaver(ABC):
             raise self._not_offered("get_next_version for text versions")
         return int(current or 0) + 1
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most savers hold nothing to release
         """Release what the saver holds; may be called again."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
 
     def _not_offered(self, what: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__} does not offer {what}")
@@ -192,7 +190,14 @@ class BaseCheckpointSaver(ABC):
         before: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Saved]:
-        """Yield the checkpoints of one thread and namespace, newest first."""
+        """Yield the checkpoints of one thread and namespace, newest first.
+
+        Args:
+            address: Whose; with a ``checkpoint_id`` just that one.
+            filter: Only those whose metadata, in the classic form, has these values.
+            before: Only those with a smaller id than this.
+            limit: At most this many.
+        """
         return convert.history(self, address, filter, before, limit)
 
     def commit(self, batches: Sequence[Batch]) -> None:
@@ -216,9 +221,21 @@ class BaseCheckpointSaver(ABC):
 
     # -------------------------------------------------------- async forms
 
+    async def _off_loop(self, function: Callable[[], Result]) -> Result:
+        """Run *function* where it does not block the event loop."""
+        if self.commits_at_once:
+            return function()
+        import asyncio  # noqa: PLC0415 - 44 ms, for those who have it anyway
+
+        return await asyncio.to_thread(function)
+
+    async def aget(self, config: Config) -> CheckpointDict | None:
+        """`get`, without blocking the event loop."""
+        return await self._off_loop(lambda: self.get(config))
+
     async def aget_tuple(self, config: Config) -> CheckpointTuple | None:
         """`get_tuple`, without blocking the event loop."""
-        return await asyncio.to_thread(self.get_tuple, config)
+        return await self._off_loop(lambda: self.get_tuple(config))
 
     async def alist(
         self,
@@ -229,7 +246,7 @@ class BaseCheckpointSaver(ABC):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """`list`, without blocking the event loop."""
-        found = await asyncio.to_thread(
+        found = await self._off_loop(
             lambda: [*self.list(config, filter=filter, before=before, limit=limit)]
         )
         for item in found:
@@ -243,25 +260,25 @@ class BaseCheckpointSaver(ABC):
         new_versions: Mapping[str, Version],
     ) -> Config:
         """`put`, without blocking the event loop."""
-        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
+        return await self._off_loop(lambda: self.put(config, checkpoint, metadata, new_versions))
 
     async def aput_writes(
         self, config: Config, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """`put_writes`, without blocking the event loop."""
-        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
+        await self._off_loop(lambda: self.put_writes(config, writes, task_id, task_path))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """`delete_thread`, without blocking the event loop."""
-        await asyncio.to_thread(self.delete_thread, thread_id)
+        await self._off_loop(lambda: self.delete_thread(thread_id))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """`delete_for_runs`, without blocking the event loop."""
-        await asyncio.to_thread(self.delete_for_runs, run_ids)
+        await self._off_loop(lambda: self.delete_for_runs(run_ids))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """`copy_thread`, without blocking the event loop."""
-        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
+        await self._off_loop(lambda: self.copy_thread(source_thread_id, target_thread_id))
 
     async def aprune(
         self,
@@ -270,11 +287,22 @@ class BaseCheckpointSaver(ABC):
         strategy: Literal["keep_latest", "delete"] = "keep_latest",
     ) -> None:
         """`prune`, without blocking the event loop."""
-        await asyncio.to_thread(self.prune, thread_ids, strategy=strategy)
+        await self._off_loop(lambda: self.prune(thread_ids, strategy=strategy))
+
+    async def aget_delta_channel_history(
+        self, *, config: Config, channels: Sequence[str]
+    ) -> Mapping[str, DeltaHistory]:
+        """`get_delta_channel_history`, without blocking the event loop."""
+        return await self._off_loop(
+            lambda: self.get_delta_channel_history(config=config, channels=channels)
+        )
 
 
 class TransactionalSaver(BaseCheckpointSaver):
-    """A saver whose own form is `load`, `history` and `commit`, in one transaction each."""
+    """A saver whose own form is `load`, `history` and `commit`, in one transaction each.
+
+    A subclass gives those, `namespaces`, and what it offers of the rest.
+    """
 
     keeps_deltas: ClassVar[bool] = True
     owns_versions: ClassVar[bool] = False
@@ -299,5 +327,68 @@ class TransactionalSaver(BaseCheckpointSaver):
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
         """Yield every (thread, namespace) that has a checkpoint, or those of one thread."""
 
-    # `get_tuple`, `list`, `put`, `put_writes` and `get_delta_channel_history`
-    # are given here in terms of the above, with the functions of `convert`.
+    def get_tuple(self, config: Config) -> CheckpointTuple | None:
+        saved = self.load(convert.address_of(config))
+        return None if saved is None else convert.tuple_of(saved)
+
+    def list(
+        self,
+        config: Config | None,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: Config | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        bound = convert.id_of(before)
+        histories = [
+            self.history(address, filter=filter, before=bound, limit=limit)
+            for address in self._listed(config)
+        ]
+        newest_first = merge(*histories, key=lambda saved: saved.checkpoint.id, reverse=True)
+        for saved in islice(newest_first, None if limit is None else max(limit, 0)):
+            yield convert.tuple_of(saved)
+
+    def put(
+        self,
+        config: Config,
+        checkpoint: CheckpointDict,
+        metadata: Mapping[str, Any],
+        new_versions: Mapping[str, Version],
+    ) -> Config:
+        batch = convert.batch_of_put(config, checkpoint, metadata, new_versions)
+        self.commit([batch])
+        address = batch.address
+        return convert.config_of(Address(address.thread_id, address.namespace, checkpoint["id"]))
+
+    def put_writes(
+        self, config: Config, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        self.commit([convert.batch_of_writes(config, writes, task_id, task_path)])
+
+    def get_delta_channel_history(
+        self, *, config: Config, channels: Sequence[str]
+    ) -> Mapping[str, DeltaHistory]:
+        saved = self.load(convert.address_of(config))
+        if saved is None:
+            return {}
+        values = saved.checkpoint.values
+        return {
+            name: saved.deltas.get(name) or DeltaHistory(values.get(name, MISSING), ())
+            for name in channels
+        }
+
+    def get_next_version(self, current: Version | None, channel: Any = None) -> Version:
+        """Return a version after *current* that no other branch of the thread has."""
+        return convert.next_version(current)
+
+    def _listed(self, config: Config | None) -> Iterator[Address]:
+        """Yield what `list` looks at for *config*."""
+        if not config:
+            yield from self.namespaces()
+            return
+        address = convert.address_of(config)
+        if (config.get("configurable") or {}).get("checkpoint_ns") is not None:
+            yield address
+            return
+        for each in self.namespaces(address.thread_id):
+            yield Address(each.thread_id, each.namespace, address.checkpoint_id)

@@ -79,10 +79,19 @@ async def aperform(job: Job, ends: Ends) -> Outcome:
                 reply, failure = await awaited, None
             except BaseException as error:  # noqa: BLE001 - raised again inside the attempt
                 failure = error
-    except BaseException as error:  # noqa: BLE001 - how it ended is the result
+    except BaseException as error:
+        if _is_cancelled_from_outside(error):
+            raise
         return outcome_of(job, error)
     finally:
         current.reset(token)
+
+
+def _is_cancelled_from_outside(error: BaseException) -> bool:
+    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`; loaded here anyway
+
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 def scope_of(job: Job, ends: Ends) -> Scope:
@@ -129,15 +138,24 @@ def _attempt(
     """Call the node's steps, then its writers; yield what is to be awaited."""
     node = job.node
     value = job.input
+    if node.contexts:
+        value = _entered(node.contexts, value)
     for callee in node.steps:
         result = call(callee, value, scope, prefer_async=prefer_async)
-        value = (yield result) if inspect.isawaitable(result) else result
+        value = (yield result) if hasattr(result, "__await__") else result
     if job.kind is Kind.CALL:
         return ((RETURN, value),)
     for writer in node.writers:
         written = writer(value, scope)
-        scope.writes.extend((yield written) if inspect.isawaitable(written) else written)
+        scope.writes.extend((yield written) if hasattr(written, "__await__") else written)
     return scope.writes
+
+
+def _entered(names: Sequence[str], value: Any) -> Any:
+    """Return the node's input with what its `Context` channels give in this process."""
+    if not isinstance(value, dict):
+        return value.get()
+    return {key: item.get() if key in names else item for key, item in value.items()}
 
 
 def call(callee: Callee, value: Any, scope: Scope, *, prefer_async: bool = False) -> Any:

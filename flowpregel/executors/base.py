@@ -109,5 +109,5 @@ class Executor(ABC):
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Hand the caller that made *call* its outcome."""
 
-    def close(self) -> None:  # noqa: B027 - most executors have nothing to release
+    def close(self) -> None:  # noqa: B027 - some executors hold nothing to release
         """Wait for what cannot be stopped, and release everything. May be called again."""

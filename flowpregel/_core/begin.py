@@ -1,0 +1,339 @@
+"""How a run starts: from new input, from where it stopped, or from its past.
+
+====================  ==========================  ===============================
+what is given         on a thread that has state   on one that has none
+====================  ==========================  ===============================
+input                 drops unfinished tasks,      starts
+                      applies the input
+None                  goes on                      EmptyInputError
+Command(resume=...)   answers, goes on             UnknownInterruptError
+Command(update=...)   writes, goes on              writes, starts
++ a checkpoint_id     replays from there, on a     LookupError
+                      branch of its own
+====================  ==========================  ===============================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from flowpregel._core import ids
+from flowpregel._core.commands import Command, Send
+from flowpregel._core.effects import Commit, Load
+from flowpregel._core.narrator import Narrator, interrupts_of
+from flowpregel._core.plan import plan
+from flowpregel._core.program import Nested, Options, Program
+from flowpregel._core.progress import Run, Steps
+from flowpregel._core.recorder import Recorder
+from flowpregel._core.records import (
+    INPUT,
+    INTERRUPT,
+    PREVIOUS,
+    RESUME,
+    RUN_TASK_ID,
+    SILENT_WRITES,
+    TASKS,
+    Saved,
+    Write,
+)
+from flowpregel._core.state import load_state, names, new_state, read
+from flowpregel._core.update import Writes, apply, barrier_of, check_writes
+from flowpregel.errors import (
+    ConfigurationError,
+    EmptyInputError,
+    InvalidUpdateError,
+    UnknownInterruptError,
+)
+
+
+def begin(program: Program, options: Options, given: Any) -> Steps:
+    """Load the thread, take in what was given, and return the `Run` to go on with."""
+    saved: Saved | None = None
+    if options.address is not None:
+        nested = options.nested or Nested()
+        if options.loaded is None:
+            saved = yield Load(options.address, nested.before)
+        else:
+            saved = options.loaded[0]
+        if saved is None and options.address.checkpoint_id is not None:
+            raise LookupError(
+                f"thread {options.address.thread_id!r} has no checkpoint "
+                f"{options.address.checkpoint_id!r}"
+            )
+    run = _loaded(program, options, saved)
+    yield from _take_in(run, saved, given)
+    return run
+
+
+def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
+    run = Run(
+        program=program,
+        options=options,
+        recorder=Recorder(program, options),
+        narrator=Narrator(options.modes, options.output_channels, program.stream_channels),
+        state=new_state(program) if saved is None else load_state(program, saved),
+        now=options.now,
+        checkpoint_id=f"{options.now:x}",
+    )
+    if saved is not None:
+        checkpoint = saved.checkpoint
+        run.checkpoint_id = run.kept_id = checkpoint.id
+        run.parent_id = checkpoint.parent_id
+        run.step = checkpoint.step + 1
+        run.source = checkpoint.source
+        run.updated = None if not checkpoint.updated_channels else {*checkpoint.updated_channels}
+        for item in saved.writes:
+            run.pending.setdefault(item.task_id, []).append((item.channel, item.value))
+    if PREVIOUS in run.state.channels:
+        run.previous = read(run.state.channels, PREVIOUS)
+    run.stop = run.step + options.recursion_limit + 1
+    return run
+
+
+def _take_in(run: Run, saved: Saved | None, given: Any) -> Steps:
+    options = run.options
+    nested = options.nested
+    run.resuming = bool(run.state.versions) and (
+        nested.resuming if nested is not None else _goes_on(run, saved, given)
+    )
+    addressed = nested.addressed if nested else _is_addressed(options)
+    answering = isinstance(given, Command) and given.resume is not None
+    replaying = addressed and not answering and not (nested and nested.resuming)
+    if nested is not None and nested.addressed:
+        replaying = True
+    superseded = addressed and saved is not None and not saved.is_latest
+    run.hand_back = not (replaying or superseded)
+    if replaying:
+        for task_id, writes in run.pending.items():
+            run.pending[task_id] = [write for write in writes if write[0] != RESUME]
+    forks = run.resuming and replaying and (run.source not in ("update", "fork") or superseded)
+    _collect_answers(run)
+    if isinstance(given, Command) and nested is None:
+        yield from _obey(run, given, keep=not forks)
+    _apply_own_writes(run)
+    if run.resuming:
+        yield from _go_on(run, forks=forks)
+    else:
+        yield from _start(run, given)
+
+
+def _goes_on(run: Run, saved: Saved | None, given: Any) -> bool:
+    """Return whether a root run continues what is there, rather than start anew."""
+    if given is None or isinstance(given, Command):
+        return True
+    run_id = run.options.metadata.get("run_id")
+    return (
+        run_id is not None
+        and saved is not None
+        and saved.checkpoint.metadata.get("run_id") == run_id
+    )
+
+
+def _is_addressed(options: Options) -> bool:
+    return options.address is not None and options.address.checkpoint_id is not None
+
+
+def _collect_answers(run: Run) -> None:
+    """Take the answers that were kept for tasks which have not run since, or given above."""
+    for channel, value in run.pending.get(RUN_TASK_ID, ()):
+        if channel == RESUME and isinstance(value, Mapping):
+            run.answers.update(value)
+    if run.options.nested is not None:
+        run.answers.update(run.options.nested.answers)
+
+
+# ---------------------------------------------------------------- commands
+
+
+def _obey(run: Run, command: Command[Any], *, keep: bool) -> Steps:
+    """Take in a `Command`; *keep* its writes on the checkpoint the run starts from."""
+    writes = list(command_writes(run.program, command))
+    if command.resume is not None:
+        run.answers.update(_answers_of(run, command.resume))
+        writes.append((RESUME, dict(run.answers)))
+    if not writes:
+        raise EmptyInputError("Received empty Command input: give it update, resume or goto")
+    own = run.pending.setdefault(RUN_TASK_ID, [])
+    own[:] = [write for write in own if write[0] != RESUME]
+    first = len(own)
+    own.extend(writes)
+    if keep and run.kept_id is not None:
+        # Positions count from what is kept already: a write's place never changes.
+        kept = [*own[:first], *writes]
+        run.recorder.keep(run.checkpoint_id, RUN_TASK_ID, "", kept)
+        if (batch := run.recorder.pending()) is not None:
+            yield Commit(batch)
+
+
+def command_writes(program: Program, command: Command[Any]) -> Iterator[Write]:
+    """Yield the channel writes that a `Command` given as input stands for.
+
+    Raises:
+        InvalidUpdateError: It names a parent graph, an unknown channel or node.
+    """
+    if command.graph == Command.PARENT:
+        raise InvalidUpdateError("There is no parent graph: Command.PARENT is for nested graphs")
+    goto = command.goto
+    many = isinstance(goto, list | tuple | set | frozenset)
+    for target in goto if many else (goto,):  # type: ignore[union-attr]
+        yield _goto(program, target)
+    for write in update_writes(command.update):
+        check_writes(program, "Command(update=...)", (write,))
+        yield write
+
+
+def _goto(program: Program, target: Any) -> Write:
+    if isinstance(target, Send):
+        check_writes(program, "Command(goto=...)", ((TASKS, target),))
+        return TASKS, target
+    if not isinstance(target, str):
+        raise TypeError(f"Command(goto=...) takes node names and Sends, not {target!r}")
+    channel = f"branch:to:{target}"
+    if channel not in program.channels:
+        raise InvalidUpdateError(
+            f"Command(goto={target!r}): there is no node of that name to go to; "
+            f"the nodes are: {', '.join(sorted(program.nodes))}"
+        )
+    return channel, "__start__"
+
+
+def update_writes(update: Any) -> list[Write]:
+    """Return the (channel, value) pairs of an update: a dict, pairs, or an annotated object."""
+    if update is None:
+        return []
+    if isinstance(update, Mapping):
+        return list(update.items())
+    if isinstance(update, list | tuple) and all(
+        isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in update
+    ):
+        return list(update)
+    annotations = getattr(type(update), "__annotations__", None)
+    if annotations:
+        found = ((name, getattr(update, name, None)) for name in annotations)
+        return [(name, value) for name, value in found if value is not None]
+    return [("__root__", update)]
+
+
+def _answers_of(run: Run, resume: Any) -> dict[str, Any]:
+    """Return *resume* as answers by interrupt id.
+
+    Raises:
+        UnknownInterruptError: An id nobody asked, or one answer for several questions.
+    """
+    if run.recorder.address is None:
+        raise ConfigurationError(
+            "Cannot use Command(resume=...) without checkpointer: nothing was kept to resume"
+        )
+    pending = [item.id for item in pending_interrupts(run)]
+    if isinstance(resume, Mapping) and resume and all(map(ids.is_interrupt_id, resume)):
+        unknown = sorted(resume.keys() - set(pending))
+        if unknown and run.hand_back:
+            raise UnknownInterruptError(
+                f"interrupt {unknown[0]} is not waiting for an answer: it was answered, or never "
+                f"asked on this thread; waiting are: {', '.join(pending) or 'none'}",
+                "not_pending",
+                unknown,
+                pending,
+            )
+        return dict(resume)
+    if len(pending) > 1:
+        raise UnknownInterruptError(
+            f"{len(pending)} interrupts wait for an answer: say which one with "
+            "Command(resume={interrupt_id: answer})",
+            "ambiguous",
+            (),
+            pending,
+        )
+    if not pending:
+        raise UnknownInterruptError(
+            "there is nothing to resume: no interrupt of this thread waits for an answer",
+            "not_pending",
+        )
+    return {pending[0]: resume}
+
+
+def pending_interrupts(run: Run) -> list[Any]:
+    """Return the questions on this thread that wait for an answer, each once."""
+    found = {
+        item.id: item
+        for task_id, writes in run.pending.items()
+        if task_id != RUN_TASK_ID
+        for item in interrupts_of(writes, live=True)
+    }
+    return list(found.values())
+
+
+# ---------------------------------------------------------------- channels
+
+
+def _apply_own_writes(run: Run) -> None:
+    """Apply the writes that the run itself made: those of `Command.update` and `goto`."""
+    writes = [w for w in run.pending.get(RUN_TASK_ID, ()) if w[0] not in SILENT_WRITES]
+    if not writes:
+        return
+    version = run.options.next_version(run.state.newest, run.tick())
+    applied = apply(run.program, run.state, [Writes(writes)], version)
+    run.note(applied)
+    if run.updated is not None:
+        run.updated |= applied.updated
+
+
+def _go_on(run: Run, *, forks: bool) -> Steps:
+    """Continue after the loaded checkpoint, past the breakpoint that stopped there."""
+    run.state.seen[INTERRUPT] = dict(run.state.versions)
+    if forks:
+        run.after.extend(run.say())
+        yield from run.save("fork")
+        return
+    run.after.extend(run.say())
+    yield from run.flush(commit=False)
+
+
+def _start(run: Run, given: Any) -> Steps:
+    """Apply new input, and drop what an earlier run left unfinished."""
+    writes = list(input_writes(run.program, given))
+    if not writes:
+        if isinstance(given, Command) and run.unsaved is not None:
+            yield from run.save("input")
+            return
+        if run.options.nested is not None and run.options.nested.resuming:
+            return
+        raise EmptyInputError(
+            f"Received no input for {', '.join(names(run.program.input_channels))}"
+        )
+    dropped = plan(run.program, run.state, run.updated, run.place)
+    for task in dropped:
+        task.writes = ()
+    version = run.options.next_version(run.state.newest, run.tick())
+    brought = [Writes(writes, INPUT), *barrier_of(dropped)]
+    applied = apply(run.program, run.state, brought, version)
+    run.note(applied)
+    run.updated = applied.updated
+    run.pending = {}
+    yield from run.save("input")
+
+
+def input_writes(program: Program, given: Any) -> Iterator[Write]:
+    """Yield the channel writes that an input stands for.
+
+    Raises:
+        TypeError: Several input channels, and no dict.
+        InvalidUpdateError: A key that is no input channel.
+    """
+    if given is None or isinstance(given, Command):
+        return
+    channels = program.input_channels
+    if isinstance(channels, str):
+        yield channels, given
+        return
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"the input must be a dict with keys of {', '.join(channels)}, not {given!r}"
+        )
+    for name, value in given.items():
+        if name not in channels:
+            raise InvalidUpdateError(
+                f"{name!r} is not an input channel; the input channels are: {', '.join(channels)}"
+            )
+        yield name, value

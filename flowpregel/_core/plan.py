@@ -1,0 +1,197 @@
+"""Which tasks are due: planned from channels, versions, and what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+from flowpregel._core import ids
+from flowpregel._core.commands import Send
+from flowpregel._core.effects import Call
+from flowpregel._core.program import Program
+from flowpregel._core.records import INTERRUPT, TASKS, Kind, Node, Task
+from flowpregel._core.state import State
+
+PUSHED = ("__pregel_push",)
+"""What a `Send` is triggered by: no channel, so nothing is marked as seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a run tasks are planned; their ids are made of it."""
+
+    checkpoint_id: str
+    namespace: str
+    step: int
+    stop: int
+
+
+@dataclass(slots=True)
+class _Inputs:
+    """Inputs read once a superstep, and copied for each node that gets them."""
+
+    program: Program
+    state: State
+    place: Place
+    made: dict[tuple[int, int], Any] = field(default_factory=dict)
+
+    def of(self, node: Node) -> Any:
+        if isinstance(node.channels, str):
+            channel = self.state.channels[node.channels]
+            return self._mapped(node, channel if node.contexts else channel.get())
+        key = id(node.channels), id(node.mapper)
+        if key not in self.made:
+            self.made[key] = self._mapped(node, self._read(node))
+        return copy(self.made[key])
+
+    def _read(self, node: Node) -> dict[str, Any]:
+        managed, channels = self.program.managed, self.state.channels
+        values: dict[str, Any] = {}
+        for name in node.channels:
+            if name in managed:
+                values[name] = managed[name].get(self.place.step, self.place.stop)
+            elif name in node.contexts:
+                values[name] = channels[name]
+            elif (channel := channels[name]).is_available():
+                values[name] = channel.get()
+        return values
+
+    def _mapped(self, node: Node, value: Any) -> Any:
+        if node.mapper is None:
+            return value
+        try:
+            return node.mapper(value)
+        except Exception as error:
+            error.add_note(f"while the input of node {node.name!r} was made")
+            raise
+
+
+def plan(program: Program, state: State, updated: Iterable[str] | None, place: Place) -> list[Task]:
+    """Return the tasks of the next superstep: PULL by node name, then PUSH by index.
+
+    Args:
+        program: The nodes and what triggers them.
+        state: The channels as the last barrier left them.
+        updated: The channels that may trigger a node; None: any may.
+        place: Where in the run this is.
+    """
+    inputs = _Inputs(program, state, place)
+    tasks = [
+        _pull(node, inputs)
+        for name in _candidates(program, updated)
+        if _is_due(node := program.nodes[name], state)
+    ]
+    topic = state.channels.get(TASKS)
+    if topic is not None and topic.is_available():
+        tasks.extend(_push(program, send, i, place) for i, send in enumerate(topic.get()))
+    return tasks
+
+
+def _candidates(program: Program, updated: Iterable[str] | None) -> list[str]:
+    if updated is None:
+        return sorted(program.nodes)
+    return sorted({name for channel in updated for name in program.triggers.get(channel, ())})
+
+
+def _is_due(node: Node, state: State) -> bool:
+    """Return whether a trigger holds a value the node has not seen."""
+    seen = state.seen.get(node.name)
+    for trigger in node.triggers:
+        if not state.channels[trigger].is_available():
+            continue
+        if seen is None:
+            break
+        version = state.versions.get(trigger)
+        last = seen.get(trigger)
+        if version is not None and (last is None or version > last):  # type: ignore[operator]
+            break
+    else:
+        return False
+    return not isinstance(node.channels, str) or state.channels[node.channels].is_available()
+
+
+def _pull(node: Node, inputs: _Inputs) -> Task:
+    place = inputs.place
+    return _task(
+        node, Kind.PULL, inputs.of(node), f"~__pregel_pull, {node.name}", place, node.triggers
+    )
+
+
+def _push(program: Program, send: Send, index: int, place: Place) -> Task:
+    path = f"~__pregel_push, {index:010d}"
+    node = program.nodes[send.node]
+    task = _task(node, Kind.PUSH, send.arg, path, place, PUSHED)
+    task.timeout = send.timeout or node.timeout
+    return task
+
+
+def _task(
+    node: Node, kind: Kind, given: Any, path: str, place: Place, triggers: tuple[str, ...]
+) -> Task:
+    namespace = f"{place.namespace}|{node.name}" if place.namespace else node.name
+    identity = ids.task_id(place.checkpoint_id, namespace, place.step, path, *triggers)
+    return Task(
+        id=identity,
+        node=node,
+        kind=kind,
+        input=given,
+        path=path,
+        triggers=triggers,
+        namespace=f"{namespace}:{identity}",
+        timeout=node.timeout,
+    )
+
+
+def call_task(caller: Task, call: Call, place: Place) -> Task:
+    """Return the task of the next call that *caller* makes, and count the call.
+
+    Who called, and the how-manieth call it was, make the id; which function it
+    was and with what is compared with what was recorded.
+    """
+    index, caller.calls = caller.calls, caller.calls + 1
+    name = call.node.name
+    namespace = f"{place.namespace}|{name}" if place.namespace else name
+    identity = ids.task_id(place.checkpoint_id, place.namespace, place.step, caller.id, index)
+    task = Task(
+        id=identity,
+        node=call.node,
+        kind=Kind.CALL,
+        input=call.arguments,
+        path=f"~__pregel_push, {caller.path}, {index:010d}",
+        namespace=f"{namespace}:{identity}",
+        parent=caller,
+        timeout=call.node.timeout,
+    )
+    if call.node.role == "graph":
+        suffix = f"|{caller.graphs}" if caller.graphs else ""
+        caller.graphs += 1
+        task.namespace = f"{caller.namespace}{suffix}"
+    return task
+
+
+def handler_task(program: Program, failed: Task, error: BaseException, place: Place) -> Task:
+    """Return the task of the node that handles the failure of *failed*."""
+    assert failed.node.handler is not None
+    node = program.nodes[failed.node.handler]
+    path = f"{failed.path}, node_error_handler"
+    task = _task(node, Kind.HANDLER, failed.input, path, place, failed.triggers)
+    task.error = error
+    task.parent = failed
+    return task
+
+
+def breaks_before(state: State, tasks: Iterable[Task], where: frozenset[str] | str) -> bool:
+    """Return whether a breakpoint on one of *tasks* stops the run here.
+
+    A breakpoint the user was shown does not stop again until a channel changes.
+    """
+    if not where:
+        return False
+    shown: Mapping[str, Any] = state.seen.get(INTERRUPT, {})
+    if not any(
+        name not in shown or version > shown[name] for name, version in state.versions.items()
+    ):
+        return False
+    return any(not task.node.hidden if where == "*" else task.name in where for task in tasks)

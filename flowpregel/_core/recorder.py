@@ -1,0 +1,85 @@
+"""Gathers pending writes and checkpoints, and says what is committed together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flowpregel._core.program import Options, Program
+from flowpregel._core.records import (
+    Address,
+    Batch,
+    Checkpoint,
+    Delta,
+    Durability,
+    TaskWrites,
+    Write,
+)
+from flowpregel._core.state import State
+from flowpregel._core.update import Applied
+from flowpregel.channels.base import MISSING
+
+
+class Recorder:
+    """What a run keeps; with ``durability="exit"`` it is kept when the run ends.
+
+    Args:
+        program: Says which channels are kept as deltas, and which not at all.
+        options: The run's address, durability and fence.
+    """
+
+    def __init__(self, program: Program, options: Options) -> None:
+        self._program = program
+        self._options = options
+        self.at_exit = options.durability is Durability.EXIT
+        self._writes: list[TaskWrites] = []
+
+    @property
+    def address(self) -> Address | None:
+        """Where the run keeps checkpoints; None: nowhere."""
+        return self._options.address
+
+    def keep(self, checkpoint_id: str, task_id: str, path: str, writes: Sequence[Write]) -> None:
+        """Keep pending writes of a task with the next batch."""
+        if self.address is None:
+            return
+        untracked = self._program.untracked
+        kept = tuple(write for write in writes if write[0] not in untracked)
+        if kept:
+            self._writes.append(TaskWrites(checkpoint_id, task_id, path, kept))
+
+    def pending(self) -> Batch | None:
+        """Return the batch of pending writes to commit now, if there is one."""
+        return None if self.at_exit or not self._writes else self.batch(None)
+
+    def batch(self, checkpoint: Checkpoint | None) -> Batch:
+        """Return everything gathered, and *checkpoint*, as one batch."""
+        assert self.address is not None
+        writes, self._writes = tuple(self._writes), []
+        return Batch(
+            address=self.address, writes=writes, checkpoint=checkpoint, fence=self._options.fence
+        )
+
+    def forget_writes(self) -> None:
+        """Drop pending writes that a barrier consumed before they were kept."""
+        self._writes.clear()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no pending writes to keep."""
+        return not self._writes
+
+    def values_and_deltas(
+        self, state: State, applied: Applied
+    ) -> tuple[dict[str, Any], dict[str, Delta]]:
+        """Return the values and the deltas that a checkpoint keeps of what changed."""
+        values: dict[str, Any] = {}
+        deltas = applied.deltas if self._options.keeps_deltas else {}
+        for name in applied.changed:
+            if name in deltas:
+                continue
+            channel = state.channels[name]
+            saved = channel.get() if name in self._program.deltas else channel.checkpoint()
+            if saved is not MISSING:
+                values[name] = saved
+        return values, deltas

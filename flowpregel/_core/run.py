@@ -1,0 +1,174 @@
+"""A run: load, plan, superstep, update, commit, repeat, stop. A generator.
+
+It yields effects and is sent their replies (see `effects`); it does no I/O, so
+it can be stopped at any ``yield``, and is tested by hand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowpregel._core.begin import begin
+from flowpregel._core.narrator import task_entry
+from flowpregel._core.plan import breaks_before, plan
+from flowpregel._core.program import Options, Program
+from flowpregel._core.progress import Result, Run, Steps
+from flowpregel._core.records import Task
+from flowpregel._core.state import read
+from flowpregel._core.superstep import Superstep
+from flowpregel._core.update import Applied, apply, barrier_of
+from flowpregel.errors import GraphDrained, GraphRecursionError
+
+__all__ = ["Result", "run"]
+
+
+def run(program: Program, options: Options, given: Any) -> Steps:
+    """Run *program* on *given* until no task is due; return its `Result`.
+
+    Args:
+        program: The nodes and channels.
+        options: Where it keeps what, how long it may take, who listens.
+        given: The input; None goes on; a `Command` answers, writes or goes somewhere.
+
+    Raises:
+        GraphRecursionError: It used up its supersteps.
+        GraphDrained: It was asked to stop at a barrier.
+        TaskCancelled: It was told to stop at once.
+        ParentCommand: A node commands the graph around this one.
+        Exception: What a task raised when it would not be tried again.
+    """
+    now = yield from begin(program, options, given)
+    try:
+        return (yield from _repeat(now))
+    except GeneratorExit:
+        raise
+    except BaseException:
+        # What has not been kept by now, nobody may hear of.
+        now.after.clear()
+        yield from now.leave()
+        raise
+
+
+def _repeat(run: Run) -> Steps:
+    """Repeat supersteps until none is due, or the run stops to ask."""
+    while True:
+        if run.step > run.stop:
+            if run.narrator.wants_checkpoints:
+                yield from _tell_checkpoint(run, ())
+            raise GraphRecursionError(run.options.recursion_limit)
+        tasks = plan(run.program, run.state, run.updated, run.place)
+        if run.narrator.wants_checkpoints:
+            yield from _tell_checkpoint(run, tasks)
+        if not tasks:
+            break
+        if breaks_before(run.state, tasks, run.options.interrupt_before):
+            return (yield from _pause(run))
+        if (reason := run.options.drain()) is not None:
+            raise GraphDrained(reason)
+        paused = yield from _step(run, tasks)
+        if paused is not None:
+            return paused
+    result = run.result()
+    yield from run.leave()
+    return result
+
+
+def _step(run: Run, tasks: list[Task]) -> Steps:
+    """Run one superstep; return a result if the run stops after it to ask."""
+    superstep = Superstep(run, tasks)
+    yield from superstep.go()
+    if superstep.paused:
+        return (yield from _ask(run, superstep.tasks))
+    yield from _barrier(run, superstep.tasks)
+    if breaks_before(run.state, superstep.tasks, run.options.interrupt_after):
+        if run.narrator.wants_checkpoints:
+            yield from _tell_checkpoint(run, None)
+        return (yield from _pause(run))
+    run.hand_back = True
+    run.resuming = False
+    return None
+
+
+def _barrier(run: Run, tasks: list[Task]) -> Steps:
+    """Apply what the tasks wrote, keep the state, and show it."""
+    version = run.options.next_version(run.state.newest, run.tick())
+    try:
+        applied = apply(run.program, run.state, barrier_of(tasks), version)
+    except BaseException:
+        # The tasks are done all the same: what they wrote is kept before the run fails.
+        yield from run.flush()
+        raise
+    run.note(applied)
+    run.updated = applied.updated
+    if _shows(run, applied):
+        run.after.extend(run.say())
+    yield from run.save("loop")
+
+
+def _shows(run: Run, applied: Applied) -> bool:
+    """Return whether an output channel was written and changed."""
+    outputs = run.narrator.outputs
+    return not (applied.written.isdisjoint(outputs) or applied.updated.isdisjoint(outputs))
+
+
+def _pause(run: Run) -> Steps:
+    """Stop at a breakpoint."""
+    for effect in run.narrator.interrupted((), {}):
+        if effect.mode == "updates":
+            run.after.append(effect)
+    result = run.result(paused=True)
+    yield from run.leave()
+    return result
+
+
+def _ask(run: Run, tasks: list[Task]) -> Steps:
+    """Stop at interrupts, and show what the tasks that are done wrote."""
+    done = [task for task in tasks if task.writes]
+    if done:
+        channels = run.state.channels
+        run.state.channels = {name: channel.copy() for name, channel in channels.items()}
+        versions, seen, newest = dict(run.state.versions), dict(run.state.seen), run.state.newest
+        applied = apply(
+            run.program,
+            run.state,
+            barrier_of(done),
+            run.options.next_version(newest, run.tick()),
+        )
+        if _shows(run, applied):
+            run.after.extend(run.say(run.state.channels))
+        run.state.channels, run.state.versions = channels, versions
+        run.state.seen, run.state.newest = seen, newest
+    result = run.result(paused=True)
+    yield from run.leave()
+    return result
+
+
+def _tell_checkpoint(run: Run, tasks: list[Task] | tuple[Task, ...] | None) -> Steps:
+    """Tell the stream of the checkpoint that the run is at."""
+    address = run.recorder.address
+    if address is None:
+        return
+    if tasks is None:
+        tasks = plan(run.program, run.state, run.updated, run.place)
+    values = read(run.state.channels, run.program.stream_channels)
+    payload = {
+        "config": config_of(address.thread_id, address.namespace, run.checkpoint_id),
+        "parent_config": run.parent_id
+        and config_of(address.thread_id, address.namespace, run.parent_id),
+        "values": values,
+        "metadata": {"source": run.source, "step": run.step - 1, **run.options.metadata},
+        "next": [task.name for task in tasks],
+        "tasks": [task_entry(task, run.pending.get(task.id, ()), run.narrator) for task in tasks],
+    }
+    yield from run.narrator.checkpoint(payload, run.step, run.now)
+
+
+def config_of(thread_id: str, namespace: str, checkpoint_id: str | None) -> dict[str, Any]:
+    """Return the config that addresses a checkpoint."""
+    return {
+        "configurable": {
+            "thread_id": thread_id,
+            "checkpoint_ns": namespace,
+            "checkpoint_id": checkpoint_id,
+        }
+    }

@@ -1,0 +1,398 @@
+"""One superstep: start the tasks that are due, and take in how each of them ends.
+
+A wake-up brings any number of events. What they ask for is done in this order:
+tasks are started or stopped; what finished is committed; and only then does
+anybody hear of it, the stream as well as the bodies that wait for calls.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from flowpregel._core.calls import Calls
+from flowpregel._core.effects import (
+    Called,
+    Cancel,
+    Effect,
+    Emit,
+    Emitted,
+    Ended,
+    Look,
+    Setting,
+    Share,
+    Stopped,
+    Submit,
+    Wait,
+    Wakeup,
+)
+from flowpregel._core.plan import handler_task
+from flowpregel._core.progress import Run, Steps
+from flowpregel._core.records import (
+    ERROR,
+    ERROR_SOURCE,
+    INTERRUPT,
+    NO_WRITES,
+    Escaped,
+    Interrupted,
+    Kind,
+    Outcome,
+    Raised,
+    Returned,
+    Task,
+    Withdrawn,
+    Write,
+)
+from flowpregel._core.replay import answer_from_pending, restore
+from flowpregel._core.retry import delay_after
+from flowpregel._core.sharing import keyed_by_content
+from flowpregel._core.state import read
+from flowpregel._core.update import check_writes
+from flowpregel.errors import GraphDrained, NodeCancelledError, ParentCommand, TaskCancelled
+
+
+class Superstep:
+    """The tasks of one superstep, and those that they call.
+
+    Args:
+        run: The run it belongs to.
+        tasks: The planned tasks, in the order in which their writes are applied.
+    """
+
+    def __init__(self, run: Run, tasks: Sequence[Task]) -> None:
+        self.run = run
+        self.tasks = list(tasks)
+        self.setting = Setting(
+            checkpoint_id=run.checkpoint_id,
+            step=run.step,
+            stop=run.stop,
+            channels=run.state.channels,
+            managed=run.program.managed,
+            previous=run.previous,
+            resuming=run.resuming,
+            answers=run.answers,
+        )
+        self.paused = False
+        self.open: dict[str, Task] = {}
+        """Tasks that run or wait for their next attempt."""
+        self.calls = Calls(run)
+        self.failure: BaseException | None = None
+        self.escaped: object = None
+        self.stopped: str | None = None
+        self._timers: list[tuple[int, str]] = []
+        self._ended: dict[str, Outcome] = {}
+        """How bodies ended whose calls have not all ended yet."""
+        self._looked_up: list[Task] = []
+        """Calls whose results another run may have shared: they start when we know."""
+        self._deaths: dict[str, int] = {}
+        self._shared: dict[tuple[tuple[str, ...], str], tuple[Sequence[Write], float | None]] = {}
+        """Results for the cache, by key: writes, and how many seconds they are good for."""
+        self._deadline: int | None = None
+
+    # ------------------------------------------------------------ the story
+
+    def go(self) -> Steps:
+        """Run until every task has ended; leave the last results to the barrier."""
+        yield from self._start()
+        while self.open:
+            wakeup = yield Wait(self._next_deadline())
+            self._check_time(wakeup)
+            yield from self._take_in(wakeup)
+            if self._looked_up:
+                yield from self._look_up()
+            if self.open or not self.succeeded:
+                yield from self.run.flush()
+        if not self.succeeded:
+            yield from self.run.flush()
+            self._raise()
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether all tasks are done, and the barrier may come."""
+        return (
+            self.failure is None
+            and self.escaped is None
+            and self.stopped is None
+            and not self.paused
+        )
+
+    def _raise(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if self.stopped is not None:
+            raise TaskCancelled(self.stopped)
+        if self.escaped is not None:
+            raise ParentCommand(self.escaped)
+
+    def _start(self) -> Steps:
+        run = self.run
+        due = [left for task in tuple(self.tasks) if (left := self._left_to_do(task)) is not None]
+        if run.narrator.follows_tasks:
+            self._tell_start()
+        due = yield from self._without_shared(due)
+        for task in due:
+            self.open[task.id] = task
+            if run.pending or run.answers:
+                answer_from_pending(run, task)
+        yield from run.flush()
+        for task in due:
+            yield Submit(task, self.setting)
+
+    def _left_to_do(self, task: Task) -> Task | None:
+        """Return what is to run of a planned task: itself, its error handler, or nothing."""
+        match restore(self.run, task):
+            case "due":
+                return task
+            case "failed":
+                return self._left_to_do(self._handler_for(task, _recorded_error(self.run, task)))
+        return None
+
+    def _tell_start(self) -> None:
+        """Tell the stream which tasks there are, and which had been done before."""
+        narrator, after = self.run.narrator, self.run.after
+        for task in self.tasks:
+            after.extend(narrator.started(task, self.run.step, self.run.now))
+        for task in self.tasks:
+            if task.writes:
+                after.extend(narrator.updates(task, cached=True))
+
+    def _without_shared(self, tasks: list[Task]) -> Steps:
+        """Take results that were shared before, and return the tasks left to run."""
+        if not (keyed := keyed_by_content(tasks, self.run.options.cache)):
+            return tasks
+        found = yield Look(tuple({key for key, _ in keyed}))
+        for key, task in keyed:
+            if key in found:
+                task.cache_key = None
+                task.writes = tuple(found[key])
+                self._keep(task, task.writes)
+                self.run.after.extend(self.run.narrator.updates(task, cached=True))
+        return [task for task in tasks if not task.writes]
+
+    def _look_up(self) -> Steps:
+        """Answer the new calls that another run made before, and start the others."""
+        tasks, self._looked_up = self._looked_up, []
+        for task in tasks:
+            try:
+                due = yield from self._without_shared([task])
+            except Exception as error:  # noqa: BLE001 - a user's key_func; the call fails with it
+                yield from self._settle(task, Raised(error))
+                continue
+            if due:
+                yield Submit(task, self.setting)
+            else:
+                del self.open[task.id]
+                yield from self._closed(task, Returned(task.writes))
+
+    # ------------------------------------------------------------ events
+
+    def _next_deadline(self) -> int | None:
+        timers = self._timers[0][0] if self._timers else None
+        if self._deadline is None or timers is None:
+            return timers if self._deadline is None else self._deadline
+        return min(timers, self._deadline)
+
+    def _check_time(self, wakeup: Wakeup) -> None:
+        """Move the clock, and end the superstep if it took too long."""
+        self.run.now = max(self.run.now + 1, wakeup.now)
+        limit = self.run.options.step_timeout
+        if limit is None:
+            return
+        if self._deadline is None:
+            self._deadline = wakeup.monotonic + int(limit * 1e9)
+        elif wakeup.monotonic >= self._deadline:
+            names = ", ".join(sorted({task.name for task in self.open.values()}))
+            raise TimeoutError(
+                f"superstep {self.run.step} took longer than step_timeout={limit} seconds; "
+                f"still running: {names}"
+            )
+
+    def _take_in(self, wakeup: Wakeup) -> Iterable[Effect]:
+        if self._timers:
+            yield from self._next_attempts(wakeup.monotonic)
+        for event in wakeup.events:
+            match event:
+                case Ended():
+                    task = self.open.get(event.task_id)
+                    if task is not None and task.attempt == event.attempt:
+                        yield from self._ended_with(task, event.outcome, wakeup)
+                case Called():
+                    yield from self._called(event)
+                case Emitted():
+                    if self.run.narrator.wants_custom and event.task_id in self.open:
+                        self.run.after.append(Emit("custom", event.payload, event.namespace))
+                case Stopped():
+                    self.stopped = event.reason
+                    yield from self._cancel_all(kill=True)
+        if self._shared:
+            self.run.after.append(Share(self._shared))
+            self._shared = {}
+
+    def _next_attempts(self, monotonic: int) -> Iterable[Effect]:
+        while self._timers and self._timers[0][0] <= monotonic:
+            _, task_id = heapq.heappop(self._timers)
+            if task_id in self.open:
+                yield Submit(self.open[task_id], self.setting)
+
+    def _called(self, event: Called) -> Iterable[Effect]:
+        caller = self.open.get(event.call.caller)
+        if caller is None or caller.attempt != event.call.attempt:
+            return
+        task = self.calls.plan(caller, event.call)
+        if task is None or task.id in self.open:
+            return
+        self.open[task.id] = task
+        self.run.after.extend(self.run.narrator.started(task, self.run.step, self.run.now))
+        if self.stopped is None:
+            answer_from_pending(self.run, task)
+            if task.node.cache is not None:
+                self._looked_up.append(task)
+            else:
+                yield Submit(task, self.setting)
+        else:
+            yield from self._settle(task, Withdrawn())
+
+    # ------------------------------------------------------------ how a task ends
+
+    def _ended_with(self, task: Task, outcome: Outcome, wakeup: Wakeup) -> Iterable[Effect]:
+        if isinstance(outcome, Returned):
+            try:
+                check_writes(self.run.program, f"node {task.name!r}", outcome.writes)
+            except Exception as error:  # noqa: BLE001 - the task fails with it
+                outcome = Raised(error)
+        if isinstance(outcome, Raised) and self._retries(task, outcome.error, wakeup):
+            return
+        if self.calls.open_below(task):
+            # What it called is going to end and be kept before it is settled.
+            self._ended[task.id] = outcome
+            return
+        yield from self._settle(task, outcome)
+
+    def _retries(self, task: Task, error: BaseException, wakeup: Wakeup) -> bool:
+        """Plan the next attempt of a task that failed, if it gets one."""
+        if self.failure is not None or self.stopped is not None:
+            return False
+        delay = delay_after(task, error, self.run.options, self._deaths, wakeup.luck)
+        if delay is None:
+            return False
+        self.calls.uncaught(task, error)
+        task.attempt += 1
+        task.calls = task.graphs = 0
+        heapq.heappush(self._timers, (wakeup.monotonic + int(delay * 1e9), task.id))
+        return True
+
+    def _settle(self, task: Task, outcome: Outcome) -> Iterable[Effect]:
+        """Record how *task* ended for good, and what follows from it."""
+        del self.open[task.id]
+        late = self.calls.late_failure(task)
+        if isinstance(outcome, Returned) and late is not None:
+            outcome = Raised(late)
+        match outcome:
+            case Returned():
+                self._returned(task, outcome)
+            case Raised():
+                yield from self._raised(task, outcome.error)
+            case Interrupted():
+                self._interrupted(task, outcome)
+            case Escaped():
+                self.escaped = outcome.command
+                yield from self._cancel_all(kill=False)
+            case Withdrawn():
+                self._withdrawn(task)
+        yield from self._closed(task, outcome)
+
+    def _closed(self, task: Task, outcome: Outcome) -> Iterable[Effect]:
+        """Tell the caller of *task* what became of it, and settle a body that waited for it."""
+        self.calls.resolve(task, outcome)
+        parent = task.parent
+        if parent is not None and parent.id in self._ended and not self.calls.open_below(parent):
+            yield from self._settle(parent, self._ended.pop(parent.id))
+
+    def _returned(self, task: Task, outcome: Returned) -> None:
+        task.writes = outcome.writes or ((NO_WRITES, None),)
+        self._keep(task, task.writes)
+        if task.cache_key is not None:
+            self._shared[task.cache_key[:2]] = task.writes, task.cache_key[2]
+        narrator = self.run.narrator
+        if narrator.follows_tasks:
+            self.run.after.extend(narrator.updates(task))
+            self.run.after.extend(narrator.ended(task, self.run.step, self.run.now))
+
+    def _keep(self, task: Task, writes: Sequence[Write]) -> None:
+        kept = self.calls.recorded(task, writes)
+        self.run.recorder.keep(self.run.checkpoint_id, task.id, task.path, kept)
+
+    def _raised(self, task: Task, error: BaseException) -> Iterable[Effect]:
+        run = self.run
+        if isinstance(error, GraphDrained):
+            self.failure = self.failure or error
+            return
+        error.add_note(
+            f"During task with name {task.name!r} and id {task.id!r} (attempt {task.attempt})"
+        )
+        run.after.extend(run.narrator.ended(task, run.step, run.now, error))
+        if task.kind is Kind.CALL:
+            self._keep(task, ((ERROR, error),))
+            self.calls.uncaught(task, error)
+            self.calls.failed(
+                task, error, late=task.parent is not None and task.parent.id in self._ended
+            )
+            return
+        if task.node.handler is not None and self.stopped is None:
+            self._keep(task, ((ERROR, error), (ERROR_SOURCE, task.name)))
+            handler = self._handler_for(task, error)
+            self.open[handler.id] = handler
+            run.after.extend(run.narrator.started(handler, run.step, run.now))
+            run.after.append(Submit(handler, self.setting))
+            return
+        self._keep(task, ((ERROR, error),))
+        self.calls.uncaught(task, error)
+        if self.failure is None:
+            self.failure = error
+            yield from self._cancel_all(kill=False)
+
+    def _handler_for(self, failed: Task, error: BaseException) -> Task:
+        handler = handler_task(self.run.program, failed, error, self.run.place)
+        self.tasks.append(handler)
+        return handler
+
+    def _interrupted(self, task: Task, outcome: Interrupted) -> None:
+        run = self.run
+        asked = {item.id: item for item in self.calls.interrupts_below(task)}
+        asked |= {item.id: item for item in outcome.interrupts}
+        interrupts = tuple(asked.values())
+        self._keep(task, ((INTERRUPT, interrupts),))
+        run.after.extend(run.narrator.ended(task, run.step, run.now, interrupts))
+        if task.kind is Kind.CALL:
+            self.calls.interrupted(task, interrupts)
+            return
+        self.paused = True
+        run.interrupts |= asked
+        if interrupts:
+            shown = read(run.state.channels, run.options.output_channels)
+            run.after.extend(run.narrator.interrupted(interrupts, shown))
+
+    def _withdrawn(self, task: Task) -> None:
+        if task.kind is Kind.CALL or self.stopped is not None or self.failure is not None:
+            return
+        if self.escaped is None:
+            self.failure = NodeCancelledError(task.name)
+
+    def _cancel_all(self, *, kill: bool) -> Iterable[Effect]:
+        """Stop what still runs; a task that waits for its next attempt will have none."""
+        waiting = {task_id for _, task_id in self._timers}
+        self._timers.clear()
+        for task_id, task in list(self.open.items()):
+            if task_id not in self.open:
+                continue
+            if task_id in waiting:
+                yield from self._settle(task, Withdrawn())
+            elif task_id not in self._ended:
+                yield Cancel(task_id, kill)
+
+
+def _recorded_error(run: Run, task: Task) -> BaseException:
+    for channel, value in run.pending.get(task.id, ()):
+        if channel == ERROR and isinstance(value, BaseException):
+            return value
+    return RuntimeError(f"node {task.name!r} failed in an earlier run")

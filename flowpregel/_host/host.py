@@ -1,0 +1,221 @@
+"""Performs the effects of one outermost run, and of the runs nested in it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Generator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from flowpregel._core.effects import Commit, Event, Load, Look, Share, Wait, Wakeup
+from flowpregel._core.progress import Result, Steps
+from flowpregel._host import clock
+from flowpregel._host.elsewhere import elsewhere
+from flowpregel._host.executors import Executors
+from flowpregel._host.mailbox import ThreadMailbox, loop_mailbox
+from flowpregel._host.placing import Placing, Surroundings
+from flowpregel._host.pump import Ask, Pump, Request
+from flowpregel.executors.calls import CallFuture
+from flowpregel.executors.inline import InlineExecutor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Plan:
+    """What a host is to run, and with what."""
+
+    steps: Steps
+    around: Surroundings
+    cache: Any = None
+    max_concurrency: int | None = None
+    resources: ExitStack
+    """What is released when the run ends: its lease, its `Context` channels."""
+
+
+class Host:
+    """Runs a plan; its driver calls it for everything the pump asks.
+
+    Args:
+        plan: What to run.
+        loop: The running event loop; None for a sync run.
+    """
+
+    def __init__(self, plan: Plan, loop: Any = None) -> None:
+        self.result: Result | None = None
+        self._plan = plan
+        self._inline = InlineExecutor(self._turn)
+        self._mailbox: Any = ThreadMailbox() if loop is None else loop_mailbox(loop)
+        self._executors = Executors(self._inline, loop, plan.max_concurrency)
+        placing = Placing(self._mailbox, self._executors, plan.max_concurrency)
+        self._pump = Pump(placing)
+        self.outbox = self._pump.outbox
+        self._requests: Generator[Request, Any, Result] | None = None
+        self._request: Request | None = None
+        self._timed_out = False
+
+    # ------------------------------------------------------------ for drivers
+
+    def begin(self) -> Request | None:
+        """Start the run and return its first request."""
+        self._requests = self._pump.run(self._plan.steps, self._plan.around)
+        return self._send(None)
+
+    def perform(self, request: Request) -> Request | None:
+        """Do what *request* asks, and return the next one; None: the run has ended."""
+        try:
+            reply = self._reply_to(request)
+        except Exception as error:
+            if isinstance(request, Wait):
+                raise
+            return self._throw(error)
+        return self._send(reply)
+
+    async def await_events(self, request: Wait) -> Request | None:
+        """Wait for events on the event loop."""
+        return self._send(_wakeup(await self._mailbox.take(_timeout(request))))
+
+    async def perform_elsewhere(self, request: Request) -> Request | None:
+        """Do what *request* asks on another OS thread, for it would block the loop."""
+        try:
+            reply = await elsewhere(self._reply_to, request)
+        except Exception as error:  # noqa: BLE001 - it is raised inside the run
+            return self._throw(error)
+        return self._send(reply)
+
+    @property
+    def has_inline_work(self) -> bool:
+        """Whether tasks wait for this OS thread."""
+        return self._inline.has_work
+
+    def blocks(self, request: Request) -> bool:
+        """Return whether *request* would block an event loop."""
+        return isinstance(request, Ask) and (request.keeper is None or request.keeper.blocks)
+
+    def finish(self) -> None:
+        """Stop a run that was left early: cancel its tasks, keep what finished."""
+        request = self._stop()
+        while request is not None:
+            try:
+                request = self.perform(request)
+            except BaseException as error:  # noqa: BLE001 - the run ends; its reason is known
+                self._note_end(error)
+                return
+
+    async def afinish(self) -> None:
+        """`finish`, on the event loop."""
+        request = self._stop()
+        while request is not None:
+            try:
+                if isinstance(request, Wait) and not self.has_inline_work:
+                    request = await self.await_events(request)
+                else:
+                    request = self.perform(request)
+            except BaseException as error:  # noqa: BLE001 - the run ends; its reason is known
+                self._note_end(error)
+                return
+
+    def close(self) -> None:
+        """Commit what waits, release everything, and end the run's OS threads.
+
+        Raises:
+            Exception: What a commit in the background raised.
+        """
+        self._executors.close(wait=not self._timed_out)
+        try:
+            if self._plan.around.keeper is not None:
+                self._plan.around.keeper.close()
+        finally:
+            self._plan.resources.close()
+
+    # ------------------------------------------------------------ requests
+
+    def _reply_to(self, request: Request) -> Any:
+        if isinstance(request, Wait):
+            return self._wait(request)
+        effect, keeper = request.effect, request.keeper
+        match effect:
+            case Commit(batch):
+                assert keeper is not None
+                return keeper.commit(batch)
+            case Load():
+                return None if keeper is None else keeper.load(effect)
+            case Look(keys):
+                return {} if self._plan.cache is None else self._plan.cache.get(keys)
+            case Share(entries):
+                if self._plan.cache is not None:
+                    self._plan.cache.set(entries)
+        return None
+
+    def _wait(self, request: Wait) -> Wakeup:
+        if not self._inline.has_work:
+            return _wakeup(self._mailbox.take(_timeout(request)))
+        ended = self._inline.work()
+        return _wakeup([*self._mailbox.drain(), *ended])
+
+    def _turn(self, future: CallFuture) -> None:
+        """Let the run go on while a task on this OS thread waits for *future*.
+
+        The pump stands at a `Wait` whose reply is being made, by running that
+        task; it is sent other replies meanwhile, until it stands at a `Wait` again.
+        """
+        while not future.done():
+            request = self._send(_wakeup(self._inner_events()))
+            while request is not None and not isinstance(request, Wait):
+                request = self.perform(request)
+
+    def _inner_events(self) -> list[Event]:
+        events: list[Event] = self._mailbox.drain()
+        if events or not self._inline.has_work:
+            return events or self._mailbox.take(None)
+        return self._inline.work()
+
+    # ------------------------------------------------------------ the pump
+
+    def _send(self, reply: Any) -> Request | None:
+        assert self._requests is not None
+        try:
+            self._request = self._requests.send(reply)
+        except StopIteration as stop:
+            self.result = stop.value
+            self._request = None
+        except BaseException as error:
+            self._note_end(error)
+            raise
+        return self._request
+
+    def _throw(self, error: BaseException) -> Request | None:
+        assert self._requests is not None
+        try:
+            self._request = self._requests.throw(error)
+        except StopIteration as stop:
+            self.result = stop.value
+            self._request = None
+        except BaseException as raised:
+            self._note_end(raised)
+            raise
+        return self._request
+
+    def _note_end(self, error: BaseException) -> None:
+        self._timed_out = isinstance(error, TimeoutError)
+        self._request = None
+
+    def _stop(self) -> Request | None:
+        """Tell a run that stands at a request to end, and return that request."""
+        if self._request is not None and self._pump.stopping is None:
+            self._inline.withdraw()
+            self._pump.stop("the run was stopped")
+        return self._request
+
+
+def _timeout(request: Wait) -> float | None:
+    if request.deadline is None:
+        return None
+    return max(0.0, (request.deadline - time.monotonic_ns()) / 1e9)
+
+
+def _wakeup(events: list[Event]) -> Wakeup:
+    return Wakeup(events, clock.now(), time.monotonic_ns(), random.random())
+
+
+__all__ = ["Host", "Plan"]

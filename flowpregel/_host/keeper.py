@@ -1,0 +1,57 @@
+"""Commits to a saver as durably as a run's mode says."""
+
+from __future__ import annotations
+
+from flowpregel._core.effects import Load
+from flowpregel._core.records import Batch, Durability, Saved
+from flowpregel._host.writer import BackgroundWriter
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+
+
+class Keeper:
+    """A saver, used by one run.
+
+    Args:
+        saver: Where checkpoints are kept.
+        durability: When a commit has to be on disk.
+    """
+
+    def __init__(self, saver: BaseCheckpointSaver, durability: Durability) -> None:
+        self.saver = saver
+        self._direct = durability is not Durability.ASYNC or saver.commits_at_once
+        self._writer: BackgroundWriter | None = None
+
+    @property
+    def blocks(self) -> bool:
+        """Whether a commit is worth another OS thread when an event loop asks for it."""
+        return not self.saver.commits_at_once
+
+    def commit(self, batch: Batch) -> None:
+        """Commit *batch*, or hand it to the background writer.
+
+        The first batch of a run is always committed here, so that a store that
+        cannot be written is noticed before the first task runs.
+        """
+        if self._direct:
+            self.saver.commit((batch,))
+        elif self._writer is None:
+            self.saver.commit((batch,))
+            self._writer = BackgroundWriter(self.saver)
+        else:
+            self._writer.put(batch)
+
+    def load(self, load: Load) -> Saved | None:
+        """Return what *load* asks for, this run's own commits included."""
+        if self._writer is not None:
+            self._writer.flush()
+        return self.saver.load(load.address, before=load.before)
+
+    def close(self) -> None:
+        """Wait until everything is committed.
+
+        Raises:
+            Exception: What a commit in the background raised.
+        """
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.close()

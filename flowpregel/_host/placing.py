@@ -1,0 +1,193 @@
+"""Where the tasks of a run run, and what each is given."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from flowpregel._core.effects import Call, Ended, Setting
+from flowpregel._core.program import Options, Program
+from flowpregel._core.progress import Steps
+from flowpregel._core.records import Kind, Node, Outcome, Raised, Task, Withdrawn
+from flowpregel._host.executors import Executors
+from flowpregel._host.keeper import Keeper
+from flowpregel.context import RunControl, TaskInfo
+from flowpregel.errors import NodeError
+from flowpregel.executors.base import Executor, Job, JobKey, Mailbox
+
+
+class Graph(Protocol):
+    """A graph that can run inside another."""
+
+    program: Program
+
+    def nested_run(
+        self, task: Task, setting: Setting, around: Surroundings
+    ) -> tuple[Steps, Surroundings]:
+        """Return the run that *task* is, and what its own tasks are given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Surroundings:
+    """What every task of a run, and every graph nested in it, is given."""
+
+    config: Mapping[str, Any]
+    context: Any = None
+    store: Any = None
+    control: RunControl | None = None
+    keeper: Keeper | None = None
+    thread_id: str | None = None
+    run_id: str | None = None
+    namespace: str = ""
+    executor: Any = None
+    """Where nodes run that do not say it themselves."""
+    modes: frozenset[str] = frozenset()
+    """What a nested run tells the stream."""
+    options: Options | None = None
+    """The options of the run itself: what a nested run inherits."""
+    replayed_before: str | None = None
+    """The checkpoint that the outermost run is replayed from, for graphs nested in it."""
+
+
+class Placing:
+    """Starts the tasks of one outermost run and of the runs nested in it.
+
+    Args:
+        mailbox: Where the events of all its tasks arrive.
+        executors: Where tasks can run.
+        limit: How many tasks may run at once; bodies, nested graphs and tasks
+            that made a call of their own do not count.
+    """
+
+    def __init__(self, mailbox: Mailbox, executors: Executors, limit: int | None) -> None:
+        self.mailbox = mailbox
+        self.executors = executors
+        self._limit = limit
+        self._counted: set[str] = set()
+        self._queued: deque[tuple[Executor, Job]] = deque()
+        self._placed: dict[str, tuple[Executor, JobKey]] = {}
+
+    # ------------------------------------------------------------ tasks
+
+    def start(self, task: Task, setting: Setting, around: Surroundings) -> None:
+        """Start an attempt of *task* where it is to run."""
+        self._launch(task.node, _job(task, setting, around), around)
+
+    def write(self, task: Task, setting: Setting, value: Any, around: Surroundings) -> None:
+        """Run the writers of a nested graph's node on what the graph returned."""
+        node = replace(task.node, role="leaf", graph=None, steps=(), executor="inline")
+        job = _job(task, setting, around)
+        job.node, job.input = node, value
+        self._launch(node, job, around, on_loop=self.executors.is_async)
+
+    def _launch(self, node: Node, job: Job, around: Surroundings, *, on_loop: bool = False) -> None:
+        try:
+            executor = self.executors.for_node(node, around.executor, on_loop=on_loop)
+            if job.timeout is not None:
+                self.executors.check_timeout(node, executor)
+        except Exception as error:  # noqa: BLE001 - the task fails with it
+            self.mailbox.post(Ended(*job.key, Raised(error)))
+            return
+        task_id = job.info.task_id
+        if node.role == "leaf" and self._limit is not None:
+            if len(self._counted) >= self._limit:
+                self._queued.append((executor, job))
+                return
+            self._counted.add(task_id)
+        self._placed[task_id] = executor, job.key
+        executor.start(job, self.mailbox)
+
+    def called(self, caller: str) -> None:
+        """Note that a task made a call: while it waits, another may run."""
+        if caller in self._counted:
+            self._counted.discard(caller)
+            self._start_queued()
+
+    def ended(self, task_id: str) -> None:
+        """Note that an attempt ended: another may run."""
+        if self._limit is None:
+            self._placed.pop(task_id, None)
+            return
+        self._placed.pop(task_id, None)
+        self._counted.discard(task_id)
+        self._start_queued()
+
+    def _start_queued(self) -> None:
+        while self._queued and self._limit is not None and len(self._counted) < self._limit:
+            executor, job = self._queued.popleft()
+            self._counted.add(job.info.task_id)
+            self._placed[job.info.task_id] = executor, job.key
+            executor.start(job, self.mailbox)
+
+    def cancel(self, task_id: str, *, kill: bool) -> None:
+        """Withdraw a task that waits, or stop one that runs."""
+        for item in self._queued:
+            if item[1].info.task_id == task_id:
+                self._queued.remove(item)
+                self.mailbox.post(Ended(*item[1].key, Withdrawn()))
+                return
+        placed = self._placed.get(task_id)
+        if placed is not None:
+            placed[0].cancel(placed[1], kill=kill)
+
+    def resolve(self, call: Call, outcome: Outcome) -> None:
+        """Hand the caller that made *call* its outcome, if it still runs."""
+        placed = self._placed.get(call.caller)
+        if placed is not None:
+            placed[0].resolve(call, outcome)
+
+
+def _job(task: Task, setting: Setting, around: Surroundings) -> Job:
+    node = task.node
+    info = TaskInfo(
+        task_id=task.id,
+        name=node.name,
+        namespace=task.namespace,
+        step=setting.step,
+        stop=setting.stop,
+        attempt=task.attempt,
+        first_started=task.first_started or 0,
+        triggers=task.triggers,
+        path=task.path,
+        answers=task.answers,
+        config=around.config,
+        thread_id=around.thread_id,
+        run_id=around.run_id,
+        checkpoint_id=setting.checkpoint_id,
+        context=around.context,
+        previous=setting.previous,
+        error=_node_error(task),
+        has_saver=around.keeper is not None,
+        compares=around.keeper is not None or bool(node.retry) or _retries(around),
+    )
+    job = Job(
+        info=info,
+        kind=task.kind,
+        node=node,
+        input=task.input,
+        timeout=task.timeout,
+        store=around.store,
+        control=around.control,
+    )
+    if node.reads:
+        job.channels = {
+            name: setting.channels[name] for name in node.reads if name in setting.channels
+        }
+        job.managed = {
+            name: managed.get(setting.step, setting.stop)
+            for name, managed in setting.managed.items()
+            if name in node.reads
+        }
+    return job
+
+
+def _retries(around: Surroundings) -> bool:
+    return around.options is not None and bool(around.options.retry)
+
+
+def _node_error(task: Task) -> NodeError | None:
+    if task.kind is not Kind.HANDLER or task.error is None or task.parent is None:
+        return None
+    return NodeError(task.parent.name, task.error)

@@ -1,0 +1,285 @@
+"""Moves a run, and the runs nested in it, from effect to effect.
+
+All of them share one mailbox and one driver::
+
+    driver  <-- Wait, Commit, Load, Look, Share --  pump  <-- effects --  run
+            --  replies ----------------------->          --  replies -->    \\-- nested runs
+
+The pump answers what needs no waiting itself: it submits tasks to their
+executors, hands callers their results, and puts what is emitted into the outbox.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from flowpregel._core.commands import Command
+from flowpregel._core.effects import (
+    Called,
+    Cancel,
+    Commit,
+    Emit,
+    Emitted,
+    Ended,
+    Event,
+    Load,
+    Look,
+    Resolve,
+    Setting,
+    Share,
+    Stopped,
+    Submit,
+    Wait,
+    Wakeup,
+)
+from flowpregel._core.progress import Result, Steps
+from flowpregel._core.records import (
+    RETURN,
+    Escaped,
+    Interrupted,
+    Kind,
+    Outcome,
+    Raised,
+    Returned,
+    Task,
+    Withdrawn,
+)
+from flowpregel._host.keeper import Keeper
+from flowpregel._host.placing import Placing, Surroundings
+from flowpregel.channels.context import Context
+from flowpregel.errors import ParentCommand, TaskCancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """An effect that the driver performs, for a run that keeps its state with *keeper*."""
+
+    effect: Commit | Load | Look | Share
+    keeper: Keeper | None
+
+
+Request: TypeAlias = Wait | Ask
+"""What the pump asks its driver for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A run ended, with this."""
+
+    result: Result
+
+
+@dataclass(eq=False, slots=True)
+class Active:
+    """A run that has not ended."""
+
+    steps: Steps
+    around: Surroundings
+    parent: Active | None = None
+    task: Task | None = None
+    """The task of the parent that it is."""
+    setting: Setting | None = None
+    """Where in the parent that task stands."""
+    deadline: int | None = None
+    inbox: list[Event] = field(default_factory=list)
+    namespace: tuple[str, ...] = ()
+    channels: Mapping[str, Any] = field(default_factory=dict)
+    """Its live channels, known once it has submitted a task."""
+
+    def __post_init__(self) -> None:
+        if self.around.namespace:
+            self.namespace = tuple(self.around.namespace.split("|"))
+
+
+class Pump:
+    """Moves runs until the outermost ends.
+
+    Args:
+        placing: Where tasks run.
+    """
+
+    def __init__(self, placing: Placing) -> None:
+        self.outbox: deque[tuple[tuple[str, ...], str, Any]] = deque()
+        """(namespace, mode, payload) of what the user's stream has not had yet."""
+        self.stopping: str | None = None
+        self._placing = placing
+        self._owners: dict[str, Active] = {}
+        """Which run a task that was submitted belongs to."""
+        self._waiting: dict[Active, None] = {}
+        self._nested: dict[str, Active] = {}
+        """The nested runs, by the id of the task that each of them is."""
+        self._ready: deque[tuple[Active, Any]] = deque()
+
+    def run(self, steps: Steps, around: Surroundings) -> Generator[Request, Any, Result]:
+        """Move the run of *steps*; ask the driver for what has to be waited for."""
+        root = Active(steps, around)
+        self._ready.append((root, None))
+        while True:
+            while self._ready:
+                active, reply = self._ready.popleft()
+                try:
+                    done = yield from self._advance(active, reply)
+                except BaseException as error:
+                    leave_contexts(active.channels, error)
+                    if active is root:
+                        raise
+                    self._nested_failed(active, error)
+                    continue
+                if done is not None:
+                    leave_contexts(active.channels)
+                    if active is root:
+                        return done.result
+                    self._nested_ended(active, done.result)
+            wakeup: Wakeup = yield Wait(self._deadline())
+            self._deliver(wakeup)
+
+    def stop(self, reason: str) -> None:
+        """Tell every run to end: at its next wake-up it cancels its tasks."""
+        self.stopping = reason
+        for active in self._waiting:
+            active.inbox.append(Stopped(reason))
+
+    # ------------------------------------------------------------ one run
+
+    def _advance(self, active: Active, reply: Any) -> Generator[Request, Any, Done | None]:
+        """Move one run to its next `Wait`, or to its end."""
+        steps = active.steps
+        failure: BaseException | None = None
+        while True:
+            try:
+                effect = steps.send(reply) if failure is None else steps.throw(failure)
+            except StopIteration as stop:
+                return Done(stop.value)
+            reply = failure = None
+            if isinstance(effect, Wait):
+                active.deadline = effect.deadline
+                self._waiting[active] = None
+                if self.stopping is not None and active.parent is not None:
+                    active.inbox.append(Stopped(self.stopping))
+                return None
+            if isinstance(effect, Commit | Load | Look | Share):
+                try:
+                    reply = yield Ask(effect, active.around.keeper)
+                except Exception as error:  # noqa: BLE001 - it is raised inside the run
+                    failure = error
+            else:
+                self._do(active, effect)
+
+    def _do(self, active: Active, effect: Submit | Emit | Resolve | Cancel) -> None:
+        """Do what needs no waiting."""
+        match effect:
+            case Submit():
+                self._submit(active, effect.task, effect.setting)
+            case Emit():
+                namespace = active.namespace if effect.namespace is None else effect.namespace
+                self.outbox.append((namespace, effect.mode, effect.payload))
+            case Resolve():
+                self._placing.resolve(effect.call, effect.outcome)
+            case Cancel():
+                nested = self._nested.get(effect.task_id)
+                if nested is None:
+                    self._placing.cancel(effect.task_id, kill=effect.kill)
+                elif effect.kill:
+                    nested.inbox.append(Stopped("the run was stopped"))
+
+    def _deadline(self) -> int | None:
+        earliest: int | None = None
+        for active in self._waiting:
+            if active.inbox:
+                return 0
+            if active.deadline is not None and (earliest is None or active.deadline < earliest):
+                earliest = active.deadline
+        return earliest
+
+    def _deliver(self, wakeup: Wakeup) -> None:
+        """Sort events to the runs they are for, and move those that have any."""
+        for event in wakeup.events:
+            self._route(event)
+        for active in list(self._waiting):
+            due = active.deadline is not None and active.deadline <= wakeup.monotonic
+            if active.inbox or due:
+                events, active.inbox = active.inbox, []
+                del self._waiting[active]
+                told = Wakeup(events, wakeup.now, wakeup.monotonic, wakeup.luck)
+                self._ready.append((active, told))
+
+    def _route(self, event: Event) -> None:
+        match event:
+            case Ended():
+                owner = self._owners.pop(event.task_id, None)
+                self._placing.ended(event.task_id)
+            case Called():
+                owner = self._owners.get(event.call.caller)
+                self._placing.called(event.call.caller)
+            case Emitted():
+                owner = self._owners.get(event.task_id)
+            case Stopped():
+                self.stop(event.reason)
+                return
+        if owner is not None:
+            owner.inbox.append(event)
+
+    # ------------------------------------------------------------ tasks
+
+    def _submit(self, active: Active, task: Task, setting: Setting) -> None:
+        self._owners[task.id] = active
+        active.channels = setting.channels
+        if task.node.role != "graph":
+            self._placing.start(task, setting, active.around)
+            return
+        try:
+            steps, around = task.node.graph.nested_run(task, setting, active.around)
+        except Exception as error:  # noqa: BLE001 - the task fails with it
+            self._post(task, Raised(error))
+            return
+        nested = Active(steps, around, active, task, setting)
+        self._nested[task.id] = nested
+        self._ready.append((nested, None))
+
+    def _nested_ended(self, nested: Active, result: Result) -> None:
+        task, _ = self._closed(nested)
+        if result.paused:
+            self._post(task, Interrupted(result.interrupts))
+        elif task.kind is Kind.CALL:
+            self._post(task, Returned(((RETURN, result.values),)))
+        else:
+            self._write(nested, result.values)
+
+    def _nested_failed(self, nested: Active, error: BaseException) -> None:
+        task, _ = self._closed(nested)
+        outcome: Outcome = Raised(error)
+        if isinstance(error, TaskCancelled):
+            outcome = Withdrawn()
+        elif isinstance(error, ParentCommand):
+            if error.command.graph == Command.PARENT and task.kind is not Kind.CALL:
+                self._write(nested, replace(error.command, graph=None))
+                return
+            outcome = Escaped(error.command)
+        self._post(task, outcome)
+
+    def _closed(self, nested: Active) -> tuple[Task, Setting]:
+        task, setting = nested.task, nested.setting
+        assert task is not None
+        assert setting is not None
+        self._nested.pop(task.id, None)
+        return task, setting
+
+    def _write(self, nested: Active, value: Any) -> None:
+        """Let the node's writers take what its graph returned."""
+        assert nested.task is not None
+        assert nested.setting is not None
+        assert nested.parent is not None
+        self._placing.write(nested.task, nested.setting, value, nested.parent.around)
+
+    def _post(self, task: Task, outcome: Outcome) -> None:
+        self._placing.mailbox.post(Ended(task.id, task.attempt, outcome))
+
+
+def leave_contexts(channels: Mapping[str, Any], error: BaseException | None = None) -> None:
+    """Leave what the `Context` channels of a run that ended have entered."""
+    for channel in channels.values():
+        if isinstance(channel, Context):
+            channel.close(error)

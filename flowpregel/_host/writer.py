@@ -1,0 +1,93 @@
+"""The background writer: commits overlap the next work, in order, and never far behind."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from flowpregel._core.records import Batch
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+
+MOST_BEHIND = 32
+"""How many batches may wait: what a crash can cost with ``durability="async"``."""
+
+
+class BackgroundWriter:
+    """Commits batches on an OS thread of its own; all that wait go in one transaction.
+
+    Args:
+        saver: What to commit to.
+    """
+
+    def __init__(self, saver: BaseCheckpointSaver) -> None:
+        self._saver = saver
+        self._waiting: deque[Batch] = deque()
+        self._changed = threading.Condition()
+        self._busy = 0
+        self._error: BaseException | None = None
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def put(self, batch: Batch) -> None:
+        """Hand over *batch*; waits while too many do.
+
+        Raises:
+            Exception: What an earlier commit raised; nothing was committed after it.
+        """
+        with self._changed:
+            while len(self._waiting) + self._busy >= MOST_BEHIND and self._error is None:
+                self._changed.wait()
+            self._check()
+            self._waiting.append(batch)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._work, name="flowpregel-writer", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Wait until everything that was handed over is committed.
+
+        Raises:
+            Exception: What a commit raised.
+        """
+        with self._changed:
+            while (self._waiting or self._busy) and self._error is None:
+                self._changed.wait()
+            self._check()
+
+    def close(self) -> None:
+        """Commit what waits, end the OS thread, and raise what a commit raised."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        self._check()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._closing:
+                    self._changed.wait()
+                batches = list(self._waiting)
+                self._waiting.clear()
+                self._busy = len(batches)
+            if not batches:
+                return
+            try:
+                self._saver.commit(batches)
+            except BaseException as error:  # noqa: BLE001 - raised where the run waits
+                with self._changed:
+                    self._error = error
+                    self._busy = 0
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                self._busy = 0
+                self._changed.notify_all()

@@ -1,0 +1,232 @@
+"""`Context`, which gives nodes the value of a context manager."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from inspect import isasyncgenfunction, unwrap
+from types import TracebackType
+from typing import Any, ClassVar, Generic, NoReturn, Self, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
+
+from flowpregel.channels.base import MISSING, BaseChannel
+from flowpregel.errors import ConfigurationError, InvalidUpdateError
+
+Value = TypeVar("Value")
+
+ExcInfo: TypeAlias = (
+    tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+)
+
+
+class Context(BaseChannel[Value, NoReturn], Generic[Value]):
+    """Gives nodes the value of a context manager: a connection, a client, a model.
+
+    The context is entered when it is first read, once a run in each process
+    that reads it, and left by `close` when the run ends, however it ends. It is
+    never part of a checkpoint, and nobody can write it.
+
+    Who holds which context:
+
+    * `from_checkpoint` gives a channel with a context of its own, not yet
+      entered: a run calls it once, so that runs do not share.
+    * `copy` gives a channel with the same context, entered or not: a run's
+      channels may be copied for reading.
+    * Unpickled in another process it is a context of that process, made by the
+      same factory; the same one for every pickle of a run, as long as one of
+      them lives. Whoever unpickles it closes it.
+
+    It may be left from another OS thread than the one that entered it.
+
+    Args:
+        factory: A class or function that returns a context manager, such as one
+            made by ``contextlib.contextmanager``. It needs to be picklable for
+            nodes that run in worker processes.
+        typ: The type of the value.
+
+    Raises:
+        ConfigurationError: *factory* cannot be called, or it makes an async
+            context manager.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> channel = Context(TemporaryDirectory)
+        >>> folder = channel.get()
+        >>> channel.get() == folder
+        True
+        >>> channel.close()
+    """
+
+    __slots__ = ("held",)
+
+    reacts_to_silence: ClassVar[bool] = False
+    is_tracked: ClassVar[bool] = False
+
+    def __init__(
+        self, factory: Callable[[], AbstractContextManager[Value]], typ: Any = None
+    ) -> None:
+        if not callable(factory):
+            raise ConfigurationError(
+                f"a Context takes a function or class that makes a context manager, not {factory!r}"
+            )
+        if isasyncgenfunction(unwrap(factory)) or _is_async(factory):
+            raise ConfigurationError(_async_refused(factory))
+        super().__init__(Any if typ is None else typ)
+        self.held: _Held[Value] = _held_by(os.urandom(16), factory)
+
+    @property
+    def factory(self) -> Callable[[], AbstractContextManager[Value]]:
+        """What makes the context manager."""
+        return self.held.factory
+
+    def update(self, values: Sequence[NoReturn]) -> bool:
+        """Refuse any write.
+
+        Raises:
+            InvalidUpdateError: There is one.
+        """
+        if values:
+            raise InvalidUpdateError(
+                f"channel {self.key!r} is a Context and can only be read; "
+                "write to another channel instead"
+            )
+        return False
+
+    def get(self) -> Value:
+        """Return the context's value; enter the context first, if nobody has.
+
+        Raises:
+            EmptyChannelError: The context was closed.
+            ConfigurationError: The factory gave no context manager.
+            Exception: What the factory or its ``__enter__`` raised, with a note
+                that names the channel. The next `get` tries again.
+        """
+        with self.held.lock:
+            if self.held.closed:
+                raise self._empty()
+            if self.held.manager is None:
+                self.held.enter(self.key)
+            return self.held.value  # type: ignore[return-value]
+
+    def is_available(self) -> bool:
+        """Return whether it can be read; does not enter the context."""
+        return not self.held.closed
+
+    def close(self, exc_info: ExcInfo | BaseException | None = None) -> None:
+        """Leave the context, if it was entered; afterwards it cannot be read.
+
+        May be called again. Whether the context manager wants to swallow the
+        error makes no difference to the run.
+
+        Args:
+            exc_info: What ended the run: an exception, ``sys.exc_info()``, or
+                None if nothing went wrong.
+
+        Raises:
+            Exception: What ``__exit__`` raised, with a note that names the
+                channel.
+        """
+        if isinstance(exc_info, BaseException):
+            exc_info = (type(exc_info), exc_info, exc_info.__traceback__)
+        self.held.leave(self.key, exc_info or (None, None, None))
+
+    def checkpoint(self) -> Any:
+        """Return `MISSING`, always."""
+        return MISSING
+
+    def from_checkpoint(self, saved: Any) -> Self:
+        """Return a new channel with a context of its own, not yet entered."""
+        new = type(self)(self.factory, self.typ)
+        new.key = self.key
+        return new
+
+    def copy(self) -> Self:
+        """Return a channel that shares this one's context."""
+        new = self.from_checkpoint(MISSING)
+        new.held = self.held
+        return new
+
+    def _identity(self) -> tuple[Any, ...]:
+        return (self.typ, self.factory)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.typ, self.key, self.held.token, self.factory
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.typ, self.key, token, factory = state
+        self.held = _held_by(token, factory)
+
+
+class _Held(Generic[Value]):
+    """One context in one process, shared by the channels that stand for it."""
+
+    __slots__ = ("__weakref__", "closed", "factory", "lock", "manager", "token", "value")
+
+    def __init__(self, token: bytes, factory: Callable[[], AbstractContextManager[Value]]) -> None:
+        self.token = token
+        self.factory = factory
+        # Reentrant: a factory that reads its own channel recurses, and is told so.
+        self.lock = threading.RLock()
+        self.manager: AbstractContextManager[Value] | None = None
+        self.value: Value | None = None
+        self.closed = False
+
+    def enter(self, key: str) -> None:
+        try:
+            manager = _checked(self.factory)
+            self.value = manager.__enter__()
+        except BaseException as error:
+            error.add_note(f"raised on entering the Context channel {key!r}")
+            raise
+        self.manager = manager
+
+    def leave(self, key: str, exc_info: ExcInfo) -> None:
+        with self.lock:
+            manager, self.manager, self.value = self.manager, None, None
+            self.closed = True
+            if manager is None:
+                return
+            try:
+                manager.__exit__(*exc_info)
+            except BaseException as error:
+                error.add_note(f"raised on leaving the Context channel {key!r}")
+                raise
+
+
+_HELD: WeakValueDictionary[bytes, _Held[Any]] = WeakValueDictionary()
+"""This process's contexts by token: two pickles of one run's channel meet here."""
+
+_HELD_LOCK = threading.Lock()
+
+
+def _held_by(token: bytes, factory: Callable[[], AbstractContextManager[Value]]) -> _Held[Value]:
+    with _HELD_LOCK:
+        held = _HELD.get(token)
+        if held is None:
+            held = _HELD[token] = _Held(token, factory)
+        return held
+
+
+def _is_async(made: Any) -> bool:
+    return hasattr(made, "__aenter__") and not hasattr(made, "__enter__")
+
+
+def _checked(factory: Callable[[], AbstractContextManager[Value]]) -> AbstractContextManager[Value]:
+    made = factory()
+    if _is_async(made):
+        raise ConfigurationError(_async_refused(factory))
+    if not hasattr(made, "__enter__"):
+        raise ConfigurationError(
+            f"{factory!r} returned {made!r}, which is not a context manager; "
+            "return an object with __enter__ and __exit__, or use contextlib.contextmanager"
+        )
+    return made
+
+
+def _async_refused(factory: Any) -> str:
+    return (
+        f"{factory!r} makes an async context manager, and a Context is read from any process "
+        "and OS thread; use a plain one, or enter it inside the node"
+    )

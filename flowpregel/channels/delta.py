@@ -1,0 +1,160 @@
+"""`DeltaChannel`, of which a superstep keeps its writes and not the value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from flowpregel.channels.base import MISSING, BaseChannel, Missing
+from flowpregel.channels.folding import concrete, detached, identity_of
+from flowpregel.channels.overwrite import has_overwrite, only_replacement
+from flowpregel.errors import ConfigurationError
+
+Value = TypeVar("Value")
+Update = TypeVar("Update")
+
+
+class DeltaChannel(BaseChannel[Value, Update], Generic[Value, Update]):
+    """Keeps the fold of all writes, stored as what each superstep added.
+
+    A checkpoint holds the superstep's writes alone; the value is rebuilt from
+    the nearest snapshot and the writes since, in one call of the reducer. So
+    the reducer has to be deterministic, and to give the same whether writes
+    come in one batch or in several. An `Overwrite` replaces the value (None:
+    with ``typ()``), and every other write of its superstep is dropped.
+
+    Args:
+        reducer: Takes the value and a list of writes, returns the new value. It
+            should leave the value it is given alone: others may still hold it.
+        typ: The type of the value; it starts as ``typ()``. None is a list;
+            inside ``Annotated[T, DeltaChannel(...)]`` it is ``T``.
+        snapshot_frequency: After how many updates the whole value is stored
+            too; None is never.
+
+    Raises:
+        ConfigurationError: *reducer* cannot be called, or *snapshot_frequency*
+            is not a positive int.
+
+    Example:
+        >>> channel = DeltaChannel(lambda state, writes: state + writes, list)
+        >>> channel.update([1, 2]), channel.get()
+        (True, [1, 2])
+    """
+
+    __slots__ = ("reducer", "snapshot_frequency", "value")
+
+    reacts_to_silence: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        reducer: Callable[[Value, Sequence[Update]], Value],
+        typ: Any = None,
+        *,
+        snapshot_frequency: int | None = None,
+    ) -> None:
+        if not callable(reducer):
+            raise ConfigurationError(
+                f"a delta reducer is a function of the value and a list of writes, not {reducer!r}"
+            )
+        if snapshot_frequency is not None and (
+            type(snapshot_frequency) is not int or snapshot_frequency < 1
+        ):
+            raise ConfigurationError(
+                f"snapshot_frequency is {snapshot_frequency!r}; use a number of updates "
+                "of at least 1, or None for no snapshots"
+            )
+        super().__init__(list if typ is None else concrete(typ))
+        self.reducer = reducer
+        self.snapshot_frequency = snapshot_frequency
+        self.value: Value | Missing = MISSING
+
+    def update(self, values: Sequence[Update]) -> bool:
+        """Fold the writes in one call of the reducer, or take the `Overwrite` among them.
+
+        Raises:
+            InvalidUpdateError: There are several `Overwrite`.
+            Exception: What the reducer raised, with a note that names the
+                channel.
+        """
+        if not values:
+            return False
+        replaced = only_replacement(values, self.key)
+        if replaced is MISSING:
+            self.value = self._folded(self._base(), list(values))
+        else:
+            self.value = self._replaced(replaced)
+        return True
+
+    def replay(self, batches: Sequence[Sequence[Update]]) -> None:
+        """Fold the writes of many supersteps, oldest first, in one call of the reducer.
+
+        The result is that of one `update` after the other. A batch that holds
+        an `Overwrite` starts anew: what came before it does not count.
+
+        Raises:
+            InvalidUpdateError: One superstep has several `Overwrite`.
+            Exception: What the reducer raised, with a note that names the
+                channel.
+        """
+        resets = [index for index, batch in enumerate(batches) if has_overwrite(batch)]
+        if resets:
+            value = self._replaced(only_replacement(batches[resets[-1]], self.key))
+            batches = batches[resets[-1] + 1 :]
+        else:
+            value = self._base()
+        writes = [write for batch in batches for write in batch]
+        self.value = self._folded(value, writes) if writes else value
+
+    def _folded(self, value: Value, writes: list[Update]) -> Value:
+        try:
+            return self.reducer(value, writes)
+        except Exception as error:
+            error.add_note(
+                f"raised by the reducer of channel {self.key!r}, given {len(writes)} writes "
+                "in one batch"
+            )
+            raise
+
+    def _replaced(self, by: Any) -> Any:
+        return self._start() if by is None else detached(by)
+
+    def _start(self) -> Value:
+        value: Value = self.typ()
+        return value
+
+    def _base(self) -> Value:
+        return self._start() if self.value is MISSING else self.value
+
+    def get(self) -> Value:
+        """Return the fold of all writes."""
+        if self.value is MISSING:
+            raise self._empty()
+        return self.value
+
+    def is_available(self) -> bool:
+        """Return whether there is a value; one that was restored always has."""
+        return self.value is not MISSING
+
+    def checkpoint(self) -> Any:
+        """Return `MISSING`: deltas and snapshots are stored beside the checkpoint's values."""
+        return MISSING
+
+    def from_checkpoint(self, saved: Any) -> Self:
+        """Return a new channel that holds a shallow copy of *saved* (`MISSING`: ``typ()``)."""
+        new = self._bare()
+        new.value = self._start() if saved is MISSING else detached(saved)
+        return new
+
+    def copy(self) -> Self:
+        """Return a channel of its own with a shallow copy of the value."""
+        new = self._bare()
+        new.value = detached(self.value)
+        return new
+
+    def _bare(self) -> Self:
+        new = type(self)(self.reducer, self.typ, snapshot_frequency=self.snapshot_frequency)
+        new.key = self.key
+        return new
+
+    def _identity(self) -> tuple[Any, ...]:
+        return (self.typ, self.snapshot_frequency, identity_of(self.reducer))

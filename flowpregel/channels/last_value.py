@@ -1,0 +1,139 @@
+"""`LastValue`, which takes one write a superstep, and its form that waits for the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from flowpregel.channels.base import MISSING, BaseChannel, Missing
+from flowpregel.errors import InvalidUpdateError
+
+Value = TypeVar("Value")
+
+
+class LastValue(BaseChannel[Value, Value], Generic[Value]):
+    """Keeps the value written last; two writes in one superstep are an error.
+
+    Args:
+        typ: The type of the value.
+        key: The channel's name.
+
+    Example:
+        >>> channel = LastValue(int, "count")
+        >>> channel.update([1]), channel.get()
+        (True, 1)
+    """
+
+    __slots__ = ("value",)
+
+    reacts_to_silence: ClassVar[bool] = False
+
+    def __init__(self, typ: Any, key: str = "") -> None:
+        super().__init__(typ, key)
+        self.value: Value | Missing = MISSING
+
+    def update(self, values: Sequence[Value]) -> bool:
+        """Take the one write, if there is one.
+
+        Raises:
+            InvalidUpdateError: There are several.
+        """
+        if not values:
+            return False
+        if len(values) != 1:
+            raise InvalidUpdateError(
+                f"channel {self.key!r} can receive only one value per superstep, not "
+                f"{len(values)}; let one node write it, or make it a channel that folds several: "
+                "Annotated[type, reducer] in a state, BinaryOperatorAggregate or Topic in a Pregel"
+            )
+        self.value = values[0]
+        return True
+
+    def get(self) -> Value:
+        """Return the value written last."""
+        if self.value is MISSING:
+            raise self._empty()
+        return self.value
+
+    def is_available(self) -> bool:
+        """Return whether it was ever written."""
+        return self.value is not MISSING
+
+    def checkpoint(self) -> Any:
+        """Return the bare value."""
+        return self.value
+
+    def from_checkpoint(self, saved: Any) -> Self:
+        """Return a new channel that holds *saved*."""
+        new = type(self)(self.typ, self.key)
+        new.value = saved
+        return new
+
+
+class LastValueAfterFinish(BaseChannel[Value, Value], Generic[Value]):
+    """Keeps the last write, and shows it when nothing else is left to run.
+
+    A task that it triggers uses it up.
+
+    Args:
+        typ: The type of the value.
+        key: The channel's name.
+
+    Example:
+        >>> channel = LastValueAfterFinish(int)
+        >>> channel.update([1, 2]), channel.is_available()
+        (True, False)
+        >>> channel.finish(), channel.get()
+        (True, 2)
+    """
+
+    __slots__ = ("finished", "value")
+
+    reacts_to_silence: ClassVar[bool] = False
+
+    def __init__(self, typ: Any, key: str = "") -> None:
+        super().__init__(typ, key)
+        self.value: Value | Missing = MISSING
+        self.finished = False
+
+    def update(self, values: Sequence[Value]) -> bool:
+        """Keep the last write, out of sight until the next `finish`."""
+        if not values:
+            return False
+        self.value, self.finished = values[-1], False
+        return True
+
+    def get(self) -> Value:
+        """Return the value, once finished."""
+        if self.value is MISSING or not self.finished:
+            raise self._empty()
+        return self.value
+
+    def is_available(self) -> bool:
+        """Return whether there is a value and it is finished."""
+        return self.finished and self.value is not MISSING
+
+    def checkpoint(self) -> Any:
+        """Return ``(value, finished)``."""
+        return MISSING if self.value is MISSING else (self.value, self.finished)
+
+    def from_checkpoint(self, saved: Any) -> Self:
+        """Return a new channel from a ``(value, finished)`` pair."""
+        new = type(self)(self.typ, self.key)
+        if saved is not MISSING:
+            new.value, new.finished = saved
+        return new
+
+    def consume(self) -> bool:
+        """Empty the channel if its value was on show."""
+        if not self.finished:
+            return False
+        self.value, self.finished = MISSING, False
+        return True
+
+    def finish(self) -> bool:
+        """Show the value, if there is one."""
+        if self.finished or self.value is MISSING:
+            return False
+        self.finished = True
+        return True

@@ -1,0 +1,159 @@
+"""`NamedBarrierValue`, which waits for all of its names, and its form that waits for the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from flowpregel.channels.base import MISSING, BaseChannel
+from flowpregel.errors import ConfigurationError, InvalidUpdateError
+
+Name = TypeVar("Name")
+
+
+class NamedBarrierValue(BaseChannel[None, Name], Generic[Name]):
+    """Available, with the value None, once each of *names* was written.
+
+    A task that it triggers uses it up; then it waits for all of them again.
+
+    Args:
+        typ: The type of the names.
+        names: What has to be written.
+
+    Raises:
+        ConfigurationError: *names* is empty, or one text.
+
+    Example:
+        >>> channel = NamedBarrierValue(str, {"left", "right"})
+        >>> channel.update(["left"]), channel.is_available()
+        (True, False)
+        >>> channel.update(["right"]), channel.is_available()
+        (True, True)
+    """
+
+    __slots__ = ("names", "seen")
+
+    reacts_to_silence: ClassVar[bool] = False
+
+    def __init__(self, typ: Any, names: Iterable[Name]) -> None:
+        super().__init__(typ)
+        self.names: frozenset[Name] = frozenset(names)
+        self.seen: set[Name] = set()
+        if isinstance(names, str) or not self.names:
+            raise ConfigurationError(
+                f"a barrier waits for a set of at least one name, not {names!r}"
+            )
+
+    def update(self, values: Sequence[Name]) -> bool:
+        """Tick off the names; return whether one of them is new.
+
+        Raises:
+            InvalidUpdateError: One of them is not waited for.
+        """
+        new = set()
+        for value in values:
+            if not self._is_name(value):
+                waited = ", ".join(sorted(map(repr, self.names)))
+                raise InvalidUpdateError(
+                    f"channel {self.key!r} waits for {waited}, and was written {value!r}; "
+                    "write one of them, or add it to the names"
+                )
+            new.add(value)
+        if new <= self.seen:
+            return False
+        self.seen |= new
+        return True
+
+    def _is_name(self, value: Any) -> bool:
+        try:
+            return value in self.names
+        except TypeError:  # not hashable
+            return False
+
+    def get(self) -> None:
+        """Return None, once all names were written."""
+        if not self.is_available():
+            raise self._empty()
+
+    def is_available(self) -> bool:
+        """Return whether all names were written."""
+        return self.seen == self.names
+
+    def checkpoint(self) -> Any:
+        """Return the names written so far, as a set of its own."""
+        return set(self.seen)
+
+    def from_checkpoint(self, saved: Any) -> Self:
+        """Return a new channel that has seen *saved*; names it no longer has are dropped."""
+        new = type(self)(self.typ, self.names)
+        new.key = self.key
+        if saved is not MISSING:
+            new.seen = set(saved) & self.names
+        return new
+
+    def consume(self) -> bool:
+        """Wait for all names again, if all were written."""
+        if not self.is_available():
+            return False
+        self.seen = set()
+        return True
+
+    def _identity(self) -> tuple[Any, ...]:
+        return (self.typ, self.names)
+
+
+class NamedBarrierValueAfterFinish(NamedBarrierValue[Name], Generic[Name]):
+    """Available, with the value None, once each of *names* was written and nothing is left to run.
+
+    Args:
+        typ: The type of the names.
+        names: What has to be written.
+
+    Raises:
+        ConfigurationError: *names* is empty, or one text.
+
+    Example:
+        >>> channel = NamedBarrierValueAfterFinish(str, {"left"})
+        >>> channel.update(["left"]), channel.is_available()
+        (True, False)
+        >>> channel.finish(), channel.is_available()
+        (True, True)
+    """
+
+    __slots__ = ("finished",)
+
+    def __init__(self, typ: Any, names: Iterable[Name]) -> None:
+        super().__init__(typ, names)
+        self.finished = False
+
+    def is_available(self) -> bool:
+        """Return whether all names were written and it is finished."""
+        return self.finished and super().is_available()
+
+    def checkpoint(self) -> Any:
+        """Return ``(names written so far, finished)``."""
+        return set(self.seen), self.finished
+
+    def from_checkpoint(self, saved: Any) -> Self:
+        """Return a new channel from a ``(names, finished)`` pair."""
+        if saved is MISSING:
+            return super().from_checkpoint(MISSING)
+        seen, finished = saved
+        new = super().from_checkpoint(seen)
+        # Names that were added since have to be waited for.
+        new.finished = finished and new.seen == new.names
+        return new
+
+    def consume(self) -> bool:
+        """Wait for everything again, if it was on show."""
+        consumed = super().consume()
+        if consumed:
+            self.finished = False
+        return consumed
+
+    def finish(self) -> bool:
+        """Show the barrier, if all names were written."""
+        if self.finished or self.seen != self.names:
+            return False
+        self.finished = True
+        return True

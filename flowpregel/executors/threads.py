@@ -1,0 +1,139 @@
+"""Runs tasks on OS threads of this process: for waiting, and for what cannot be pickled."""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import threading
+from collections import deque
+
+from typing import Any
+
+from flowpregel._core.effects import Call, Ended
+from flowpregel._core.records import Outcome, Raised, Returned, Withdrawn
+from flowpregel.context import Ends
+from flowpregel.executors.attempt import perform
+from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
+from flowpregel.executors.calls import (
+    CallFuture,
+    ends_of,
+    resolve_future,
+    stop_calls,
+    unseen_failure,
+)
+
+
+class ThreadExecutor(Executor):
+    """OS threads, made when needed and kept until `close`.
+
+    A task that waits for calls it made does not count, so nested calls cannot
+    deadlock. A task on an OS thread cannot be stopped; it ends as it ends.
+
+    Args:
+        max_workers: How many tasks may run at once; the default is four more
+            than there are processors, at most 32.
+        name: Begins the names of its OS threads.
+    """
+
+    capabilities = Capabilities()
+
+    def __init__(self, max_workers: int | None = None, *, name: str = "flowpregel") -> None:
+        self._limit = max_workers or min(32, (os.cpu_count() or 1) + 4)
+        self._name = name
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[Job, Mailbox, contextvars.Context]] = deque()
+        self._threads: list[threading.Thread] = []
+        self._running: dict[JobKey, set[CallFuture[Any]]] = {}
+        self._parents: set[JobKey] = set()
+        """The jobs that made a call: they may be waiting, so they do not count."""
+        self._closing = False
+
+    def start(self, job: Job, mailbox: Mailbox) -> None:
+        """Start *job* when a place is free."""
+        with self._changed:
+            self._waiting.append((job, mailbox, contextvars.copy_context()))
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Wake an idle OS thread for what waits, or make one."""
+        free = self._limit - (len(self._running) - len(self._parents))
+        wanted = min(free, len(self._waiting))
+        # Threads that were made a moment ago count as idle, though they do not wait yet.
+        idle = len(self._threads) - len(self._running)
+        for _ in range(wanted - idle):
+            thread = threading.Thread(
+                target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+        self._changed.notify(wanted)
+
+    def cancel(self, key: JobKey, *, kill: bool) -> None:
+        """Withdraw a job that waits; one that runs learns of it at its next call."""
+        with self._changed:
+            for item in self._waiting:
+                if item[0].key == key:
+                    self._waiting.remove(item)
+                    item[1].post(Ended(*key, Withdrawn()))
+                    return
+            made = self._running.get(key, set()) if kill else []
+        stop_calls(made, "the run was stopped")
+
+    def resolve(self, call: Call, outcome: Outcome) -> None:
+        """Hand the caller that made *call* its outcome."""
+        resolve_future(call, outcome)
+
+    def close(self) -> None:
+        """Wait for the running tasks, and end all OS threads."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def abandon(self) -> None:
+        """End the idle OS threads, and leave the others to end when their tasks do."""
+        with self._changed:
+            self._closing = True
+            self._waiting.clear()
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._waiting and self._has_place()):
+                    if self._closing:
+                        return
+                    self._changed.wait()
+                job, mailbox, context = self._waiting.popleft()
+                ends, made = self._ends_of(job, mailbox)
+                self._running[job.key] = made
+            outcome = context.run(perform, job, ends)
+            if isinstance(outcome, Returned) and (error := unseen_failure(made)) is not None:
+                outcome = Raised(error)
+            with self._changed:
+                del self._running[job.key]
+                self._parents.discard(job.key)
+            mailbox.post(Ended(*job.key, outcome))
+
+    def _has_place(self) -> bool:
+        return len(self._running) - len(self._parents) < self._limit
+
+    def _ends_of(self, job: Job, mailbox: Mailbox) -> tuple[Ends, set[CallFuture[Any]]]:
+        ends, made = ends_of(job, mailbox)
+        call_and_count = ends.call
+
+        def call(*args: object) -> object:
+            with self._changed:
+                self._parents.add(job.key)
+                self._make_room()
+            return call_and_count(*args)  # type: ignore[arg-type]
+
+        return Ends(ends.emit, call, ends.beat), made
+
+
+class BodyThreads(ThreadExecutor):
+    """OS threads for bodies: they orchestrate and wait, so there may be any number."""
+
+    def __init__(self) -> None:
+        super().__init__(1_000_000, name="flowpregel-body")

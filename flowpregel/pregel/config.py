@@ -1,0 +1,174 @@
+"""The config of a run: LangGraph's dict or plain keywords, parsed once, at the door."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+from flowpregel._core.records import Address
+from flowpregel.errors import ConfigurationError
+
+DEFAULT_RECURSION_LIMIT = 10_000
+
+_CONFIGURABLE = ("thread_id", "checkpoint_id", "checkpoint_ns")
+_TOP_LEVEL = ("recursion_limit", "max_concurrency", "tags", "metadata", "run_id")
+_IGNORED = ("callbacks", "run_name")
+"""LangChain's, which a program that moves over may still pass."""
+
+
+class RunConfig(TypedDict, total=False):
+    """A config as a user writes it."""
+
+    configurable: dict[str, Any]
+    recursion_limit: int
+    max_concurrency: int | None
+    tags: list[str]
+    metadata: dict[str, Any]
+    run_id: str
+
+
+class Settings(TypedDict, total=False):
+    """The same as plain keywords of ``invoke`` and its kin."""
+
+    thread_id: str
+    checkpoint_id: str
+    checkpoint_ns: str
+    configurable: dict[str, Any]
+    recursion_limit: int
+    max_concurrency: int
+    tags: list[str]
+    metadata: dict[str, Any]
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """A config that was looked at."""
+
+    thread_id: str | None = None
+    checkpoint_id: str | None = None
+    namespace: str = ""
+    checkpoint_map: Mapping[str, str] = field(default_factory=dict)
+    recursion_limit: int = DEFAULT_RECURSION_LIMIT
+    max_concurrency: int | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    configurable: Mapping[str, Any] = field(default_factory=dict)
+    run_id: str | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where the thread's checkpoints live.
+
+        Raises:
+            ConfigurationError: There is no thread_id.
+        """
+        if self.thread_id is None:
+            raise ConfigurationError(
+                "a graph with a checkpointer needs to know which thread to work on: pass "
+                "thread_id='...' (or config={'configurable': {'thread_id': '...'}})"
+            )
+        return Address(self.thread_id, self.namespace, self.checkpoint_id)
+
+    def shown(self) -> dict[str, Any]:
+        """Return the config that the run's own code is shown."""
+        return {
+            "configurable": dict(self.configurable),
+            "recursion_limit": self.recursion_limit,
+            "max_concurrency": self.max_concurrency,
+            "tags": list(self.tags),
+            "metadata": dict(self.metadata),
+            "run_id": self.run_id,
+        }
+
+
+def merged(*configs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return one config of several; later ones win, tags and metadata add up."""
+    result: dict[str, Any] = {}
+    for config in configs:
+        for key, value in (config or {}).items():
+            if value is None:
+                continue
+            if key in ("configurable", "metadata"):
+                result[key] = {**result.get(key, {}), **value}
+            elif key == "tags":
+                result[key] = [*result.get(key, ()), *value]
+            else:
+                result[key] = value
+    return result
+
+
+def of_keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config that plain keywords stand for.
+
+    Raises:
+        TypeError: A keyword that nobody knows.
+    """
+    config: dict[str, Any] = {"configurable": dict(settings.get("configurable") or {})}
+    for key, value in settings.items():
+        if key in _CONFIGURABLE:
+            config["configurable"][key] = value
+        elif key in _TOP_LEVEL:
+            config[key] = value
+        elif key != "configurable":
+            known = ", ".join((*_CONFIGURABLE, *_TOP_LEVEL, "configurable"))
+            raise TypeError(f"unexpected keyword {key!r}; the settings of a run are: {known}")
+    return config
+
+
+def parse(config: Mapping[str, Any] | None) -> Parsed:
+    """Look at a config.
+
+    Raises:
+        ConfigurationError: A key nobody knows, or a value that cannot be.
+    """
+    config = config or {}
+    if not isinstance(config, Mapping):
+        raise ConfigurationError(f"config must be a dict, not {config!r}")
+    unknown = [key for key in config if key not in (*_TOP_LEVEL, *_IGNORED, "configurable")]
+    if unknown:
+        known = ", ".join((*_TOP_LEVEL, "configurable"))
+        raise ConfigurationError(f"config has no key {unknown[0]!r}; it takes: {known}")
+    configurable = dict(config.get("configurable") or {})
+    metadata = dict(config.get("metadata") or {})
+    run_id = config.get("run_id") or metadata.get("run_id") or configurable.get("run_id")
+    return Parsed(
+        thread_id=_text(configurable, "thread_id"),
+        checkpoint_id=_text(configurable, "checkpoint_id"),
+        namespace=_text(configurable, "checkpoint_ns") or "",
+        checkpoint_map=configurable.get("checkpoint_map") or {},
+        recursion_limit=_at_least_one(config, "recursion_limit") or DEFAULT_RECURSION_LIMIT,
+        max_concurrency=_at_least_one(config, "max_concurrency"),
+        tags=tuple(_sequence(config, "tags")),
+        metadata=metadata,
+        configurable=configurable,
+        run_id=None if run_id is None else str(run_id),
+    )
+
+
+def _text(configurable: Mapping[str, Any], key: str) -> str | None:
+    value = configurable.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    if key == "thread_id" and isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if key == "thread_id" and hasattr(value, "hex"):
+        return str(value)
+    raise ConfigurationError(f"{key} must be text, not {value!r}")
+
+
+def _at_least_one(config: Mapping[str, Any], key: str) -> int | None:
+    value = config.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigurationError(f"{key} must be at least 1, not {value!r}")
+    return value
+
+
+def _sequence(config: Mapping[str, Any], key: str) -> Sequence[str]:
+    value = config.get(key) or ()
+    if isinstance(value, str):
+        raise ConfigurationError(f"{key} must be a list of texts, not the text {value!r}")
+    return tuple(value)

@@ -1,0 +1,198 @@
+"""Edits a thread's state from outside: as if a node had written, or as new input."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from flowpregel._core import ids
+from flowpregel._core.begin import input_writes
+from flowpregel._core.narrator import Narrator, outputs
+from flowpregel._core.program import Options, Program
+from flowpregel._core.progress import Run
+from flowpregel._core.recorder import Recorder
+from flowpregel._core.records import INPUT, INTERRUPT, TASKS, Batch, Node, Saved, Source, Write
+from flowpregel._core.state import State, new_state
+from flowpregel._core.update import Writes, apply, barrier_of, check_writes
+from flowpregel.errors import InvalidUpdateError
+from flowpregel.pregel.snapshot import Open, open_checkpoint
+
+END = "__end__"
+COPY = "__copy__"
+
+RunWriters = Callable[[Node, Any, State], Sequence[Write]]
+"""Runs a node's writers on a value, and returns what they write."""
+
+
+class StateUpdate(NamedTuple):
+    """One update of a thread's state."""
+
+    values: Any
+    as_node: str | None = None
+    """The node to act as; None: the one that wrote last."""
+    task_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Makes the batch of one superstep of updates.
+
+    Args:
+        program: Whose thread it is.
+        options: Where its checkpoints are kept, and how.
+        run_writers: Runs the writers of the node that an update acts as.
+    """
+
+    program: Program
+    options: Options
+    run_writers: RunWriters
+
+    def batch(self, saved: Saved | None, updates: Sequence[StateUpdate]) -> Batch:
+        """Return what the superstep of *updates* on *saved* adds to the thread.
+
+        Raises:
+            InvalidUpdateError: An update that cannot be made; the message says why.
+        """
+        first = updates[0]
+        special = first.as_node in (INPUT, COPY) or (first.as_node == END and first.values is None)
+        if special and len(updates) > 1:
+            raise InvalidUpdateError(
+                f"as_node={first.as_node!r} must be the only update of its superstep"
+            )
+        run, opened = self._opened(saved)
+        if first.as_node == COPY:
+            return self._copy(run, saved)
+        if first.as_node == INPUT:
+            return self._as_input(run, saved, first)
+        if special:
+            return self._clear(run, opened)
+        return self._as_nodes(run, opened, updates)
+
+    def _opened(self, saved: Saved | None) -> tuple[Run, Open | None]:
+        opened = None if saved is None else open_checkpoint(self.program, saved)
+        run = Run(
+            program=self.program,
+            options=self.options,
+            recorder=Recorder(self.program, self.options),
+            narrator=Narrator(frozenset(), (), ()),
+            state=new_state(self.program) if opened is None else opened.state,
+            now=self.options.now,
+        )
+        if saved is not None:
+            run.kept_id = saved.checkpoint.id
+            run.step = saved.checkpoint.step
+        return run, opened
+
+    def _version(self, run: Run) -> Any:
+        return self.options.next_version(run.state.newest, run.tick())
+
+    def _sealed(self, run: Run, source: Source, step: int) -> Batch:
+        """Return the batch with the edited state as a checkpoint."""
+        run.source, run.step = source, step
+        run.parent_id = run.kept_id
+        run.updated = None
+        run.checkpoint_id = ids.checkpoint_id(run.tick(), step)
+        return run.recorder.batch(run.make_checkpoint())
+
+    # ------------------------------------------------------------ the four kinds
+
+    def _copy(self, run: Run, saved: Saved | None) -> Batch:
+        if saved is None:
+            raise InvalidUpdateError("there is no checkpoint to copy on this thread")
+        run.kept_id = saved.checkpoint.parent_id
+        return self._sealed(run, "fork", saved.checkpoint.step + 1)
+
+    def _as_input(self, run: Run, saved: Saved | None, update: StateUpdate) -> Batch:
+        writes = list(input_writes(self.program, update.values))
+        if not writes:
+            raise InvalidUpdateError(
+                f"the update as input has nothing for {self.program.input_channels}"
+            )
+        run.note(apply(self.program, run.state, [Writes(writes, INPUT)], self._version(run)))
+        return self._sealed(run, "input", -1 if saved is None else run.step + 1)
+
+    def _clear(self, run: Run, opened: Open | None) -> Batch:
+        """End what is due: apply what tasks that are done wrote, and drop the others."""
+        if opened is not None:
+            for task in opened.tasks:
+                task.writes = tuple(outputs(opened.pending.get(task.id, ())))
+            brought = barrier_of(opened.tasks)
+            run.note(apply(self.program, run.state, brought, self._version(run)))
+        return self._sealed(run, "update", run.step + 1)
+
+    def _as_nodes(self, run: Run, opened: Open | None, updates: Sequence[StateUpdate]) -> Batch:
+        task_ids: dict[str, deque[str]] = defaultdict(deque)
+        for task in opened.tasks if opened else ():
+            task_ids[task.name].append(task.id)
+        brought = []
+        for index, update in enumerate(updates):
+            node = self._node_of(run.state, update, alone=len(updates) == 1)
+            writes = tuple(self.run_writers(node, update.values, run.state))
+            check_writes(self.program, f"the update as {node.name!r}", writes)
+            brought.append(Writes(writes, node.name, (INTERRUPT,)))
+            if opened is not None and opened.saved.is_latest:
+                known = task_ids[node.name]
+                base = opened.saved.checkpoint.id
+                own = ids.task_id(base, INTERRUPT, index)
+                task_id = update.task_id or (known.popleft() if known else own)
+                kept = [write for write in writes if write[0] != TASKS]
+                run.recorder.keep(base, task_id, f"~{INTERRUPT}, {index:010d}", kept)
+        run.note(apply(self.program, run.state, brought, self._version(run)))
+        return self._sealed(run, "update", run.step + 1)
+
+    def _node_of(self, state: State, update: StateUpdate, *, alone: bool) -> Node:
+        name = update.as_node
+        if name is None and not alone:
+            raise InvalidUpdateError("as_node is required when applying multiple updates")
+        if name is None:
+            name = last_writer(self.program, state)
+        if name is None:
+            raise InvalidUpdateError(
+                "Ambiguous update, specify as_node: several nodes wrote last, or none did"
+            )
+        node = self.program.nodes.get(name)
+        if node is None:
+            raise InvalidUpdateError(
+                f"Node {name!r} does not exist; the nodes are: "
+                f"{', '.join(sorted(self.program.nodes))}"
+            )
+        if not node.writers:
+            raise InvalidUpdateError(f"Node {name!r} has no writers, so it cannot update the state")
+        return node
+
+
+def last_writer(program: Program, state: State) -> str | None:
+    """Return the node that ran last; None if that is not one node."""
+    if len(program.nodes) == 1:
+        return next(iter(program.nodes))
+    seen = [
+        (version, name)
+        for name, versions in state.seen.items()
+        if name in program.nodes
+        for version in versions.values()
+    ]
+    if not seen:
+        channels = program.input_channels
+        return channels if isinstance(channels, str) and channels in program.nodes else None
+    seen.sort(key=lambda item: (item[0], item[1]))
+    if len(seen) > 1 and seen[-1][0] == seen[-2][0]:
+        return None
+    return seen[-1][1]
+
+
+def grouped(program: Program, saved: Saved, items: Sequence[Any]) -> list[StateUpdate]:
+    """Return the updates of a ``__copy__`` with values, each with the id of a due task."""
+    opened = open_checkpoint(program, saved)
+    task_ids: dict[str, deque[str]] = defaultdict(deque)
+    for task in opened.tasks:
+        task_ids[task.name].append(task.id)
+    by_node: dict[str | None, list[StateUpdate]] = defaultdict(list)
+    for item in items:
+        if not isinstance(item, Sequence) or isinstance(item, str) or len(item) < 2:
+            raise InvalidUpdateError(f"an update of a copy is (values, as_node), not {item!r}")
+        update = StateUpdate(item[0], item[1])
+        known = task_ids[item[1]]
+        by_node[item[1]].append(update._replace(task_id=known.popleft() if known else None))
+    return [update for updates in by_node.values() for update in updates]

@@ -1,0 +1,115 @@
+"""`Pregel`: a compiled graph, to be run, looked at and edited."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from flowpregel._host.elsewhere import elsewhere
+from flowpregel.errors import ConfigurationError
+from flowpregel.pregel.running import Running
+
+if TYPE_CHECKING:
+    from flowpregel.pregel.drawing import Graph
+
+
+class Pregel(Running):
+    """Nodes and channels, run in supersteps.
+
+    In each superstep the nodes that are due run side by side; what they write
+    becomes visible to others in the next. The run ends when no node is due.
+
+    Args:
+        nodes: By name; a `PregelNode`, a `NodeBuilder` or a `Channel` pipe.
+        channels: By name; channels, or managed values such as `RemainingSteps`.
+        auto_validate: Whether to check at once that they fit together.
+        stream_mode: What `stream` yields by default.
+        output_channels: What a run returns: one channel's value, or a dict of several.
+        stream_channels: What state and streams show; by default all channels.
+        interrupt_after_nodes, interrupt_before_nodes: Where runs stop until they
+            are resumed: node names, or ``"*"``.
+        input_channels: What a run is given.
+        step_timeout: The most seconds a superstep may take.
+        debug: Whether to print updates and values.
+        checkpointer: Keeps the state of threads: a saver, or the path of an LMDB
+            folder. For a nested graph: None is the saver of the graph around,
+            True the same with one history per thread, False none.
+        store: A long-term store for what outlives threads.
+        cache: Shares results between runs, for nodes with a cache policy.
+        retry_policy, cache_policy: For nodes that have none of their own.
+        context_schema: The class that a run's ``context`` dict becomes.
+        config: Defaults of every run.
+        name: Shown in drawings and messages.
+        executor: Where nodes run: ``"processes"``, ``"threads"``, ``"inline"``, or
+            an executor.
+
+    Raises:
+        ConfigurationError: Nodes and channels do not fit together.
+
+    Example:
+        >>> from flowpregel.channels import LastValue
+        >>> from flowpregel.pregel import NodeBuilder, Pregel
+        >>> double = NodeBuilder().subscribe_only("a").do(lambda x: x + x).write_to("b")
+        >>> app = Pregel(
+        ...     nodes={"double": double},
+        ...     channels={"a": LastValue(str), "b": LastValue(str)},
+        ...     input_channels="a",
+        ...     output_channels="b",
+        ...     executor="inline",
+        ... )
+        >>> app.invoke("foo")
+        'foofoo'
+    """
+
+    def get_graph(self, config: Any = None, *, xray: bool | int = False) -> Graph:
+        """Return a drawing of the graph: ``draw_mermaid()``, ``draw_ascii()``, notebooks.
+
+        Args:
+            config: Not used; LangGraph's programs pass it.
+            xray: Whether to draw the graphs that are nodes too; a number is how deep.
+        """
+        from flowpregel.pregel.drawing import graph_of  # noqa: PLC0415 - seldom needed
+
+        writes = {
+            name: {key for writer in node.writers for key in getattr(writer, "channels", ())}
+            for name, node in self.nodes.items()
+        }
+        depth = (1 << 30) if xray is True else int(xray)
+        inner = {}
+        if depth > 0:
+            inner = {
+                name: graph.get_graph(xray=depth - 1)
+                for name, graph in self.get_subgraphs()
+                if isinstance(graph, Pregel)
+            }
+        return graph_of(
+            {name: node.triggers for name, node in self.nodes.items()},
+            writes,
+            self.input_channels,
+            self.output_channels,
+            subgraphs=inner,
+        )
+
+    async def aget_graph(self, config: Any = None, *, xray: bool | int = False) -> Graph:
+        """`get_graph`, for programs that await it."""
+        return self.get_graph(config, xray=xray)
+
+    def clear_cache(self, nodes: Sequence[str] | None = None) -> None:
+        """Forget shared results: of *nodes*, or of all.
+
+        Raises:
+            ConfigurationError: The graph has no cache.
+        """
+        if self.cache is None:
+            raise ConfigurationError(f"graph {self.name!r} has no cache to clear")
+        self.cache.clear([self.cache_namespace(name) for name in nodes or self.nodes])
+
+    async def aclear_cache(self, nodes: Sequence[str] | None = None) -> None:
+        """`clear_cache`, without blocking the event loop."""
+        await elsewhere(self.clear_cache, nodes)
+
+    def cache_namespace(self, node: str) -> tuple[str, ...]:
+        """Return where the shared results of a node are kept."""
+        if node not in self.nodes:
+            raise ConfigurationError(f"graph {self.name!r} has no node {node!r}")
+        return (self.name, node)

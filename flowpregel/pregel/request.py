@@ -1,0 +1,209 @@
+"""Turns a call of ``invoke`` or ``stream`` into a plan for the host."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flowpregel._core.program import Options, Program
+from flowpregel._core.records import Durability
+from flowpregel._core.run import run
+from flowpregel._host import clock
+from flowpregel._host.host import Plan
+from flowpregel._host.keeper import Keeper
+from flowpregel._host.placing import Surroundings
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.context import RunControl
+from flowpregel.errors import ConfigurationError
+from flowpregel.pregel.base import PregelBase, Where, names_where
+from flowpregel.pregel.config import Parsed
+from flowpregel.pregel.resume import Start, looks_first, result_of, start_of
+
+STREAM_MODES = ("values", "updates", "custom", "checkpoints", "tasks", "debug")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a user asked of one run, checked."""
+
+    given: Any
+    parsed: Parsed
+    modes: tuple[str, ...]
+    labelled: bool = False
+    """Whether several modes were asked for, so that each item says its own."""
+    subgraphs: bool = False
+    context: Any = None
+    output_keys: str | Sequence[str] | None = None
+    interrupt_before: Where | None = None
+    interrupt_after: Where | None = None
+    durability: str | None = None
+    control: RunControl | None = None
+    resume: str | None = None
+    on_mismatch: str = "error"
+    printed: tuple[str, ...] = ()
+
+
+def modes_of(
+    stream_mode: str | Sequence[str] | None, default: str | Sequence[str]
+) -> tuple[str, ...]:
+    """Return stream modes as a tuple.
+
+    Raises:
+        ConfigurationError: A mode nobody knows.
+    """
+    wanted = default if stream_mode is None else stream_mode
+    modes = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    for mode in modes:
+        if mode not in STREAM_MODES:
+            raise ConfigurationError(
+                f"stream_mode {mode!r} is unknown; the modes are: {', '.join(STREAM_MODES)}"
+            )
+    return modes
+
+
+def durability_of(value: str | None, saver: BaseCheckpointSaver | None) -> Durability:
+    """Return a durability by its name.
+
+    Raises:
+        ConfigurationError: There is none of that name.
+    """
+    if value is None:
+        return Durability.ASYNC
+    try:
+        return Durability(value)
+    except ValueError:
+        raise ConfigurationError(f"durability={value!r}; use 'sync', 'async' or 'exit'") from None
+
+
+def saver_of(graph: PregelBase) -> BaseCheckpointSaver | None:
+    """Return the saver of an outermost run.
+
+    Raises:
+        ConfigurationError: The graph wants its parent's, and has no parent.
+    """
+    if graph.checkpointer is True:
+        raise ConfigurationError(
+            "checkpointer=True cannot be used for root graphs: it means the checkpointer of the "
+            "graph around; give a saver or a path"
+        )
+    return graph.checkpointer or None
+
+
+def plan_of(graph: PregelBase, request: Request) -> Plan:
+    """Return what the host is to do for *request*."""
+    saver = saver_of(graph)
+    resources = ExitStack()
+    parsed = request.parsed
+    keeper = fence = None
+    start = Start(given=request.given)
+    if saver is not None:
+        address = parsed.address
+        lease = saver.lease(address.thread_id, address.namespace)
+        fence = resources.enter_context(lease).fence
+        keeper = Keeper(saver, durability_of(request.durability, saver))
+        if looks_first(request.given, request.resume, parsed.run_id) and not parsed.checkpoint_id:
+            start = start_of(
+                graph.program, saver, address, request.given,
+                resume=request.resume, run_id=parsed.run_id,
+            )  # fmt: skip
+            parsed = replace(parsed, run_id=start.run_id)
+    options = options_of(graph, replace(request, parsed=parsed), saver, fence)
+    options = replace(
+        options, loaded=start.loaded, metadata={**start.metadata, **options.metadata}
+    )
+    around = Surroundings(
+        config=parsed.shown(),
+        context=context_of(graph, request.context),
+        store=graph.store,
+        control=request.control,
+        keeper=keeper,
+        thread_id=parsed.thread_id,
+        run_id=str(options.metadata.get("run_id")),
+        namespace=parsed.namespace,
+        executor=graph.executor,
+        modes=options.modes if request.subgraphs else options.modes & {"custom"},
+        options=options,
+        replayed_before=parsed.checkpoint_id if request.given is None else None,
+    )
+    steps = run(graph.program, options, start.given)
+    if start.over is not None:
+        steps = result_of(graph.program, start.over, options.output_channels, options.modes)
+    return Plan(
+        steps=steps,
+        around=around,
+        cache=graph.cache,
+        max_concurrency=parsed.max_concurrency,
+        resources=resources,
+    )
+
+
+def options_of(
+    graph: PregelBase, request: Request, saver: BaseCheckpointSaver | None, fence: int | None
+) -> Options:
+    """Return the options of an outermost run."""
+    parsed, control = request.parsed, request.control
+    before, after = request.interrupt_before, request.interrupt_after
+    options = Options(
+        address=None if saver is None else parsed.address,
+        namespace=parsed.namespace,
+        durability=durability_of(request.durability, saver),
+        recursion_limit=parsed.recursion_limit,
+        interrupt_before=names_where(graph.interrupt_before_nodes if before is None else before),
+        interrupt_after=names_where(graph.interrupt_after_nodes if after is None else after),
+        output_channels=_output_keys(graph.program, request.output_keys),
+        modes=frozenset((*request.modes, *request.printed)),
+        step_timeout=graph.step_timeout,
+        retry=graph.retry_policy,
+        cache=graph.cache_policy,
+        metadata={**parsed.metadata, "run_id": parsed.run_id or str(uuid.uuid4())},
+        fence=fence,
+        on_mismatch=request.on_mismatch,  # type: ignore[arg-type] - checked at the door
+        now=clock.now(),
+    )
+    if control is not None:
+        options = replace(options, drain=lambda: control.drain_reason)
+    return with_saver(options, saver)
+
+
+def with_saver(options: Options, saver: BaseCheckpointSaver | None) -> Options:
+    """Return *options* for what *saver* can keep, and for the versions it makes."""
+    if saver is None:
+        return options
+    if saver.owns_versions:
+        options = replace(
+            options, next_version=lambda newest, _: saver.get_next_version(newest, None)
+        )
+    return replace(options, keeps_deltas=saver.keeps_deltas)
+
+
+def _output_keys(program: Program, keys: str | Sequence[str] | None) -> str | tuple[str, ...]:
+    if keys is None:
+        return program.output_channels
+    wanted = (keys,) if isinstance(keys, str) else tuple(keys)
+    for key in wanted:
+        if key not in program.channels:
+            raise ConfigurationError(
+                f"output_keys names {key!r}, which is no channel of {program.name!r}; "
+                f"the channels are: {', '.join(program.channels)}"
+            )
+    return keys if isinstance(keys, str) else wanted
+
+
+def context_of(graph: PregelBase, context: Any) -> Any:
+    """Return *context* in the form its schema gives it.
+
+    Raises:
+        ConfigurationError: A dict that does not fit the schema.
+    """
+    schema = graph.context_schema
+    if schema is None or not isinstance(context, Mapping):
+        return context
+    if hasattr(schema, "__dataclass_fields__") or hasattr(schema, "model_validate"):
+        try:
+            return schema(**context)
+        except TypeError as error:
+            raise ConfigurationError(f"context does not fit {schema.__name__}: {error}") from error
+    return context

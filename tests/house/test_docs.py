@@ -1,0 +1,130 @@
+"""The docs are true: each page's code runs, its links lead somewhere, no error is left out."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flowpregel import errors
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+NEEDS = re.compile(r"<!-- needs: ([\w., ]+) -->")
+LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def name_of(page: Path) -> str:
+    """Return the path of *page* as a reader of the repository knows it."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def code_of(text: str) -> str:
+    """Return a page's Python blocks as one program, each line where the page has it."""
+    program: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        fence = line.startswith("```")
+        program.append(line if inside and not fence else "")
+        inside = not inside and line == "```python" if fence else inside
+    return "\n".join(program) + "\n"
+
+
+def missing_modules(text: str) -> list[str]:
+    """Return what a page says it needs (``<!-- needs: a, b -->``) and is not built yet."""
+    needed = [module.strip() for found in NEEDS.findall(text) for module in found.split(",")]
+    return [module for module in needed if importlib.util.find_spec(module) is None]
+
+
+def run(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a page's program as a reader would: a script of its own, in its own folder."""
+    script = folder / "page.py"
+    script.write_text(code_of(text), encoding="utf-8")
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    return subprocess.run(
+        [sys.executable, "-W", "error", script.name],
+        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "PYTHONPATH": path}, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+WITH_CODE = [page for page in PAGES if code_of(page.read_text("utf-8")).strip()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
+    """Its Python blocks, in order and in one program, end without an error."""
+    text = page.read_text("utf-8")
+    if missing := missing_modules(text):
+        pytest.skip(f"{name_of(page)} needs {', '.join(missing)}, which is not built yet")
+
+    result = run(text, tmp_path)
+
+    assert 0 == result.returncode, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
+    """Every relative link names a file that is there."""
+    links = [link for link in LINK.findall(page.read_text("utf-8")) if "://" not in link]
+
+    assert [] == [link for link in links if not (page.parent / link).exists()]
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    """Nobody has to know a page's name to find it."""
+    seen: set[Path] = set()
+    waiting = [ROOT / "docs" / "index.md"]
+    while waiting:
+        page = waiting.pop()
+        seen.add(page)
+        links = (page.parent / link for link in LINK.findall(page.read_text("utf-8")))
+        found = {link.resolve() for link in links if link.suffix == ".md"}
+        waiting += found - seen
+
+    assert [] == [name_of(page) for page in PAGES[1:] if page not in seen]
+
+
+def error_names() -> list[str]:
+    """Return the name of every error class in ``flowpregel.errors``."""
+    return [
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, BaseException)
+    ]
+
+
+def test_every_error_is_in_the_reference() -> None:
+    """The page on errors has a row for each class that can be raised."""
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8")
+
+    assert [] == [name for name in error_names() if f"`{name}`" not in page]
+
+
+def test_every_error_is_in_the_tree_of_its_module() -> None:
+    """The drawing that opens the module leaves nobody out."""
+    assert [] == [name for name in error_names() if f"── {name}" not in (errors.__doc__ or "")]
+
+
+def test_a_failing_block_is_found_at_its_line(tmp_path: Path) -> None:
+    """The check itself works: blocks share names, and an error shows the page's line."""
+    page = "# Page\n\n```python\nn = 1\n```\n\ntext\n\n```python\nassert n == 2\n```\n"
+
+    result = run(page, tmp_path)
+
+    assert 1 == result.returncode
+    assert 'page.py", line 10' in result.stderr
+
+
+def test_blocks_of_other_languages_are_not_run() -> None:
+    """Shell lines and plain text between Python blocks stay out of the program."""
+    page = "```sh\nrm -rf x\n```\n```python\na = 1\n```\n```\nplain\n```\n```python\nb = 2\n```\n"
+
+    assert ["a = 1", "b = 2"] == [line for line in code_of(page).splitlines() if line]

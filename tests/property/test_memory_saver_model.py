@@ -1,0 +1,18 @@
+"""`InMemorySaver` does what plain dicts do, whatever is done to it in whatever order."""
+
+import pytest
+from hypothesis import settings
+
+from flowpregel.checkpoint.memory import InMemorySaver
+from flowpregel.testing.saver_model import SaverMachine
+
+pytestmark = pytest.mark.slow
+
+
+class MemoryMachine(SaverMachine):
+    def make_saver(self):
+        return InMemorySaver()
+
+
+TestMemorySaverModel = MemoryMachine.TestCase
+TestMemorySaverModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
