@@ -77,10 +77,18 @@ class Dispatch:
     def measured(self, flight: Flight, seconds: float) -> None:
         """Note how long a task has run."""
         known = self._pace.get(flight.digest)
+        if flight.has_called:
+            return
         if known is None or seconds > 4 * known:
             self._pace[flight.digest] = seconds
         else:
             self._pace[flight.digest] = known + _SMOOTHING * (seconds - known)
+
+    def called(self, flight: Flight, slot: Slot) -> None:
+        """Note that a task waits for another: tasks like it are sent alone."""
+        self._pace[flight.digest] = 2 * WORTH
+        if len(slot.flights) > 1:
+            self.recall(slot)
 
     def group(self, waiting: Line, workers: int) -> list[Flight]:
         """Take from *waiting* what one of *workers* is to be given now."""

@@ -27,6 +27,8 @@ from flowpregel.executors.processes.slot import Flight, Slot, State
 from flowpregel.executors.processes.spawner import Newborn, Order, spawner
 
 _START_TRIES: Final = 3
+_SPARE: Final = 8
+"""How many more workers than the pool's size may be kept for tasks that call others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,7 @@ class Pool:
         self._unattended = 0
         self._parents = 0
         """How many workers hold a task that waits for its calls."""
+        self._most_parents = 0
         self._numbers = count(1)
         self._failed_starts = 0
         self._started = False
@@ -214,7 +217,7 @@ class Pool:
         """Make a slot without tasks idle, or let its worker go. The lock is held."""
         if slot.flights or slot.state is not State.BUSY:
             return
-        if self._is_worn(slot) or len(self._idle) >= self.plan.size or self._closed:
+        if self._is_worn(slot) or self._closed or len(self._idle) >= self._most_idle():
             slot.dismiss()
             return
         slot.state = State.IDLE
@@ -235,6 +238,10 @@ class Pool:
                 flight.slot.flights.pop(flight.number, None)
             flight.slot = None
             self._waiting.add_first(flight)
+
+    def _most_idle(self) -> int:
+        """How many workers may idle: those of the pool, and some for parents that wait."""
+        return self.plan.size + min(self._most_parents, self.plan.size + _SPARE)
 
     def _is_worn(self, slot: Slot) -> bool:
         plan = self.plan
@@ -270,15 +277,20 @@ class Pool:
     def called(self, flight: Flight, request: int) -> None:
         """Note that a task waits, or soon will: its worker does not count meanwhile."""
         with self.lock:
-            if flight.slot is not None:
+            slot = flight.slot
+            flight.has_called = True
+            if slot is not None:
                 flight.calls.add(request)
-                self._count_calls(flight.slot, 1)
+                self._count_calls(slot, 1)
+        if slot is not None:
+            self.dispatch.called(flight, slot)
         self.pump()
 
     def _count_calls(self, slot: Slot, change: int) -> None:
         was = slot.is_waiting
         slot.open_calls += change
         self._parents += slot.is_waiting - was
+        self._most_parents = max(self._most_parents, self._parents)
 
     def withdraw(self, key: JobKey) -> Flight | None:
         """End the job if it waits; else return its flight."""

@@ -43,6 +43,7 @@ class Flight:
     """Its calls that are not answered."""
     batched: bool = False
     """Whether it was sent with others: its turn comes later."""
+    has_called: bool = False
     requeued: int = 0
     """How often its worker ended before it had begun."""
     digest: bytes = b""
