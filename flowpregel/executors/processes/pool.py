@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
@@ -65,7 +66,8 @@ class Pool:
         self.arena = Arena(plan.shared_limit // 2, remember=True)
         self.dispatch = Dispatch(self, self.hub, self.deadlines, self.arena)
         self.slots: set[Slot] = set()
-        self.flights: dict[JobKey, Flight] = {}
+        self.flights: dict[int, Flight] = {}
+        self._by_key: dict[JobKey, Flight] = {}
         self.lock = threading.Lock()
         self._codebook = Codebook()
         self._waiting = Line()
@@ -130,7 +132,8 @@ class Pool:
         with self.lock:
             closed = self._closed
             if not closed:
-                self.flights[job.key] = flight
+                self.flights[flight.number] = flight
+                self._by_key[job.key] = flight
                 self._waiting.add(flight)
                 self._unattended += not flight.attended
         if closed:
@@ -146,6 +149,11 @@ class Pool:
             if self._started:
                 return
             self._started = True
+        # At exit, multiprocessing waits for all its children. What is registered after it
+        # runs before it, and ends ours.
+        import multiprocessing.util  # noqa: F401, PLC0415
+
+        atexit.register(self.close)
         self.hub.start()
 
     def _seat(self, mailbox: Mailbox) -> bool:
@@ -200,8 +208,10 @@ class Pool:
     def land(self, flight: Flight, outcome: Outcome) -> None:
         """End *flight*: free its worker, then tell its run."""
         with self.lock:
-            known = self.flights.pop(flight.job.key, None) is flight
+            known = self.flights.pop(flight.number, None) is not None
             if known:
+                if self._by_key.get(flight.job.key) is flight:
+                    del self._by_key[flight.job.key]
                 self._unattended -= not flight.attended
             slot, flight.slot = flight.slot, None
             if slot is not None:
@@ -295,7 +305,7 @@ class Pool:
     def withdraw(self, key: JobKey) -> Flight | None:
         """End the job if it waits; else return its flight."""
         with self.lock:
-            flight = self.flights.get(key)
+            flight = self._by_key.get(key)
             if flight is None or flight.slot is not None:
                 return flight
             self._waiting.remove(flight)
@@ -414,6 +424,7 @@ class Pool:
             self._idle.clear()
         for flight in waiting:
             self.land(flight, Withdrawn())
+        atexit.unregister(self.close)
         self._wait_for_ends()
         self.hub.close()
         self.arena.close()
