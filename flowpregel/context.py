@@ -45,6 +45,8 @@ class TaskInfo:
     error: Any = None
     """The `NodeError` an error handler is told."""
     has_saver: bool = False
+    compares: bool = False
+    """Whether the calls it makes are recorded, and compared with the record."""
 
 
 @dataclass(frozen=True, slots=True)

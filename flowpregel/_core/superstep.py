@@ -45,6 +45,7 @@ from flowpregel._core.records import (
 )
 from flowpregel._core.replay import answer_from_pending, restore
 from flowpregel._core.retry import delay_after
+from flowpregel._core.sharing import keyed_by_content
 from flowpregel._core.state import read
 from flowpregel._core.update import check_writes
 from flowpregel.errors import GraphDrained, NodeCancelledError, ParentCommand, TaskCancelled
@@ -81,6 +82,8 @@ class Superstep:
         self._timers: list[tuple[int, str]] = []
         self._ended: dict[str, Outcome] = {}
         """How bodies ended whose calls have not all ended yet."""
+        self._looked_up: list[Task] = []
+        """Calls whose results another run may have shared: they start when we know."""
         self._deaths: dict[str, int] = {}
         self._shared: dict[tuple[tuple[str, ...], str], tuple[Sequence[Write], float | None]] = {}
         """Results for the cache, by key: writes, and how many seconds they are good for."""
@@ -95,6 +98,8 @@ class Superstep:
             wakeup = yield Wait(self._next_deadline())
             self._check_time(wakeup)
             yield from self._take_in(wakeup)
+            if self._looked_up:
+                yield from self._look_up()
             if self.open or not self.succeeded:
                 yield from self.run.flush()
         if not self.succeeded:
@@ -124,8 +129,7 @@ class Superstep:
         due = [left for task in tuple(self.tasks) if (left := self._left_to_do(task)) is not None]
         if run.narrator.follows_tasks:
             self._tell_start()
-        if any(task.cache_key for task in due):
-            due = yield from self._without_cached(due)
+        due = yield from self._without_shared(due)
         for task in due:
             self.open[task.id] = task
             if run.pending or run.answers:
@@ -152,17 +156,33 @@ class Superstep:
             if task.writes:
                 after.extend(narrator.updates(task, cached=True))
 
-    def _without_cached(self, tasks: list[Task]) -> Steps:
+    def _without_shared(self, tasks: list[Task]) -> Steps:
         """Take results that were shared before, and return the tasks left to run."""
-        keyed = {task.cache_key[:2]: task for task in tasks if task.cache_key}
-        found = yield Look(tuple(keyed))
-        for key, writes in found.items():
-            task = keyed[key]
-            task.cache_key = None
-            task.writes = tuple(writes)
-            self._keep_writes(task)
-            self.run.after.extend(self.run.narrator.updates(task, cached=True))
+        if not (keyed := keyed_by_content(tasks, self.run.options.cache)):
+            return tasks
+        found = yield Look(tuple({key for key, _ in keyed}))
+        for key, task in keyed:
+            if key in found:
+                task.cache_key = None
+                task.writes = tuple(found[key])
+                self._keep(task, task.writes)
+                self.run.after.extend(self.run.narrator.updates(task, cached=True))
         return [task for task in tasks if not task.writes]
+
+    def _look_up(self) -> Steps:
+        """Answer the new calls that another run made before, and start the others."""
+        tasks, self._looked_up = self._looked_up, []
+        for task in tasks:
+            try:
+                due = yield from self._without_shared([task])
+            except Exception as error:  # noqa: BLE001 - a user's key_func; the call fails with it
+                yield from self._settle(task, Raised(error))
+                continue
+            if due:
+                yield Submit(task, self.setting)
+            else:
+                del self.open[task.id]
+                yield from self._closed(task, Returned(task.writes))
 
     # ------------------------------------------------------------ events
 
@@ -225,7 +245,10 @@ class Superstep:
         self.run.after.extend(self.run.narrator.started(task, self.run.step, self.run.now))
         if self.stopped is None:
             answer_from_pending(self.run, task)
-            yield Submit(task, self.setting)
+            if task.node.cache is not None:
+                self._looked_up.append(task)
+            else:
+                yield Submit(task, self.setting)
         else:
             yield from self._settle(task, Withdrawn())
 
@@ -252,6 +275,7 @@ class Superstep:
         delay = delay_after(task, error, self.run.options, self._deaths, wakeup.luck)
         if delay is None:
             return False
+        self.calls.uncaught(task, error)
         task.attempt += 1
         task.calls = task.graphs = 0
         heapq.heappush(self._timers, (wakeup.monotonic + int(delay * 1e9), task.id))
@@ -275,6 +299,10 @@ class Superstep:
                 yield from self._cancel_all(kill=False)
             case Withdrawn():
                 self._withdrawn(task)
+        yield from self._closed(task, outcome)
+
+    def _closed(self, task: Task, outcome: Outcome) -> Iterable[Effect]:
+        """Tell the caller of *task* what became of it, and settle a body that waited for it."""
         self.calls.resolve(task, outcome)
         parent = task.parent
         if parent is not None and parent.id in self._ended and not self.calls.open_below(parent):
@@ -282,7 +310,7 @@ class Superstep:
 
     def _returned(self, task: Task, outcome: Returned) -> None:
         task.writes = outcome.writes or ((NO_WRITES, None),)
-        self._keep_writes(task)
+        self._keep(task, task.writes)
         if task.cache_key is not None:
             self._shared[task.cache_key[:2]] = task.writes, task.cache_key[2]
         narrator = self.run.narrator
@@ -290,11 +318,9 @@ class Superstep:
             self.run.after.extend(narrator.updates(task))
             self.run.after.extend(narrator.ended(task, self.run.step, self.run.now))
 
-    def _keep_writes(self, task: Task) -> None:
-        run = self.run
-        run.recorder.keep(
-            run.checkpoint_id, task.id, task.path, self.calls.with_fingerprint(task, task.writes)
-        )
+    def _keep(self, task: Task, writes: Sequence[Write]) -> None:
+        kept = self.calls.recorded(task, writes)
+        self.run.recorder.keep(self.run.checkpoint_id, task.id, task.path, kept)
 
     def _raised(self, task: Task, error: BaseException) -> Iterable[Effect]:
         run = self.run
@@ -306,21 +332,20 @@ class Superstep:
         )
         run.after.extend(run.narrator.ended(task, run.step, run.now, error))
         if task.kind is Kind.CALL:
-            writes = self.calls.with_fingerprint(task, ((ERROR, error),))
-            run.recorder.keep(run.checkpoint_id, task.id, task.path, writes)
+            self._keep(task, ((ERROR, error),))
+            self.calls.uncaught(task, error)
             self.calls.failed(
                 task, error, late=task.parent is not None and task.parent.id in self._ended
             )
             return
         if task.node.handler is not None and self.stopped is None:
-            writes = ((ERROR, error), (ERROR_SOURCE, task.name))
-            run.recorder.keep(run.checkpoint_id, task.id, task.path, writes)
+            self._keep(task, ((ERROR, error), (ERROR_SOURCE, task.name)))
             handler = self._handler_for(task, error)
             self.open[handler.id] = handler
             run.after.extend(run.narrator.started(handler, run.step, run.now))
             run.after.append(Submit(handler, self.setting))
             return
-        run.recorder.keep(run.checkpoint_id, task.id, task.path, ((ERROR, error),))
+        self._keep(task, ((ERROR, error),))
         self.calls.uncaught(task, error)
         if self.failure is None:
             self.failure = error
@@ -336,7 +361,7 @@ class Superstep:
         asked = {item.id: item for item in self.calls.interrupts_below(task)}
         asked |= {item.id: item for item in outcome.interrupts}
         interrupts = tuple(asked.values())
-        run.recorder.keep(run.checkpoint_id, task.id, task.path, ((INTERRUPT, interrupts),))
+        self._keep(task, ((INTERRUPT, interrupts),))
         run.after.extend(run.narrator.ended(task, run.step, run.now, interrupts))
         if task.kind is Kind.CALL:
             self.calls.interrupted(task, interrupts)

@@ -23,6 +23,7 @@ from flowpregel.errors import (
 
 DATA = "data.mdb"
 WRITE_LOCK = "write.lock"
+PRESENCE = "open.lock"
 _NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "fuse.sshfs", "ncpfs"}
 )

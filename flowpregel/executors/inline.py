@@ -6,6 +6,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from typing import Any
+
 from flowpregel._core.effects import Call, Ended, Event
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import TaskExitError
@@ -26,7 +28,7 @@ class InlineExecutor(Executor):
 
     capabilities = Capabilities()
 
-    def __init__(self, turn: Callable[[CallFuture], None]) -> None:
+    def __init__(self, turn: Callable[[CallFuture[Any]], None]) -> None:
         self._turn = turn
         self._waiting: deque[tuple[Job, Mailbox]] = deque()
 
@@ -61,15 +63,24 @@ class InlineExecutor(Executor):
         until = time.monotonic_ns() + _SLICE
         while self._waiting:
             job, mailbox = self._waiting.popleft()
-            ends, _ = ends_of(job, mailbox, self._turn)
-            outcome = perform(job, ends)
-            if _is_ctrl_c(outcome):
-                mailbox.post(Ended(*job.key, Withdrawn()))
-                raise KeyboardInterrupt
+            try:
+                outcome = self._perform(job, mailbox)
+            except BaseException:
+                # What ended before is taken in when the run is told to end.
+                for event in (*events, Ended(*job.key, Withdrawn())):
+                    mailbox.post(event)
+                raise
             events.append(Ended(job.info.task_id, job.info.attempt, outcome))
             if isinstance(outcome, Raised) or time.monotonic_ns() > until:
                 break
         return events
+
+    def _perform(self, job: Job, mailbox: Mailbox) -> Outcome:
+        ends, _ = ends_of(job, mailbox, self._turn)
+        outcome = perform(job, ends)
+        if _is_ctrl_c(outcome):
+            raise KeyboardInterrupt
+        return outcome
 
     def withdraw(self) -> None:
         """Withdraw every job that waits."""

@@ -20,6 +20,7 @@ from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.base import PregelBase, Where, names_where
 from flowpregel.pregel.config import Parsed
+from flowpregel.pregel.resume import Start, looks_first, result_of, start_of
 
 STREAM_MODES = ("values", "updates", "custom", "checkpoints", "tasks", "debug")
 
@@ -40,6 +41,8 @@ class Request:
     interrupt_after: Where | None = None
     durability: str | None = None
     control: RunControl | None = None
+    resume: str | None = None
+    on_mismatch: str = "error"
     printed: tuple[str, ...] = ()
 
 
@@ -95,12 +98,22 @@ def plan_of(graph: PregelBase, request: Request) -> Plan:
     resources = ExitStack()
     parsed = request.parsed
     keeper = fence = None
+    start = Start(given=request.given)
     if saver is not None:
         address = parsed.address
         lease = saver.lease(address.thread_id, address.namespace)
         fence = resources.enter_context(lease).fence
         keeper = Keeper(saver, durability_of(request.durability, saver))
-    options = options_of(graph, request, saver, fence)
+        if looks_first(request.given, request.resume, parsed.run_id) and not parsed.checkpoint_id:
+            start = start_of(
+                graph.program, saver, address, request.given,
+                resume=request.resume, run_id=parsed.run_id,
+            )  # fmt: skip
+            parsed = replace(parsed, run_id=start.run_id)
+    options = options_of(graph, replace(request, parsed=parsed), saver, fence)
+    options = replace(
+        options, loaded=start.loaded, metadata={**start.metadata, **options.metadata}
+    )
     around = Surroundings(
         config=parsed.shown(),
         context=context_of(graph, request.context),
@@ -115,8 +128,11 @@ def plan_of(graph: PregelBase, request: Request) -> Plan:
         options=options,
         replayed_before=parsed.checkpoint_id if request.given is None else None,
     )
+    steps = run(graph.program, options, start.given)
+    if start.over is not None:
+        steps = result_of(graph.program, start.over, options.output_channels, options.modes)
     return Plan(
-        steps=run(graph.program, options, request.given),
+        steps=steps,
         around=around,
         cache=graph.cache,
         max_concurrency=parsed.max_concurrency,
@@ -144,6 +160,7 @@ def options_of(
         cache=graph.cache_policy,
         metadata={**parsed.metadata, "run_id": parsed.run_id or str(uuid.uuid4())},
         fence=fence,
+        on_mismatch=request.on_mismatch,  # type: ignore[arg-type] - checked at the door
         now=clock.now(),
     )
     if control is not None:

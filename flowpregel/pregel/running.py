@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from flowpregel._host.drivers import adrive, drive, result_of
+from flowpregel._host.elsewhere import running_loop
 from flowpregel._host.host import Host
 from flowpregel.context import current
+from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.config import merged, of_keywords, parse
 from flowpregel.pregel.output import GraphOutput, print_item, wrap
 from flowpregel.pregel.request import Request, modes_of, plan_of
@@ -37,6 +38,16 @@ class Ask:
     control: RunControl | None = None
     subgraphs: bool = False
     debug: bool | None = None
+    resume: Literal["auto"] | None = None
+    on_mismatch: Literal["error", "rerun", "reuse"] = "error"
+
+    def __post_init__(self) -> None:
+        if self.resume not in (None, "auto"):
+            raise ConfigurationError(f"resume={self.resume!r}; use 'auto', or leave it out")
+        if self.on_mismatch not in ("error", "rerun", "reuse"):
+            raise ConfigurationError(
+                f"on_mismatch={self.on_mismatch!r}; use 'error', 'rerun' or 'reuse'"
+            )
 
 
 class Running(Threads):
@@ -64,6 +75,12 @@ class Running(Threads):
             asked: What `stream` takes as well: ``context``, ``stream_mode``,
                 ``output_keys``, ``interrupt_before``, ``interrupt_after``,
                 ``durability``, ``control``, ``print_mode``.
+                ``resume="auto"`` goes on with the thread's unfinished run if there
+                is one, which must have been given equal input, and starts one
+                otherwise. A ``run_id`` names a run: asked for again, it goes on, or
+                returns what it returned. ``on_mismatch`` says what to do when a
+                resumed body makes another call than the recorded one: ``"error"``
+                (default), ``"rerun"`` it, or ``"reuse"`` what is recorded.
 
         Returns:
             The output; with an ``__interrupt__`` key if the run waits for
@@ -72,6 +89,8 @@ class Running(Threads):
         Raises:
             EmptyInputError: There is nothing to run on.
             GraphRecursionError: The run used up its supersteps.
+            InputMismatchError: The run to go on with was started with other input.
+            ReplayMismatchError: A resumed body made another call than before.
             Exception: What a task raised when it would not be tried again.
 
         Example:
@@ -101,8 +120,7 @@ class Running(Threads):
         plain = asked.get("stream_mode") in (None, "values") and not asked.get("print_mode")
         if plain and current.get() is not None:
             return await self.call_nested(input, config, asked)
-        loop = asyncio.get_running_loop()
-        host, request = self._host(input, config, asked, quiet=plain, loop=loop)
+        host, request = self._host(input, config, asked, quiet=plain, loop=running_loop())
         found = [
             wrap(item, request, version)
             async for item in adrive(host)
@@ -150,7 +168,7 @@ class Running(Threads):
         **asked: Any,
     ) -> AsyncIterator[Any]:
         """`stream`, on the running event loop."""
-        host, request = self._host(input, config, asked, loop=asyncio.get_running_loop())
+        host, request = self._host(input, config, asked, loop=running_loop())
         items = adrive(host)
         try:
             async for item in items:
@@ -199,6 +217,8 @@ class Running(Threads):
         **asked: Any,
     ) -> list[Any]:
         """`batch`, on the running event loop."""
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
         configs = _configs(config, len(inputs))
         limit = (configs[0] or {}).get("max_concurrency") if configs else None
         gate = asyncio.Semaphore(limit or max(1, len(inputs)))
@@ -238,6 +258,8 @@ class Running(Threads):
             interrupt_after=ask.interrupt_after,
             durability=ask.durability,
             control=ask.control,
+            resume=ask.resume,
+            on_mismatch=ask.on_mismatch,
             printed=printed,
         )
         return Host(plan_of(self, request), loop), request

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowpregel._core.records import Version
+from flowpregel._lmdb.engine import DATABASES
 from flowpregel._lmdb.environment import Environment
 from flowpregel._lmdb.seal import Seal
 from flowpregel._lmdb.table import Table, after
@@ -44,6 +45,7 @@ class Book:
         self.ids = table(b"ids")
         self.log = table(b"log")
         self.meta = table(b"meta")
+        self.tables = [table(name) for name in DATABASES if name != b"meta"]
         self.names: Names = environment.share(("names", seal.id), lambda: Names(table(b"names")))
         self.scopes = Scopes(table(b"scopes"), self.meta)
 
