@@ -132,7 +132,7 @@ class Book:
         self, transaction: Any, scope: Scope, channel: str, number: int
     ) -> tuple[bytes | None, list[bytes]]:
         """Return the encoded snapshot that deltas start from, and them, newest first."""
-        tail = self.names.number(transaction, channel).to_bytes(4, "big")
+        tail = self.names.known(transaction, channel).to_bytes(4, "big")
         head = keys.of_scope(scope.number)
         found: list[bytes] = []
         kind = DELTA
@@ -183,7 +183,7 @@ class Book:
         return after(keys.of_scope(scope.number))
 
     def _record(self, transaction: Any, scope: Scope, channel: str, place: Place) -> bytes:
-        tail = self.names.number(transaction, channel).to_bytes(4, "big")
+        tail = self.names.known(transaction, channel).to_bytes(4, "big")
         key = keys.log(scope.number, place[1], _KINDS[place[0]], tail)
         record = self.log.get(transaction, key)
         if record is None:
