@@ -45,7 +45,9 @@ def commit(saver, number, values=None, *, thread="t", fence=None):
     if number:
         writes = (TaskWrites(id_of(number - 1), "task", "path", (("n", number),)),)
     checkpoint = step(number, values)
-    saver.commit([Batch(address=Address(thread), checkpoint=checkpoint, writes=writes, fence=fence)])
+    saver.commit(
+        [Batch(address=Address(thread), checkpoint=checkpoint, writes=writes, fence=fence)]
+    )
 
 
 def newest(path, thread="t"):

@@ -22,9 +22,12 @@ def small_disk(tmp_path):
     """A file system of 2 MiB."""
     place = tmp_path / "disk"
     place.mkdir()
-    mounted = os.geteuid() == 0 and not subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], check=False
-    ).returncode
+    mounted = (
+        os.geteuid() == 0
+        and not subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], check=False
+        ).returncode
+    )
     if not mounted:
         pytest.skip("a small file system cannot be mounted here: not root, or not allowed")
     yield place

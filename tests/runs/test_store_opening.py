@@ -106,7 +106,9 @@ def test_a_reader_cannot_write(closed):
             commit(saver, 2)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a user other than root is needed to be without rights")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="a user other than root is needed to be without rights"
+)
 def test_missing_rights_are_named(closed):
     os.chmod(closed.parent, 0o755)
     for outer in closed.parents:
@@ -123,7 +125,9 @@ try:
 except StoreReadOnlyError as error:
     print("named", error)
 """
-    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
 
     assert out.stdout.startswith("named"), out
 

@@ -138,8 +138,9 @@ def test_a_write_lock_held_in_this_process_is_named_after_the_timeout(path):
             held.set()
             enough.wait(20)
 
-        holder = threading.Thread(target=saver._store.environment.write, args=(hold,),
-                                  kwargs={"timeout": 1})
+        holder = threading.Thread(
+            target=saver._store.environment.write, args=(hold,), kwargs={"timeout": 1}
+        )
         holder.start()
         held.wait(20)
         with pytest.raises(StoreBusyError, match="another OS thread"):
@@ -190,8 +191,23 @@ def test_the_gate_lets_nobody_in_while_one_is_alone():
 # ---------------------------------------------------------------- sizes and values
 
 
-@pytest.mark.parametrize("size", [0, 1, 4079, 4080, 4096, (1 << 20) - 34, (1 << 20) - 33, (1 << 20) - 32,
-                                  (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5_000_000])
+@pytest.mark.parametrize(
+    "size",
+    [
+        0,
+        1,
+        4079,
+        4080,
+        4096,
+        (1 << 20) - 34,
+        (1 << 20) - 33,
+        (1 << 20) - 32,
+        (1 << 20) - 1,
+        1 << 20,
+        (1 << 20) + 1,
+        5_000_000,
+    ],
+)
 def test_values_of_any_size_come_back(path, size):
     value = bytes(range(256)) * (size // 256) + bytes(size % 256)
     with LMDBSaver(path) as saver:
