@@ -102,7 +102,14 @@ class Nesting(PregelBase):
     ) -> Any:
         """Call the graph from a task of another, and return the future of its output."""
         scope = current_scope(f"graph {self.name!r}")
-        unknown = asked.keys() & {"interrupt_before", "interrupt_after", "control", "durability", "resume", "on_mismatch"}
+        unknown = asked.keys() & {
+            "interrupt_before",
+            "interrupt_after",
+            "control",
+            "durability",
+            "resume",
+            "on_mismatch",
+        }
         if unknown:
             raise ConfigurationError(
                 f"{sorted(unknown)[0]} belongs to the outermost run, not to a graph called in it"

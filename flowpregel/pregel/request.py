@@ -111,9 +111,7 @@ def plan_of(graph: PregelBase, request: Request) -> Plan:
             )  # fmt: skip
             parsed = replace(parsed, run_id=start.run_id)
     options = options_of(graph, replace(request, parsed=parsed), saver, fence)
-    options = replace(
-        options, loaded=start.loaded, metadata={**start.metadata, **options.metadata}
-    )
+    options = replace(options, loaded=start.loaded, metadata={**start.metadata, **options.metadata})
     around = Surroundings(
         config=parsed.shown(),
         context=context_of(graph, request.context),
