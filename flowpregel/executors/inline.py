@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-
 from typing import Any
 
 from flowpregel._core.effects import Call, Ended, Event

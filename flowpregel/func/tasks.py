@@ -46,17 +46,11 @@ class TaskOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "timeout", TimeoutPolicy.coerce(self.timeout))
-        policies = self.retry_policy
-        many = policies is not None and not isinstance(policies, RetryPolicy)
-        for policy in policies if many else ():  # type: ignore[union-attr]
-            if not isinstance(policy, RetryPolicy):
-                raise ConfigurationError(f"retry_policy holds {policy!r}; use RetryPolicy(...)")
-        if self.cache_policy is not None and not isinstance(self.cache_policy, CachePolicy):
-            raise ConfigurationError(f"cache_policy={self.cache_policy!r}; use CachePolicy(...)")
-        if self.name is not None and (not isinstance(self.name, str) or not self.name):
-            raise ConfigurationError(f"a task's name is text, not {self.name!r}")
-        if self.version is not None and not isinstance(self.version, str):
-            raise ConfigurationError(f"a task's version is text, not {self.version!r}")
+        for policy in self.retries:
+            _check("retry_policy", policy, RetryPolicy)
+        _check("cache_policy", self.cache_policy, CachePolicy, type(None))
+        _check("name", self.name, str, type(None))
+        _check("version", self.version, str, type(None))
         check_executor(self.executor)
 
     @property
@@ -67,6 +61,11 @@ class TaskOptions:
         if isinstance(self.retry_policy, RetryPolicy):
             return (self.retry_policy,)
         return tuple(self.retry_policy)
+
+
+def _check(option: str, value: object, *kinds: type) -> None:
+    if not isinstance(value, kinds) or value == "":
+        raise ConfigurationError(f"task({option}={value!r}): use {kinds[0].__name__}")
 
 
 class TaskFunction(Generic[P, R]):
@@ -157,8 +156,10 @@ class TaskFunction(Generic[P, R]):
             callee = callee_of(self.func, takes_input=False)
             if self._home is not None:
                 named = _ByName(self)
-                form = "coroutine" if callee.is_async else "func"
-                callee = replace(callee, **{form: named})
+                if callee.is_async:
+                    callee = replace(callee, coroutine=named)
+                else:
+                    callee = replace(callee, func=named)
             self._node = Node(
                 name=self.name,
                 steps=(callee,),
