@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 import sys
 import types
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -58,9 +57,9 @@ class TaskOptions:
         """The retry policies, as a tuple."""
         if self.retry_policy is None:
             return ()
-        if isinstance(self.retry_policy, RetryPolicy):
-            return (self.retry_policy,)
-        return tuple(self.retry_policy)
+        if isinstance(self.retry_policy, Sequence):
+            return tuple(self.retry_policy)
+        return (self.retry_policy,)
 
 
 def _check(option: str, value: object, *kinds: type) -> None:
@@ -124,7 +123,10 @@ class TaskFunction(Generic[P, R]):
             >>> futures = measure.map(["a.py", "b.py"])  # doctest: +SKIP
         """
         call = cast("Callable[..., TaskFuture[R]]", self)
-        return [call(*items) for items in zip(*iterables, strict=True)]
+        if len(iterables) == 1:
+            return [call(item) for item in iterables[0]]
+        # All of them first: an error about their lengths must not leave calls behind.
+        return [call(*items) for items in [*zip(*iterables, strict=True)]]
 
     def with_options(self, **changes: Any) -> TaskFunction[P, R]:
         """Return the same task with other options; this one stays as it is.
@@ -202,10 +204,12 @@ class TaskFunction(Generic[P, R]):
         name: str = getattr(self, "__qualname__", "")
         if module is None or self.__module__ == "__main__" or "<locals>" in name:
             return None
-        try:
-            found = operator.attrgetter(name)(module)
-        except AttributeError:
-            return None
+        found: Any = module
+        for part in name.split("."):
+            # Not getattr: what a descriptor makes of itself is not what is looked for.
+            found = inspect.getattr_static(found, part, None)
+        if isinstance(found, staticmethod):
+            found = found.__func__
         return name if found is self else None
 
     def __reduce__(self) -> str | tuple[Any, ...]:
