@@ -21,7 +21,6 @@ from flowpregel._core.records import (
 )
 from flowpregel.errors import ReplayMismatchError
 
-
 _FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
 """What is kept in the place of a failure that is to be tried again."""
 
