@@ -33,6 +33,8 @@ class Calls:
         """For each body: how many of its calls are running."""
         self._failures: dict[str, dict[str, tuple[Task, BaseException]]] = {}
         """For each body: its calls that failed."""
+        self._ended: dict[str, Sequence[Write]] = {}
+        """How calls ended whose body may be tried again: it is not to run them again."""
         self._late: dict[str, BaseException] = {}
         self._asked: dict[str, list[Any]] = {}
 
@@ -42,7 +44,9 @@ class Calls:
         if task.id in self._callers:
             self._callers[task.id].append(call)
             return task
-        recorded = self._run.pending.get(task.id) if self._run.hand_back else None
+        recorded = self._ended.get(task.id)
+        if recorded is None and self._run.hand_back:
+            recorded = self._run.pending.get(task.id)
         if recorded and call.node.role != "graph":
             outcome = self._replayed(task, call, recorded)
             if outcome is not None:
@@ -68,6 +72,8 @@ class Calls:
             return Returned(task.writes)
         for channel, value in recorded:
             if channel == ERROR and isinstance(value, BaseException):
+                # It may bring the body down only now: it was kept while another call asked.
+                self.failed(task, value, late=False)
                 return Raised(value)
         return None
 
@@ -83,7 +89,29 @@ class Calls:
             return
         assert task.parent is not None
         self._below[task.parent.id] -= 1
+        if self._run.options.retry or task.parent.node.retry:
+            self._note_end(task, outcome)
         self._run.after.extend(Resolve(call, outcome) for call in callers)
+
+    def _note_end(self, task: Task, outcome: Outcome) -> None:
+        match outcome:
+            case Returned():
+                self._ended[task.id] = self.with_fingerprint(task, task.writes)
+            case Raised(error):
+                self._ended[task.id] = self.with_fingerprint(task, ((ERROR, error),))
+
+    def tried_again(self, body: Task, error: BaseException) -> None:
+        """Prepare for the next attempt of *body*, which *error* ended the last one of.
+
+        It is handed the results of the calls it made, and runs those again that
+        brought it down.
+        """
+        self._asked.pop(body.id, None)
+        for task in self._behind(body, error):
+            del self._failures[body.id][task.id]
+            self._ended.pop(task.id, None)
+            if before := self._run.pending.get(task.id):
+                self._run.pending[task.id] = [write for write in before if write[0] != ERROR]
 
     def open_below(self, body: Task) -> bool:
         """Return whether calls of *body* are still running."""
@@ -105,16 +133,18 @@ class Calls:
 
         A failure that the body caught is part of what it did, and is replayed.
         """
+        for task in self._behind(body, error):
+            self._run.recorder.keep(self._run.checkpoint_id, task.id, task.path, ((ERROR, None),))
+
+    def _behind(self, body: Task, error: BaseException) -> list[Task]:
+        """Return the calls of *body* whose failures led to *error*."""
         chain: set[int] = set()
         link: BaseException | None = error
         while link is not None and id(link) not in chain:
             chain.add(id(link))
             link = link.__cause__ or link.__context__
-        for task, failure in self._failures.get(body.id, {}).values():
-            if id(failure) in chain:
-                self._run.recorder.keep(
-                    self._run.checkpoint_id, task.id, task.path, ((ERROR, None),)
-                )
+        failures = self._failures.get(body.id, {}).values()
+        return [task for task, failure in failures if id(failure) in chain]
 
     def interrupted(self, task: Task, interrupts: tuple[Any, ...]) -> None:
         """Note what a call asks; its body asks it too."""

@@ -90,13 +90,20 @@ class Superstep:
 
     def go(self) -> Steps:
         """Run until every task has ended; leave the last results to the barrier."""
-        yield from self._start()
-        while self.open:
-            wakeup = yield Wait(self._next_deadline())
-            self._check_time(wakeup)
-            yield from self._take_in(wakeup)
-            if self.open or not self.succeeded:
-                yield from self.run.flush()
+        try:
+            yield from self._start()
+            while self.open:
+                wakeup = yield Wait(self._next_deadline())
+                self._check_time(wakeup)
+                yield from self._take_in(wakeup)
+                if self.open or not self.succeeded:
+                    yield from self.run.flush()
+        except GeneratorExit:
+            raise
+        except BaseException:
+            # The time is over, or a commit failed: nobody waits for what still runs.
+            yield from self._cancel_all(kill=True)
+            raise
         if not self.succeeded:
             yield from self.run.flush()
             self._raise()
@@ -122,11 +129,11 @@ class Superstep:
     def _start(self) -> Steps:
         run = self.run
         due: list[Task] = []
-        handlers: list[Task] = []
         for task in self.tasks:
             restored = restore(run, task)
             if restored == "failed":
-                handlers.append(self._handler_for(task, _recorded_error(run, task)))
+                # This adds the handler to the tasks, so it has its turn in this loop too.
+                self._handler_for(task, _recorded_error(run, task))
             elif restored == "due":
                 due.append(task)
             run.after.extend(run.narrator.started(task, run.step, run.now))
@@ -134,13 +141,26 @@ class Superstep:
             emit for task in self.tasks if task.writes
             for emit in run.narrator.updates(task, cached=True)
         )  # fmt: skip
-        due = yield from self._without_cached([*due, *handlers])
+        due = yield from self._without_cached(due)
+        yield from self._start_clock()
+        if self.stopped is not None:
+            return
         for task in due:
             self.open[task.id] = task
             answer_from_pending(run, task)
         yield from run.flush()
         for task in due:
             yield Submit(task, self.setting)
+
+    def _start_clock(self) -> Steps:
+        """Learn what time it is, if this superstep may take only so long."""
+        if self.run.options.step_timeout is None:
+            return
+        wakeup = yield Wait(0)
+        self._check_time(wakeup)
+        for event in wakeup.events:
+            if isinstance(event, Stopped):
+                self.stopped = event.reason
 
     def _without_cached(self, tasks: list[Task]) -> Steps:
         """Take results that were shared before, and return the tasks left to run."""
@@ -244,6 +264,7 @@ class Superstep:
         delay = delay_after(task, error, self.run.options, self._deaths, wakeup.luck)
         if delay is None:
             return False
+        self.calls.tried_again(task, error)
         task.attempt += 1
         task.calls = task.graphs = 0
         heapq.heappush(self._timers, (wakeup.monotonic + int(delay * 1e9), task.id))
