@@ -95,6 +95,8 @@ class Superstep:
     def go(self) -> Steps:
         """Run until every task has ended; leave the last results to the barrier."""
         yield from self._start()
+        if self.open and self.run.options.step_timeout is not None:
+            yield from self._set_deadline(self.run.options.step_timeout)
         while self.open:
             wakeup = yield Wait(self._next_deadline())
             self._check_time(wakeup)
@@ -193,20 +195,24 @@ class Superstep:
             return timers if self._deadline is None else self._deadline
         return min(timers, self._deadline)
 
+    def _set_deadline(self, seconds: float) -> Steps:
+        """Ask what time it is: a reader of the stream may have paused for long."""
+        wakeup = yield Wait(0)
+        self._deadline = wakeup.monotonic + int(seconds * 1e9)
+        yield from self._take_in(wakeup)
+        yield from self.run.flush()
+
     def _check_time(self, wakeup: Wakeup) -> None:
         """Move the clock, and end the superstep if it took too long."""
-        self.run.now = max(self.run.now + 1, wakeup.now)
-        limit = self.run.options.step_timeout
-        if limit is None:
+        run = self.run
+        run.now = max(run.now + 1, wakeup.now)
+        if self._deadline is None or wakeup.monotonic < self._deadline:
             return
-        if self._deadline is None:
-            self._deadline = wakeup.monotonic + int(limit * 1e9)
-        elif wakeup.monotonic >= self._deadline:
-            names = ", ".join(sorted({task.name for task in self.open.values()}))
-            raise TimeoutError(
-                f"superstep {self.run.step} took longer than step_timeout={limit} seconds; "
-                f"still running: {names}"
-            )
+        names = ", ".join(sorted({task.name for task in self.open.values()}))
+        raise TimeoutError(
+            f"superstep {run.step} took longer than step_timeout={run.options.step_timeout} "
+            f"seconds; still running: {names}"
+        )
 
     def _take_in(self, wakeup: Wakeup) -> Iterable[Effect]:
         if self._timers:
