@@ -23,7 +23,7 @@ def space_of(name: str, functions: Sequence[Any], version: str | None = None) ->
     parts = [name]
     for function in functions:
         parts.extend(home_of(function))
-        parts.append(code_digest(function, strict=True) if version is None else version)
+        parts.append(code_digest(function, with_state=True) if version is None else version)
     return tuple(parts)
 
 

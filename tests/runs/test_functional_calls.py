@@ -232,7 +232,7 @@ def test_a_generator_cannot_be_a_task() -> None:
     def numbers() -> Any:
         yield 1
 
-    with pytest.raises(ConfigurationError, match="'numbers' is a generator.*get_stream_writer"):
+    with pytest.raises(ConfigurationError, match=r"'numbers' is a generator.*get_stream_writer"):
         task(numbers)
 
 
@@ -282,7 +282,10 @@ def test_an_entrypoint_is_a_graph_of_one_node() -> None:
     assert {"__start__": EphemeralValue, "__end__": LastValue, "__previous__": LastValue} == {
         name: kind for name, kind in kinds.items() if name != "__pregel_tasks"
     }
-    assert (str, int) == (write_essay.channels["__end__"].typ, write_essay.channels["__previous__"].typ)
+    assert (str, int) == (
+        write_essay.channels["__end__"].typ,
+        write_essay.channels["__previous__"].typ,
+    )
     assert "updates" == write_essay.stream_mode
 
 
@@ -370,7 +373,7 @@ async def async_generator(n: int) -> Any:
 @pytest.mark.parametrize("body", [generator, async_generator, functools.partial(generator)])
 def test_a_generator_body_is_refused_with_the_way_to_stream(body: Any) -> None:
     """The message names get_stream_writer and the stream mode that shows it."""
-    with pytest.raises(ConfigurationError, match="get_stream_writer.*stream_mode='custom'"):
+    with pytest.raises(ConfigurationError, match=r"get_stream_writer.*stream_mode='custom'"):
         entrypoint()(body)
 
 
@@ -400,7 +403,7 @@ def test_a_sync_body_cannot_have_a_timeout() -> None:
 
 def test_a_graph_is_not_a_function() -> None:
     """Calling it says how it is run."""
-    with pytest.raises(TypeError, match="use .invoke"):
+    with pytest.raises(TypeError, match=r"use .invoke"):
         sync_flow(double, "inline")([1])
 
 
