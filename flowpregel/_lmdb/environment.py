@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import atexit
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from flowpregel._lmdb import failures, folder
-from flowpregel._lmdb.filelock import FileLock
+from flowpregel._lmdb import engine, failures, folder
+from flowpregel._lmdb.failures import CommitFailedError
+from flowpregel._lmdb.filelock import FileLock, Presence
 from flowpregel._lmdb.gate import Gate
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel.errors import (
@@ -31,12 +33,6 @@ from flowpregel.errors import (
     StoreError,
     StoreReadOnlyError,
 )
-
-ENGINE = 0
-"""The major version of LMDB whose format we write; py-lmdb ships two."""
-DATABASES = (b"meta", b"scopes", b"names", b"ids", b"log", b"store", b"cache")
-_SMALLEST_MAP = 1 << 20
-_READERS = 1024
 
 Result = TypeVar("Result")
 Work = Callable[[Any], Result]
@@ -62,10 +58,11 @@ class Environment:
         self._pid = os.getpid()
         self._gate = Gate()
         self._writer = threading.Lock()
-        self._map_size = max(map_size, _SMALLEST_MAP)
+        self._map_size = max(map_size, engine.SMALLEST_MAP)
         self._lock = lock
         self._lmdb: Any = None
         self._file_lock: FileLock | None = None
+        self._presence = Presence(os.path.join(path, folder.PRESENCE))
         if readonly:
             self._connect()
             return
@@ -139,14 +136,17 @@ class Environment:
         if not self._writer.acquire(timeout=timeout):
             raise StoreBusyError(self.path, "another OS thread of this process", timeout)
         try:
-            lock = self._file_lock
-            if lock is None:
-                raise StoreReadOnlyError(f"{self.path} was opened to be read only, or is closed")
-            if not lock.acquire(timeout):
-                raise StoreBusyError(self.path, str(lock.holder()), timeout)
+            return self._take_file_lock(timeout)
         except BaseException:
             self._writer.release()
             raise
+
+    def _take_file_lock(self, timeout: float) -> FileLock:
+        lock = self._file_lock
+        if lock is None:
+            raise StoreReadOnlyError(f"{self.path} was opened to be read only, or is closed")
+        if not lock.acquire(timeout):
+            raise StoreBusyError(self.path, str(lock.holder()), timeout)
         return lock
 
     def _write(self, work: Work[Result]) -> Result:
@@ -164,7 +164,7 @@ class Environment:
                 self._free_readers()
             except lmdb.Error as error:
                 raise failures.translated(error, self.path) from error
-            except _CommitFailed as failed:
+            except CommitFailedError as failed:
                 landed = self._reopened_after(failed.transaction_id)
                 if not landed:
                     raise failures.of_commit(failed.error, self.path) from failed.error
@@ -185,7 +185,7 @@ class Environment:
         except (lmdb.MapFullError, lmdb.MapResizedError):
             raise
         except lmdb.Error as error:
-            raise _CommitFailed(error, number, result) from error
+            raise CommitFailedError(error, number, result) from error
         return result
 
     # ------------------------------------------------------------ the map
@@ -202,7 +202,7 @@ class Environment:
     def _free_readers(self) -> None:
         with self._gate:
             if not self._live().reader_check():
-                raise StoreBusyError(self.path, f"{_READERS} readers that are all alive", 0.0)
+                raise StoreBusyError(self.path, f"{engine.READERS} readers that are all alive", 0.0)
 
     def _reopened_after(self, transaction_id: int) -> bool:
         """Open the file again after a commit failed; return whether it is there after all.
@@ -214,7 +214,7 @@ class Environment:
             self._lmdb.close()
             self._lmdb = None
             try:
-                folder.sync(os.path.join(self.path, folder.DATA))
+                folder.sync(self._data_file())
                 synced = True
             except OSError:
                 synced = False
@@ -240,11 +240,13 @@ class Environment:
         size = self._map_size
         while True:
             try:
-                self._lmdb = _lmdb_at(self.path, size, readonly=self.readonly, lock=self._lock)
+                self._lmdb = engine.connect(
+                    self.path, size, readonly=self.readonly, lock=self._lock
+                )
                 break
             except lmdb.MemoryError as error:
                 # A process may be allowed little address space (`ulimit -v`).
-                if size <= _SMALLEST_MAP:
+                if size <= engine.SMALLEST_MAP:
                     raise failures.translated(error, self.path) from error
                 size //= 2
             except lmdb.Error as error:
@@ -254,7 +256,7 @@ class Environment:
                 self._lmdb.reader_check()
             # This is a write transaction where the store can be written, so our own lock
             # must be held: LMDB's could keep us waiting for ever.
-            for name in DATABASES:
+            for name in engine.DATABASES:
                 self.databases[name] = self._lmdb.open_db(name, create=False)
         except lmdb.Error as error:
             self._lmdb.close()
@@ -271,11 +273,10 @@ class Environment:
         except lmdb.Error as error:
             raise failures.of_commit(error, path) from error
 
-    def info(self) -> dict[str, int]:
-        """Return LMDB's own figures: map size, last page, last transaction, readers."""
+    def map_size(self) -> int:
+        """Return the bytes of address space the store has now."""
         with self._gate:
-            live = self._live()
-            return {**live.info(), **{f"free_{k}": v for k, v in live.stat().items()}}
+            return int(self._live().info()["map_size"])
 
     def size(self) -> int:
         """Return the bytes the store takes up in its file."""
@@ -284,18 +285,44 @@ class Environment:
             pages: int = live.info()["last_pgno"] + 1
             return pages * int(live.stat()["psize"])
 
-    @contextmanager
-    def alone(self, timeout: float) -> Iterator[str]:
-        """Close the file for as long as the context lasts, and keep all writers out.
+    def replace(self, timeout: float) -> None:
+        """Put a compacted copy in the place of the file.
 
-        What is done to the file meanwhile is found when it is opened again.
+        Raises:
+            StoreBusyError: Another process has the store open.
         """
-        with self._exclusively(timeout), self._gate.alone():
-            self._live().close()
+        with self._exclusively(timeout):
+            if not self._presence.become_only():
+                raise StoreBusyError(self.path, "another process that has it open", 0.0)
             try:
-                yield self.path
+                with tempfile.TemporaryDirectory(prefix=".compact.", dir=self.path) as draft:
+                    self.copy(draft, compact=True)
+                    folder.sync(os.path.join(draft, folder.DATA))
+                    with self._gate.alone():
+                        self._live().close()
+                        try:
+                            os.replace(os.path.join(draft, folder.DATA), self._data_file())
+                            folder.sync(self.path)
+                        finally:
+                            self._connect()
+            except OSError as error:
+                raise folder.named(error, self.path) from error
             finally:
-                self._connect()
+                self._presence.be_one_of_many()
+                folder.close_to_others(self.path)
+
+    def structure(self, timeout: float) -> list[str]:
+        """Return what is wrong with the file's pages, as LMDB's own verifier finds it."""
+        from lmdb.verify import VerifyError, verify  # noqa: PLC0415 - heavy, seldom used
+
+        with self._exclusively(timeout):
+            try:
+                return list(verify(self.path))  # type: ignore[no-untyped-call]
+            except VerifyError as error:
+                return [str(error)]
+
+    def _data_file(self) -> str:
+        return os.path.join(self.path, folder.DATA)
 
     def close(self) -> None:
         """Give one opening back; the last one closes the file."""
@@ -316,14 +343,7 @@ class Environment:
             if self._file_lock is not None:
                 self._file_lock.close()
                 self._file_lock = None
-
-
-class _CommitFailed(Exception):
-    """A commit that failed, whose outcome is to be read from the file."""
-
-    def __init__(self, error: Exception, transaction_id: int, result: Any) -> None:
-        super().__init__(error, transaction_id, result)
-        self.error, self.transaction_id, self.result = error, transaction_id, result
+            self._presence.close()
 
 
 def open_environment(
@@ -356,7 +376,7 @@ def open_environment(
             if not folder.exists(real):
                 if readonly:
                     raise StoreError(f"there is no store at {real}, and readonly=True makes none")
-                folder.create(real, lambda draft: _fill(draft, header()))
+                folder.create(real, lambda draft: engine.fill(draft, header()))
             found = Environment(
                 real,
                 map_size=map_size,
@@ -371,44 +391,6 @@ def open_environment(
             )
         found.users += 1
         return found
-
-
-def _fill(draft: str, records: Sequence[tuple[bytes, bytes]]) -> None:
-    import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store
-
-    try:
-        env = _lmdb_at(draft, _SMALLEST_MAP, readonly=False, lock=True)
-        try:
-            for name in DATABASES:
-                env.open_db(name)
-            meta = env.open_db(b"meta")
-            with env.begin(write=True, db=meta) as transaction:
-                for key, value in records:
-                    transaction.put(key, value)
-        finally:
-            env.close()
-    except lmdb.Error as error:
-        raise failures.of_commit(error, draft) from error
-    for file in os.listdir(draft):
-        os.chmod(os.path.join(draft, file), 0o600)
-
-
-def _lmdb_at(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:
-    import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store
-
-    # Without it a commit keeps the GIL while the disk syncs: nobody could join its group.
-    lmdb.enable_drop_gil()
-    return lmdb.open(
-        path,
-        map_size=map_size,
-        max_dbs=16,
-        max_readers=_READERS,
-        mode=0o600,
-        create=not readonly,
-        readonly=readonly,
-        lock=lock,
-        lib_version=ENGINE,
-    )
 
 
 @atexit.register

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import Any
 
 from flowpregel.errors import (
     StoreCorruptError,
@@ -56,3 +57,11 @@ def _room(path: str) -> int:
     except OSError:
         return _LITTLE_ROOM
     return found.f_bavail * found.f_frsize
+
+
+class CommitFailedError(Exception):
+    """A commit that failed, whose outcome is to be read from the file."""
+
+    def __init__(self, error: Exception, transaction_id: int, result: Any) -> None:
+        super().__init__(error, transaction_id, result)
+        self.error, self.transaction_id, self.result = error, transaction_id, result

@@ -95,3 +95,54 @@ class FileLock:
         except BlockingIOError:
             return False
         return True
+
+
+def is_locked(path: str) -> bool:
+    """Return whether someone holds the lock on the file at *path*."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
+class Presence:
+    """Tells others that this process has a store open: a shared lock on a file.
+
+    Args:
+        path: The file. Where it cannot be made, nobody can write there either.
+    """
+
+    def __init__(self, path: str) -> None:
+        try:
+            self._file = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            self._file = -1
+        self.be_one_of_many()
+
+    def be_one_of_many(self) -> None:
+        """Wait until nobody replaces the store, and be counted."""
+        if self._file >= 0:
+            fcntl.flock(self._file, fcntl.LOCK_SH)
+
+    def become_only(self) -> bool:
+        """Keep others from opening the store; return False if another has it open."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            # The attempt has given up the shared lock.
+            self.be_one_of_many()
+            return False
+        return True
+
+    def close(self) -> None:
+        """Not to have it open any more."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

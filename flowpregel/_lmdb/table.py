@@ -158,6 +158,12 @@ class Table:
                 count += 1
         return count
 
+    def check(self, transaction: Any, key: bytes) -> None:
+        """Raise `StoreCorruptError` unless the record at *key*, if it is there, holds."""
+        record = transaction.get(key, db=self.handle)
+        if record is not None:
+            self._opened(key, record)
+
     def corrupt(self, key: bytes, what: str) -> StoreCorruptError:
         """Return the error that says *what* of the record at *key*."""
         return StoreCorruptError(

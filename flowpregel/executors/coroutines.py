@@ -54,7 +54,14 @@ class CoroutineExecutor(Executor):
     def _begin(self, job: Job, mailbox: Mailbox) -> None:
         task = asyncio.ensure_future(self._run(job, mailbox))
         self._tasks[job.key] = task
-        task.add_done_callback(lambda _: self._tasks.pop(job.key, None))
+
+        def forget(done: asyncio.Task[None]) -> None:
+            self._tasks.pop(job.key, None)
+            if done.cancelled():
+                # It was cancelled before its first line ran, so it could not say so itself.
+                mailbox.post(Ended(*job.key, Withdrawn()))
+
+        task.add_done_callback(forget)
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Cancel a coroutine; one that waits for calls, only if *kill*."""

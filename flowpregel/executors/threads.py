@@ -42,7 +42,6 @@ class ThreadExecutor(Executor):
         self._changed = threading.Condition()
         self._waiting: deque[tuple[Job, Mailbox, contextvars.Context]] = deque()
         self._threads: list[threading.Thread] = []
-        self._idle = 0
         self._running: dict[JobKey, set[CallFuture[Any]]] = {}
         self._parents: set[JobKey] = set()
         """The jobs that made a call: they may be waiting, so they do not count."""
@@ -58,7 +57,9 @@ class ThreadExecutor(Executor):
         """Wake an idle OS thread for what waits, or make one."""
         free = self._limit - (len(self._running) - len(self._parents))
         wanted = min(free, len(self._waiting))
-        for _ in range(wanted - self._idle):
+        # Threads that were made a moment ago count as idle, though they do not wait yet.
+        idle = len(self._threads) - len(self._running)
+        for _ in range(wanted - idle):
             thread = threading.Thread(
                 target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True
             )
@@ -99,12 +100,10 @@ class ThreadExecutor(Executor):
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._idle += 1
                 while not (self._waiting and self._has_place()):
                     if self._closing:
                         return
                     self._changed.wait()
-                self._idle -= 1
                 job, mailbox, context = self._waiting.popleft()
                 ends, made = self._ends_of(job, mailbox)
                 self._running[job.key] = made

@@ -89,8 +89,8 @@ def main() -> None:
             times, load, history, size = ours(folder, snapshots)
             first, last = (statistics.median(part) for part in (times[:1000], times[-1000:]))
             print(
-                f"ours, snapshots every {snapshots}: {statistics.median(times) * 1e6:.0f} us a step "
-                f"({statistics.median(times) / statistics.median(peer):.2f} x), "
+                f"ours, snapshots every {snapshots}: {statistics.median(times) * 1e6:.0f} us "
+                f"a step ({statistics.median(times) / statistics.median(peer):.2f} x), "
                 f"last/first 1,000: {last / first:.2f}, {size / STEPS:.0f} bytes "
                 f"({size / peer_size:.2f} x), open and read {load * 1e3:.1f} ms, "
                 f"history(10) {history * 1e3:.1f} ms"

@@ -1,52 +1,74 @@
-"""What every test of whole runs shares: each of them is a sync and an async test."""
+"""The two ways to drive a run, so that every test of a whole run is a sync and an async test."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from flowpregel.pregel import Pregel
-
 
 class Drive:
-    """Runs a graph, one way or the other.
+    """Runs graphs, sync or async.
 
     Args:
-        is_async: Whether on an event loop.
+        is_async: Which of the two.
     """
 
     def __init__(self, is_async: bool) -> None:
         self.is_async = is_async
 
-    def invoke(self, app: Pregel, given: Any, config: Any = None, **asked: Any) -> Any:
-        """Return what ``invoke`` or ``ainvoke`` returns."""
+    def invoke(self, app: Any, given: Any, config: Any = None, **asked: Any) -> Any:
+        """Run *app* to its end, and return its output."""
         if not self.is_async:
             return app.invoke(given, config, **asked)
-        return asyncio.run(app.ainvoke(given, config, **asked))
+        return self.wait_for(lambda: app.ainvoke(given, config, **asked))
 
-    def stream(self, app: Pregel, given: Any, config: Any = None, **asked: Any) -> list[Any]:
-        """Return everything that ``stream`` or ``astream`` yields."""
+    def stream(self, app: Any, given: Any, config: Any = None, **asked: Any) -> list[Any]:
+        """Run *app* to its end, and return everything it streams."""
+        return self.stream_until(lambda _: False, app, given, config, **asked)
+
+    def stream_until(
+        self, enough: Callable[[Any], bool], app: Any, given: Any, config: Any = None, **asked: Any
+    ) -> list[Any]:
+        """Return what *app* streams, up to an item that is *enough*; then close the stream."""
         if not self.is_async:
-            return list(app.stream(given, config, **asked))
+            stream = app.stream(given, config, **asked)
+            found = []
+            for item in stream:
+                found.append(item)
+                if enough(item):
+                    break
+            stream.close()
+            return found
 
-        async def collect() -> list[Any]:
-            return [item async for item in app.astream(given, config, **asked)]
+        async def read() -> list[Any]:
+            stream = app.astream(given, config, **asked)
+            found = []
+            async for item in stream:
+                found.append(item)
+                if enough(item):
+                    break
+            await stream.aclose()
+            return found
 
-        return asyncio.run(collect())
+        return self.wait_for(read)
+
+    def wait_for(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Run a coroutine on an event loop of its own."""
+        return asyncio.run(make())
 
 
 @pytest.fixture(params=["sync", "async"])
 def drive(request: pytest.FixtureRequest) -> Drive:
-    """Return the sync and then the async way to run a graph."""
+    """Return what runs graphs, once sync and once async."""
     return Drive(request.param == "async")
 
 
 @pytest.fixture(params=["inline", "threads"])
 def executor(request: pytest.FixtureRequest) -> str:
-    """Return where tasks run."""
+    """Return the name of an executor in this process: each in turn."""
     return str(request.param)
 
 

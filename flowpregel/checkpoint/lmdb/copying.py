@@ -6,6 +6,7 @@ from typing import Any
 
 from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.lmdb.book import Book
+from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.errors import ConfigurationError
 
 
@@ -15,10 +16,15 @@ def copy_scopes(book: Book, transaction: Any, source: str, target: str) -> None:
     Raises:
         ConfigurationError: *target* has checkpoints already.
     """
-    scopes = [*book.scopes.of_thread(transaction, source)]
+
+    def scopes_of(thread_id: str) -> list[Scope]:
+        found = [*book.scopes.of_thread(transaction, thread_id)]
+        return [scope for scope in found if book.last_number(transaction, scope)]
+
+    scopes = scopes_of(source)
     if not scopes:
         return
-    if any(book.last_number(transaction, s) for s in book.scopes.of_thread(transaction, target)):
+    if scopes_of(target):
         raise ConfigurationError(
             f"thread {target!r} has checkpoints already; copy to a new thread_id, "
             "or delete_thread it first"

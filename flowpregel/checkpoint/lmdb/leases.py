@@ -20,7 +20,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb.filelock import FileLock
+from flowpregel._lmdb.filelock import FileLock, is_locked
 from flowpregel._lmdb.owner import Owner
 from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.shapes import Lease, OnConflict
@@ -83,10 +83,16 @@ class Leases:
         with self._lock:
             self._held.pop(fence, None)
 
+    def is_held(self, address: Address) -> bool:
+        """Return whether a run, of this process or another, holds the lease at *address*."""
+        path = os.path.join(self._path, keys.scope(address.thread_id, address.namespace).hex())
+        return os.path.exists(path) and is_locked(path)
+
     def file(self, address: Address) -> str:
         """Return the path of the lock file for *address*."""
         with suppress(FileExistsError):
             os.mkdir(self._path, 0o700)
+            os.chmod(self._path, 0o700)  # whatever the umask took away
         return os.path.join(self._path, keys.scope(address.thread_id, address.namespace).hex())
 
 

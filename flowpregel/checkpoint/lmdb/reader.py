@@ -55,6 +55,10 @@ class Reader:
         copied: Copied | None = self._read(lambda t: self._load(t, address, before))
         return None if copied is None else self._decoded(copied)
 
+    def touch(self, address: Address) -> None:
+        """Read all that `load` would, and decode nothing of it."""
+        self._read(lambda t: self._load(t, address, None))
+
     def history(
         self,
         address: Address,

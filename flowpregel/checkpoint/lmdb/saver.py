@@ -9,21 +9,32 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 from flowpregel._core.records import Address, Batch, Saved
+from flowpregel._lmdb import folder
 from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel._lmdb.store import OpenStore, open_store
 from flowpregel.checkpoint.base import TransactionalSaver
 from flowpregel.checkpoint.lmdb import forget
 from flowpregel.checkpoint.lmdb.book import Book
+from flowpregel.checkpoint.lmdb.care import (
+    Stats,
+    ThreadInfo,
+    Verification,
+    count,
+    info_of,
+    verify_records,
+    verify_states,
+)
 from flowpregel.checkpoint.lmdb.copying import copy_scopes
 from flowpregel.checkpoint.lmdb.group import GroupCommit
 from flowpregel.checkpoint.lmdb.leases import Leases
 from flowpregel.checkpoint.lmdb.prepared import Prepared
 from flowpregel.checkpoint.lmdb.reader import Reader
+from flowpregel.checkpoint.lmdb.retention import Retention, Sweeper, pin
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.checkpoint.lmdb.writer import Writer
 from flowpregel.checkpoint.shapes import Lease, OnConflict
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import ConfigurationError, StoreError
 
 _SCOPES_AT_ONCE = 100
 
@@ -42,6 +53,7 @@ class LMDBSaver(TransactionalSaver):
         lock: Register as a reader. False, with *readonly*, reads from a folder
             that cannot be written; nobody else may write it meanwhile.
         codec: Turns values into bytes; by default any Python value, exactly.
+        retention: How much history is kept; by default all of it.
         options: The rarely needed.
 
     Raises:
@@ -56,7 +68,7 @@ class LMDBSaver(TransactionalSaver):
 
     commits_at_once: ClassVar[bool] = False
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a public face: each is a choice of its own
         self,
         path: str | os.PathLike[str],
         *,
@@ -64,6 +76,7 @@ class LMDBSaver(TransactionalSaver):
         readonly: bool = False,
         lock: bool = True,
         codec: Codec | None = None,
+        retention: Retention | None = None,
         options: StoreOptions | None = None,
     ) -> None:
         self._options = options or StoreOptions()
@@ -86,6 +99,7 @@ class LMDBSaver(TransactionalSaver):
         self._group = environment.share(
             ("group", seal.id), lambda: GroupCommit(environment, self._writer)
         )
+        self._sweeper = None if retention is None else Sweeper(self._book, retention)
         self._leases = environment.share(("leases",), lambda: Leases(environment.path))
 
     # -------------------------------------------------------- the transactional form
@@ -116,6 +130,7 @@ class LMDBSaver(TransactionalSaver):
 
         if prepared:
             self._group.commit(put_all, self._options.lock_timeout)
+            self._sweep(batches)
 
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
         for scope in self._scopes(thread_id):
@@ -164,16 +179,89 @@ class LMDBSaver(TransactionalSaver):
             for scope in [*self._scopes(thread_id)]:
                 self._keep_latest(scope)
 
-    # -------------------------------------------------------- open and close
+    def pin(self, address: Address, *, pinned: bool = True) -> None:
+        """Keep the checkpoint at *address* from being dropped by a `Retention`, or let go."""
+
+        def work(transaction: Any) -> None:
+            scope = self._book.scopes.get(transaction, address.thread_id, address.namespace)
+            if scope is not None and address.checkpoint_id is not None:
+                pin(self._book, transaction, scope, address.checkpoint_id, pinned=pinned)
+
+        self._change(work)
+
+    # -------------------------------------------------------- looking after it
+
+    def threads(self) -> Iterator[ThreadInfo]:
+        """Yield what is known of each thread, in no particular order."""
+        for scope in self._scopes(None):
+            address = Address(scope.thread_id, scope.namespace)
+            if not scope.namespace and (newest := self.load(address)) is not None:
+                yield info_of(scope, newest, running=self._leases.is_held(address))
+
+    def stats(self) -> Stats:
+        """Return how much is kept, and for what; reads everything once."""
+        environment = self._store.environment
+        stats = Stats(bytes=environment.size(), map_size=environment.map_size())
+        return count(self._book, environment.read, self._scopes(None), stats)
 
     def size(self) -> int:
         """Return the bytes that the store takes up in its file."""
         return self._store.environment.size()
 
+    def verify(self) -> Verification:
+        """Read everything, and return what is damaged.
+
+        Checks every record's checksum, whether every checkpoint's parts are
+        there, and the pages of the file. Nothing is decoded. Writers wait while
+        the pages are looked at.
+        """
+        environment = self._store.environment
+        records, problems = verify_records(environment, self._book.tables)
+        problems += verify_states(
+            self._book, environment.read, self._reader.touch, self._scopes(None)
+        )
+        if not environment.readonly:
+            problems += environment.structure(self._options.lock_timeout)
+        return Verification(records=records, problems=tuple(problems))
+
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy the store, as it is at one moment, into the new folder *path*.
+
+        It may be used meanwhile. The copy is compacted, is a store of its own
+        under the same key, and appears only when it is whole and on disk.
+
+        Raises:
+            StoreError: There is something at *path* already.
+            StoreFullError: There is no room.
+        """
+        target = folder.real_path(path)
+        if folder.exists(target):
+            raise StoreError(f"there is a store at {target} already; give a new folder")
+        folder.create(target, lambda draft: self._store.environment.copy(draft, compact=True))
+        folder.close_to_others(target)
+
+    def compact(self) -> None:
+        """Write the file anew without the room that is free.
+
+        Raises:
+            StoreBusyError: Another process has the store open.
+        """
+        self._store.environment.replace(self._options.lock_timeout)
+
     def close(self) -> None:
         self._store.close()
 
     # -------------------------------------------------------- inner
+
+    def _sweep(self, batches: Sequence[Batch]) -> None:
+        """Drop history that is not to be kept, if enough was committed since the last time."""
+        sweeper = self._sweeper
+        if sweeper is None:
+            return
+        for batch in batches:
+            place = batch.address.thread_id, batch.address.namespace
+            if batch.checkpoint is not None and sweeper.is_due(*place):
+                self._change(partial(sweeper.sweep, thread_id=place[0], namespace=place[1]))
 
     def _change(self, work: Any) -> None:
         self._group.commit(work, self._options.lock_timeout)

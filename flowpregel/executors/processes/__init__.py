@@ -23,6 +23,7 @@
   reach, `setup` what it is started with.
 """
 
+from flowpregel.executors.processes.default import default_pool
 from flowpregel.executors.processes.executor import ProcessExecutor
 
-__all__ = ["ProcessExecutor"]
+__all__ = ["ProcessExecutor", "default_pool"]

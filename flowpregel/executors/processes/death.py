@@ -43,6 +43,15 @@ def reap(process: Any) -> Exit | None:
     return Exit(code, usage.ru_maxrss * _RSS_UNIT)
 
 
+def memory_of(pid: int) -> int:
+    """Return the resident memory of a process in bytes; 0 where that cannot be known."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def count_oom_kills() -> int:
     """Return how many processes the kernel's OOM killer has killed so far, as far as we see."""
     total = 0

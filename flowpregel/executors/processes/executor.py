@@ -10,6 +10,8 @@ from flowpregel._core.records import Outcome
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
 from flowpregel.executors.processes import payload
+from flowpregel.executors.processes.arena import default_limit
+from flowpregel.executors.processes.caps import thread_caps
 from flowpregel.executors.processes.pool import Plan, Pool
 from flowpregel.executors.processes.reception import Reception
 from flowpregel.executors.processes.stopping import Stopping
@@ -63,15 +65,17 @@ class ProcessExecutor(Executor):
                 raise ConfigurationError(f"{name} is {value}; use at least 1, or None")
         if grace < 0:
             raise ConfigurationError(f"grace is {grace}; it is seconds and cannot be negative")
-        size = max_workers or count_cpus()
+        cpus = count_cpus()
+        size = max_workers or cpus
         plan = Plan(
             size=size,
-            env=dict(env or {}),
+            env={**thread_caps(cpus, size), **(env or {})},
             initializer=payload.dumps((initializer, initargs)) if initializer else b"",
             worker_max_tasks=worker_max_tasks,
             worker_max_rss=worker_max_rss,
             grace=grace,
             warm=warm,
+            shared_limit=default_limit(),
         )
         self._pool = Pool(plan)
         Reception(self._pool)
@@ -92,6 +96,11 @@ class ProcessExecutor(Executor):
     def close(self) -> None:
         """Stop every task and end every worker. May be called again."""
         self._pool.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, and takes no more jobs."""
+        return self._pool.is_closed
 
     def __enter__(self) -> Self:
         return self

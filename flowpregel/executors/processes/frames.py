@@ -59,10 +59,10 @@ UP: Final = frozenset(
 )
 
 # Flags.
-SHARED: Final = 1
-"""The body names shared memory that holds the payload, or its buffers."""
 STOPPED: Final = 2
 """ENDED: the stop signal reached the task."""
+STDERR: Final = 4
+"""PRINTED: it is for stderr."""
 
 
 class Frame(NamedTuple):

@@ -25,6 +25,8 @@ class Link:
         self._mark = mark
         self._parser = Parser(mark, UP)
         self._lock = threading.Lock()
+        # Received into one buffer: to make a large one for each call costs more than the call.
+        self._inbox = memoryview(bytearray(_CHUNK))
         self._outbox: deque[memoryview] = deque()
 
     def fileno(self) -> int:
@@ -72,12 +74,12 @@ class Link:
             GarbageError: What arrived is no frame.
         """
         try:
-            data = self._socket.recv(_CHUNK)
+            size = self._socket.recv_into(self._inbox)
         except BlockingIOError:
             return [], True
         except OSError:
             return [], False
-        return list(self._parser.feed(data)), bool(data)
+        return list(self._parser.feed(bytes(self._inbox[:size]))), size > 0
 
     def close(self) -> None:
         """Close this end: an idle worker takes it as the order to leave."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from flowpregel.executors.processes.payload import dumps, loads
 
@@ -18,6 +18,9 @@ _COUNT: Final = Struct("<HB")
 _LEASE: Final = Struct("<QQQ")
 SHARE_FROM: Final = 128 << 10
 """Bytes from which a part goes through shared memory: a link is faster below (measured)."""
+
+_MOST_LEASES: Final = 64
+"""More parts than that stay in the pickle: each may need a descriptor handed over."""
 
 
 class Lease(NamedTuple):
@@ -30,8 +33,16 @@ class Lease(NamedTuple):
     size: int
 
 
-Share: TypeAlias = Callable[[memoryview, Any], Lease | None]
-"""Puts bytes into shared memory; None when there is no room. Also told whose bytes they are."""
+class Share(Protocol):
+    """Where large parts are put."""
+
+    def share(self, data: memoryview, source: Any) -> Lease | None:
+        """Put *data*, the bytes of *source*, into shared memory; None: there is no room."""
+
+    def release(self, lease_id: int, readers: int = 1) -> None:
+        """Take back what nobody will read."""
+
+
 Open: TypeAlias = Callable[[Lease], memoryview]
 """Returns the bytes of a lease, read-only."""
 
@@ -51,16 +62,24 @@ def pack(value: Any, share: Share | None = None) -> tuple[bytes, list[Lease]]:
             raw = buffer.raw()
         except BufferError:  # not contiguous
             return True
-        if raw.nbytes < SHARE_FROM or len(leases) >= 60_000:
+        if raw.nbytes < SHARE_FROM or len(leases) >= _MOST_LEASES:
             return True
-        lease = share(raw, raw.obj)
+        lease = share.share(raw, raw.obj)
         if lease is None:
             return True
         leases.append(lease)
         return False
 
-    data = dumps(value, keep)
-    whole = share(memoryview(data), None) if len(data) >= SHARE_FROM else None
+    def start_again() -> None:
+        while leases:
+            share.release(leases.pop().id)
+
+    try:
+        data = dumps(value, keep, start_again)
+        whole = share.share(memoryview(data), None) if len(data) >= SHARE_FROM else None
+    except BaseException:
+        start_again()
+        raise
     if whole is not None:
         leases.insert(0, whole)
         data = b""

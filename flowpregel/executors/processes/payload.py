@@ -24,8 +24,13 @@ Keep: TypeAlias = Callable[[pickle.PickleBuffer], bool] | None
 """Told of each large buffer: True keeps it in the pickle, False sends it apart."""
 
 
-def dumps(value: Any, keep: Keep = None) -> bytes:
+def dumps(value: Any, keep: Keep = None, start_again: Callable[[], None] = lambda: None) -> bytes:
     """Return *value* pickled, exactly.
+
+    Args:
+        value: What to pickle.
+        keep: Told of each large buffer.
+        start_again: Called when *keep* will be told of all buffers once more.
 
     Raises:
         Exception: Whatever the pickling of a part of *value* raises.
@@ -33,8 +38,10 @@ def dumps(value: Any, keep: Keep = None) -> bytes:
     try:
         data = pickle.dumps(value, PROTOCOL, buffer_callback=keep)
     except Exception:  # noqa: BLE001 - by value it may work; if not, that error is raised
+        start_again()
         return dumps_by_value(value, keep)
     if b"__main__" in data or _kept_by_value():
+        start_again()
         return dumps_by_value(value, keep)
     return data
 

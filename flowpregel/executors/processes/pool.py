@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
+import atexit
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,15 +17,19 @@ from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
 from flowpregel.executors.base import Job, JobKey, Mailbox
 from flowpregel.executors.processes import frames, messages
+from flowpregel.executors.processes.arena import Arena
 from flowpregel.executors.processes.codebook import Codebook
 from flowpregel.executors.processes.deadlines import Deadlines
+from flowpregel.executors.processes.death import memory_of
+from flowpregel.executors.processes.dispatch import Dispatch
 from flowpregel.executors.processes.hub import Hub, Seat
+from flowpregel.executors.processes.line import CalledNodes, Line
 from flowpregel.executors.processes.slot import Flight, Slot, State
-from flowpregel.executors.processes.spawner import Newborn, spawner
-from flowpregel.executors.processes.worker import TASK
+from flowpregel.executors.processes.spawner import Newborn, Order, spawner
 
-_log: Final = logging.getLogger("flowpregel.worker")
 _START_TRIES: Final = 3
+_SPARE: Final = 8
+"""How many more workers than the pool's size may be kept for tasks that call others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,8 @@ class Plan:
     worker_max_rss: int | None = None
     grace: float = 2.0
     """Seconds between the signal that asks a task to stop and the kill."""
+    shared_limit: int = 0
+    """The most bytes of shared memory: half for inputs, half for results."""
     warm: bool = True
     """Whether all workers are started with the first."""
     idle_after: float = 60.0
@@ -58,13 +63,20 @@ class Pool:
         self.plan = plan
         self.hub = Hub(self)
         self.deadlines = Deadlines()
+        self.arena = Arena(plan.shared_limit // 2, remember=True)
+        self.dispatch = Dispatch(self, self.hub, self.deadlines, self.arena)
         self.slots: set[Slot] = set()
-        self.flights: dict[JobKey, Flight] = {}
+        self.flights: dict[int, Flight] = {}
+        self._by_key: dict[JobKey, Flight] = {}
         self.lock = threading.Lock()
         self._codebook = Codebook()
-        self._waiting: deque[Flight] = deque()
+        self._waiting = Line()
+        self.called_nodes = CalledNodes()
         self._idle: list[Slot] = []
         self._unattended = 0
+        self._parents = 0
+        """How many workers hold a task that waits for its calls."""
+        self._most_parents = 0
         self._numbers = count(1)
         self._failed_starts = 0
         self._started = False
@@ -92,8 +104,12 @@ class Pool:
         return self.deadlines.run(now)
 
     def idle_wait(self) -> float | None:
-        """Return for how many seconds nothing is due while no task runs."""
-        return None
+        """Let workers go that were idle for long; return the seconds until the next is."""
+        with self.lock:
+            latest = time.monotonic() - self.plan.idle_after
+            while self._idle and self._idle[0].idle_since <= latest:
+                self._idle.pop(0).dismiss()
+            return self._idle[0].idle_since - latest if self._idle else None
 
     # ------------------------------------------------ tasks in
 
@@ -107,11 +123,18 @@ class Pool:
             mailbox.post(Ended(job.info.task_id, job.info.attempt, Raised(error)))
             return
         flight = Flight(job, mailbox, next(self._numbers) & 0xFFFFFFFF, self._seat(mailbox))
+        flight.depth = self.called_nodes.depth_of(job.node)
+        try:
+            flight.digest, flight.code = self._codebook.look_up(job.node, job.info.run_id)
+        except TaskSerializationError as error:
+            self.post(flight, self._ended(flight, Raised(error)))
+            return
         with self.lock:
             closed = self._closed
             if not closed:
-                self.flights[job.key] = flight
-                self._waiting.append(flight)
+                self.flights[flight.number] = flight
+                self._by_key[job.key] = flight
+                self._waiting.add(flight)
                 self._unattended += not flight.attended
         if closed:
             self.post(flight, self._ended(flight, Raised(_closed_error())))
@@ -126,6 +149,11 @@ class Pool:
             if self._started:
                 return
             self._started = True
+        # At exit, multiprocessing waits for all its children. What is registered after it
+        # runs before it, and ends ours.
+        import multiprocessing.util  # noqa: F401, PLC0415
+
+        atexit.register(self.close)
         self.hub.start()
 
     def _seat(self, mailbox: Mailbox) -> bool:
@@ -143,56 +171,52 @@ class Pool:
 
     def pump(self) -> None:
         """Give waiting tasks to idle workers; start workers that are missing."""
-        while True:
+        while self._waiting:
             with self.lock:
-                if not self._waiting:
+                if not self._waiting or self._is_full():
                     return
                 if not self._idle:
                     self._grow()
                     return
-                flight, slot = self._waiting.popleft(), self._idle.pop()
+                slot = self._idle.pop()
+                group = self.dispatch.group(self._waiting, self.plan.size)
                 slot.state = State.BUSY
-                slot.flights[flight.number] = flight
-                flight.slot = slot
-            self._send(slot, flight)
+                for flight in group:
+                    slot.flights[flight.number] = flight
+                    flight.slot = slot
+            self.dispatch.send(slot, group)
+            for flight in group:
+                if flight.job.timeout is not None:
+                    self.sent(flight)
 
-    def _send(self, slot: Slot, flight: Flight) -> None:
-        job = flight.job
-        try:
-            digest, code = self._codebook.look_up(job.node, job.info.run_id)
-            body, flight.leases = messages.pack_job(job, None)
-        except Exception as error:  # noqa: BLE001 - the task's failure, told as such
-            failure = error
-            if not isinstance(error, TaskSerializationError):
-                failure = TaskSerializationError(job.info.name, "the input", "input", repr(error))
-            self.land(flight, Raised(failure))
-            return
-        whole = True
-        if digest not in slot.known:
-            slot.known.add(digest)
-            whole = slot.link.send(frames.NODE, 0, digest + code)
-        flight.started = flight.alive = time.monotonic()
-        data = TASK.pack(flight.number, len(digest) + len(body)) + digest + body
-        whole = slot.link.send(frames.TASKS, flight.number, data) and whole
-        if not whole:
-            self.hub.watch_writable(slot.link.fileno(), partial(self._flush, slot))
-        self.sent(flight)
+    def has_idle(self) -> bool:
+        """Whether a worker has nothing to do."""
+        return bool(self._idle)
 
-    def _flush(self, slot: Slot) -> None:
-        if slot.link.flush():
-            self.hub.written(slot.link.fileno())
+    def recalled(self, flights: list[Flight]) -> None:
+        """Let flights wait again, first in line."""
+        with self.lock:
+            for flight in reversed(flights):
+                if flight.slot is not None:
+                    flight.slot.flights.pop(flight.number, None)
+                    flight.slot = None
+                self._waiting.add_first(flight)
+        self.pump()
 
     # ------------------------------------------------ tasks out
 
     def land(self, flight: Flight, outcome: Outcome) -> None:
         """End *flight*: free its worker, then tell its run."""
         with self.lock:
-            known = self.flights.pop(flight.job.key, None) is flight
+            known = self.flights.pop(flight.number, None) is not None
             if known:
+                if self._by_key.get(flight.job.key) is flight:
+                    del self._by_key[flight.job.key]
                 self._unattended -= not flight.attended
             slot, flight.slot = flight.slot, None
             if slot is not None:
                 slot.flights.pop(flight.number, None)
+                self._count_calls(slot, -len(flight.calls))
                 slot.served += 1
                 self._rest(slot)
         self.pump()
@@ -203,8 +227,7 @@ class Pool:
         """Make a slot without tasks idle, or let its worker go. The lock is held."""
         if slot.flights or slot.state is not State.BUSY:
             return
-        worn = self.plan.worker_max_tasks is not None and slot.served >= self.plan.worker_max_tasks
-        if worn or self._active() > self.plan.size or self._closed:
+        if self._is_worn(slot) or self._closed or len(self._idle) >= self._most_idle():
             slot.dismiss()
             return
         slot.state = State.IDLE
@@ -224,7 +247,17 @@ class Pool:
             if flight.slot is not None:
                 flight.slot.flights.pop(flight.number, None)
             flight.slot = None
-            self._waiting.appendleft(flight)
+            self._waiting.add_first(flight)
+
+    def _most_idle(self) -> int:
+        """How many workers may idle: those of the pool, and some for parents that wait."""
+        return self.plan.size + min(self._most_parents, self.plan.size + _SPARE)
+
+    def _is_worn(self, slot: Slot) -> bool:
+        plan = self.plan
+        if plan.worker_max_tasks is not None and slot.served >= plan.worker_max_tasks:
+            return True
+        return plan.worker_max_rss is not None and memory_of(slot.pid) > plan.worker_max_rss
 
     def post(self, flight: Flight, event: Event) -> None:
         """Tell the run of *flight*."""
@@ -241,18 +274,38 @@ class Pool:
         """Send the *outcome* of a call to the worker whose task made it."""
         flight, request = call.reply
         with self.lock:
-            flight.calls.discard(request)
             slot = flight.slot
+            if slot is not None and request in flight.calls:
+                flight.calls.discard(request)
+                self._count_calls(slot, -1)
         if slot is None:
             return
         body = messages.pack_outcome(outcome, call.node.name, None)
         if not slot.link.send(frames.ANSWER, request, body):
-            self.hub.watch_writable(slot.link.fileno(), partial(self._flush, slot))
+            self.hub.watch_writable(slot.link.fileno(), partial(self.dispatch.flush, slot))
+
+    def called(self, flight: Flight, request: int) -> None:
+        """Note that a task waits, or soon will: its worker does not count meanwhile."""
+        with self.lock:
+            slot = flight.slot
+            flight.has_called = True
+            if slot is not None:
+                flight.calls.add(request)
+                self._count_calls(slot, 1)
+        if slot is not None:
+            self.dispatch.called(flight, slot)
+        self.pump()
+
+    def _count_calls(self, slot: Slot, change: int) -> None:
+        was = slot.is_waiting
+        slot.open_calls += change
+        self._parents += slot.is_waiting - was
+        self._most_parents = max(self._most_parents, self._parents)
 
     def withdraw(self, key: JobKey) -> Flight | None:
         """End the job if it waits; else return its flight."""
         with self.lock:
-            flight = self.flights.get(key)
+            flight = self._by_key.get(key)
             if flight is None or flight.slot is not None:
                 return flight
             self._waiting.remove(flight)
@@ -265,8 +318,17 @@ class Pool:
         """How many workers run tasks, or could. One that only waits for its calls does not."""
         return sum(slot.state is not State.LEAVING and not slot.is_waiting for slot in self.slots)
 
+    def _is_full(self) -> bool:
+        """Whether as many tasks run as may. More workers than that are spare: parents wait."""
+        if len(self.slots) <= self.plan.size:
+            return False
+        running = sum(slot.state is State.BUSY and not slot.is_waiting for slot in self.slots)
+        return running >= self.plan.size
+
     def _grow(self) -> None:
         """Start as many workers as the tasks that wait need. The lock is held."""
+        if len(self.slots) >= self.plan.size and not self._parents:
+            return
         starting = sum(slot.state is State.STARTING for slot in self.slots)
         wanted = min(len(self._waiting) - starting, self.plan.size - self._active())
         for _ in range(max(0, wanted)):
@@ -281,7 +343,14 @@ class Pool:
     def _hire(self) -> None:
         slot = Slot(f"flowpregel-{len(self.slots)}")
         self.slots.add(slot)
-        spawner.order(slot.name, self.plan.env, self.plan.initializer, partial(self._on_born, slot))
+        order = Order(
+            name=slot.name,
+            env=self.plan.env,
+            initializer=self.plan.initializer,
+            shared_limit=self.plan.shared_limit // (2 * self.plan.size),
+            started=partial(self._on_born, slot),
+        )
+        spawner.order(order)
 
     def _on_born(self, slot: Slot, result: Newborn | BaseException) -> None:
         if isinstance(result, BaseException):
@@ -309,9 +378,8 @@ class Pool:
             self.slots.discard(slot)
             self._failed_starts += 1
             hopeless = self._failed_starts >= _START_TRIES
-            lost = [*self._waiting] if hopeless else []
+            lost = self._waiting.take_all() if hopeless else []
             if hopeless:
-                self._waiting.clear()
                 self._failed_starts = 0
         for flight in lost:
             failure = ExecutorUnavailableError(f"no worker process can be started: {error}")
@@ -326,11 +394,18 @@ class Pool:
             slot.state = State.LEAVING
             if slot in self._idle:
                 self._idle.remove(slot)
+            for lease, readers in slot.reads.items():
+                self.arena.release(lease, readers)
             if slot.killed is not None or slot.served:
                 self._fill()
             return [*slot.flights.values()]
 
     # ------------------------------------------------ the end
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes no more tasks."""
+        return self._closed
 
     def close(self) -> None:
         """Stop every task, end every worker."""
@@ -338,8 +413,7 @@ class Pool:
             if self._closed or self._pid != os.getpid():
                 return
             self._closed = True
-            waiting = [*self._waiting]
-            self._waiting.clear()
+            waiting = self._waiting.take_all()
             for slot in self.slots:
                 if slot.state is State.IDLE:
                     slot.dismiss()
@@ -350,8 +424,10 @@ class Pool:
             self._idle.clear()
         for flight in waiting:
             self.land(flight, Withdrawn())
+        atexit.unregister(self.close)
         self._wait_for_ends()
         self.hub.close()
+        self.arena.close()
 
     def _wait_for_ends(self) -> None:
         seat = Seat(self.hub)

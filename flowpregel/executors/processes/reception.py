@@ -10,10 +10,13 @@ from flowpregel._core.effects import Call, Called, Emitted
 from flowpregel._core.records import Arguments, Outcome, Raised, Withdrawn
 from flowpregel.errors import NodeTimeoutError, TaskSerializationError
 from flowpregel.executors.processes import frames, messages, parcel, payload
+from flowpregel.executors.processes.arena import returns_in
 from flowpregel.executors.processes.death import PostMortem, Tail, count_oom_kills, reap
 from flowpregel.executors.processes.frames import Frame, GarbageError
+from flowpregel.executors.processes.listen import Lines, pass_on_record
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.slot import Flight, Slot, State
+from flowpregel.executors.processes.worker import RAN
 
 _CHUNK = 1 << 16
 _PARTING = 0.5
@@ -31,14 +34,17 @@ class Reception:
         self._pool = pool
         pool.watch = self.watch
         self._tails: dict[Slot, Tail] = {}
+        self._streams: dict[Slot, tuple[Lines, Lines]] = {}
         self._oom_kills = count_oom_kills()
 
     def watch(self, slot: Slot) -> None:
         """Watch all ends of a worker that was started."""
         hub, born = self._pool.hub, slot.newborn
-        self._tails[slot] = Tail()
-        hub.watch(born.stdout, partial(self._read_stream, slot, born.stdout))
-        hub.watch(born.stderr, partial(self._read_stream, slot, born.stderr))
+        tail = self._tails[slot] = Tail()
+        streams = Lines(to_stderr=False), Lines(to_stderr=True, tail=tail)
+        self._streams[slot] = streams
+        for fd, lines in zip((born.stdout, born.stderr), streams, strict=True):
+            hub.watch(fd, partial(self._read_stream, slot, fd, lines))
         hub.watch(slot.link.fileno(), partial(self._read_link, slot))
         hub.watch(self._end_of(slot), partial(self._on_end, slot))
 
@@ -64,24 +70,31 @@ class Reception:
             )
 
     def _receive(self, slot: Slot, frame: Frame) -> None:
-        if frame.kind == frames.ENDED:
-            self._on_ended(slot, frame)
-            return
-        if frame.kind == frames.READY:
-            self._pool.ready(slot)
-            return
-        if frame.kind == frames.FAILED:
-            outcome = messages.unpack_outcome(frame.body, "in the pool's initializer", None)
-            slot.failure = outcome.error if isinstance(outcome, Raised) else None
-            return
-        flight = slot.flights.get(frame.number)
-        if flight is None:
-            return
-        if (
-            frame.kind == frames.BEAT
-            or flight.job.timeout is None
-            or (flight.job.timeout.refresh_on == "auto")
-        ):
+        match frame.kind:
+            case frames.ENDED:
+                self._on_ended(slot, frame)
+            case frames.READY:
+                self._pool.ready(slot)
+            case frames.RETURNED:
+                self._on_returned(slot, frame.body)
+            case frames.FAILED:
+                outcome = messages.unpack_outcome(frame.body, "in the pool's initializer", None)
+                slot.failure = outcome.error if isinstance(outcome, Raised) else None
+            case frames.LOGGED:
+                pass_on_record(frame.body, slot.flights.get(frame.number), slot.pid)
+            case frames.PRINTED:
+                stream = self._streams[slot][frame.flags & frames.STDERR != 0]
+                text = frame.body.decode(errors="replace")
+                stream.write(text, slot.flights.get(frame.number), slot.pid)
+            case _:
+                flight = slot.flights.get(frame.number)
+                if flight is not None:
+                    self._on_news(flight, frame)
+
+    def _on_news(self, flight: Flight, frame: Frame) -> None:
+        """Act on what a running task says."""
+        policy = flight.job.timeout
+        if policy is not None and (frame.kind == frames.BEAT or policy.refresh_on == "auto"):
             flight.alive = time.monotonic()
         if frame.kind == frames.EMITTED:
             chunk = parcel.unpack(frame.body)
@@ -89,14 +102,22 @@ class Reception:
         elif frame.kind == frames.CALLED:
             self._on_called(flight, frame.body)
 
+    def _on_returned(self, slot: Slot, body: bytes) -> None:
+        for lease, readers in returns_in(body):
+            self._pool.arena.release(lease, readers)
+            slot.reads.subtract({lease: readers})
+            if slot.reads[lease] <= 0:
+                del slot.reads[lease]
+
     def _on_ended(self, slot: Slot, frame: Frame) -> None:
         flight = slot.flights.get(frame.number)
         if flight is None:
             return
+        self._pool.dispatch.measured(flight, RAN.unpack_from(frame.body)[0])
         info = flight.job.info
         origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {slot.pid}"
         try:
-            outcome: Outcome = messages.unpack_outcome(frame.body, origin, None)
+            outcome: Outcome = messages.unpack_outcome(frame.body[RAN.size :], origin, slot.open)
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
             cause = f"{type(error).__name__}: {error} (in the coordinator)"
             outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))
@@ -108,19 +129,22 @@ class Reception:
         request = int.from_bytes(body[:4], "little")
         at = 4 + payload.DIGEST_SIZE
         size = int.from_bytes(body[at : at + 8], "little")
-        node = payload.loads(body[at + 8 : at + 8 + size])
+        digest, depth = body[4:at], flight.depth + 1
+        node = self._pool.called_nodes.find(digest, depth)
+        if node is None:
+            node = payload.loads(body[at + 8 : at + 8 + size])
+            self._pool.called_nodes.keep(digest, depth, node)
         arguments, fingerprint, describe = parcel.unpack(body[at + 8 + size :])
         assert isinstance(arguments, Arguments)
         info = flight.job.info
         call = Call(info.task_id, info.attempt, node, arguments, fingerprint, describe)
         call.reply = (flight, request)
-        flight.calls.add(request)
+        self._pool.called(flight, request)
         self._pool.post(flight, Called(call))
-        self._pool.pump()
 
     # ------------------------------------------------ streams
 
-    def _read_stream(self, slot: Slot, fd: int) -> None:
+    def _read_stream(self, slot: Slot, fd: int, lines: Lines) -> None:
         try:
             data = os.read(fd, _CHUNK)
         except BlockingIOError:
@@ -130,7 +154,7 @@ class Reception:
         if not data:
             self._pool.hub.forget(fd)
             return
-        self._tails[slot].write(data.decode(errors="replace"))
+        lines.write(data.decode(errors="replace"), slot.running(), slot.pid)
 
     # ------------------------------------------------ ends
 
@@ -142,9 +166,9 @@ class Reception:
         hub.forget(self._end_of(slot))
         while slot.link.fileno() in hub:
             self._read_link_to_end(slot)
-        for fd in (born.stdout, born.stderr):
+        for fd, lines in zip((born.stdout, born.stderr), self._streams.pop(slot), strict=True):
             if fd in hub:
-                self._read_stream(slot, fd)
+                self._read_stream(slot, fd, lines)
                 hub.forget(fd)
         slot.end_family()
         starting = slot.state is State.STARTING or slot.failure is not None

@@ -33,7 +33,7 @@ class Setup:
     link: Any
     """Stream socket: frames both ways."""
     door: Any
-    """Datagram socket: descriptors of shared memory, both ways."""
+    """Stream socket: descriptors of shared memory, both ways."""
     board: Any
     tokens: Any
     """Pipe that holds one byte for each task of a batch that may still be begun."""
@@ -44,3 +44,7 @@ class Setup:
     """The pid of the process that started it."""
     initializer: bytes
     """Pickled (function, arguments), or nothing."""
+    shared_limit: int
+    """The most bytes of shared memory it may hold for results."""
+    log_level: int
+    """The level of the coordinator's root logger."""

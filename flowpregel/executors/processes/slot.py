@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal
+from typing import Literal
 
 from flowpregel.executors.base import Job, Mailbox
 from flowpregel.executors.processes import frames
+from flowpregel.executors.processes.arena import Door, Reader, Returns
 from flowpregel.executors.processes.birth import STOP_SIGNAL
 from flowpregel.executors.processes.link import Link
+from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.spawner import Newborn
 
 Reason = Literal["cancel", "run", "idle"]
@@ -27,6 +30,8 @@ class Flight:
     number: int
     attended: bool
     """Whether the run's own OS thread comes to read."""
+    depth: int = 0
+    """How many tasks wait for it, each for the next."""
     slot: Slot | None = None
     started: float = 0.0
     """When its worker was given it: monotonic seconds."""
@@ -36,10 +41,14 @@ class Flight:
     """Why it was told to stop, if it was."""
     calls: set[int] = field(default_factory=set)
     """Its calls that are not answered."""
+    batched: bool = False
+    """Whether it was sent with others: its turn comes later."""
+    has_called: bool = False
     requeued: int = 0
     """How often its worker ended before it had begun."""
-    leases: list[Any] = field(default_factory=list)
-    """Shared memory that is held until it has ended."""
+    digest: bytes = b""
+    """Names its node's code."""
+    code: bytes = b""
 
 
 class State(Enum):
@@ -63,18 +72,41 @@ class Slot:
         self.known: set[bytes] = set()
         """Digests of the nodes its worker has."""
         self.served = 0
+        self.open_calls = 0
+        """How many calls of its tasks are not answered."""
+        self.round = 0
+        """Names its batch on the tokens: 1 to 255."""
         self.idle_since = time.monotonic()
         self.killed: str | None = None
         """Why we killed it, if we did."""
         self.failure: BaseException | None = None
         """What its initializer raised."""
+        self.reads: Counter[int] = Counter()
+        """Leases of the pool's arena that the worker reads, and how often they were sent."""
+        self.returns = Returns()
+        """Leases of the worker's arena that we read no more."""
         self._born: Newborn | None = None
         self._link: Link | None = None
+        self._door: Door | None = None
+        self._reader: Reader | None = None
 
     def born(self, newborn: Newborn) -> None:
         """Take the ends of the worker that was started."""
-        self._born = newborn
         self._link = Link(newborn.link, newborn.mark)
+        self._door = Door(newborn.door)
+        self._reader = Reader(self._door, self.returns)
+        self._born = newborn
+
+    @property
+    def door(self) -> Door:
+        """Where descriptors are handed over."""
+        assert self._door is not None
+        return self._door
+
+    def open(self, lease: Lease) -> memoryview:
+        """Return the bytes of a lease of the worker's arena."""
+        assert self._reader is not None
+        return self._reader.open(lease)
 
     @property
     def newborn(self) -> Newborn:
@@ -101,7 +133,7 @@ class Slot:
     @property
     def is_waiting(self) -> bool:
         """Whether its task waits for tasks it called: its worker is held, not used."""
-        return any(flight.calls for flight in self.flights.values())
+        return self.open_calls > 0
 
     def running(self) -> Flight | None:
         """Return the task that its worker has begun and not ended."""
@@ -117,6 +149,10 @@ class Slot:
         self.state = State.LEAVING
         if self._born is None or (self._signal(signal.SIGKILL) and self.killed is None):
             self.killed = why
+
+    def signal_flush(self) -> None:
+        """Make the worker send the results it holds back."""
+        self._signal(STOP_SIGNAL)
 
     def _signal(self, number: int) -> bool:
         born = self.newborn
@@ -147,7 +183,9 @@ class Slot:
         if born is None:
             return
         self.link.close()
-        born.door.close()
+        self.door.close()
+        if self._reader is not None:
+            self._reader.close()
         born.board.close()
         for fd in (born.tokens_read, born.tokens_write, born.stdout, born.stderr, born.pidfd):
             if fd is not None:

@@ -6,6 +6,7 @@ ends, so a worker must not be started by a thread that comes and goes.
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import socket
@@ -40,11 +41,14 @@ class Newborn:
     mark: int
 
 
-@dataclass(slots=True)
-class _Order:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A worker that is wanted."""
+
     name: str
     env: Mapping[str, str]
     initializer: bytes
+    shared_limit: int
     started: Started
 
 
@@ -52,15 +56,13 @@ class Spawner:
     """Starts workers one after the other; `order` returns at once."""
 
     def __init__(self) -> None:
-        self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def order(
-        self, name: str, env: Mapping[str, str], initializer: bytes, started: Started
-    ) -> None:
-        """Start a worker, and call *started* with it, or with what went wrong."""
-        self._orders.put(_Order(name, env, initializer, started))
+    def order(self, order: Order) -> None:
+        """Start a worker, and call ``order.started`` with it, or with what went wrong."""
+        self._orders.put(order)
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(
@@ -89,11 +91,11 @@ spawner = Spawner()
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _spawn(order: _Order) -> Newborn:
+def _spawn(order: Order) -> Newborn:
     from loky.backend import get_context  # noqa: PLC0415 - 56 ms, only when needed
 
     link, far_link = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    door, far_door = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    door, far_door = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     board = new_board_file()
     tokens_read, tokens_write = os.pipe()
     stdout, far_stdout = os.pipe()
@@ -110,6 +112,8 @@ def _spawn(order: _Order) -> Newborn:
         mark=mark,
         coordinator=os.getpid(),
         initializer=order.initializer,
+        shared_limit=order.shared_limit,
+        log_level=logging.getLogger().level,
     )
     process = get_context("loky").Process(
         target=worker.main, args=(setup,), name=order.name, env=dict(order.env)
@@ -141,6 +145,7 @@ def _spawn(order: _Order) -> Newborn:
         for fd in (board, far_stdout, far_stderr):
             os.close(fd)
     os.set_inheritable(tokens_read, False)
+    door.setblocking(False)
     for fd in (tokens_read, tokens_write, stdout, stderr):
         os.set_blocking(fd, False)
     return newborn

@@ -33,7 +33,8 @@ class Stopping:
             return
         if policy.run_timeout is not None:
             assert isinstance(policy.run_timeout, float)
-            self._at(flight.started + policy.run_timeout, partial(self._on_run, flight))
+            limit = policy.run_timeout
+            self._at(flight.started + limit, partial(self._on_run, flight, limit))
         if policy.idle_timeout is not None:
             assert isinstance(policy.idle_timeout, float)
             limit = policy.idle_timeout
@@ -44,7 +45,19 @@ class Stopping:
         if is_next and not self._pool.hub.is_reading:
             self._pool.hub.wake()
 
-    def _on_run(self, flight: Flight, now: float) -> None:
+    def _on_run(self, flight: Flight, limit: float, now: float) -> None:
+        slot = flight.slot
+        if slot is None:
+            return
+        if len(slot.flights) > 1 or flight.batched:
+            # In a batch its time begins when its turn comes; the board tells.
+            if slot.running() is not flight:
+                self._at(now + limit, partial(self._on_run, flight, limit))
+                return
+            flight.started = slot.newborn.board.since / 1e9
+            if now < flight.started + limit:
+                self._at(flight.started + limit, partial(self._on_run, flight, limit))
+                return
         self._stop(flight, "run")
 
     def _on_idle(self, flight: Flight, limit: float, now: float) -> None:

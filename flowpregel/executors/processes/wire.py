@@ -25,29 +25,45 @@ class Outlet:
         self._mark = mark
         self._lock = threading.Lock()
         self._holder: int | None = None
-        self._late: deque[bytes] = deque()
+        self._held: deque[bytes] = deque()
         self._main = threading.main_thread().ident
         self._deferred: BaseException | None = None
 
     def send(self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0) -> None:
-        """Send a frame; it is whole on the link when this returns, or the coordinator is gone."""
-        frame = pack(self._mark, kind, number, body, flags)
+        """Send a frame, after those held back; it is on the link when this returns.
+
+        When the coordinator is gone, nothing happens.
+        """
+        self.hold(kind, number, body, flags)
+        self.flush()
+
+    def hold(self, kind: int, number: int, body: bytes, flags: int = 0) -> None:
+        """Send a frame with the next that is sent, or at the next `flush`."""
+        self._held.append(pack(self._mark, kind, number, body, flags))
+
+    def flush(self) -> None:
+        """Send what is held back."""
         me = threading.get_ident()
         if self._holder == me:
-            # A finalizer or signal handler of user code prints while we send.
-            self._late.append(frame)
+            # A finalizer or signal handler of user code prints while we send: we go on.
             return
         with self._lock:
             self._holder = me
             try:
-                self._write(frame)
-                while self._late:
-                    self._write(self._late.popleft())
+                while self._held:
+                    frames = [self._held.popleft() for _ in range(len(self._held))]
+                    self._write(b"".join(frames))
             finally:
                 self._holder = None
         if me == self._main and self._deferred is not None:
             error, self._deferred = self._deferred, None
             raise error
+
+    def flush_from_handler(self) -> None:
+        """Send what is held back, unless somebody is just doing it."""
+        if self._held and self._lock.acquire(blocking=False):
+            self._lock.release()
+            self.flush()
 
     def _write(self, frame: bytes) -> None:
         if self._socket is None:
@@ -67,6 +83,7 @@ class Outlet:
     def forget(self) -> None:
         """Send nothing any more: this process is a fork of the worker."""
         self._socket = None
+        self._held.clear()
         self._lock = threading.Lock()
         self._holder = None
 
@@ -85,6 +102,7 @@ class Inbox:
     ) -> None:
         self._socket = connection
         self._parser = Parser(mark, DOWN)
+        self._buffer = memoryview(bytearray(_CHUNK))
         self._answered = answered
         self._orders: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._reading = threading.Lock()
@@ -113,13 +131,13 @@ class Inbox:
 
     def _receive(self) -> bool:
         try:
-            data = self._socket.recv(_CHUNK)
+            size = self._socket.recv_into(self._buffer)
         except OSError:
-            data = b""
-        if not data:
+            size = 0
+        if not size:
             self._orders.put(None)
             return False
-        for frame in self._parser.feed(data):
+        for frame in self._parser.feed(bytes(self._buffer[:size])):
             if frame.kind in (ANSWER, STORED):
                 self._answered(frame)
             else:

@@ -22,14 +22,20 @@ from typing import Any, Final
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform
-from flowpregel.executors.processes import birth, frames, messages, payload
+from flowpregel.executors.processes import birth, frames, messages, payload, talk
+from flowpregel.executors.processes.arena import Arena, Door, Reader, Returns, returns_in
 from flowpregel.executors.processes.board import Board
 from flowpregel.executors.processes.ends import WorkerEnds
+from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.setup import Setup
 from flowpregel.executors.processes.wire import Inbox, Outlet
 
 TASK: Final = Struct("<IQ")
 """Before each task in a TASKS frame: its number, and its length in bytes."""
+RAN: Final = Struct("<f")
+"""At the start of an ENDED frame: how many seconds the task ran."""
+_HOLD: Final = 1_000_000
+"""Nanoseconds for which results of a batch may be held back, to send many at once."""
 
 
 def main(setup: Setup) -> None:
@@ -55,8 +61,14 @@ class Worker:
         self._outlet = Outlet(link, setup.mark)
         self._inbox = Inbox(link, setup.mark, self._answered)
         self._board = Board(setup.board)
-        self._tokens = setup.tokens
+        self._turns = Turns(setup.tokens)
+        door = Door(socket.socket(fileno=setup.door))
+        self._returns = Returns()
+        self._reader = Reader(door, self._returns)
+        self._shares = Shares(Arena(setup.shared_limit), door)
+        self._flushed = 0
         self._ends = WorkerEnds(self._outlet, self._inbox.listen)
+        self._flush_prints = talk.take_over(self._outlet, setup.log_level, lambda: self._number)
         self._nodes: dict[bytes, bytes | Node] = {}
         self._number = 0
         self._stoppable = False
@@ -87,22 +99,37 @@ class Worker:
                 case frames.NODE:
                     digest = frame.body[: payload.DIGEST_SIZE]
                     self._nodes[digest] = frame.body[payload.DIGEST_SIZE :]
+                case frames.FREED:
+                    for lease, readers in returns_in(frame.body):
+                        self._shares.release(lease, readers)
                 case frames.STOP:
                     return
 
     # ------------------------------------------------ tasks
 
     def _run_tasks(self, body: bytes) -> None:
-        view, at = memoryview(body), 0
+        batch, is_batch, at = body[0], body[1], 2
+        view = memoryview(body)
         while at < len(body):
             number, length = TASK.unpack_from(body, at)
             at += TASK.size
+            if is_batch and not self._turns.take(batch):
+                break
             self._run_task(number, bytes(view[at : at + length]))
             at += length
+            if at < len(body) and time.monotonic_ns() < self._flushed + _HOLD:
+                continue
+            self._flush()
+
+    def _flush(self) -> None:
+        """Send the results that are held back."""
+        self._outlet.flush()
+        self._flushed = time.monotonic_ns()
 
     def _run_task(self, number: int, data: bytes) -> None:
+        began = time.monotonic_ns()
         self._number, self._stopped = number, False
-        self._board.begin(number, time.monotonic_ns())
+        self._board.begin(number, began)
         self._ends.begin(number)
         name = "?"
         try:
@@ -115,8 +142,13 @@ class Worker:
         if self._forked:
             # A fork of the worker that came out of the task: it is not the worker.
             os._exit(0)
-        body = messages.pack_outcome(outcome, name, None)
-        self._outlet.send(frames.ENDED, number, body, frames.STOPPED if self._stopped else 0)
+        self._flush_prints()
+        body = RAN.pack((time.monotonic_ns() - began) / 1e9)
+        body += messages.pack_outcome(outcome, name, self._shares)
+        del outcome
+        if returned := self._returns.take():
+            self._outlet.hold(frames.RETURNED, 0, returned)
+        self._outlet.hold(frames.ENDED, number, body, frames.STOPPED if self._stopped else 0)
 
     def _perform(self, data: bytes) -> tuple[Outcome, str]:
         digest = data[: payload.DIGEST_SIZE]
@@ -124,7 +156,9 @@ class Worker:
         try:
             node = self._node(digest)
             name = node.name
-            job = messages.unpack_job(data[payload.DIGEST_SIZE :], node, self._ends.store, None)
+            job = messages.unpack_job(
+                data[payload.DIGEST_SIZE :], node, self._ends.store, self._reader.open
+            )
         except TaskCancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
@@ -145,7 +179,8 @@ class Worker:
     # ------------------------------------------------ what comes from outside
 
     def _on_stop_signal(self, number: int, frame: Any) -> None:
-        """Stop the running task, if it is still the one that is unwanted."""
+        """Send what is held back; stop the running task if it is the one that is unwanted."""
+        self._outlet.flush_from_handler()
         if not self._stoppable or self._board.unwanted != self._number:
             return
         self._stopped, self._stoppable = True, False
@@ -160,3 +195,59 @@ class Worker:
         self._forked = True
         self._stoppable = False
         self._outlet.forget()
+
+
+class Turns:
+    """The tokens of a batch: one has to be taken before each task.
+
+    Args:
+        fd: The reading end of the token pipe; reading never blocks.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._early = 0
+
+    def take(self, batch: int) -> bool:
+        """Return whether the next task of *batch* is still ours to run."""
+        early, self._early = self._early, 0
+        if early == batch:
+            return True
+        try:
+            token = os.read(self._fd, 1)[0]
+        except (BlockingIOError, IndexError):
+            return False
+        if token != batch:
+            # The rest of this batch was recalled, and the next one is on its way.
+            self._early = token
+            return False
+        return True
+
+
+class Shares:
+    """Puts large results into the worker's arena, and hands them over.
+
+    Args:
+        arena: The worker's own.
+        door: The way to the coordinator.
+    """
+
+    def __init__(self, arena: Arena, door: Door) -> None:
+        self._arena = arena
+        self._door = door
+
+    def share(self, data: memoryview, source: Any) -> Lease | None:
+        """Write *data* for the coordinator; None: there is no room."""
+        lease = self._arena.share(data, source)
+        if lease is None:
+            return None
+        try:
+            self._door.hand_over(lease.segment, self._arena.descriptor(lease.segment))
+        except OSError:
+            self._arena.release(lease.id)
+            return None
+        return lease
+
+    def release(self, lease_id: int, readers: int = 1) -> None:
+        """Note that the coordinator reads a lease no more."""
+        self._arena.release(lease_id, readers)
