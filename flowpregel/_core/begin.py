@@ -52,7 +52,10 @@ def begin(program: Program, options: Options, given: Any) -> Steps:
     saved: Saved | None = None
     if options.address is not None:
         nested = options.nested or Nested()
-        saved = yield Load(options.address, nested.before)
+        if options.loaded is None:
+            saved = yield Load(options.address, nested.before)
+        else:
+            saved = options.loaded[0]
         if saved is None and options.address.checkpoint_id is not None:
             raise LookupError(
                 f"thread {options.address.thread_id!r} has no checkpoint "

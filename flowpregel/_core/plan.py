@@ -151,9 +151,19 @@ def call_task(caller: Task, call: Call, place: Place) -> Task:
     was and with what is compared with what was recorded.
     """
     index, caller.calls = caller.calls, caller.calls + 1
-    path = f"~__pregel_push, {caller.path}, {index:010d}"
-    task = _task(call.node, Kind.CALL, call.arguments, path, place, ())
-    task.parent = caller
+    name = call.node.name
+    namespace = f"{place.namespace}|{name}" if place.namespace else name
+    identity = ids.task_id(place.checkpoint_id, place.namespace, place.step, caller.id, index)
+    task = Task(
+        id=identity,
+        node=call.node,
+        kind=Kind.CALL,
+        input=call.arguments,
+        path=f"~__pregel_push, {caller.path}, {index:010d}",
+        namespace=f"{namespace}:{identity}",
+        parent=caller,
+        timeout=call.node.timeout,
+    )
     if call.node.role == "graph":
         suffix = f"|{caller.graphs}" if caller.graphs else ""
         caller.graphs += 1

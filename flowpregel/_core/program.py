@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from flowpregel._core.ids import next_version
-from flowpregel._core.records import Address, Durability, Node, Version
+from flowpregel._core.records import Address, Durability, Node, Saved, Version
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import BaseChannel
 from flowpregel.managed import managed_value
@@ -116,6 +116,8 @@ class Options:
     keeps_deltas: bool = True
     fence: int | None = None
     on_mismatch: Literal["error", "rerun", "reuse"] = "error"
+    loaded: tuple[Saved | None] | None = None
+    """What is kept at *address*, if it was loaded before."""
     now: int = 0
     """Wall-clock nanoseconds at the start."""
     luck: float = 0.0

@@ -14,6 +14,9 @@ from flowpregel.channels import DeltaChannel
 from flowpregel.channels.overwrite import has_overwrite
 from flowpregel.errors import InvalidUpdateError
 
+TO_NODE = "branch:to:"
+"""What the name of a channel begins with that makes a node of a `StateGraph` run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Writes:
@@ -71,11 +74,16 @@ def check_writes(program: Program, author: str, writes: Iterable[Write]) -> None
             if channel == TASKS:
                 _check_send(program, author, value)
         elif channel not in SILENT_WRITES:
-            known = ", ".join(sorted(name for name in program.channels if name != TASKS))
-            raise InvalidUpdateError(
-                f"{author} wrote to channel {channel!r}, which does not exist; "
-                f"the channels are: {known}"
-            )
+            raise InvalidUpdateError(f"{author} {_unknown(program, channel)}")
+
+
+def _unknown(program: Program, channel: str) -> str:
+    if channel.startswith(TO_NODE):
+        nodes = ", ".join(sorted(name for name, node in program.nodes.items() if not node.hidden))
+        target = channel.removeprefix(TO_NODE)
+        return f"leads to node {target!r}, which does not exist; the nodes are: {nodes}"
+    known = ", ".join(sorted(name for name in program.channels if name != TASKS))
+    return f"wrote to channel {channel!r}, which does not exist; the channels are: {known}"
 
 
 def _check_send(program: Program, author: str, value: Any) -> None:
@@ -91,7 +99,9 @@ def _check_send(program: Program, author: str, value: Any) -> None:
 
 def barrier_of(tasks: Iterable[Task]) -> list[Writes]:
     """Return what *tasks* bring, in the order in which it is applied."""
-    ordered = sorted(tasks, key=_place)
+    ordered = list(tasks)
+    if len(ordered) > 1:
+        ordered.sort(key=_place)
     return [Writes(task.writes, task.node.name, task.triggers) for task in ordered]
 
 

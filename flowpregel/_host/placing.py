@@ -160,6 +160,7 @@ def _job(task: Task, setting: Setting, around: Surroundings) -> Job:
         previous=setting.previous,
         error=_node_error(task),
         has_saver=around.keeper is not None,
+        compares=around.keeper is not None or bool(node.retry) or _retries(around),
     )
     job = Job(
         info=info,
@@ -180,6 +181,10 @@ def _job(task: Task, setting: Setting, around: Surroundings) -> Job:
             if name in node.reads
         }
     return job
+
+
+def _retries(around: Surroundings) -> bool:
+    return around.options is not None and bool(around.options.retry)
 
 
 def _node_error(task: Task) -> NodeError | None:

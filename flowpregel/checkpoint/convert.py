@@ -197,14 +197,16 @@ def batch_of_put(
     """Return the batch that does what a classic `put` asks for."""
     address = address_of(config)
     values = checkpoint["channel_values"]
+    # A version that the checkpoint does not name can never be read.
+    moved = tuple(name for name in new_versions if name in checkpoint["channel_versions"])
     return Batch(
         address=Address(address.thread_id, address.namespace),
         checkpoint=checkpoint_of(
             checkpoint,
             metadata,
             parent_id=address.checkpoint_id,
-            values={name: values[name] for name in new_versions if name in values},
-            changed=tuple(new_versions),
+            values={name: values[name] for name in moved if name in values},
+            changed=moved,
         ),
     )
 

@@ -71,6 +71,16 @@ class Leases:
             if self._fences.get(key) == fence and self._owners.pop(key, ""):
                 self._changed.notify_all()
 
+    def forget(self, thread_id: str) -> None:
+        """Drop the tokens of a deleted thread, except of a run that holds its lease.
+
+        A commit with a dropped token is refused, as one that was taken over.
+        """
+        with self._changed:
+            for key in [key for key in self._fences if key[0] == thread_id]:
+                if key not in self._owners:
+                    del self._fences[key]
+
 
 class _Held:
     """The context of `Leases.hold`."""

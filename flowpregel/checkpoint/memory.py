@@ -25,7 +25,7 @@ from flowpregel.checkpoint import convert
 from flowpregel.checkpoint.base import TransactionalSaver
 from flowpregel.checkpoint.leases import Leases
 from flowpregel.checkpoint.shapes import WRITES_IDX_MAP, Lease, OnConflict
-from flowpregel.checkpoint.space import PendingRow, Row, Space
+from flowpregel.checkpoint.space import PendingRow, Row, Space, keep_delta
 from flowpregel.errors import ConfigurationError
 
 __all__ = ["InMemorySaver", "MemorySaver"]
@@ -74,7 +74,7 @@ class _Prepared:
                 )
             )
         for name, delta in checkpoint.deltas.items():
-            writes = keep(delta.writes, f"the delta of channel {name!r}")
+            writes = keep_delta(delta.writes, name)
             self.deltas.append(((name, versions[name]), (delta.previous, writes)))
         self.row = Row(checkpoint)
 
@@ -173,6 +173,7 @@ class InMemorySaver(TransactionalSaver):
     def delete_thread(self, thread_id: str) -> None:
         with self._lock:
             self._threads.pop(thread_id, None)
+            self._leases.forget(thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         wanted = frozenset(run_ids)

@@ -106,7 +106,7 @@ class Collected:
             deltas={
                 name: DeltaHistory(
                     seed if seed is MISSING else _read(seed, name),
-                    tuple(_read(kept, name) for kept in reversed(newest_first)),
+                    tuple(_read_delta(kept, name) for kept in reversed(newest_first)),
                 )
                 for name, (seed, newest_first) in self.deltas.items()
             },
@@ -225,3 +225,20 @@ class Space:
 
 def _read(kept: Any, name: str) -> Any:
     return kept if type(kept) in IMMUTABLE else bring_back(kept, f"a value of {name!r}")
+
+
+def keep_delta(writes: tuple[Any, ...], name: str) -> Any:
+    """Return a copy of a delta's writes: a tuple if nothing in it can change, else bytes.
+
+    A history reads each delta many times, so those that need no decoding are worth it.
+    """
+    if IMMUTABLE.issuperset(map(type, writes)):
+        return tuple(writes)
+    return keep(tuple(writes), f"the delta of channel {name!r}")[0]
+
+
+def _read_delta(kept: Any, name: str) -> tuple[Any, ...]:
+    if type(kept) is tuple:
+        return kept
+    writes: tuple[Any, ...] = bring_back((kept,), f"a delta of {name!r}")
+    return writes

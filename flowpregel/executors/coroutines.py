@@ -36,7 +36,7 @@ class CoroutineExecutor(Executor):
         self._loop = loop
         self._thread: threading.Thread | None = None
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
-        self._made: dict[JobKey, list[CallFuture]] = {}
+        self._made: dict[JobKey, set[CallFuture[Any]]] = {}
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job* as a coroutine."""
@@ -75,7 +75,7 @@ class CoroutineExecutor(Executor):
             self._loop.call_soon_threadsafe(self._cancel, key)
 
     def _cancel(self, key: JobKey) -> None:
-        stop_calls(self._made.get(key, []), "the run was stopped")
+        stop_calls(self._made.get(key, set()), "the run was stopped")
         if (task := self._tasks.get(key)) is not None:
             task.cancel()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from flowpregel._core.effects import Call, Ended, Event
 from flowpregel._core.records import Outcome, Raised, Returned, Withdrawn
@@ -26,7 +27,7 @@ class InlineExecutor(Executor):
 
     capabilities = Capabilities()
 
-    def __init__(self, turn: Callable[[CallFuture], None]) -> None:
+    def __init__(self, turn: Callable[[CallFuture[Any]], None]) -> None:
         self._turn = turn
         self._waiting: deque[tuple[Job, Mailbox]] = deque()
 

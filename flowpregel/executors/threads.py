@@ -6,6 +6,7 @@ import contextvars
 import os
 import threading
 from collections import deque
+from typing import Any
 
 from flowpregel._core.effects import Call, Ended
 from flowpregel._core.records import Outcome, Raised, Returned, Withdrawn
@@ -41,7 +42,7 @@ class ThreadExecutor(Executor):
         self._changed = threading.Condition()
         self._waiting: deque[tuple[Job, Mailbox, contextvars.Context]] = deque()
         self._threads: list[threading.Thread] = []
-        self._running: dict[JobKey, list[CallFuture]] = {}
+        self._running: dict[JobKey, set[CallFuture[Any]]] = {}
         self._parents: set[JobKey] = set()
         """The jobs that made a call: they may be waiting, so they do not count."""
         self._closing = False
@@ -74,7 +75,7 @@ class ThreadExecutor(Executor):
                     self._waiting.remove(item)
                     item[1].post(Ended(*key, Withdrawn()))
                     return
-            made = self._running.get(key, []) if kill else []
+            made = self._running.get(key, set()) if kill else []
         stop_calls(made, "the run was stopped")
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
@@ -117,7 +118,7 @@ class ThreadExecutor(Executor):
     def _has_place(self) -> bool:
         return len(self._running) - len(self._parents) < self._limit
 
-    def _ends_of(self, job: Job, mailbox: Mailbox) -> tuple[Ends, list[CallFuture]]:
+    def _ends_of(self, job: Job, mailbox: Mailbox) -> tuple[Ends, set[CallFuture[Any]]]:
         ends, made = ends_of(job, mailbox)
         call_and_count = ends.call
 

@@ -50,14 +50,8 @@ class PregelBase:
         name: str = "LangGraph",
         executor: Any = None,
     ) -> None:
-        self.nodes = {
-            key: node.build() if isinstance(node, NodeBuilder) else node
-            for key, node in nodes.items()
-        }
-        self.channels: dict[str, Any] = dict(channels or {})
-        topic = self.channels.setdefault(TASKS, Topic(object, accumulate=False))
-        if not isinstance(topic, Topic):
-            raise ConfigurationError(f"channel {TASKS!r} is reserved and must be a Topic")
+        self.nodes = _built(nodes)
+        self.channels = _with_topic(channels or {})
         self.stream_mode = stream_mode
         self.output_channels = _keys(output_channels)
         self.input_channels = _keys(input_channels)
@@ -140,6 +134,18 @@ class PregelBase:
     def with_config(self, config: Mapping[str, Any] | None = None, **settings: Any) -> Self:
         """Return the graph with *config* and *settings* as defaults of every run."""
         return self.copy({"config": merged(self.config, config, of_keywords(settings))})
+
+
+def _built(nodes: Mapping[str, PregelNode | NodeBuilder]) -> dict[str, PregelNode]:
+    return {k: node.build() if isinstance(node, NodeBuilder) else node for k, node in nodes.items()}
+
+
+def _with_topic(channels: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *channels* with the reserved one that holds each superstep's Sends."""
+    topic = channels.get(TASKS, Topic(object, accumulate=False))
+    if not isinstance(topic, Topic):
+        raise ConfigurationError(f"channel {TASKS!r} is reserved and must be a Topic")
+    return {**channels, TASKS: topic}
 
 
 def _keys(keys: str | Sequence[str]) -> str | tuple[str, ...]:

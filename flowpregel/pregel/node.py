@@ -44,7 +44,9 @@ class PregelNode:
         executor: Any = None,
         reads: Sequence[str] = (),
     ) -> None:
-        self.channels = channels if isinstance(channels, str) else list(channels)
+        self.channels: str | Sequence[str] = (
+            channels if isinstance(channels, str | tuple) else list(channels)
+        )
         self.triggers = list(triggers)
         self.mapper = mapper
         self.writers = list(writers or ())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,7 @@ from flowpregel._core.program import Options
 from flowpregel._core.records import Address, Escaped, Kind, Node, Raised, Returned, Task, Write
 from flowpregel._core.state import State
 from flowpregel._host import clock
+from flowpregel._host.elsewhere import elsewhere, run_to_end
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import Ends, TaskInfo
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
@@ -185,10 +185,18 @@ class Threads(Nesting):
     def _run_writers(self, node: Node, value: Any, state: State) -> Sequence[Write]:
         info = TaskInfo(task_id="", name=node.name, namespace=node.name, step=0, stop=2)
         bare = replace(node, steps=(), role="leaf", graph=None)
-        job = Job(info=info, kind=Kind.PULL, node=bare, input=value, channels=state.channels)
+        managed = {name: item.get(0, 2) for name, item in self.program.managed.items()}
+        job = Job(
+            info=info,
+            kind=Kind.PULL,
+            node=bare,
+            input=value,
+            channels=state.channels,
+            managed=managed,
+        )
         outcome = perform(job, _NO_ENDS)
         if isinstance(outcome, Raised) and isinstance(outcome.error, TypeError):
-            outcome = asyncio.run(aperform(job, _NO_ENDS))
+            outcome = run_to_end(aperform(job, _NO_ENDS))
         match outcome:
             case Returned():
                 return outcome.writes
@@ -228,13 +236,13 @@ class Threads(Nesting):
         self, config: Config | None = None, *, subgraphs: bool = False, **settings: Any
     ) -> StateSnapshot:
         """`get_state`, without blocking the event loop."""
-        return await asyncio.to_thread(self.get_state, config, subgraphs=subgraphs, **settings)
+        return await elsewhere(self.get_state, config, subgraphs=subgraphs, **settings)
 
     async def aget_state_history(
         self, config: Config | None = None, **asked: Any
     ) -> AsyncIterator[StateSnapshot]:
         """`get_state_history`, without blocking the event loop."""
-        for item in await asyncio.to_thread(lambda: [*self.get_state_history(config, **asked)]):
+        for item in await elsewhere(lambda: [*self.get_state_history(config, **asked)]):
             yield item
 
     async def aupdate_state(
@@ -246,9 +254,7 @@ class Threads(Nesting):
         **settings: Any,
     ) -> dict[str, Any]:
         """`update_state`, without blocking the event loop."""
-        return await asyncio.to_thread(
-            self.update_state, config, values, as_node, task_id, **settings
-        )
+        return await elsewhere(self.update_state, config, values, as_node, task_id, **settings)
 
     async def abulk_update_state(
         self,
@@ -257,7 +263,7 @@ class Threads(Nesting):
         **settings: Any,
     ) -> dict[str, Any]:
         """`bulk_update_state`, without blocking the event loop."""
-        return await asyncio.to_thread(self.bulk_update_state, config, supersteps, **settings)
+        return await elsewhere(self.bulk_update_state, config, supersteps, **settings)
 
     async def aget_subgraphs(
         self, *, namespace: str | None = None, recurse: bool = False

@@ -13,21 +13,16 @@ Subclass `SaverContract` in a test module of pytest, and say how a saver is made
 
 from __future__ import annotations
 
-import pytest
-
-# Before the rules are imported: their asserts are to explain themselves.
-pytest.register_assert_rewrite("flowpregel.testing.saver_rules")
-
-from flowpregel.testing.saver_rules.classic import ClassicRules, PendingWriteRules  # noqa: E402
-from flowpregel.testing.saver_rules.commits import CommitRules, ValueRules  # noqa: E402
-from flowpregel.testing.saver_rules.deltas import (  # noqa: E402
+from flowpregel.testing.saver_rules.classic import ClassicRules, PendingWriteRules
+from flowpregel.testing.saver_rules.commits import CommitRules, ValueRules
+from flowpregel.testing.saver_rules.deltas import (
     DeltaForgettingRules,
     DeltaRules,
 )
-from flowpregel.testing.saver_rules.forgetting import ForgettingRules  # noqa: E402
-from flowpregel.testing.saver_rules.leases import LeaseRules  # noqa: E402
-from flowpregel.testing.saver_rules.listing import HistoryRules, ListRules  # noqa: E402
-from flowpregel.testing.saver_rules.names import NameRules  # noqa: E402
+from flowpregel.testing.saver_rules.forgetting import ForgettingRules
+from flowpregel.testing.saver_rules.leases import LeaseRules
+from flowpregel.testing.saver_rules.listing import HistoryRules, ListRules
+from flowpregel.testing.saver_rules.names import NameRules
 
 __all__ = ["SaverContract"]
 

@@ -1,9 +1,12 @@
 """`InMemorySaver` does what plain dicts do, whatever is done to it in whatever order."""
 
+import pytest
 from hypothesis import settings
 
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.testing.saver_model import SaverMachine
+
+pytestmark = pytest.mark.slow
 
 
 class MemoryMachine(SaverMachine):

@@ -116,6 +116,16 @@ class ClassicRules(Hooks):
         assert found["channel_values"] == {}
         assert found["channel_versions"] == {"a": 2}
 
+    def test_a_new_version_that_the_checkpoint_does_not_name_is_not_read(
+        self, saver: TransactionalSaver
+    ) -> None:
+        saver.put(config("t"), classic(1, {"a": 1, "b": 1}, {"a": 1}), {}, {"a": 1, "b": 1})
+
+        found = saver.get(config("t"))
+
+        assert found is not None
+        assert found["channel_values"] == {"a": 1}
+
     def test_a_channel_that_is_gone_has_no_value(self, saver: TransactionalSaver) -> None:
         saver.put(config("t"), classic(1, {"a": 1, "b": 1}, {"a": 1, "b": 1}), {}, {"a": 1, "b": 1})
         saver.put(config("t", 1), classic(2, {"a": 1}, {"a": 1}), {}, {})

@@ -118,6 +118,17 @@ class LeaseRules(Hooks):
 
         assert len([*saver.namespaces("t")]) == 2
 
+    def test_a_deleted_thread_leaves_its_running_lease_alone(
+        self, saver: TransactionalSaver
+    ) -> None:
+        with saver.lease("t") as lease:
+            saver.delete_thread("t")
+            with pytest.raises(ThreadBusyError), saver.lease("t"):
+                pytest.fail("the lease was given twice")
+            saver.commit([replace(Line(saver, "t").batch(1), fence=lease.fence)])
+
+        assert len(ids(saver, "t")) == 1
+
     def test_one_lost_lease_keeps_a_whole_commit_out(self, saver: TransactionalSaver) -> None:
         with saver.lease("t") as old, saver.lease("t", on_conflict="takeover"):
             lost = replace(Line(saver, "t").batch(1), fence=old.fence)

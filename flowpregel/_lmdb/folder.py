@@ -1,0 +1,220 @@
+"""The folder of a store: created whole or not at all, and looked at before it is trusted.
+
+Everything here happens while the store is not open in this process.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import struct
+import tempfile
+from collections.abc import Callable
+
+from flowpregel.errors import (
+    StoreCorruptError,
+    StoreError,
+    StoreFullError,
+    StoreReadOnlyError,
+    StoreVersionError,
+)
+
+DATA = "data.mdb"
+WRITE_LOCK = "write.lock"
+PRESENCE = "open.lock"
+_NETWORK = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "fuse.sshfs", "ncpfs"}
+)
+_MAGIC = 0xBEEFC0DE
+_META = struct.Struct("<II8xQ")  # magic, format, map size
+_META_AT = 16
+_NEWER_META_AT = 24  # LMDB 1.0 has a longer page header
+_PAGE_SIZE_AT = 40  # LMDB keeps the page size in the first database's md_pad
+_LAST_PAGE_AT = 136
+_FORMAT = 1  # LMDB 0.9; 1.0 writes 3
+
+
+def real_path(path: str | os.PathLike[str]) -> str:
+    """Return the one path that all names of a folder share.
+
+    Raises:
+        StoreError: The path is a file, leads through one, or goes in circles.
+    """
+    found = os.path.realpath(path)
+    try:
+        is_folder = not os.path.lexists(found) or stat.S_ISDIR(os.stat(found).st_mode)
+    except OSError as error:
+        raise named(error, found) from error
+    if not is_folder:
+        raise StoreError(f"{found} is a file; a store is a folder: give the path of one")
+    return found
+
+
+def exists(folder: str) -> bool:
+    """Return whether there is a store in *folder*."""
+    try:
+        os.stat(os.path.join(folder, DATA))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise named(error, folder) from error
+    return True
+
+
+def create(folder: str, fill: Callable[[str], None]) -> None:
+    """Make *folder* with what *fill* puts into the folder it is given, in one step.
+
+    A crash leaves either nothing or the whole. Of two processes that create
+    the same store, one wins and the other uses it.
+
+    Raises:
+        StoreError: *folder* has something else in it.
+        StoreReadOnlyError: It cannot be made there.
+        StoreFullError: There is no room.
+    """
+    parent, name = os.path.split(folder)
+    try:
+        if os.path.isdir(folder) and os.listdir(folder):
+            raise StoreError(
+                f"{folder} is not a store and has other files in it; give an empty or new folder"
+            )
+        os.makedirs(parent, exist_ok=True)
+        draft = tempfile.mkdtemp(prefix=f".{name}.", suffix=".new", dir=parent)
+    except OSError as error:
+        raise named(error, folder) from error
+    try:
+        os.chmod(draft, 0o700)
+        fill(draft)
+        for file in os.listdir(draft):
+            sync(os.path.join(draft, file))
+        sync(draft)
+        _move(draft, folder)
+        sync(parent)
+    except OSError as error:
+        raise named(error, folder) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _move(draft: str, folder: str) -> None:
+    try:
+        os.rename(draft, folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not exists(folder):
+            raise
+
+
+def sync(path: str) -> None:
+    """Make sure that what *path* (a file or a folder) holds is on disk."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def check(folder: str) -> None:
+    """Refuse a store that LMDB would misread, or die of.
+
+    LMDB opens a file that was cut off, and the process gets SIGBUS at the
+    first read; it takes an empty file for a new store.
+
+    Raises:
+        StoreCorruptError: The file is shorter than it says, or no LMDB file.
+        StoreVersionError: It has the format of another engine.
+    """
+    path = os.path.join(folder, DATA)
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            page, last = _read_meta(file.read(4096), path, size)
+            file.seek(page)
+            last = max(last, _read_meta(file.read(4096), path, size)[1])
+    except OSError as error:
+        raise named(error, folder) from error
+    if size < (last + 1) * page:
+        raise StoreCorruptError(
+            f"{path} is cut off: it has {size} bytes of {(last + 1) * page}; restore a backup"
+        )
+
+
+def _read_meta(head: bytes, path: str, size: int) -> tuple[int, int]:
+    """Return the page size and the last page that a meta page names."""
+    if len(head) < _LAST_PAGE_AT + 16:
+        raise StoreCorruptError(f"{path} is cut off: it has only {size} bytes; restore a backup")
+    magic, version, _ = _META.unpack_from(head, _META_AT)
+    if magic != _MAGIC and _META.unpack_from(head, _NEWER_META_AT)[0] == _MAGIC:
+        magic, version, _ = _META.unpack_from(head, _NEWER_META_AT)
+    if magic != _MAGIC:
+        raise StoreCorruptError(f"{path} is damaged, or no store: it does not begin like one")
+    if version != _FORMAT:
+        raise StoreVersionError(
+            f"{path} was written by another LMDB engine (data format {version}, not {_FORMAT}); "
+            "it was not touched: open it with the release that wrote it"
+        )
+    (page,) = struct.unpack_from("<I", head, _PAGE_SIZE_AT)
+    if page < 512 or page > 65536 or page & (page - 1):
+        raise StoreCorruptError(f"{path} is damaged: it gives its page size as {page}")
+    (last,) = struct.unpack_from("<Q", head, _LAST_PAGE_AT)
+    return page, last
+
+
+def close_to_others(folder: str) -> None:
+    """Let only their owner use *folder* and what is in it, where that is ours to say."""
+    for path in (folder, *(os.path.join(folder, name) for name in os.listdir(folder))):
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode) or status.st_uid != os.geteuid():
+            continue
+        wanted = 0o700 if stat.S_ISDIR(status.st_mode) else 0o600
+        if stat.S_IMODE(status.st_mode) != wanted:
+            os.chmod(path, wanted)
+
+
+def refuse_network(folder: str) -> None:
+    """Refuse a folder on a network file system, where LMDB loses data.
+
+    Raises:
+        StoreError: It is on one; the message says how to allow it.
+    """
+    kind = _file_system(folder)
+    if kind in _NETWORK:
+        raise StoreError(
+            f"{folder} is on a network file system ({kind}), where LMDB loses data; "
+            "keep the store on a local disk, or pass StoreOptions(allow_network=True)"
+        )
+
+
+def _file_system(folder: str) -> str:
+    """Return the type of the file system *folder* is on ("": not told)."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return ""
+    best, kind = "", ""
+    for line in lines:
+        fields, _, rest = line.partition(" - ")
+        point = fields.split()[4].replace("\\040", " ")
+        inside = folder == point or folder.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, rest.split()[0]
+    return kind
+
+
+def named(error: OSError, path: str) -> StoreError:
+    """Return our error for what the operating system said of *path*."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    match error.errno:
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return StoreReadOnlyError(
+                f"{path} cannot be used: {reason}; check the rights of the folder"
+            )
+        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
+            return StoreFullError(f"{path}: {reason}; make room and try again")
+        case errno.ELOOP:
+            return StoreError(f"{path} goes in circles of symbolic links; give the folder itself")
+        case errno.ENOTDIR | errno.EEXIST:
+            return StoreError(f"{path} leads through a file; a store is a folder: give one's path")
+    return StoreError(f"{path} cannot be used: {reason}")

@@ -1,0 +1,42 @@
+"""How a store is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flowpregel.errors import ConfigurationError
+
+DEFAULT_MAP_SIZE = 16 << 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreOptions:
+    """How a store is opened: the rarely needed.
+
+    Example:
+        >>> StoreOptions(lock_timeout=5.0).lock_timeout
+        5.0
+    """
+
+    lock_timeout: float = 30.0
+    """Seconds to wait for another process that writes, before `StoreBusyError`."""
+    allow_network: bool = False
+    """Open a store on a network file system although LMDB may lose data there."""
+    trust: bool | bytes = False
+    """Accept a store sealed under another key. Bytes are that other key; True
+    accepts whatever is in it, and seals it anew under our own key."""
+    compression: bool = False
+    """Compress what gets smaller by it (needs the extra ``zstd``)."""
+    encryption_key: bytes | None = None
+    """Encrypt values with AES-GCM under this key of 16, 24 or 32 bytes (needs
+    the extra ``crypto``)."""
+
+    def __post_init__(self) -> None:
+        if not self.lock_timeout > 0:
+            raise ConfigurationError(
+                f"lock_timeout is {self.lock_timeout!r}; give seconds greater than 0"
+            )
+        if isinstance(self.trust, bytes) and not self.trust:
+            raise ConfigurationError("trust is an empty key; give the store's key, or True")
+        if self.encryption_key is not None and len(self.encryption_key) not in (16, 24, 32):
+            raise ConfigurationError("encryption_key must be 16, 24 or 32 bytes long")

@@ -1,0 +1,146 @@
+"""A keyed checksum on every record: what is damaged, moved or foreign is refused.
+
+The checksum covers the record's place (its database and key) too, so that a
+record moved to another place does not hold there. Values are pickles: nothing
+of a record is decoded before its checksum holds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from contextlib import suppress
+from hashlib import blake2b
+
+from flowpregel._lmdb import folder
+from flowpregel.errors import StoreCorruptError, StoreForeignError, StoreVersionError
+
+SIZE = 16
+FORMAT = 1
+HEADER = b"header"
+_ENGINE = [0, 9]
+KEY_VARIABLE = "FLOWPREGEL_STORE_KEY"
+
+
+class Seal:
+    """Makes and checks the checksums of one store.
+
+    Args:
+        key: The secret; any length.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._base = blake2b(key=_digest(key, b"seal"), digest_size=SIZE)
+        self.id = _digest(key, b"name")[:8].hex()
+        """Names the key without telling it."""
+
+    def of(self, place: bytes, *parts: bytes | memoryview) -> bytes:
+        """Return the checksum of a record made of *parts* at *place*."""
+        summed = self._base.copy()
+        summed.update(b"%d:%b" % (len(place), place))
+        for part in parts:
+            summed.update(part)
+        return summed.digest()
+
+    def of_small(self, place: bytes, record: bytes) -> bytes:
+        """Return what `of` returns, faster where copying *record* costs little."""
+        summed = self._base.copy()
+        summed.update(b"%d:%b%b" % (len(place), place, record))
+        return summed.digest()
+
+
+def store_key() -> bytes:
+    """Return this user's key: ``FLOWPREGEL_STORE_KEY``, or the key file, made if need be.
+
+    The file is ``flowpregel/store.key`` in the user's config folder, mode 0600.
+
+    Raises:
+        StoreError: The file cannot be read or made.
+    """
+    given = os.environ.get(KEY_VARIABLE)
+    if given:
+        return given.encode("utf-8", "surrogateescape")
+    config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    path = os.path.join(config, "flowpregel", "store.key")
+    try:
+        return _read_key(path) or _make_key(path)
+    except OSError as error:
+        raise folder.named(error, path) from error
+
+
+def _read_key(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_mode & 0o077 and status.st_uid == os.geteuid():
+                os.chmod(path, 0o600)
+            return file.read().strip()
+    except FileNotFoundError:
+        return b""
+
+
+def _make_key(path: str) -> bytes:
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    draft = f"{path}.{secrets.token_hex(4)}.new"
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(handle, 0o600)
+        os.write(handle, secrets.token_hex(32).encode() + b"\n")
+        os.fsync(handle)
+        # Of two processes that make the key at once, one wins and both use its key.
+        if not os.path.exists(path):
+            with suppress(FileExistsError):
+                os.link(draft, path)
+    finally:
+        os.close(handle)
+        os.unlink(draft)
+    folder.sync(os.path.dirname(path))
+    return _read_key(path)
+
+
+# ---------------------------------------------------------------- the header
+
+
+def new_header(seal: Seal) -> bytes:
+    """Return the header record of a store that begins now."""
+    text = json.dumps(
+        {"format": FORMAT, "engine": _ENGINE, "key": seal.id, "created": time.time_ns()}
+    ).encode()
+    return _digest(text, b"sum") + seal.of(HEADER, text) + text
+
+
+def check_header(record: bytes | None, seal: Seal, path: str) -> dict[str, object]:
+    """Return the fields of a store's header, or refuse the store.
+
+    Raises:
+        StoreCorruptError: The header is damaged.
+        StoreVersionError: A newer release wrote the store.
+        StoreForeignError: It is sealed under another key.
+    """
+    if record is None:
+        raise StoreCorruptError(f"{path} has no header; restore a backup")
+    total, sealed, text = record[:32], record[32 : 32 + SIZE], record[32 + SIZE :]
+    if _digest(text, b"sum") != total:
+        raise StoreCorruptError(f"the header of {path} is damaged; restore a backup")
+    fields: dict[str, object] = json.loads(text)
+    if fields["format"] != FORMAT or fields["engine"] != _ENGINE:
+        raise StoreVersionError(
+            f"{path} has format {fields['format']} (engine {fields['engine']}), and this release "
+            f"reads format {FORMAT} (engine {_ENGINE}); it was not touched: "
+            "use the release that wrote it, or a newer one"
+        )
+    if fields["key"] != seal.id:
+        raise StoreForeignError(
+            f"{path} was sealed under another key ({fields['key']}; ours is {seal.id}); nothing "
+            f"of it was decoded. Set {KEY_VARIABLE} to the key it was made with, or pass "
+            "StoreOptions(trust=...) if you trust whoever wrote it"
+        )
+    if seal.of(HEADER, text) != sealed:
+        raise StoreCorruptError(f"the header of {path} is damaged; restore a backup")
+    return fields
+
+
+def _digest(data: bytes, purpose: bytes) -> bytes:
+    return blake2b(data, digest_size=32, person=b"flowpregel" + purpose).digest()

@@ -1,0 +1,80 @@
+"""A store that is open: its environment, its seal and its codec."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from flowpregel._lmdb.adopt import adopt
+from flowpregel._lmdb.codec import Codec, PythonCodec
+from flowpregel._lmdb.environment import Environment, open_environment
+from flowpregel._lmdb.options import StoreOptions
+from flowpregel._lmdb.seal import HEADER, Seal, check_header, new_header, store_key
+from flowpregel.errors import StoreForeignError
+
+
+class OpenStore:
+    """One opening of a store; `close` gives it back.
+
+    Args:
+        environment: What the process shares.
+        seal: Makes and checks the checksums.
+        codec: Encodes values.
+    """
+
+    def __init__(self, environment: Environment, seal: Seal, codec: Codec) -> None:
+        self.environment = environment
+        self.seal = seal
+        self.codec = codec
+        self._is_open = True
+
+    def close(self) -> None:
+        """Give the opening back; may be called again."""
+        if self._is_open:
+            self._is_open = False
+            self.environment.close()
+
+
+def open_store(
+    path: str | os.PathLike[str],
+    *,
+    map_size: int,
+    readonly: bool,
+    lock: bool,
+    codec: Codec | None,
+    options: StoreOptions,
+) -> OpenStore:
+    """Open the store at *path*, or make it.
+
+    Raises:
+        StoreForeignError: It is sealed under another key.
+        StoreVersionError: Another release, or another engine, wrote it.
+        StoreCorruptError: It is damaged.
+    """
+    key = options.trust if isinstance(options.trust, bytes) else store_key()
+    seal = Seal(key)
+    environment = open_environment(
+        path,
+        lambda: [(HEADER, new_header(seal))],
+        map_size=map_size,
+        readonly=readonly,
+        lock=lock,
+        options=options,
+    )
+    try:
+        meta = environment.databases[b"meta"]
+
+        def header(transaction: Any) -> bytes | None:
+            found: bytes | None = transaction.get(HEADER, db=meta)
+            return found
+
+        try:
+            check_header(environment.read(header), seal, environment.path)
+        except StoreForeignError:
+            if options.trust is not True:
+                raise
+            adopt(environment, seal, options.lock_timeout)
+    except BaseException:
+        environment.close()
+        raise
+    return OpenStore(environment, seal, codec or PythonCodec())

@@ -1,0 +1,208 @@
+"""A database of sealed records, large ones in chunks.
+
+::
+
+    key            ► checksum (16), 0, payload
+    key            ► checksum (16), 1, chunks (4), bytes (8)        a large payload
+    key + n (4)    ► checksum (16), 2, n-th chunk
+
+A chunk fills whole pages of the map together with LMDB's own header, so that
+the room of a dropped value is used again by any other.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from flowpregel._lmdb.environment import Environment
+from flowpregel._lmdb.seal import SIZE, Seal
+from flowpregel.errors import StoreCorruptError
+
+_PAGES_HEADER = 16
+CHUNK = (1 << 20) - _PAGES_HEADER - SIZE - 1
+_WHOLE, _CHUNKED, _PIECE = b"\0", b"\1", b"\2"
+_COUNTS = struct.Struct(">IQ")
+_HEAD = SIZE + 1
+_SMALL = 4096
+
+
+class Table:
+    """One database of a store; every method takes the transaction to use.
+
+    Args:
+        name: The database's name.
+        environment: The store.
+        seal: Makes and checks the checksums.
+    """
+
+    __slots__ = ("_environment", "_name", "_seal")
+
+    def __init__(self, name: bytes, environment: Environment, seal: Seal) -> None:
+        self._environment = environment
+        self._name = name
+        self._seal = seal
+
+    @property
+    def handle(self) -> Any:
+        """LMDB's handle; another one after the file was opened again."""
+        return self._environment.databases[self._name]
+
+    def get(self, transaction: Any, key: bytes) -> bytes | None:
+        """Return a copy of the payload at *key*, or None."""
+        record = transaction.get(key, db=self.handle)
+        if record is None:
+            return None
+        payload = self._opened(key, record)
+        if record[SIZE] == 0:
+            return payload
+        return self._joined(transaction, key, payload)
+
+    def put(self, transaction: Any, key: bytes, payload: bytes, *, fresh: bool = False) -> None:
+        """Keep *payload* at *key*.
+
+        Args:
+            transaction: A write transaction.
+            key: At most 500 bytes.
+            payload: Any length.
+            fresh: There is nothing at *key* yet, so nothing to clear away.
+        """
+        if not fresh:
+            self._drop_chunks(transaction, key)
+        if len(payload) < _SMALL:
+            record = _WHOLE + payload
+            mac = self._seal.of_small(self._name + key, record)
+            transaction.put(key, mac + record, db=self._environment.databases[self._name])
+            return
+        if len(payload) <= CHUNK:
+            mac = self._seal.of(self._name + key, _WHOLE, payload)
+            transaction.put(key, b"".join((mac, _WHOLE, payload)), db=self.handle)
+            return
+        view = memoryview(payload)
+        count = -(-len(payload) // CHUNK)
+        counts = _COUNTS.pack(count, len(payload))
+        mac = self._seal.of(self._name + key, _CHUNKED, counts)
+        transaction.put(key, mac + _CHUNKED + counts, db=self.handle)
+        for number in range(count):
+            place = key + number.to_bytes(4, "big")
+            chunk = view[number * CHUNK : (number + 1) * CHUNK]
+            mac = self._seal.of(self._name + place, _PIECE, chunk)
+            transaction.put(place, b"".join((mac, _PIECE, chunk)), db=self.handle)
+
+    def add(self, transaction: Any, key: bytes, payload: bytes) -> bool:
+        """Keep a small *payload* at *key* if there is nothing; return whether it was kept."""
+        record = _WHOLE + payload
+        mac = self._seal.of_small(self._name + key, record)
+        return bool(transaction.put(key, mac + record, overwrite=False, db=self.handle))
+
+    def raw(self, transaction: Any, key: bytes) -> bytes | None:
+        """Return the record at *key* as it is, to be compared with one that held."""
+        record: bytes | None = transaction.get(key, db=self.handle)
+        return record
+
+    def delete(self, transaction: Any, key: bytes) -> bool:
+        """Drop what is at *key*; return whether there was something."""
+        self._drop_chunks(transaction, key)
+        return bool(transaction.delete(key, db=self.handle))
+
+    def has(self, transaction: Any, key: bytes) -> bool:
+        """Return whether there is something at *key*, without looking whether it holds."""
+        return transaction.get(key, db=self.handle) is not None
+
+    def scan(
+        self, transaction: Any, prefix: bytes, start: bytes = b""
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield (key, payload) of all keys that begin with *prefix*, from *start* on."""
+        with transaction.cursor(db=self.handle) as cursor:
+            found = cursor.set_range(start or prefix)
+            while found:
+                key, record = cursor.item()
+                if not key.startswith(prefix):
+                    return
+                if record[SIZE : SIZE + 1] != _PIECE:
+                    payload = self._opened(key, record)
+                    if record[SIZE] != 0:
+                        payload = self._joined(transaction, key, payload)
+                    yield key, payload
+                found = cursor.next()
+
+    def keys(self, transaction: Any, prefix: bytes) -> list[bytes]:
+        """Return all keys that begin with *prefix*, those of chunks included."""
+        found = []
+        with transaction.cursor(db=self.handle) as cursor:
+            if cursor.set_range(prefix):
+                for key in cursor.iternext(keys=True, values=False):
+                    if not key.startswith(prefix):
+                        break
+                    found.append(key)
+        return found
+
+    def last_key(self, transaction: Any, prefix: bytes, before: bytes = b"") -> bytes | None:
+        """Return the last key with *prefix* (of those smaller than *before*), or None."""
+        with transaction.cursor(db=self.handle) as cursor:
+            found = cursor.set_range(before or after(prefix))
+            found = cursor.prev() if found else cursor.last()
+            if not found:
+                return None
+            key: bytes = cursor.key()
+            return key if key.startswith(prefix) else None
+
+    def drop(self, transaction: Any, prefix: bytes) -> int:
+        """Drop everything whose key begins with *prefix*; return how many records."""
+        count = 0
+        with transaction.cursor(db=self.handle) as cursor:
+            found = cursor.set_range(prefix)
+            while found and cursor.key().startswith(prefix):
+                found = cursor.delete()
+                count += 1
+        return count
+
+    def check(self, transaction: Any, key: bytes) -> None:
+        """Raise `StoreCorruptError` unless the record at *key*, if it is there, holds."""
+        record = transaction.get(key, db=self.handle)
+        if record is not None:
+            self._opened(key, record)
+
+    def corrupt(self, key: bytes, what: str) -> StoreCorruptError:
+        """Return the error that says *what* of the record at *key*."""
+        return StoreCorruptError(
+            f"record {key.hex()} in {self._name.decode()} of {self._environment.path} {what}; "
+            "restore a backup, or run verify() to see what else is damaged"
+        )
+
+    def _opened(self, key: bytes, record: bytes) -> bytes:
+        if len(record) < _SMALL:
+            expected = self._seal.of_small(self._name + key, record[SIZE:])
+        else:
+            expected = self._seal.of(self._name + key, memoryview(record)[SIZE:])
+        if len(record) < _HEAD or record[:SIZE] != expected:
+            raise self.corrupt(key, "is damaged, or was not written there")
+        return record[_HEAD:]
+
+    def _joined(self, transaction: Any, key: bytes, counts: bytes) -> bytes:
+        count, size = _COUNTS.unpack(counts)
+        pieces = []
+        for number in range(count):
+            place = key + number.to_bytes(4, "big")
+            record = transaction.get(place, db=self.handle)
+            if record is None:
+                raise self.corrupt(place, "is missing: a part of a large value")
+            pieces.append(self._opened(place, record))
+        payload = b"".join(pieces)
+        if len(payload) != size:
+            raise self.corrupt(key, "has not the length it says")
+        return payload
+
+    def _drop_chunks(self, transaction: Any, key: bytes) -> None:
+        record = transaction.get(key, db=self.handle)
+        if record is not None and record[SIZE : SIZE + 1] == _CHUNKED:
+            count = _COUNTS.unpack(record[_HEAD : _HEAD + _COUNTS.size])[0]
+            for number in range(count):
+                transaction.delete(key + number.to_bytes(4, "big"), db=self.handle)
+
+
+def after(prefix: bytes) -> bytes:
+    """Return the smallest key greater than all that begin with *prefix*."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else b"\xff" * 500

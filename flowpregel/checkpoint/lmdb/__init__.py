@@ -1,0 +1,18 @@
+"""The durable saver: checkpoints and pending writes in one LMDB folder."""
+
+from flowpregel._lmdb.codec import Codec, PythonCodec
+from flowpregel._lmdb.options import StoreOptions
+from flowpregel.checkpoint.lmdb.care import Stats, ThreadInfo, Verification
+from flowpregel.checkpoint.lmdb.retention import Retention
+from flowpregel.checkpoint.lmdb.saver import LMDBSaver
+
+__all__ = [
+    "Codec",
+    "LMDBSaver",
+    "PythonCodec",
+    "Retention",
+    "Stats",
+    "StoreOptions",
+    "ThreadInfo",
+    "Verification",
+]

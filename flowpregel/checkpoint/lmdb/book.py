@@ -1,0 +1,202 @@
+"""The records of checkpoints, read inside a transaction: by id, by number, with their state."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flowpregel._core.records import Version
+from flowpregel._lmdb.engine import DATABASES
+from flowpregel._lmdb.environment import Environment
+from flowpregel._lmdb.seal import Seal
+from flowpregel._lmdb.table import Table, after
+from flowpregel.checkpoint.lmdb import keys, staterecord
+from flowpregel.checkpoint.lmdb.names import Names
+from flowpregel.checkpoint.lmdb.scopes import Scope, Scopes
+from flowpregel.checkpoint.lmdb.state import DELTA, EMPTY, VALUE, Change, Place, State
+
+_DELTA_HEAD = struct.Struct(">BQ")
+_KINDS = {VALUE: keys.VALUE, DELTA: keys.DELTA}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A checkpoint that is there: its number, its own record, and the state it makes."""
+
+    number: int
+    change: Change
+    state: State
+
+
+class Book:
+    """The tables of a store, and how its checkpoints are found in them.
+
+    Args:
+        environment: The store.
+        seal: Its checksums.
+    """
+
+    def __init__(self, environment: Environment, seal: Seal) -> None:
+        def table(name: bytes) -> Table:
+            return Table(name, environment, seal)
+
+        self.ids = table(b"ids")
+        self.log = table(b"log")
+        self.meta = table(b"meta")
+        self.tables = [table(name) for name in DATABASES if name != b"meta"]
+        self.names: Names = environment.share(("names", seal.id), lambda: Names(table(b"names")))
+        self.scopes = Scopes(table(b"scopes"), self.meta)
+
+    # ------------------------------------------------------------ checkpoints
+
+    def number(self, transaction: Any, scope: Scope, checkpoint_id: str) -> int | None:
+        """Return the number of a checkpoint id, or None if it was never mentioned."""
+        found = self.ids.get(transaction, keys.checkpoint_id(scope.number, checkpoint_id))
+        return None if found is None else int.from_bytes(found, "big")
+
+    def change(self, transaction: Any, scope: Scope, number: int) -> Change | None:
+        """Return a checkpoint's own record, or None if there is none."""
+        record = self.log.get(transaction, keys.log(scope.number, number, keys.CHECKPOINT))
+        if record is None:
+            return None
+        return staterecord.unpack(record, lambda n: self.names.name(transaction, n), number)
+
+    def find(self, transaction: Any, scope: Scope, number: int) -> Found | None:
+        """Return the checkpoint that has *number*, or None if there is none."""
+        change = self.change(transaction, scope, number)
+        if change is None:
+            return None
+        chain = [change]
+        while chain[-1].base is not None:
+            base = self.change(transaction, scope, chain[-1].base)
+            if base is None:
+                key = keys.log(scope.number, chain[-1].base, keys.CHECKPOINT)
+                raise self.log.corrupt(key, "is missing: a checkpoint that later ones build on")
+            chain.append(base)
+        state = State()
+        for each in reversed(chain):
+            state.apply(each)
+        return Found(number, change, state)
+
+    def newest(
+        self, transaction: Any, scope: Scope, before: str | None = None
+    ) -> tuple[str, int] | None:
+        """Return the id and number of the newest checkpoint (smaller than *before*)."""
+        for identifier, number in self.newest_first(transaction, scope, before):
+            if before is None:
+                self._compare_indexes(transaction, scope, identifier, number)
+            return identifier, number
+        return None
+
+    def newest_first(
+        self, transaction: Any, scope: Scope, before: str | None = None
+    ) -> Iterator[tuple[str, int]]:
+        """Yield the id and number of each checkpoint, the newest first."""
+        prefix = keys.of_scope(scope.number)
+        bound = prefix + keys.text(before) if before is not None else b""
+        while (key := self.ids.last_key(transaction, prefix, bound)) is not None:
+            found = self.ids.get(transaction, key)
+            assert found is not None
+            number = int.from_bytes(found, "big")
+            # An id may be known only from pending writes that came before it.
+            if self.log.has(transaction, keys.log(scope.number, number, keys.CHECKPOINT)):
+                yield keys.untext(key[8:]), number
+            bound = key
+
+    def last_number(self, transaction: Any, scope: Scope) -> int:
+        """Return the greatest number that is in use in *scope* (0: none)."""
+        key = self.log.last_key(transaction, keys.of_scope(scope.number))
+        return 0 if key is None else keys.number_of(key)
+
+    def _compare_indexes(
+        self, transaction: Any, scope: Scope, identifier: str, number: int
+    ) -> None:
+        """Refuse a store whose newest checkpoint is in one of ``ids`` and ``log`` alone."""
+        last = self.last_number(transaction, scope)
+        if last == number:
+            return
+        change = self.change(transaction, scope, last)
+        if change is None:
+            # Values without their checkpoint are kept for later ones: the last has none.
+            parts = self.log.keys(transaction, keys.log(scope.number, last, b""))
+            if any(key[16:17] in (keys.VALUE, keys.DELTA) for key in parts):
+                key = keys.log(scope.number, last, keys.CHECKPOINT)
+                raise self.log.corrupt(key, "is missing: the newest checkpoint of a thread")
+        elif change.id > identifier:
+            key = keys.checkpoint_id(scope.number, change.id)
+            raise self.ids.corrupt(key, "is missing: the newest checkpoint of a thread")
+
+    # ------------------------------------------------------------ values
+
+    def value(self, transaction: Any, scope: Scope, channel: str, number: int) -> bytes:
+        """Return a channel's encoded value, written by the checkpoint that has *number*."""
+        return self._record(transaction, scope, channel, (VALUE, number))
+
+    def deltas(
+        self, transaction: Any, scope: Scope, channel: str, number: int
+    ) -> tuple[bytes | None, list[bytes]]:
+        """Return the encoded snapshot that deltas start from, and them, newest first."""
+        tail = self.names.known(transaction, channel).to_bytes(4, "big")
+        head = keys.of_scope(scope.number)
+        found: list[bytes] = []
+        kind = DELTA
+        while kind == DELTA:
+            key = head + number.to_bytes(8, "big") + keys.DELTA + tail
+            record = self.log.get(transaction, key)
+            if record is None:
+                raise self.log.corrupt(key, f"is missing: a delta of channel {channel!r}")
+            kind, number = _DELTA_HEAD.unpack_from(record)
+            found.append(record[_DELTA_HEAD.size :])
+        if kind == EMPTY:
+            return None, found
+        return self._record(transaction, scope, channel, (kind, number)), found
+
+    def previous(
+        self, transaction: Any, scope: Scope, channel_tail: bytes, number: int
+    ) -> Place | None:
+        """Return where the writes of a delta were added to, or None if there is no delta."""
+        record = self.log.get(transaction, keys.log(scope.number, number, keys.DELTA, channel_tail))
+        if record is None:
+            return None
+        kind, earlier = _DELTA_HEAD.unpack_from(record)
+        return kind, earlier
+
+    def places(
+        self, transaction: Any, scope: Scope, wanted: Mapping[str, Version]
+    ) -> dict[str, Place]:
+        """Return where the values of channels at these versions are, wherever they are used.
+
+        For the rare checkpoint that refers to a version its parent does not have.
+        """
+        found: dict[str, Place] = {}
+        for _, number in self.newest_first(transaction, scope):
+            if len(found) == len(wanted):
+                break
+            change = self.change(transaction, scope, number)
+            for channel, (version, place) in change.channels.items() if change else ():
+                if channel in wanted and channel not in found and wanted[channel] == version:
+                    found[channel] = place
+        return found
+
+    def writes(self, transaction: Any, scope: Scope, number: int) -> list[tuple[bytes, bytes]]:
+        """Return (key, record) of each pending write of a checkpoint."""
+        return [*self.log.scan(transaction, keys.log(scope.number, number, keys.WRITE))]
+
+    def end_of_scope(self, scope: Scope) -> bytes:
+        """Return the smallest key after all keys of *scope*."""
+        return after(keys.of_scope(scope.number))
+
+    def _record(self, transaction: Any, scope: Scope, channel: str, place: Place) -> bytes:
+        tail = self.names.known(transaction, channel).to_bytes(4, "big")
+        key = keys.log(scope.number, place[1], _KINDS[place[0]], tail)
+        record = self.log.get(transaction, key)
+        if record is None:
+            raise self.log.corrupt(key, f"is missing: the value of channel {channel!r}")
+        return record
+
+
+def delta_record(place: Place, encoded: bytes) -> bytes:
+    """Return the record of a delta that was added to what is at *place*."""
+    return _DELTA_HEAD.pack(*place) + encoded

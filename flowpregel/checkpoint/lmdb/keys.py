@@ -1,0 +1,126 @@
+"""Keys of the store: fixed-width, order-preserving bytes.
+
+::
+
+    scopes   thread digest (16) + namespace digest (16)     a thread's namespaces are neighbours
+    ids      scope (8) + checkpoint id (its text)           in the order of the ids
+    log      scope (8) + number (8) + kind (1) + ...        all of a checkpoint together
+                 "c"                                        the checkpoint itself
+                 "d" + channel (4)                          what it added to a channel
+                 "v" + channel (4)                          the channel's value
+                 "w" + task (17) + position (4)             a pending write
+    names    "i" + id (4), "n" + name or "l" + digest (32)
+
+Whatever a user names is mapped to an id or a digest first, so that no name is
+too long for LMDB (511 bytes), reaches another thread, or is taken for another.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from functools import lru_cache
+from hashlib import blake2b
+
+from flowpregel.checkpoint.shapes import WRITES_IDX_MAP
+from flowpregel.errors import ConfigurationError
+
+CHECKPOINT, DELTA, VALUE, WRITE = b"c", b"d", b"v", b"w"
+LOG_HEAD = 17
+LONGEST_ID = 400
+
+_HEAD = struct.Struct(">QQ")
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_FIRST_POSITION = 1 << 16  # positions of control writes are negative
+
+
+def text(name: str) -> bytes:
+    """Return *name* as bytes in the same order as the texts themselves."""
+    return name.encode("utf-8", "surrogatepass")
+
+
+def untext(data: bytes) -> str:
+    """Return the name that `text` was given."""
+    return data.decode("utf-8", "surrogatepass")
+
+
+@lru_cache(maxsize=4096)
+def scope(thread_id: str, namespace: str) -> bytes:
+    """Return the key of a thread's namespace in ``scopes``."""
+    return thread(thread_id) + _digest(text(namespace), 16)
+
+
+@lru_cache(maxsize=4096)
+def thread(thread_id: str) -> bytes:
+    """Return what all keys of a thread in ``scopes`` begin with."""
+    return _digest(text(thread_id), 16)
+
+
+def of_scope(number: int) -> bytes:
+    """Return what all keys of a scope in ``ids`` and ``log`` begin with."""
+    return number.to_bytes(8, "big")
+
+
+def checkpoint_id(scope_number: int, identifier: str) -> bytes:
+    """Return the key of a checkpoint id in ``ids``.
+
+    Raises:
+        ConfigurationError: It is longer than a key may be.
+    """
+    encoded = text(identifier)
+    if len(encoded) > LONGEST_ID:
+        raise ConfigurationError(
+            f"checkpoint id {identifier[:40]!r}... has {len(encoded)} bytes; "
+            f"at most {LONGEST_ID} can be kept"
+        )
+    return scope_number.to_bytes(8, "big") + encoded
+
+
+def log(scope_number: int, number: int, kind: bytes, tail: bytes = b"") -> bytes:
+    """Return a key in ``log``."""
+    return _HEAD.pack(scope_number, number) + kind + tail
+
+
+def number_of(log_key: bytes) -> int:
+    """Return the number of the checkpoint that a key in ``log`` belongs to."""
+    return int.from_bytes(log_key[8:16], "big")
+
+
+def write(task_id: str, position: int) -> bytes:
+    """Return the tail of a pending write's key."""
+    return task(task_id) + (position + _FIRST_POSITION).to_bytes(4, "big")
+
+
+def position_of(log_key: bytes) -> int:
+    """Return the position in the key of a pending write; negative: a control write."""
+    return int.from_bytes(log_key[-4:], "big") - _FIRST_POSITION
+
+
+def position(channel: str, index: int) -> int:
+    """Return where a task's write to *channel* is kept: control writes have fixed places."""
+    return WRITES_IDX_MAP.get(channel, index)
+
+
+@lru_cache(maxsize=4096)
+def task(task_id: str) -> bytes:
+    """Return a task id as 17 bytes; the first tells a UUID from a digest."""
+    if _UUID.fullmatch(task_id):
+        return b"u" + bytes.fromhex(task_id.replace("-", ""))
+    return b"d" + _digest(text(task_id), 16)
+
+
+def task_id_of(tagged: bytes) -> str | None:
+    """Return the task id in 17 bytes of `task`, or None if they hold a digest."""
+    if tagged[:1] != b"u":
+        return None
+    digits = tagged[1:].hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def name(encoded: bytes) -> bytes:
+    """Return the key of a name in ``names``."""
+    return b"n" + encoded if len(encoded) <= LONGEST_ID else b"l" + _digest(encoded, 32)
+
+
+def _digest(data: bytes, size: int) -> bytes:
+    return blake2b(data, digest_size=size).digest()

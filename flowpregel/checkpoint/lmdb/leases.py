@@ -1,0 +1,175 @@
+"""Leases between processes: one run at a time writes a thread's namespace.
+
+A lease is a lock on a file of its own (``leases/`` in the store's folder), which
+the kernel gives up when its owner dies, and a *fence*: a number greater than
+that of any lease before. The owner stands in the file, for messages.
+
+A takeover cannot take the kernel's lock from an owner that is stopped. It puts
+its own fence into the store, in a transaction, and a new file in the place of
+the old one; the old owner's commits, which have a smaller fence, are refused
+when it goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+
+from flowpregel._core.records import Address
+from flowpregel._lmdb.filelock import FileLock, is_locked
+from flowpregel._lmdb.owner import Owner
+from flowpregel.checkpoint.lmdb import keys
+from flowpregel.checkpoint.shapes import Lease, OnConflict
+from flowpregel.errors import ConfigurationError, LeaseLostError, ThreadBusyError
+
+FOLDER = "leases"
+_LONGEST_PAUSE = 0.05
+
+Fences = Callable[[Address, int], int]
+"""Returns the fence the store knows of an address; one that is not 0 is put there first."""
+
+
+class Leases:
+    """The leases that this process holds in one store.
+
+    Args:
+        path: The store's folder.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.join(path, FOLDER)
+        self._lock = threading.Lock()
+        self._held: dict[int, Address] = {}
+        self._last = 0
+
+    def hold(self, address: Address, on_conflict: OnConflict, fences: Fences) -> HeldLease:
+        """Return a context that holds the right to write at *address*.
+
+        Raises:
+            ConfigurationError: *on_conflict* is none of its three words.
+        """
+        if on_conflict not in ("raise", "wait", "takeover"):
+            raise ConfigurationError(
+                f"on_conflict is {on_conflict!r}; use 'raise', 'wait' or 'takeover'"
+            )
+        return HeldLease(self, address, on_conflict, fences)
+
+    def check(self, address: Address, fence: int) -> None:
+        """Raise unless this process holds the lease that *fence* belongs to.
+
+        Whether another process has taken it over is seen in the transaction.
+        """
+        held = self._held.get(fence)
+        if held is None or held.thread_id != address.thread_id:
+            raise LeaseLostError(address.thread_id, address.namespace, "a newer run")
+
+    def note(self, address: Address, at_least: int) -> int:
+        """Give a lease its fence: later than every one before, and than *at_least*."""
+        with self._lock:
+            fence = max(time.time_ns(), at_least + 1, self._last + 1)
+            self._last = fence
+            for old, held in [*self._held.items()]:
+                if held == address:
+                    del self._held[old]
+            self._held[fence] = address
+            return fence
+
+    def forget(self, fence: int) -> None:
+        """End a lease."""
+        with self._lock:
+            self._held.pop(fence, None)
+
+    def is_held(self, address: Address) -> bool:
+        """Return whether a run, of this process or another, holds the lease at *address*."""
+        path = os.path.join(self._path, keys.scope(address.thread_id, address.namespace).hex())
+        return os.path.exists(path) and is_locked(path)
+
+    def file(self, address: Address) -> str:
+        """Return the path of the lock file for *address*."""
+        with suppress(FileExistsError):
+            os.mkdir(self._path, 0o700)
+            os.chmod(self._path, 0o700)  # whatever the umask took away
+        return os.path.join(self._path, keys.scope(address.thread_id, address.namespace).hex())
+
+
+class HeldLease:
+    """The context of `Leases.hold`."""
+
+    def __init__(
+        self, leases: Leases, address: Address, on_conflict: OnConflict, fences: Fences
+    ) -> None:
+        self._leases = leases
+        self._address = address
+        self._on_conflict = on_conflict
+        self._fences = fences
+        self._file: FileLock | None = None
+        self._fence = 0
+
+    def __enter__(self) -> Lease:
+        pause = 0.001
+        while not self._take():
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+        return Lease(self._fence)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leases.forget(self._fence)
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.remove()
+
+    def _take(self) -> bool:
+        """Take the lease; return False if it is held and is to be waited for."""
+        path = self._leases.file(self._address)
+        file = FileLock(path)
+        try:
+            # The file may have been removed by its last owner since it was opened.
+            if file.acquire(0.0):
+                if not file.is_at(path):
+                    file.close()
+                    return False
+                self._begin(file, taken_over=False)
+                return True
+            owner = file.holder()
+            if owner is None:  # it has the lock, and its name is yet to be written
+                file.close()
+                return False
+            return self._dispute(file, owner)
+        except BaseException:
+            file.close()
+            raise
+
+    def _dispute(self, file: FileLock, owner: Owner) -> bool:
+        """Do what is to be done when *owner* holds the lease."""
+        # A lock outlives its owner only in a process the owner forked.
+        if self._on_conflict == "takeover" or not owner.is_alive():
+            known = file.fence()
+            file.unlink()
+            file.close()
+            replacement = FileLock(self._leases.file(self._address))
+            if not replacement.acquire(0.0):
+                replacement.close()
+                return False
+            self._begin(replacement, taken_over=True, known=known)
+            return True
+        file.close()
+        if self._on_conflict == "raise":
+            raise ThreadBusyError(self._address.thread_id, self._address.namespace, str(owner))
+        return False
+
+    def _begin(self, file: FileLock, *, taken_over: bool, known: int = 0) -> None:
+        known = max(known, file.fence(), self._fences(self._address, 0))
+        self._fence = self._leases.note(self._address, known)
+        file.keep_fence(self._fence)
+        if taken_over:
+            self._fences(self._address, self._fence)
+        self._file = file

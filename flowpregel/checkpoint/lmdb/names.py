@@ -1,0 +1,84 @@
+"""Names of channels and nodes, and small numbers for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowpregel._lmdb.table import Table
+from flowpregel.checkpoint.lmdb import keys
+
+
+class Names:
+    """The ``names`` database, with what was read of it kept at hand.
+
+    A name keeps its number for as long as the store exists, so what is at hand
+    stays right whatever other processes do. What a transaction adds is at hand
+    once it is committed: see `publish`.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._numbers: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self._added: dict[str, int] = {}
+
+    def begin(self) -> None:
+        """Forget what a transaction added that was not committed."""
+        self._added = {}
+
+    def publish(self) -> None:
+        """Keep at hand what the transaction added that has been committed."""
+        for name, number in self._added.items():
+            self._numbers[name] = number
+            self._names[number] = name
+        self._added = {}
+
+    def number(self, transaction: Any, name: str) -> int:
+        """Return the number of *name*, giving it one if it has none yet."""
+        found = self._numbers.get(name)
+        if found is None:
+            found = self._added.get(name)
+        if found is None:
+            found = self._look_up(transaction, name) or self._add(transaction, name)
+        return found
+
+    def known(self, transaction: Any, name: str) -> int:
+        """Return the number of *name*, which a record that was read refers to."""
+        found = self._numbers.get(name) or self._added.get(name)
+        found = found or self._look_up(transaction, name)
+        if found is None:
+            key = keys.name(keys.text(name))
+            raise self._table.corrupt(key, f"is missing: the number of {name!r}")
+        return found
+
+    def name(self, transaction: Any, number: int) -> str:
+        """Return the name that has *number*."""
+        found = self._names.get(number)
+        if found is None:
+            key = b"i" + number.to_bytes(4, "big")
+            encoded = self._table.get(transaction, key)
+            if encoded is None:
+                raise self._table.corrupt(key, "is missing: the name of a channel or node")
+            found = keys.untext(encoded)
+            self._names[number] = found
+            self._numbers[found] = number
+        return found
+
+    def _look_up(self, transaction: Any, name: str) -> int | None:
+        record = self._table.get(transaction, keys.name(keys.text(name)))
+        if record is None:
+            return None
+        number = int.from_bytes(record, "big")
+        # Only what this transaction added is not committed, and that is not looked up.
+        self._numbers[name] = number
+        return number
+
+    def _add(self, transaction: Any, name: str) -> int:
+        encoded = keys.text(name)
+        last = self._table.last_key(transaction, b"i")
+        number = 1 + (int.from_bytes(last[1:5], "big") if last else 0)
+        place = number.to_bytes(4, "big")
+        self._table.put(transaction, keys.name(encoded), place)
+        self._table.put(transaction, b"i" + place, encoded)
+        self._added[name] = number
+        return number

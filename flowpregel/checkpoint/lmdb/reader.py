@@ -1,0 +1,190 @@
+"""Checkpoints out of the store: copied in a short transaction, decoded after it.
+
+Decoding runs code of the user's classes, which must not keep a transaction
+open: a reader that stands still keeps every freed page from being used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from flowpregel._core.records import Address, Checkpoint, DeltaHistory, Saved, Source
+from flowpregel._lmdb.codec import Codec, decode
+from flowpregel.channels.base import MISSING
+from flowpregel.checkpoint import convert
+from flowpregel.checkpoint.lmdb.book import Book, Found
+from flowpregel.checkpoint.lmdb.prepared import KeptWrite, read_write
+from flowpregel.checkpoint.lmdb.scopes import Scope
+from flowpregel.checkpoint.lmdb.state import DELTA, VALUE
+
+_PAGE = 8
+"""How many checkpoints of a history are read in one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """All that is kept of one checkpoint, as bytes."""
+
+    address: Address
+    found: Found
+    is_latest: bool
+    values: dict[str, bytes]
+    deltas: dict[str, tuple[bytes | None, list[bytes]]]
+    writes: list[tuple[KeptWrite, str]]
+
+
+class Reader:
+    """Reads checkpoints.
+
+    Args:
+        book: The store's records.
+        read: Runs a function in a read transaction.
+        codec: Decodes values.
+    """
+
+    def __init__(self, book: Book, read: Callable[[Callable[[Any], Any]], Any], codec: Codec):
+        self._book = book
+        self._read = read
+        self._codec = codec
+
+    def load(self, address: Address, before: str | None) -> Saved | None:
+        """Return the checkpoint at *address*, or None."""
+        copied: Copied | None = self._read(lambda t: self._load(t, address, before))
+        return None if copied is None else self._decoded(copied)
+
+    def touch(self, address: Address) -> None:
+        """Read all that `load` would, and decode nothing of it."""
+        self._read(lambda t: self._load(t, address, None))
+
+    def history(
+        self,
+        address: Address,
+        filter: Mapping[str, Any] | None,
+        before: str | None,
+        limit: int | None,
+    ) -> Iterator[Saved]:
+        """Yield the checkpoints at *address*, newest first, in a transaction for each page."""
+        left = -1 if limit is None else max(limit, 0)
+        if address.checkpoint_id is not None:
+            found = self.load(address, before) if left else None
+            if found is not None and _matches(found.checkpoint, filter):
+                yield found
+            return
+        while left:
+            size = _PAGE if left < 0 or filter else min(left, _PAGE)
+            page = self._read(partial(self._page, address=address, before=before, size=size))
+            for copied in page:
+                before = copied.found.change.id
+                if filter and not _matches(self._checkpoint(copied, {}), filter):
+                    continue
+                yield self._decoded(copied)
+                left -= 1
+                if not left:
+                    return
+            if len(page) < size:
+                return
+
+    def metadata(self, encoded: bytes) -> dict[str, Any]:
+        """Return the metadata that a state has encoded."""
+        if not encoded:
+            return {}
+        return dict(decode(self._codec, encoded, "the metadata of a checkpoint"))
+
+    # ------------------------------------------------------------ inside a transaction
+
+    def _load(self, transaction: Any, address: Address, before: str | None) -> Copied | None:
+        scope = self._book.scopes.get(transaction, address.thread_id, address.namespace)
+        if scope is None:
+            return None
+        named = address.checkpoint_id
+        newest = self._book.newest(transaction, scope, None if named else before)
+        if newest is None or (named is not None and before is not None and named >= before):
+            return None
+        number: int | None = newest[1]
+        if named is not None and named != newest[0]:
+            number = self._book.number(transaction, scope, named)
+        found = None if number is None else self._book.find(transaction, scope, number)
+        if found is None:
+            return None
+        if named is None and before is not None:
+            newest = self._book.newest(transaction, scope)
+        is_latest = newest is not None and newest[1] == found.number
+        return self._copied(transaction, scope, found, is_latest)
+
+    def _page(
+        self, transaction: Any, address: Address, before: str | None, size: int
+    ) -> list[Copied]:
+        scope = self._book.scopes.get(transaction, address.thread_id, address.namespace)
+        newest = None if scope is None else self._book.newest(transaction, scope)
+        if scope is None or newest is None:
+            return []
+        page = []
+        for _, number in self._book.newest_first(transaction, scope, before):
+            found = self._book.find(transaction, scope, number)
+            assert found is not None
+            page.append(self._copied(transaction, scope, found, number == newest[1]))
+            if len(page) == size:
+                break
+        return page
+
+    def _copied(self, transaction: Any, scope: Scope, found: Found, is_latest: bool) -> Copied:
+        book = self._book
+        values, deltas = {}, {}
+        for channel, (kind, number) in found.state.places.items():
+            if kind == VALUE:
+                values[channel] = book.value(transaction, scope, channel, number)
+            elif kind == DELTA:
+                deltas[channel] = book.deltas(transaction, scope, channel, number)
+        writes = []
+        for key, record in book.writes(transaction, scope, found.number):
+            write = read_write(key, record)
+            writes.append((write, book.names.name(transaction, write.channel)))
+        address = Address(scope.thread_id, scope.namespace, found.change.id)
+        return Copied(address, found, is_latest, values, deltas, writes)
+
+    # ------------------------------------------------------------ after it
+
+    def _decoded(self, copied: Copied) -> Saved:
+        values = {
+            channel: self._value(encoded, channel) for channel, encoded in copied.values.items()
+        }
+        writes = sorted(copied.writes, key=lambda item: item[0].order())
+        return Saved(
+            address=copied.address,
+            checkpoint=self._checkpoint(copied, values),
+            writes=tuple(write.decode(self._codec, channel) for write, channel in writes),
+            deltas={
+                channel: DeltaHistory(
+                    MISSING if seed is None else self._value(seed, channel),
+                    tuple(self._value(each, channel) for each in reversed(newest_first)),
+                )
+                for channel, (seed, newest_first) in copied.deltas.items()
+            },
+            is_latest=copied.is_latest,
+        )
+
+    def _checkpoint(self, copied: Copied, values: Mapping[str, Any]) -> Checkpoint:
+        change, state = copied.found.change, copied.found.state
+        return Checkpoint(
+            id=change.id,
+            parent_id=change.parent_id,
+            at=change.at,
+            step=change.step,
+            source=cast(Source, change.source),
+            channel_versions=state.versions,
+            versions_seen=state.seen,
+            changed=change.changed,
+            updated_channels=change.updated,
+            values=values,
+            metadata=self.metadata(state.metadata),
+        )
+
+    def _value(self, encoded: bytes, channel: str) -> Any:
+        return decode(self._codec, encoded, f"a value of channel {channel!r}")
+
+
+def _matches(checkpoint: Checkpoint, filter: Mapping[str, Any] | None) -> bool:
+    return not filter or convert.matches(convert.metadata_of(checkpoint), filter)

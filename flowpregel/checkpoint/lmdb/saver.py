@@ -1,0 +1,326 @@
+"""The durable saver: checkpoints and pending writes in one LMDB folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+from flowpregel._core.records import Address, Batch, Saved
+from flowpregel._lmdb import folder
+from flowpregel._lmdb.codec import Codec
+from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
+from flowpregel._lmdb.store import OpenStore, open_store
+from flowpregel.checkpoint.base import TransactionalSaver
+from flowpregel.checkpoint.lmdb import forget
+from flowpregel.checkpoint.lmdb.book import Book
+from flowpregel.checkpoint.lmdb.care import (
+    Stats,
+    ThreadInfo,
+    Verification,
+    count,
+    info_of,
+    verify_records,
+    verify_states,
+)
+from flowpregel.checkpoint.lmdb.copying import copy_scopes
+from flowpregel.checkpoint.lmdb.group import GroupCommit
+from flowpregel.checkpoint.lmdb.leases import Leases
+from flowpregel.checkpoint.lmdb.prepared import Prepared
+from flowpregel.checkpoint.lmdb.reader import Reader
+from flowpregel.checkpoint.lmdb.retention import Retention, Sweeper, pin
+from flowpregel.checkpoint.lmdb.scopes import Scope
+from flowpregel.checkpoint.lmdb.writer import Writer
+from flowpregel.checkpoint.shapes import Lease, OnConflict
+from flowpregel.errors import ConfigurationError, StoreError
+
+_SCOPES_AT_ONCE = 100
+
+
+class LMDBSaver(TransactionalSaver):
+    """Keeps checkpoints, pending writes and deltas in a folder on disk.
+
+    A superstep is one transaction: once `commit` returns, it is on disk, and
+    after a crash it is there as a whole or not at all. The folder may be used by
+    several processes at once; in one process all savers of a folder share it.
+
+    Args:
+        path: The folder; made if it is not there (mode 0700).
+        map_size: The bytes of address space to begin with; it grows by itself.
+        readonly: Only read; nothing is made or changed.
+        lock: Register as a reader. False, with *readonly*, reads from a folder
+            that cannot be written; nobody else may write it meanwhile.
+        codec: Turns values into bytes; by default any Python value, exactly.
+        retention: How much history is kept; by default all of it.
+        options: The rarely needed.
+
+    Raises:
+        StoreError: It cannot be opened; the classes below it say why.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder, LMDBSaver(folder + "/runs.lmdb") as saver:
+        ...     saver.get_tuple({"configurable": {"thread_id": "unknown"}}) is None
+        True
+    """
+
+    commits_at_once: ClassVar[bool] = False
+
+    def __init__(  # noqa: PLR0913 - a public face: each is a choice of its own
+        self,
+        path: str | os.PathLike[str],
+        *,
+        map_size: int = DEFAULT_MAP_SIZE,
+        readonly: bool = False,
+        lock: bool = True,
+        codec: Codec | None = None,
+        retention: Retention | None = None,
+        options: StoreOptions | None = None,
+    ) -> None:
+        self._options = options or StoreOptions()
+        self._store: OpenStore = open_store(
+            path,
+            map_size=map_size,
+            readonly=readonly,
+            lock=lock,
+            codec=codec,
+            options=self._options,
+        )
+        environment, seal = self._store.environment, self._store.seal
+        self.path = environment.path
+        """The folder, as the one path that all its names share."""
+        self._book = Book(environment, seal)
+        self._codec = self._store.codec
+        self._reader = Reader(self._book, environment.read, self._codec)
+        # All savers of a folder in this process commit in one group.
+        self._writer = environment.share(("writer", seal.id), lambda: Writer(self._book))
+        self._group = environment.share(
+            ("group", seal.id), lambda: GroupCommit(environment, self._writer)
+        )
+        self._sweeper = None if retention is None else Sweeper(self._book, retention)
+        self._leases = environment.share(("leases",), lambda: Leases(environment.path))
+
+    # -------------------------------------------------------- the transactional form
+
+    def load(self, address: Address, *, before: str | None = None) -> Saved | None:
+        return self._reader.load(address, before)
+
+    def history(
+        self,
+        address: Address,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Saved]:
+        return self._reader.history(address, filter, before, limit)
+
+    def commit(self, batches: Sequence[Batch]) -> None:
+        prepared = [Prepared(batch, self._codec) for batch in batches]
+        for batch in batches:
+            if batch.fence is not None:
+                self._leases.check(batch.address, batch.fence)
+        writer = self._writer
+
+        def put_all(transaction: Any) -> None:
+            for each in prepared:
+                writer.put(transaction, each)
+
+        if prepared:
+            self._group.commit(put_all, self._options.lock_timeout)
+            self._sweep(batches)
+
+    def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
+        for scope in self._scopes(thread_id):
+            yield Address(scope.thread_id, scope.namespace)
+
+    def lease(
+        self, thread_id: str, namespace: str = "", *, on_conflict: OnConflict = "raise"
+    ) -> AbstractContextManager[Lease]:
+        return self._leases.hold(Address(thread_id, namespace), on_conflict, self._fence)
+
+    # -------------------------------------------------------- what is forgotten and copied
+
+    def delete_thread(self, thread_id: str) -> None:
+        self._change(lambda t: forget.thread(self._book, t, thread_id))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        wanted = frozenset(run_ids)
+        for scope in self._scopes(None):
+            address = Address(scope.thread_id, scope.namespace)
+            gone = {
+                saved.checkpoint.id
+                for saved in self.history(address)
+                if saved.checkpoint.metadata.get("run_id") in wanted
+            }
+            if gone:
+                self._forget(address, gone)
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        def work(transaction: Any) -> None:
+            copy_scopes(self._book, transaction, source_thread_id, target_thread_id)
+
+        self._change(work)
+
+    def prune(
+        self,
+        thread_ids: Sequence[str],
+        *,
+        strategy: Literal["keep_latest", "delete"] = "keep_latest",
+    ) -> None:
+        if strategy not in ("keep_latest", "delete"):
+            raise ConfigurationError(f"strategy is {strategy!r}; use 'keep_latest' or 'delete'")
+        for thread_id in thread_ids:
+            if strategy == "delete":
+                self.delete_thread(thread_id)
+                continue
+            for scope in [*self._scopes(thread_id)]:
+                self._keep_latest(scope)
+
+    def pin(self, address: Address, *, pinned: bool = True) -> None:
+        """Keep the checkpoint at *address* from being dropped by a `Retention`, or let go."""
+
+        def work(transaction: Any) -> None:
+            scope = self._book.scopes.get(transaction, address.thread_id, address.namespace)
+            if scope is not None and address.checkpoint_id is not None:
+                pin(self._book, transaction, scope, address.checkpoint_id, pinned=pinned)
+
+        self._change(work)
+
+    # -------------------------------------------------------- looking after it
+
+    def threads(self) -> Iterator[ThreadInfo]:
+        """Yield what is known of each thread, in no particular order."""
+        for scope in self._scopes(None):
+            address = Address(scope.thread_id, scope.namespace)
+            if not scope.namespace and (newest := self.load(address)) is not None:
+                yield info_of(scope, newest, running=self._leases.is_held(address))
+
+    def stats(self) -> Stats:
+        """Return how much is kept, and for what; reads everything once."""
+        environment = self._store.environment
+        stats = Stats(bytes=environment.size(), map_size=environment.map_size())
+        return count(self._book, environment.read, self._scopes(None), stats)
+
+    def size(self) -> int:
+        """Return the bytes that the store takes up in its file."""
+        return self._store.environment.size()
+
+    def verify(self) -> Verification:
+        """Read everything, and return what is damaged.
+
+        Checks every record's checksum, whether every checkpoint's parts are
+        there, and the pages of the file. Nothing is decoded. Writers wait while
+        the pages are looked at.
+        """
+        environment = self._store.environment
+        records, problems = verify_records(environment, self._book.tables)
+        problems += verify_states(
+            self._book, environment.read, self._reader.touch, self._scopes(None)
+        )
+        if not environment.readonly:
+            problems += environment.structure(self._options.lock_timeout)
+        return Verification(records=records, problems=tuple(problems))
+
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy the store, as it is at one moment, into the new folder *path*.
+
+        It may be used meanwhile. The copy is compacted, is a store of its own
+        under the same key, and appears only when it is whole and on disk.
+
+        Raises:
+            StoreError: There is something at *path* already.
+            StoreFullError: There is no room.
+        """
+        target = folder.real_path(path)
+        if folder.exists(target):
+            raise StoreError(f"there is a store at {target} already; give a new folder")
+        folder.create(target, lambda draft: self._store.environment.copy(draft, compact=True))
+        folder.close_to_others(target)
+
+    def compact(self) -> None:
+        """Write the file anew without the room that is free.
+
+        Raises:
+            StoreBusyError: Another process has the store open.
+        """
+        self._store.environment.replace(self._options.lock_timeout)
+
+    def close(self) -> None:
+        self._store.close()
+
+    # -------------------------------------------------------- inner
+
+    def _sweep(self, batches: Sequence[Batch]) -> None:
+        """Drop history that is not to be kept, if enough was committed since the last time."""
+        sweeper = self._sweeper
+        if sweeper is None:
+            return
+        for batch in batches:
+            place = batch.address.thread_id, batch.address.namespace
+            if batch.checkpoint is not None and sweeper.is_due(*place):
+                self._change(partial(sweeper.sweep, thread_id=place[0], namespace=place[1]))
+
+    def _change(self, work: Any) -> None:
+        self._group.commit(work, self._options.lock_timeout)
+
+    def _forget(self, address: Address, gone: set[str]) -> None:
+        def work(transaction: Any) -> None:
+            scope = self._book.scopes.get(transaction, address.thread_id, address.namespace)
+            if scope is not None:
+                forget.checkpoints(self._book, transaction, scope, gone)
+
+        self._change(work)
+
+    def _keep_latest(self, scope: Scope) -> None:
+        def work(transaction: Any) -> None:
+            found = self._book.scopes.get(transaction, scope.thread_id, scope.namespace)
+            if found is not None:
+                ids = [each for each, _ in self._book.newest_first(transaction, found)]
+                forget.checkpoints(self._book, transaction, found, frozenset(ids[1:]))
+
+        self._change(work)
+
+    def _scopes(self, thread_id: str | None) -> Iterator[Scope]:
+        """Yield the scopes that have a checkpoint, in a transaction for each hundred."""
+        read = self._store.environment.read
+        if thread_id is not None:
+            yield from read(
+                lambda t: [
+                    scope
+                    for scope in self._book.scopes.of_thread(t, thread_id)
+                    if self._book.newest(t, scope) is not None
+                ]
+            )
+            return
+        start = b""
+        while True:
+            page = read(partial(self._some_scopes, start=start))
+            yield from (scope for _, scope in page if scope is not None)
+            if len(page) < _SCOPES_AT_ONCE:
+                return
+            start = page[-1][0] + b"\0"
+
+    def _some_scopes(self, transaction: Any, start: bytes) -> list[tuple[bytes, Scope | None]]:
+        page: list[tuple[bytes, Scope | None]] = []
+        for key, scope in self._book.scopes.all(transaction, start):
+            has_one = self._book.newest(transaction, scope) is not None
+            page.append((key, scope if has_one else None))
+            if len(page) == _SCOPES_AT_ONCE:
+                break
+        return page
+
+    def _fence(self, address: Address, fence: int) -> int:
+        """Return the fence the store knows of *address*, putting one there if given."""
+        scopes = self._book.scopes
+        if fence:
+            self._change(lambda t: scopes.fence_off(t, address.thread_id, address.namespace, fence))
+            return fence
+
+        def work(transaction: Any) -> int:
+            scope = scopes.get(transaction, address.thread_id, address.namespace)
+            return 0 if scope is None else scope.fence
+
+        return self._store.environment.read(work)

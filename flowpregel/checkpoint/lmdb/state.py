@@ -1,0 +1,113 @@
+"""What a checkpoint knows of all channels and nodes, and how little of it is written.
+
+A `State` is complete: every channel's version and where its value is, and what
+each node has seen. Its record holds just what differs from the parent's, so a
+superstep that writes one of a thousand channels costs as much as one of ten.
+Every `LONGEST_CHAIN` checkpoints the whole is written, which bounds what a
+reader goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from flowpregel._core.records import Version
+
+LONGEST_CHAIN = 32
+EMPTY, VALUE, DELTA = 0, 1, 2
+"""What a channel's place holds: nothing, its value, or what was added to it."""
+
+Place = tuple[int, int]
+"""Which of these, and the number of the checkpoint that wrote it."""
+Seen = Mapping[str, Mapping[str, Version]]
+
+
+@dataclass(slots=True)
+class State:
+    """Every channel and node as of one checkpoint."""
+
+    versions: dict[str, Version] = field(default_factory=dict)
+    places: dict[str, Place] = field(default_factory=dict)
+    seen: dict[str, dict[str, Version]] = field(default_factory=dict)
+    metadata: bytes = b""
+
+    def apply(self, change: Change) -> None:
+        """Make this the state after *change*."""
+        if change.base is None:
+            self.versions, self.places, self.seen = {}, {}, {}
+        self.add(change)
+
+    def add(self, change: Change) -> None:
+        """Add what *change* says to what is known."""
+        for channel, (version, place) in change.channels.items():
+            if version is not None:
+                self.versions[channel] = version
+            self.places[channel] = place
+        for node, versions in change.seen.items():
+            self.seen[node] = dict(versions)
+        if change.metadata is not None:
+            self.metadata = change.metadata
+
+
+class Entry(NamedTuple):
+    """One channel: its version (None: it has none) and its place."""
+
+    version: Version | None
+    place: Place
+
+
+@dataclass(slots=True, kw_only=True)
+class Change:
+    """One checkpoint's record: what it is, and what differs from its base."""
+
+    id: str
+    parent_id: str | None
+    source: str
+    step: int
+    at: int
+    base: int | None
+    """The number of the checkpoint this builds on; None: this one is complete."""
+    chain: int = 0
+    """How many records have to be read to get the state before this one."""
+    channels: dict[str, Entry]
+    changed: tuple[str, ...]
+    seen: Seen
+    updated: tuple[str, ...] | None
+    metadata: bytes | None
+    """Encoded; None: as its base has it."""
+
+
+# ---------------------------------------------------------------- differences
+
+
+def channels_that_differ(
+    state: State, versions: Mapping[str, Version], written: Mapping[str, Place]
+) -> dict[str, Entry] | None:
+    """Return the channels that differ from *state*, or None if some of its are gone.
+
+    Args:
+        state: The parent's.
+        versions: The new checkpoint's: complete.
+        written: Where the changed channels' values are now.
+    """
+    old = state.versions
+    entries = {name: Entry(versions.get(name), place) for name, place in written.items()}
+    expected = {**old, **{n: e.version for n, e in entries.items() if e.version is not None}}
+    if expected == versions:
+        return entries
+    if old.keys() - versions.keys():
+        return None
+    for name, version in versions.items():
+        if name not in entries and (name not in old or old[name] != version):
+            entries[name] = Entry(version, state.places.get(name, (EMPTY, 0)))
+    return entries
+
+
+def nodes_that_differ(state: State, seen: Seen) -> Seen | None:
+    """Return the nodes that have seen more than in *state*, or None if some are gone."""
+    old = state.seen
+    if len(old) > len(seen) or old.keys() - seen.keys():
+        return None
+    return {node: versions for node, versions in seen.items() if old.get(node) != versions}

@@ -1,0 +1,69 @@
+"""Copies of values: what can be kept, and what an error says."""
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowpregel._core.copies import bring_back, keep
+from flowpregel.errors import ValueEncodingError
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+VALUES = st.recursive(
+    LEAVES | st.binary(),
+    lambda inner: st.lists(inner) | st.tuples(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(VALUES)
+def test_what_is_kept_comes_back_equal_and_of_its_type(value):
+    back = bring_back(keep(value, "it"), "it")
+
+    assert back == value
+    assert type(back) is type(value)
+
+
+def test_a_value_that_can_change_comes_back_as_another():
+    value = [[1]]
+    kept = keep(value, "it")
+
+    assert bring_back(kept, "it")[0] is not value[0]
+    assert bring_back(kept, "it") is not bring_back(kept, "it")
+
+
+def test_a_function_inside_a_function_can_be_kept():
+    base = 40
+
+    assert bring_back(keep(lambda n: n + base, "it"), "it")(2) == 42
+
+
+class KeywordsOnly(Exception):
+    """It is pickled and cannot be unpickled: a common mistake."""
+
+    def __init__(self, *, code):
+        super().__init__(code)
+
+
+@pytest.mark.parametrize("value", [threading.Lock(), (n for n in ()), KeywordsOnly(code=1)])
+def test_what_cannot_be_kept_is_refused_with_its_name(value):
+    with pytest.raises(ValueEncodingError, match=rf"my value .*{type(value).__name__}"):
+        keep(value, "my value")
+
+
+class Forgetful:
+    """It can be written, and refuses to be read."""
+
+    def __reduce__(self):
+        return (_refuse, ())
+
+
+def _refuse():
+    raise RuntimeError("not again")
+
+
+def test_what_cannot_be_read_back_is_named():
+    kept = keep(Forgetful(), "my value")
+
+    with pytest.raises(ValueEncodingError, match=r"my value .*not again"):
+        bring_back(kept, "my value")
