@@ -94,6 +94,20 @@ class Superstep:
 
     def go(self) -> Steps:
         """Run until every task has ended; leave the last results to the barrier."""
+        try:
+            yield from self._repeat()
+        except GeneratorExit:
+            raise
+        except BaseException:
+            # The time is over, or a commit failed: nobody waits for what still runs.
+            yield from self._cancel_all(kill=True)
+            raise
+        if not self.succeeded:
+            yield from self.run.flush()
+            self._raise()
+
+    def _repeat(self) -> Steps:
+        """Start the tasks, and take in what happens until none is open."""
         yield from self._start()
         while self.open:
             wakeup = yield Wait(self._next_deadline())
@@ -103,9 +117,6 @@ class Superstep:
                 yield from self._look_up()
             if self.open or not self.succeeded:
                 yield from self.run.flush()
-        if not self.succeeded:
-            yield from self.run.flush()
-            self._raise()
 
     @property
     def succeeded(self) -> bool:
@@ -131,6 +142,10 @@ class Superstep:
         if run.narrator.follows_tasks:
             self._tell_start()
         due = yield from self._without_shared(due)
+        if run.options.step_timeout is not None:
+            yield from self._start_clock()
+            if self.stopped is not None:
+                return
         for task in due:
             self.open[task.id] = task
             if run.pending or run.answers:
@@ -138,6 +153,14 @@ class Superstep:
         yield from run.flush()
         for task in due:
             yield Submit(task, self.setting)
+
+    def _start_clock(self) -> Steps:
+        """Learn what time it is: this superstep may take only so long from now."""
+        wakeup = yield Wait(0)
+        self._check_time(wakeup)
+        for event in wakeup.events:
+            if isinstance(event, Stopped):
+                self.stopped = event.reason
 
     def _left_to_do(self, task: Task) -> Task | None:
         """Return what is to run of a planned task: itself, its error handler, or nothing."""
