@@ -78,7 +78,9 @@ class Run:
     def __post_init__(self) -> None:
         self.keeps_output = not any(
             channel.reacts_to_silence or type(channel).consume is not BaseChannel.consume
-            for channel in (self.program.channels[name] for name in names(self.options.output_channels))
+            for channel in (
+                self.program.channels[name] for name in names(self.options.output_channels)
+            )
         )
 
     @property
