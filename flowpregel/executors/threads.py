@@ -6,7 +6,6 @@ import contextvars
 import os
 import threading
 from collections import deque
-
 from typing import Any
 
 from flowpregel._core.effects import Call, Ended

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 
@@ -29,12 +28,6 @@ def default_pool() -> ProcessExecutor:
 def _after_fork() -> None:
     global _pool, _lock
     _pool, _lock = None, threading.Lock()
-
-
-@atexit.register
-def _close() -> None:
-    if _pool is not None:
-        _pool.close()
 
 
 os.register_at_fork(after_in_child=_after_fork)

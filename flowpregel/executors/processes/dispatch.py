@@ -19,7 +19,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import deque
 from functools import partial
 from typing import Final, Protocol
 
@@ -29,6 +28,7 @@ from flowpregel.executors.processes import frames, messages
 from flowpregel.executors.processes.arena import Arena
 from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.hub import Hub
+from flowpregel.executors.processes.line import Line
 from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.slot import Flight, Slot
 from flowpregel.executors.processes.worker import TASK
@@ -42,8 +42,8 @@ STALE: Final = 2 * WORTH
 _SMOOTHING: Final = 0.3
 
 
-class Line(Protocol):
-    """Those who wait for a worker."""
+class Crew(Protocol):
+    """The workers, and the tasks that wait for them."""
 
     def land(self, flight: Flight, outcome: Outcome) -> None:
         """End a flight that cannot even start."""
@@ -59,14 +59,14 @@ class Dispatch:
     """Sends tasks to workers, in groups.
 
     Args:
-        line: Where tasks wait.
+        crew: The workers.
         hub: Who reads and writes.
         deadlines: Who calls back in time.
         arena: For what is too large for a link.
     """
 
-    def __init__(self, line: Line, hub: Hub, deadlines: Deadlines, arena: Arena) -> None:
-        self._line = line
+    def __init__(self, crew: Crew, hub: Hub, deadlines: Deadlines, arena: Arena) -> None:
+        self._crew = crew
         self._hub = hub
         self._deadlines = deadlines
         self.arena = arena
@@ -77,21 +77,29 @@ class Dispatch:
     def measured(self, flight: Flight, seconds: float) -> None:
         """Note how long a task has run."""
         known = self._pace.get(flight.digest)
+        if flight.has_called:
+            return
         if known is None or seconds > 4 * known:
             self._pace[flight.digest] = seconds
         else:
             self._pace[flight.digest] = known + _SMOOTHING * (seconds - known)
 
-    def group(self, waiting: deque[Flight], workers: int) -> list[Flight]:
+    def called(self, flight: Flight, slot: Slot) -> None:
+        """Note that a task waits for another: tasks like it are sent alone."""
+        self._pace[flight.digest] = 2 * WORTH
+        if len(slot.flights) > 1:
+            self.recall(slot)
+
+    def group(self, waiting: Line, workers: int) -> list[Flight]:
         """Take from *waiting* what one of *workers* is to be given now."""
-        group = [waiting.popleft()]
+        group = [waiting.take()]
         most = min(LARGEST, -(-(len(waiting) + 1) // workers))
         total = self._estimate(group[0])
         while len(group) < most and total < WORTH:
-            total += self._estimate(waiting[0])
+            total += self._estimate(waiting.next())
             if total > WORTH:
                 break
-            group.append(waiting.popleft())
+            group.append(waiting.take())
         return group
 
     def _estimate(self, flight: Flight) -> float:
@@ -147,7 +155,7 @@ class Dispatch:
             if leases and not self._hand_over(slot, leases):
                 body, leases = messages.pack_job(flight.job, None)
         except Exception as error:  # noqa: BLE001 - the task's failure, told as such
-            self._line.land(flight, Raised(_not_packed(flight, error)))
+            self._crew.land(flight, Raised(_not_packed(flight, error)))
             return None
         slot.reads.update(lease.id for lease in leases)
         if self.arena.is_full:
@@ -175,7 +183,7 @@ class Dispatch:
         if last not in slot.flights or not slot.is_born:
             return
         slot.signal_flush()
-        if self._line.has_idle():
+        if self._crew.has_idle():
             self.recall(slot)
         self._deadlines.add(now + STALE, partial(self._look_again, slot, last))
 
@@ -186,7 +194,7 @@ class Dispatch:
         except BlockingIOError:
             return
         if count:
-            self._line.recalled([*slot.flights.values()][-count:])
+            self._crew.recalled([*slot.flights.values()][-count:])
 
 
 def _not_packed(flight: Flight, error: Exception) -> Exception:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,10 +23,13 @@ from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.death import memory_of
 from flowpregel.executors.processes.dispatch import Dispatch
 from flowpregel.executors.processes.hub import Hub, Seat
+from flowpregel.executors.processes.line import CalledNodes, Line
 from flowpregel.executors.processes.slot import Flight, Slot, State
 from flowpregel.executors.processes.spawner import Newborn, Order, spawner
 
 _START_TRIES: Final = 3
+_SPARE: Final = 8
+"""How many more workers than the pool's size may be kept for tasks that call others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +66,17 @@ class Pool:
         self.arena = Arena(plan.shared_limit // 2, remember=True)
         self.dispatch = Dispatch(self, self.hub, self.deadlines, self.arena)
         self.slots: set[Slot] = set()
-        self.flights: dict[JobKey, Flight] = {}
+        self.flights: dict[int, Flight] = {}
+        self._by_key: dict[JobKey, Flight] = {}
         self.lock = threading.Lock()
         self._codebook = Codebook()
-        self._waiting: deque[Flight] = deque()
+        self._waiting = Line()
+        self.called_nodes = CalledNodes()
         self._idle: list[Slot] = []
         self._unattended = 0
         self._parents = 0
         """How many workers hold a task that waits for its calls."""
+        self._most_parents = 0
         self._numbers = count(1)
         self._failed_starts = 0
         self._started = False
@@ -117,6 +123,7 @@ class Pool:
             mailbox.post(Ended(job.info.task_id, job.info.attempt, Raised(error)))
             return
         flight = Flight(job, mailbox, next(self._numbers) & 0xFFFFFFFF, self._seat(mailbox))
+        flight.depth = self.called_nodes.depth_of(job.node)
         try:
             flight.digest, flight.code = self._codebook.look_up(job.node, job.info.run_id)
         except TaskSerializationError as error:
@@ -125,8 +132,9 @@ class Pool:
         with self.lock:
             closed = self._closed
             if not closed:
-                self.flights[job.key] = flight
-                self._waiting.append(flight)
+                self.flights[flight.number] = flight
+                self._by_key[job.key] = flight
+                self._waiting.add(flight)
                 self._unattended += not flight.attended
         if closed:
             self.post(flight, self._ended(flight, Raised(_closed_error())))
@@ -141,6 +149,11 @@ class Pool:
             if self._started:
                 return
             self._started = True
+        # At exit, multiprocessing waits for all its children. What is registered after it
+        # runs before it, and ends ours.
+        import multiprocessing.util  # noqa: F401, PLC0415
+
+        atexit.register(self.close)
         self.hub.start()
 
     def _seat(self, mailbox: Mailbox) -> bool:
@@ -160,7 +173,7 @@ class Pool:
         """Give waiting tasks to idle workers; start workers that are missing."""
         while self._waiting:
             with self.lock:
-                if not self._waiting:
+                if not self._waiting or self._is_full():
                     return
                 if not self._idle:
                     self._grow()
@@ -187,7 +200,7 @@ class Pool:
                 if flight.slot is not None:
                     flight.slot.flights.pop(flight.number, None)
                     flight.slot = None
-                self._waiting.appendleft(flight)
+                self._waiting.add_first(flight)
         self.pump()
 
     # ------------------------------------------------ tasks out
@@ -195,8 +208,10 @@ class Pool:
     def land(self, flight: Flight, outcome: Outcome) -> None:
         """End *flight*: free its worker, then tell its run."""
         with self.lock:
-            known = self.flights.pop(flight.job.key, None) is flight
+            known = self.flights.pop(flight.number, None) is not None
             if known:
+                if self._by_key.get(flight.job.key) is flight:
+                    del self._by_key[flight.job.key]
                 self._unattended -= not flight.attended
             slot, flight.slot = flight.slot, None
             if slot is not None:
@@ -212,7 +227,7 @@ class Pool:
         """Make a slot without tasks idle, or let its worker go. The lock is held."""
         if slot.flights or slot.state is not State.BUSY:
             return
-        if self._is_worn(slot) or self._active() > self.plan.size or self._closed:
+        if self._is_worn(slot) or self._closed or len(self._idle) >= self._most_idle():
             slot.dismiss()
             return
         slot.state = State.IDLE
@@ -232,7 +247,11 @@ class Pool:
             if flight.slot is not None:
                 flight.slot.flights.pop(flight.number, None)
             flight.slot = None
-            self._waiting.appendleft(flight)
+            self._waiting.add_first(flight)
+
+    def _most_idle(self) -> int:
+        """How many workers may idle: those of the pool, and some for parents that wait."""
+        return self.plan.size + min(self._most_parents, self.plan.size + _SPARE)
 
     def _is_worn(self, slot: Slot) -> bool:
         plan = self.plan
@@ -268,20 +287,25 @@ class Pool:
     def called(self, flight: Flight, request: int) -> None:
         """Note that a task waits, or soon will: its worker does not count meanwhile."""
         with self.lock:
-            if flight.slot is not None:
+            slot = flight.slot
+            flight.has_called = True
+            if slot is not None:
                 flight.calls.add(request)
-                self._count_calls(flight.slot, 1)
+                self._count_calls(slot, 1)
+        if slot is not None:
+            self.dispatch.called(flight, slot)
         self.pump()
 
     def _count_calls(self, slot: Slot, change: int) -> None:
         was = slot.is_waiting
         slot.open_calls += change
         self._parents += slot.is_waiting - was
+        self._most_parents = max(self._most_parents, self._parents)
 
     def withdraw(self, key: JobKey) -> Flight | None:
         """End the job if it waits; else return its flight."""
         with self.lock:
-            flight = self.flights.get(key)
+            flight = self._by_key.get(key)
             if flight is None or flight.slot is not None:
                 return flight
             self._waiting.remove(flight)
@@ -293,6 +317,13 @@ class Pool:
     def _active(self) -> int:
         """How many workers run tasks, or could. One that only waits for its calls does not."""
         return sum(slot.state is not State.LEAVING and not slot.is_waiting for slot in self.slots)
+
+    def _is_full(self) -> bool:
+        """Whether as many tasks run as may. More workers than that are spare: parents wait."""
+        if len(self.slots) <= self.plan.size:
+            return False
+        running = sum(slot.state is State.BUSY and not slot.is_waiting for slot in self.slots)
+        return running >= self.plan.size
 
     def _grow(self) -> None:
         """Start as many workers as the tasks that wait need. The lock is held."""
@@ -347,9 +378,8 @@ class Pool:
             self.slots.discard(slot)
             self._failed_starts += 1
             hopeless = self._failed_starts >= _START_TRIES
-            lost = [*self._waiting] if hopeless else []
+            lost = self._waiting.take_all() if hopeless else []
             if hopeless:
-                self._waiting.clear()
                 self._failed_starts = 0
         for flight in lost:
             failure = ExecutorUnavailableError(f"no worker process can be started: {error}")
@@ -383,8 +413,7 @@ class Pool:
             if self._closed or self._pid != os.getpid():
                 return
             self._closed = True
-            waiting = [*self._waiting]
-            self._waiting.clear()
+            waiting = self._waiting.take_all()
             for slot in self.slots:
                 if slot.state is State.IDLE:
                     slot.dismiss()
@@ -395,6 +424,7 @@ class Pool:
             self._idle.clear()
         for flight in waiting:
             self.land(flight, Withdrawn())
+        atexit.unregister(self.close)
         self._wait_for_ends()
         self.hub.close()
         self.arena.close()

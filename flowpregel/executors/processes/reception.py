@@ -129,7 +129,11 @@ class Reception:
         request = int.from_bytes(body[:4], "little")
         at = 4 + payload.DIGEST_SIZE
         size = int.from_bytes(body[at : at + 8], "little")
-        node = payload.loads(body[at + 8 : at + 8 + size])
+        digest, depth = body[4:at], flight.depth + 1
+        node = self._pool.called_nodes.find(digest, depth)
+        if node is None:
+            node = payload.loads(body[at + 8 : at + 8 + size])
+            self._pool.called_nodes.keep(digest, depth, node)
         arguments, fingerprint, describe = parcel.unpack(body[at + 8 + size :])
         assert isinstance(arguments, Arguments)
         info = flight.job.info

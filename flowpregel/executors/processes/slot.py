@@ -30,6 +30,8 @@ class Flight:
     number: int
     attended: bool
     """Whether the run's own OS thread comes to read."""
+    depth: int = 0
+    """How many tasks wait for it, each for the next."""
     slot: Slot | None = None
     started: float = 0.0
     """When its worker was given it: monotonic seconds."""
@@ -41,6 +43,7 @@ class Flight:
     """Its calls that are not answered."""
     batched: bool = False
     """Whether it was sent with others: its turn comes later."""
+    has_called: bool = False
     requeued: int = 0
     """How often its worker ended before it had begun."""
     digest: bytes = b""
