@@ -125,9 +125,7 @@ def snapshot(
         version = ids.next_version(opened.state.newest, 0)
         apply(program, opened.state, barrier_of(done), version)
     tasks = tuple(
-        _shown(
-            task, opened.pending.get(task.id, ()), program, live=live, state=task_state(task)
-        )
+        _shown(task, opened.pending.get(task.id, ()), program, live=live, state=task_state(task))
         for task in opened.tasks
     )
     checkpoint = saved.checkpoint
@@ -144,9 +142,7 @@ def snapshot(
     )
 
 
-def _shown(
-    task: Task, pending: Any, program: Program, *, live: bool, state: Any
-) -> PregelTask:
+def _shown(task: Task, pending: Any, program: Program, *, live: bool, state: Any) -> PregelTask:
     channels = program.stream_channels
     narrator = Narrator(frozenset(), program.output_channels, channels)
     done = outputs(pending)
