@@ -80,12 +80,30 @@ class Teller:
         return [] if isinstance(found, str) else sorted(found, key=lambda item: item.value)
 
     def _update(self, action: Action, config: Any = None) -> Any:
-        if self._holds_command(config or self.config):
-            # Listed as different: LangGraph forgets what the command wrote.
-            return "not compared"
+        config = config or self.config
         name: str | None = [*self.names, None][action.number % (len(self.names) + 1)]
+        if self._is_listed(config, name):
+            return "not compared"
         values = self._values(action, "update")
-        return _caught(lambda: self.app.update_state(config or self.config, values, name) and None)
+        return _caught(lambda: self.app.update_state(config, values, name) and None)
+
+    def _is_listed(self, config: Any, name: str | None) -> bool:
+        """Return whether the engines differ in such an update, as is listed.
+
+        LangGraph forgets what a `Command` wrote that no checkpoint holds yet; it
+        mixes the update into the record of a task that has ended; and it does
+        not know which node to act as where only the input is due on a fork.
+        """
+        if self._holds_command(config):
+            return True
+        state = _caught(lambda: self.app.get_state(config))
+        if isinstance(state, str):
+            return False
+        if name is None and "__start__" in {task.name for task in state.tasks}:
+            return True
+        return any(
+            task.result is not None and name in (None, task.name) for task in state.tasks
+        )
 
     def _holds_command(self, config: Any) -> bool:
         """Return whether what a `Command` wrote is still pending on a checkpoint."""
