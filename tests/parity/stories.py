@@ -37,7 +37,8 @@ class Teller:
         if self._is_ambiguous(action):
             return ["not compared"]
         shown = _caught(lambda: self._act(action))
-        self.asks_on = action.kind == "answer" and bool(self._waiting())
+        if action.kind in ("answer", "input"):
+            self.asks_on = action.kind == "answer" and bool(self._waiting())
         return [(action.kind, shown), ("state", self._state()), ("history", self._history())]
 
     def _is_ambiguous(self, action: Action) -> bool:
@@ -98,7 +99,7 @@ class Teller:
             return True
         state = _caught(lambda: self.app.get_state(config))
         if isinstance(state, str):
-            return False
+            return True
         if name is None and "__start__" in {task.name for task in state.tasks}:
             return True
         return any(
