@@ -49,13 +49,7 @@ from flowpregel._core.retry import delay_after
 from flowpregel._core.sharing import keyed_by_content
 from flowpregel._core.state import read
 from flowpregel._core.update import check_writes
-from flowpregel.errors import (
-    GraphDrained,
-    InvalidUpdateError,
-    NodeCancelledError,
-    ParentCommand,
-    TaskCancelled,
-)
+from flowpregel.errors import GraphDrained, NodeCancelledError, ParentCommand, TaskCancelled
 
 
 class Superstep:
@@ -128,11 +122,6 @@ class Superstep:
             raise self.failure
         if self.stopped is not None:
             raise TaskCancelled(self.stopped)
-        if self.escaped is not None and self.run.options.nested is None:
-            raise InvalidUpdateError(
-                "There is no parent graph: a node of the outermost graph returned "
-                f"{self.escaped!r}"
-            )
         if self.escaped is not None:
             raise ParentCommand(self.escaped)
 
