@@ -31,6 +31,8 @@ class NodePlan:
     """Whether it fails until it has been given an answer, or has the total 3."""
     overwrites: bool = False
     """Whether it replaces the list instead of adding to it."""
+    nested: bool = False
+    """Whether it is a graph, with a node before the one that does all this."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ def graphs(draw: Any) -> GraphPlan:
             defer=defers and draw(rare),
             fails=fails and draw(st.booleans()),
             overwrites=draw(rare),
+            nested=not fails and draw(rare),
         )
         for name in names
     )

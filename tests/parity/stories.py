@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 from tests.parity.plans import Action, Plan
@@ -14,17 +16,39 @@ SAME_ERRORS = {"RuntimeError": "UnknownInterruptError"}
 RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 
 
-def told(side: Side, plan: Plan) -> list[Any]:
+MODES = ["values", "updates"]
+Read = Callable[[Any, Any, Any, Callable[[Any], None]], None]
+
+
+def read_stream(app: Any, given: Any, config: Any, note: Callable[[Any], None]) -> None:
+    """Run *app*, and *note* each item of its stream."""
+    for event in app.stream(given, config, stream_mode=MODES, subgraphs=True, durability="sync"):
+        note(event)
+
+
+def read_async_stream(app: Any, given: Any, config: Any, note: Callable[[Any], None]) -> None:
+    """Do the same on an event loop."""
+
+    async def read() -> None:
+        asked = {"stream_mode": MODES, "subgraphs": True, "durability": "sync"}
+        async for event in app.astream(given, config, **asked):
+            note(event)
+
+    asyncio.run(read())
+
+
+def told(side: Side, plan: Plan, read: Read | None = None) -> list[Any]:
     """Return everything that can be seen while the story of *plan* happens on *side*."""
-    teller = Teller(side, plan)
+    teller = Teller(side, plan, read)
     return [seen for action in plan.actions for seen in teller.does(action)]
 
 
 class Teller:
     """One thread on one engine."""
 
-    def __init__(self, side: Side, plan: Plan) -> None:
+    def __init__(self, side: Side, plan: Plan, read: Read | None = None) -> None:
         self.side = side
+        self.read = read or read_stream
         self.plan = plan
         self.app = build(side, plan.graph, side.saver())
         self.config = {"configurable": {"thread_id": "1"}, "recursion_limit": RECURSION_LIMIT}
@@ -138,15 +162,14 @@ class Teller:
     def _run(self, given: Any, config: Any) -> Any:
         events: list[Any] = []
 
-        def stream() -> None:
-            for mode, payload in self.app.stream(
-                given, config, stream_mode=["values", "updates"], durability="sync"
-            ):
-                events.append((mode, plain(payload)))
+        def note(event: Any) -> None:
+            namespace, mode, payload = event
+            where = tuple(part.split(":")[0] for part in namespace)
+            events.append((where, mode, plain(payload)))
 
-        end = _caught(stream)
+        end = _caught(lambda: self.read(self.app, given, config, note))
         shown = in_any_order(events)
-        if end == "raised InvalidUpdateError" and _tells_of_a_task(events[-1]):
+        if end == "raised InvalidUpdateError" and events and _tells_of_a_task(events[-1]):
             # Listed as different: LangGraph may not show what led to the error.
             shown.pop()
         return shown, end
@@ -216,6 +239,6 @@ def in_any_order(events: list[Any]) -> list[Any]:
     return found
 
 
-def _tells_of_a_task(event: tuple[str, Any]) -> bool:
-    mode, payload = event
-    return mode == "updates" or "__interrupt__" in payload
+def _tells_of_a_task(event: tuple[Any, str, Any]) -> bool:
+    namespace, mode, payload = event
+    return bool(namespace) or mode == "updates" or "__interrupt__" in payload
