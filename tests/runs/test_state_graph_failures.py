@@ -9,7 +9,6 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import GraphDrained, NodeError, NodeTimeoutError
 from flowpregel.graph import START, StateGraph
 from flowpregel.runtime import RunControl, Runtime
@@ -183,7 +182,7 @@ def test_an_async_node_that_takes_too_long_is_stopped() -> None:
     """The error says how long it took, and what the limit was."""
     app = one(slow, timeout=0.02).compile(executor="inline")
 
-    with pytest.raises(NodeTimeoutError, match="'n' exceeded its run timeout of 0.020s"):
+    with pytest.raises(NodeTimeoutError, match=r"'n' exceeded its run timeout of 0.020s"):
         Drive(True).invoke(app, {"items": []})
 
 

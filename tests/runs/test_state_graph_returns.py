@@ -56,7 +56,7 @@ def test_anything_but_a_dict_is_refused(drive: Drive, wrong: Any) -> None:
     """The message names the node, and shows what it returned."""
     builder = StateGraph(Lists).add_node("odd", lambda _: wrong).add_edge(START, "odd")
 
-    with pytest.raises(InvalidUpdateError, match="Expected dict, got .* from node 'odd'"):
+    with pytest.raises(InvalidUpdateError, match=r"Expected dict, got .* from node 'odd'"):
         drive.invoke(builder.compile(executor="inline"), {"items": []})
 
 
@@ -85,7 +85,7 @@ def test_a_command_to_an_unknown_node_names_it(drive: Drive) -> None:
     """And the nodes that there are."""
     builder = fan("a").add_node("b", lambda _: Command(goto="nowhere")).add_edge("a", "b")
 
-    with pytest.raises(InvalidUpdateError, match="node 'b' leads to node 'nowhere'.*: a, b"):
+    with pytest.raises(InvalidUpdateError, match=r"node 'b' leads to node 'nowhere'.*: a, b"):
         drive.invoke(builder.compile(executor="inline"), {"items": []})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NotRequired, Required, TypedDict
 
@@ -123,11 +124,16 @@ def test_a_node_may_be_told_what_to_see(drive: Drive) -> None:
     assert ["in", "question"] == drive.invoke(app, {"question": "q", "notes": ["in"]})["notes"]
 
 
+def extend(value: list[int], writes: Sequence[list[int]]) -> list[int]:
+    """Fold writes into a list."""
+    return [*value, *(item for write in writes for item in write)]
+
+
 class Needed(TypedDict, total=False):
     """Keys with marks around and inside of ``Annotated``."""
 
     a: Required[Annotated[list[int], operator.add]]
-    b: Annotated[NotRequired[list[int]], DeltaChannel(lambda s, w: [*s, *sum(w, [])])]
+    b: Annotated[NotRequired[list[int]], DeltaChannel(extend)]
     c: NotRequired[int | None]
 
 
@@ -227,7 +233,7 @@ def model() -> Any:
     class Model(pydantic.BaseModel):
         n: int
         name: str = "nobody"
-        notes: Annotated[list[str], operator.add] = []
+        notes: Annotated[list[str], operator.add] = pydantic.Field(default_factory=list)
         late: str | None = None
 
     Model.model_rebuild(_types_namespace={"Annotated": Annotated, "operator": operator})
