@@ -1,5 +1,86 @@
 """Durable, parallel workflows from plain functions: no server, one folder on disk."""
 
-__all__ = ["__version__"]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flowpregel._core.commands import Command, Interrupt, Send
+    from flowpregel.channels import Overwrite
+    from flowpregel.checkpoint.lmdb import LMDBSaver
+    from flowpregel.checkpoint.memory import InMemorySaver
+    from flowpregel.context import RunControl, Runtime, get_runtime, interrupt
+    from flowpregel.func import entrypoint, task
+    from flowpregel.graph.compile import CompiledStateGraph
+    from flowpregel.graph.names import END, START
+    from flowpregel.graph.state import StateGraph
+    from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+    from flowpregel.pregel.node import NodeBuilder
+    from flowpregel.pregel.pregel import Pregel
+
+__all__ = [
+    "END",
+    "START",
+    "CachePolicy",
+    "Command",
+    "CompiledStateGraph",
+    "InMemorySaver",
+    "Interrupt",
+    "LMDBSaver",
+    "NodeBuilder",
+    "Overwrite",
+    "Pregel",
+    "RetryPolicy",
+    "RunControl",
+    "Runtime",
+    "Send",
+    "StateGraph",
+    "TimeoutPolicy",
+    "__version__",
+    "entrypoint",
+    "get_runtime",
+    "interrupt",
+    "task",
+]
 
 __version__ = "0.1.0"
+
+# Imported when first asked for (PEP 562): whoever needs one of them need not pay for all.
+_HOMES = {
+    "END": "graph.names",
+    "START": "graph.names",
+    "CachePolicy": "policies",
+    "Command": "_core.commands",
+    "CompiledStateGraph": "graph.compile",
+    "InMemorySaver": "checkpoint.memory",
+    "Interrupt": "_core.commands",
+    "LMDBSaver": "checkpoint.lmdb",
+    "NodeBuilder": "pregel.node",
+    "Overwrite": "channels",
+    "Pregel": "pregel.pregel",
+    "RetryPolicy": "policies",
+    "RunControl": "context",
+    "Runtime": "context",
+    "Send": "_core.commands",
+    "StateGraph": "graph.state",
+    "TimeoutPolicy": "policies",
+    "entrypoint": "func",
+    "get_runtime": "context",
+    "interrupt": "context",
+    "task": "func",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - only when a name is asked for
+
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

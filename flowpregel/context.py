@@ -45,6 +45,8 @@ class TaskInfo:
     error: Any = None
     """The `NodeError` an error handler is told."""
     has_saver: bool = False
+    compares: bool = False
+    """Whether the calls it makes are recorded, and compared with the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +157,20 @@ class Scope:
 
         Args:
             names: Which; the node must have declared them in its ``reads``.
-            fresh: With this task's own writes applied.
+            fresh: As this task's own writes alone would leave them.
         """
         found: dict[str, Any] = {}
+        own: dict[str, list[Any]] = {}
+        for name, value in self.writes if fresh else ():
+            own.setdefault(name, []).append(value)
         for name in names:
             if name in self.managed:
                 found[name] = self.managed[name]
                 continue
             channel = self.channels[name]
-            if fresh and (own := [value for key, value in self.writes if key == name]):
+            if fresh and (name in own or channel.reacts_to_silence):
                 channel = channel.copy()
-                channel.update(own)
+                channel.update(own.get(name, ()))
             if channel.is_available():
                 found[name] = channel.get()
         return found

@@ -18,11 +18,13 @@
             ├── EmptyInputError                     a run got nothing to start with
             ├── ExecutorUnavailableError            an executor cannot do what is asked
             ├── ReplayMismatchError                 a replay diverges from what was recorded
+            ├── InputMismatchError                  a run to go on with has other input
             ├── UnknownInterruptError               an answer fits no pending question
             ├── task failures
             │   ├── NodeTimeoutError
             │   ├── NodeCancelledError
             │   ├── TaskExitError
+    │   ├── RecordedError
             │   ├── WorkerDiedError
             │   └── TaskSerializationError
             └── StoreError                          what the durable store refuses
@@ -56,12 +58,14 @@ __all__ = [
     "GraphDrained",
     "GraphInterrupt",
     "GraphRecursionError",
+    "InputMismatchError",
     "InvalidUpdateError",
     "LeaseLostError",
     "NodeCancelledError",
     "NodeError",
     "NodeTimeoutError",
     "ParentCommand",
+    "RecordedError",
     "ReplayMismatchError",
     "StoreCorruptError",
     "StoreError",
@@ -172,7 +176,27 @@ class ReplayMismatchError(FlowPregelError):
             "the resumed body diverges from what was recorded\n"
             f"  recorded: {self.recorded}\n"
             f"  now:      {self.called}\n"
-            "make the body deterministic, or pass on_mismatch='rerun' or 'reuse'"
+            "make the body deterministic; if the task's code was changed on purpose, pass "
+            "on_mismatch='reuse' to keep what is recorded or 'rerun' to call it again, and "
+            "give the task a version, so that only a new version counts as a change"
+        )
+
+
+class InputMismatchError(FlowPregelError):
+    """A run that was to go on was started with other input than it is now given.
+
+    *thread_id* names its thread, *why* says what is different.
+    """
+
+    def __init__(self, thread_id: str, why: str) -> None:
+        super().__init__(thread_id, why)
+        self.thread_id, self.why = thread_id, why
+
+    def __str__(self) -> str:
+        return (
+            f"the run of thread {self.thread_id!r} cannot go on with this input: {self.why}; "
+            "pass the same input, or invoke(None) to go on with the recorded one, or start anew "
+            "with another thread_id, or without resume= and run_id="
         )
 
 
@@ -234,6 +258,21 @@ class TaskExitError(FlowPregelError):
 
     def __str__(self) -> str:
         return f"Node {self.node!r} tried to end the program: {self.what}"
+
+
+class RecordedError(FlowPregelError):
+    """Stands in a record for an exception that cannot be kept itself.
+
+    *kind* is the exception's class, *message* its text; whoever met the failure
+    when it happened was raised the exception itself.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(kind, message)
+        self.kind, self.message = kind, message
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message} (the exception itself could not be kept)"
 
 
 class WorkerDiedError(FlowPregelError):

@@ -25,6 +25,7 @@ from flowpregel._core.narrator import Narrator, interrupts_of
 from flowpregel._core.plan import plan
 from flowpregel._core.program import Nested, Options, Program
 from flowpregel._core.progress import Run, Steps
+from flowpregel._core.recorder import Recorder
 from flowpregel._core.records import (
     INPUT,
     INTERRUPT,
@@ -36,7 +37,6 @@ from flowpregel._core.records import (
     Saved,
     Write,
 )
-from flowpregel._core.recorder import Recorder
 from flowpregel._core.state import load_state, names, new_state, read
 from flowpregel._core.update import Writes, apply, barrier_of, check_writes
 from flowpregel.errors import (
@@ -52,7 +52,10 @@ def begin(program: Program, options: Options, given: Any) -> Steps:
     saved: Saved | None = None
     if options.address is not None:
         nested = options.nested or Nested()
-        saved = yield Load(options.address, nested.before)
+        if options.loaded is None:
+            saved = yield Load(options.address, nested.before)
+        else:
+            saved = options.loaded[0]
         if saved is None and options.address.checkpoint_id is not None:
             raise LookupError(
                 f"thread {options.address.thread_id!r} has no checkpoint "
@@ -150,9 +153,7 @@ def _obey(run: Run, command: Command[Any], *, keep: bool) -> Steps:
         run.answers.update(_answers_of(run, command.resume))
         writes.append((RESUME, dict(run.answers)))
     if not writes:
-        raise EmptyInputError(
-            "Received empty Command input: give it update, resume or goto"
-        )
+        raise EmptyInputError("Received empty Command input: give it update, resume or goto")
     own = run.pending.setdefault(RUN_TASK_ID, [])
     own[:] = [write for write in own if write[0] != RESUME]
     first = len(own)

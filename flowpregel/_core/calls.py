@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from flowpregel._core import ids
 from flowpregel._core.effects import Call, Resolve
 from flowpregel._core.narrator import outputs
 from flowpregel._core.plan import call_task
@@ -20,6 +21,9 @@ from flowpregel._core.records import (
 )
 from flowpregel.errors import ReplayMismatchError
 
+_FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
+"""What is kept in the place of a failure that is to be tried again."""
+
 
 class Calls:
     """The calls of one superstep. Each costs the same, however many there are."""
@@ -33,36 +37,53 @@ class Calls:
         """For each body: how many of its calls are running."""
         self._failures: dict[str, dict[str, tuple[Task, BaseException]]] = {}
         """For each body: its calls that failed."""
+        self._kept: dict[str, list[Write]] = {}
+        """What was recorded in this superstep, of bodies that may be tried again."""
         self._late: dict[str, BaseException] = {}
         self._asked: dict[str, list[Any]] = {}
 
     def plan(self, caller: Task, call: Call) -> Task | None:
         """Return the task of *call*; None: it was recorded, and is answered at once."""
         task = call_task(caller, call, self._run.place)
+        outcome = self._replayed(task, call)
+        if outcome is not None:
+            if task.writes:
+                self._run.after.extend(self._run.narrator.updates(task, cached=True))
+            self._run.after.append(Resolve(call, outcome))
+            return None
         if task.id in self._callers:
             self._callers[task.id].append(call)
             return task
-        recorded = self._run.pending.get(task.id) if self._run.hand_back else None
-        if recorded and call.node.role != "graph":
-            outcome = self._replayed(task, call, recorded)
-            if outcome is not None:
-                self._run.after.extend(self._run.narrator.updates(task, cached=True))
-                self._run.after.append(Resolve(call, outcome))
-                return None
         self._callers[task.id] = [call]
-        self._fingerprints[task.id] = call.fingerprint, call.describe
+        if call.fingerprint is not None:
+            self._fingerprints[task.id] = call.fingerprint, call.describe
         self._below[caller.id] = self._below.get(caller.id, 0) + 1
         return task
 
-    def _replayed(self, task: Task, call: Call, recorded: Sequence[Write]) -> Outcome | None:
+    def _recorded(self, task: Task) -> tuple[Sequence[Write], Any]:
+        """Return what was recorded under the id of *task*, and of which call it was."""
+        kept = self._kept.get(task.id) or ()
+        if not kept and self._run.hand_back:
+            kept = self._run.pending.get(task.id, ())
+        running = self._fingerprints.get(task.id) if task.id in self._callers else None
+        was = next((value for channel, value in kept if channel == CALLED), running)
+        return kept, was
+
+    def _replayed(self, task: Task, call: Call) -> Outcome | None:
         """Return what was recorded of a call, None if nothing that can be used again."""
-        was = next((value for channel, value in recorded if channel == CALLED), None)
-        if was is not None and call.fingerprint is not None and was[0] != call.fingerprint:
-            if self._run.options.on_mismatch == "error":
-                return Raised(ReplayMismatchError(was[1], call.describe))
-            if self._run.options.on_mismatch == "rerun":
-                task.id = f"{task.id}+{call.fingerprint}"
-                return None
+        recorded, was = self._recorded(task)
+        if was is not None and was[0] != call.fingerprint:
+            match self._run.options.on_mismatch:
+                case "error":
+                    now = call.fingerprint, call.describe
+                    return Raised(ReplayMismatchError(_shown(was), _shown(now)))
+                case "rerun":
+                    task.id = ids.task_id(task.id, call.fingerprint)
+                    task.namespace = f"{task.namespace.rpartition(':')[0]}:{task.id}"
+                    recorded, was = self._recorded(task)
+        if call.node.role == "graph":
+            # It has checkpoints of its own to go on from.
+            return None
         if done := outputs(recorded):
             task.writes = tuple(done)
             return Returned(task.writes)
@@ -71,10 +92,18 @@ class Calls:
                 return Raised(value)
         return None
 
-    def with_fingerprint(self, task: Task, writes: Sequence[Write]) -> Sequence[Write]:
-        """Return *writes* of a call with the record of which call it was."""
-        fingerprint, describe = self._fingerprints.get(task.id, (None, ""))
-        return writes if fingerprint is None else ((CALLED, (fingerprint, describe)), *writes)
+    def recorded(self, task: Task, writes: Sequence[Write]) -> Sequence[Write]:
+        """Return *writes* of a call with the record of which call it was.
+
+        They are kept here too if the body that made the call may be tried again.
+        """
+        if (record := self._fingerprints.get(task.id)) is not None:
+            # Last: the places of the other writes do not depend on it.
+            writes = (*writes, (CALLED, record))
+        parent = task.parent
+        if parent is not None and (parent.node.retry or self._run.options.retry):
+            self._kept[task.id] = list(writes)
+        return writes
 
     def resolve(self, task: Task, outcome: Outcome) -> None:
         """Answer those who wait for *task*, once how it ended is kept."""
@@ -83,6 +112,7 @@ class Calls:
             return
         assert task.parent is not None
         self._below[task.parent.id] -= 1
+        self._fingerprints.pop(task.id, None)
         self._run.after.extend(Resolve(call, outcome) for call in callers)
 
     def open_below(self, body: Task) -> bool:
@@ -105,16 +135,13 @@ class Calls:
 
         A failure that the body caught is part of what it did, and is replayed.
         """
-        chain: set[int] = set()
-        link: BaseException | None = error
-        while link is not None and id(link) not in chain:
-            chain.add(id(link))
-            link = link.__cause__ or link.__context__
-        for task, failure in self._failures.get(body.id, {}).values():
+        chain = _chain_of(error)
+        failures = self._failures.get(body.id, {})
+        for task, failure in list(failures.values()):
             if id(failure) in chain:
-                self._run.recorder.keep(
-                    self._run.checkpoint_id, task.id, task.path, ((ERROR, None),)
-                )
+                del failures[task.id]
+                self._kept.pop(task.id, None)
+                self._run.recorder.keep(self._run.checkpoint_id, task.id, task.path, _FORGOTTEN)
 
     def interrupted(self, task: Task, interrupts: tuple[Any, ...]) -> None:
         """Note what a call asks; its body asks it too."""
@@ -124,3 +151,27 @@ class Calls:
     def interrupts_below(self, body: Task) -> Iterable[Any]:
         """Return what the calls of *body* ask."""
         return self._asked.get(body.id, ())
+
+
+def _chain_of(error: BaseException) -> set[int]:
+    """Return the ids of *error* and of what led to it."""
+    chain: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        link = waiting.pop()
+        if link is None or id(link) in chain:
+            continue
+        chain.add(id(link))
+        waiting += (link.__cause__, link.__context__)
+        if isinstance(link, BaseExceptionGroup):
+            waiting += link.exceptions
+    return chain
+
+
+def _shown(record: tuple[str | None, str]) -> str:
+    """Return a recorded call as a message shows it, with the digests that are compared."""
+    fingerprint, text = record
+    if fingerprint is None:
+        return f"the graph {text}"
+    code, _, arguments = fingerprint.partition(".")
+    return f"{text}   [code {code[:8]}, arguments {arguments[:8]}]"

@@ -33,9 +33,7 @@ class Narrator:
         stream_channels: What ``tasks`` and ``checkpoints`` show.
     """
 
-    def __init__(
-        self, modes: frozenset[str], output_channels: Keys, stream_channels: Keys
-    ) -> None:
+    def __init__(self, modes: frozenset[str], output_channels: Keys, stream_channels: Keys) -> None:
         debug = "debug" in modes
         self.modes = modes
         self.wants_values = "values" in modes
@@ -43,8 +41,10 @@ class Narrator:
         self.wants_tasks = debug or "tasks" in modes
         self.wants_checkpoints = debug or "checkpoints" in modes
         self.wants_custom = "custom" in modes
+        self.follows_tasks = self.wants_tasks or self.wants_updates
+        """Whether anybody hears how single tasks end."""
+        self.outputs = frozenset(names(output_channels))
         self._output = output_channels
-        self._outputs = frozenset(names(output_channels))
         self._streams = frozenset(names(stream_channels))
 
     def updates(self, task: Task, *, cached: bool = False) -> Iterable[Emit]:
@@ -59,7 +59,7 @@ class Narrator:
         for channel, value in writes:
             if channel == RETURN:
                 return value
-        found = [write for write in writes if write[0] in self._outputs]
+        found = [write for write in writes if write[0] in self.outputs]
         if isinstance(self._output, str):
             values = [value for _, value in found]
         elif max(Counter(channel for channel, _ in found).values(), default=0) > 1:

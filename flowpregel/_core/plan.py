@@ -68,9 +68,7 @@ class _Inputs:
             raise
 
 
-def plan(
-    program: Program, state: State, updated: Iterable[str] | None, place: Place
-) -> list[Task]:
+def plan(program: Program, state: State, updated: Iterable[str] | None, place: Place) -> list[Task]:
     """Return the tasks of the next superstep: PULL by node name, then PUSH by index.
 
     Args:
@@ -153,9 +151,19 @@ def call_task(caller: Task, call: Call, place: Place) -> Task:
     was and with what is compared with what was recorded.
     """
     index, caller.calls = caller.calls, caller.calls + 1
-    path = f"~__pregel_push, {caller.path}, {index:010d}"
-    task = _task(call.node, Kind.CALL, call.arguments, path, place, ())
-    task.parent = caller
+    name = call.node.name
+    namespace = f"{place.namespace}|{name}" if place.namespace else name
+    identity = ids.task_id(place.checkpoint_id, place.namespace, place.step, caller.id, index)
+    task = Task(
+        id=identity,
+        node=call.node,
+        kind=Kind.CALL,
+        input=call.arguments,
+        path=f"~__pregel_push, {caller.path}, {index:010d}",
+        namespace=f"{namespace}:{identity}",
+        parent=caller,
+        timeout=call.node.timeout,
+    )
     if call.node.role == "graph":
         suffix = f"|{caller.graphs}" if caller.graphs else ""
         caller.graphs += 1
@@ -174,9 +182,7 @@ def handler_task(program: Program, failed: Task, error: BaseException, place: Pl
     return task
 
 
-def breaks_before(
-    state: State, tasks: Iterable[Task], where: frozenset[str] | str
-) -> bool:
+def breaks_before(state: State, tasks: Iterable[Task], where: frozenset[str] | str) -> bool:
     """Return whether a breakpoint on one of *tasks* stops the run here.
 
     A breakpoint the user was shown does not stop again until a channel changes.
@@ -185,8 +191,7 @@ def breaks_before(
         return False
     shown: Mapping[str, Any] = state.seen.get(INTERRUPT, {})
     if not any(
-        name not in shown or version > shown[name]  # type: ignore[operator]
-        for name, version in state.versions.items()
+        name not in shown or version > shown[name] for name, version in state.versions.items()
     ):
         return False
     return any(not task.node.hidden if where == "*" else task.name in where for task in tasks)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from flowpregel._core.ids import next_version
-from flowpregel._core.records import Address, Durability, Node, Version
+from flowpregel._core.records import Address, Durability, Node, Saved, Version
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import BaseChannel
+from flowpregel.managed import managed_value
 from flowpregel.policies import CachePolicy, RetryPolicy
 
 Keys: TypeAlias = str | tuple[str, ...]
@@ -44,13 +45,16 @@ def compile_program(
     *,
     name: str,
     nodes: Mapping[str, Node],
-    channels: Mapping[str, BaseChannel[Any, Any]],
-    managed: Mapping[str, Any],
+    channels: Mapping[str, Any],
     input_channels: Keys,
     output_channels: Keys,
     stream_channels: Keys,
 ) -> Program:
-    """Return the program of *nodes* and *channels*, with its indexes."""
+    """Return the program of *nodes* and *channels* (managed values among them)."""
+    managed = {key: managed_value(item) for key, item in channels.items()}
+    channels = {key: item for key, item in channels.items() if managed[key] is None}
+    for key, channel in channels.items():
+        channel.key = key
     triggers: dict[str, list[str]] = {}
     for node_name in sorted(nodes):
         for trigger in nodes[node_name].triggers:
@@ -59,7 +63,7 @@ def compile_program(
         name=name,
         nodes=nodes,
         channels=channels,
-        managed=managed,
+        managed={key: item for key, item in managed.items() if item is not None},
         input_channels=input_channels,
         output_channels=output_channels,
         stream_channels=stream_channels,
@@ -112,6 +116,8 @@ class Options:
     keeps_deltas: bool = True
     fence: int | None = None
     on_mismatch: Literal["error", "rerun", "reuse"] = "error"
+    loaded: tuple[Saved | None] | None = None
+    """What is kept at *address*, if it was loaded before."""
     now: int = 0
     """Wall-clock nanoseconds at the start."""
     luck: float = 0.0

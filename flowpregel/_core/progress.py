@@ -12,8 +12,8 @@ from flowpregel._core.effects import Commit, Effect, Emit
 from flowpregel._core.narrator import Narrator
 from flowpregel._core.plan import Place
 from flowpregel._core.program import Options, Program
-from flowpregel._core.records import Checkpoint, Source, Write
 from flowpregel._core.recorder import Recorder
+from flowpregel._core.records import Checkpoint, Source, Write
 from flowpregel._core.state import State, names, read
 from flowpregel._core.update import Applied
 from flowpregel.channels.base import MISSING, BaseChannel
@@ -65,6 +65,8 @@ class Run:
     unsaved: Applied | None = None
     """What changed since the newest checkpoint that is kept."""
     output: Any = MISSING
+    keeps_output: bool = False
+    """Whether the output channels change only when they are written."""
     speaks_late: bool = False
     """Whether the output is to be read when the run ends."""
     previous: Any = None
@@ -72,6 +74,12 @@ class Run:
     interrupts: dict[str, Interrupt] = field(default_factory=dict)
     after: list[Effect] = field(default_factory=list)
     """What to do once what caused it is kept."""
+
+    def __post_init__(self) -> None:
+        self.keeps_output = not any(
+            self.program.channels[name].reacts_to_silence
+            for name in names(self.options.output_channels)
+        )
 
     @property
     def place(self) -> Place:
@@ -89,7 +97,7 @@ class Run:
 
     def say(self, channels: dict[str, BaseChannel[Any, Any]] | None = None) -> Iterable[Emit]:
         """Show the output channels, now or, if nobody looks, at the end."""
-        if channels is None and not self.narrator.wants_values and self._keeps_output():
+        if channels is None and not self.narrator.wants_values and self.keeps_output:
             self.speaks_late = True
             return
         self.speaks_late = False
@@ -104,21 +112,13 @@ class Run:
         values = None if self.output is MISSING else self.output
         return Result(values, tuple(self.interrupts.values()), paused)
 
-    def _keeps_output(self) -> bool:
-        """Whether an output channel changes only when it is written."""
-        return not any(
-            self.program.channels[name].reacts_to_silence
-            for name in names(self.options.output_channels)
-        )
-
     def flush(self, *, commit: bool = True) -> Steps:
         """Commit what is pending, then do what waited for it."""
         if commit and (batch := self.recorder.pending()) is not None:
             yield Commit(batch)
         if self.after:
             effects, self.after = self.after, []
-            for effect in effects:
-                yield effect
+            yield from effects
 
     def save(self, source: Source) -> Steps:
         """Make the state a checkpoint, and the next superstep its child."""

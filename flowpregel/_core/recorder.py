@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowpregel._core.program import Options, Program
-from flowpregel._core.records import Address, Batch, Checkpoint, Delta, Durability, TaskWrites, Write
+from flowpregel._core.records import (
+    Address,
+    Batch,
+    Checkpoint,
+    Delta,
+    Durability,
+    TaskWrites,
+    Write,
+)
 from flowpregel._core.state import State
 from flowpregel._core.update import Applied
 from flowpregel.channels.base import MISSING

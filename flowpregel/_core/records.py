@@ -79,6 +79,8 @@ class Node:
     """Channels that its writers may read again, with the task's own writes applied."""
     retry: tuple[RetryPolicy, ...] = ()
     cache: CachePolicy | None = None
+    space: tuple[str, ...] = ()
+    """The namespace of the results it shares."""
     timeout: TimeoutPolicy | None = None
     handler: str | None = None
     """The node that is given this one's failure."""

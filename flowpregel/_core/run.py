@@ -14,7 +14,7 @@ from flowpregel._core.plan import breaks_before, plan
 from flowpregel._core.program import Options, Program
 from flowpregel._core.progress import Result, Run, Steps
 from flowpregel._core.records import Task
-from flowpregel._core.state import names, read
+from flowpregel._core.state import read
 from flowpregel._core.superstep import Superstep
 from flowpregel._core.update import Applied, apply, barrier_of
 from flowpregel.errors import GraphDrained, GraphRecursionError
@@ -53,29 +53,40 @@ def _repeat(run: Run) -> Steps:
     """Repeat supersteps until none is due, or the run stops to ask."""
     while True:
         if run.step > run.stop:
-            yield from _tell_checkpoint(run, ())
+            if run.narrator.wants_checkpoints:
+                yield from _tell_checkpoint(run, ())
             raise GraphRecursionError(run.options.recursion_limit)
         tasks = plan(run.program, run.state, run.updated, run.place)
-        yield from _tell_checkpoint(run, tasks)
+        if run.narrator.wants_checkpoints:
+            yield from _tell_checkpoint(run, tasks)
         if not tasks:
             break
         if breaks_before(run.state, tasks, run.options.interrupt_before):
             return (yield from _pause(run))
         if (reason := run.options.drain()) is not None:
             raise GraphDrained(reason)
-        superstep = Superstep(run, tasks)
-        yield from superstep.go()
-        if superstep.paused:
-            return (yield from _ask(run, superstep.tasks))
-        yield from _barrier(run, superstep.tasks)
-        if breaks_before(run.state, superstep.tasks, run.options.interrupt_after):
-            yield from _tell_checkpoint(run, None)
-            return (yield from _pause(run))
-        run.hand_back = True
-        run.resuming = False
+        paused = yield from _step(run, tasks)
+        if paused is not None:
+            return paused
     result = run.result()
     yield from run.leave()
     return result
+
+
+def _step(run: Run, tasks: list[Task]) -> Steps:
+    """Run one superstep; return a result if the run stops after it to ask."""
+    superstep = Superstep(run, tasks)
+    yield from superstep.go()
+    if superstep.paused:
+        return (yield from _ask(run, superstep.tasks))
+    yield from _barrier(run, superstep.tasks)
+    if breaks_before(run.state, superstep.tasks, run.options.interrupt_after):
+        if run.narrator.wants_checkpoints:
+            yield from _tell_checkpoint(run, None)
+        return (yield from _pause(run))
+    run.hand_back = True
+    run.resuming = False
+    return None
 
 
 def _barrier(run: Run, tasks: list[Task]) -> Steps:
@@ -96,10 +107,8 @@ def _barrier(run: Run, tasks: list[Task]) -> Steps:
 
 def _shows(run: Run, applied: Applied) -> bool:
     """Return whether an output channel was written and changed."""
-    outputs = names(run.options.output_channels)
-    return any(name in applied.written for name in outputs) and any(
-        name in applied.updated for name in outputs
-    )
+    outputs = run.narrator.outputs
+    return not (applied.written.isdisjoint(outputs) or applied.updated.isdisjoint(outputs))
 
 
 def _pause(run: Run) -> Steps:
@@ -137,7 +146,7 @@ def _ask(run: Run, tasks: list[Task]) -> Steps:
 def _tell_checkpoint(run: Run, tasks: list[Task] | tuple[Task, ...] | None) -> Steps:
     """Tell the stream of the checkpoint that the run is at."""
     address = run.recorder.address
-    if address is None or not run.narrator.wants_checkpoints:
+    if address is None:
         return
     if tasks is None:
         tasks = plan(run.program, run.state, run.updated, run.place)
@@ -151,8 +160,7 @@ def _tell_checkpoint(run: Run, tasks: list[Task] | tuple[Task, ...] | None) -> S
         "next": [task.name for task in tasks],
         "tasks": [task_entry(task, run.pending.get(task.id, ()), run.narrator) for task in tasks],
     }
-    for effect in run.narrator.checkpoint(payload, run.step, run.now):
-        yield effect
+    yield from run.narrator.checkpoint(payload, run.step, run.now)
 
 
 def config_of(thread_id: str, namespace: str, checkpoint_id: str | None) -> dict[str, Any]:

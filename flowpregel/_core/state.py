@@ -78,9 +78,7 @@ def read(channels: Mapping[str, BaseChannel[Any, Any]], keys: Keys) -> Any:
     if isinstance(keys, str):
         channel = channels[keys]
         return channel.get() if channel.is_available() else None
-    return {
-        key: channel.get() for key in keys if (channel := channels[key]).is_available()
-    }
+    return {key: channel.get() for key in keys if (channel := channels[key]).is_available()}
 
 
 def names(keys: Keys | Sequence[str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 
 from flowpregel._core.calls import Calls
+from flowpregel._core.copies import keepable
 from flowpregel._core.effects import (
     Called,
     Cancel,
@@ -41,9 +42,11 @@ from flowpregel._core.records import (
     Returned,
     Task,
     Withdrawn,
+    Write,
 )
 from flowpregel._core.replay import answer_from_pending, restore
 from flowpregel._core.retry import delay_after
+from flowpregel._core.sharing import keyed_by_content
 from flowpregel._core.state import read
 from flowpregel._core.update import check_writes
 from flowpregel.errors import GraphDrained, NodeCancelledError, ParentCommand, TaskCancelled
@@ -80,9 +83,12 @@ class Superstep:
         self._timers: list[tuple[int, str]] = []
         self._ended: dict[str, Outcome] = {}
         """How bodies ended whose calls have not all ended yet."""
+        self._looked_up: list[Task] = []
+        """Calls whose results another run may have shared: they start when we know."""
         self._deaths: dict[str, int] = {}
+        self._shared: dict[tuple[tuple[str, ...], str], tuple[Sequence[Write], float | None]] = {}
+        """Results for the cache, by key: writes, and how many seconds they are good for."""
         self._deadline: int | None = None
-        self._now = 0
 
     # ------------------------------------------------------------ the story
 
@@ -92,8 +98,9 @@ class Superstep:
         while self.open:
             wakeup = yield Wait(self._next_deadline())
             self._check_time(wakeup)
-            for effect in self._take_in(wakeup):
-                yield effect
+            yield from self._take_in(wakeup)
+            if self._looked_up:
+                yield from self._look_up()
             if self.open or not self.succeeded:
                 yield from self.run.flush()
         if not self.succeeded:
@@ -120,40 +127,63 @@ class Superstep:
 
     def _start(self) -> Steps:
         run = self.run
-        due: list[Task] = []
-        handlers: list[Task] = []
-        for task in self.tasks:
-            restored = restore(run, task)
-            if restored == "failed":
-                handlers.append(self._handler_for(task, _recorded_error(run, task)))
-            elif restored == "due":
-                due.append(task)
-            run.after.extend(run.narrator.started(task, run.step, run.now))
-        run.after.extend(
-            emit for task in self.tasks if task.writes
-            for emit in run.narrator.updates(task, cached=True)
-        )  # fmt: skip
-        due = yield from self._without_cached([*due, *handlers])
+        due = [left for task in tuple(self.tasks) if (left := self._left_to_do(task)) is not None]
+        if run.narrator.follows_tasks:
+            self._tell_start()
+        due = yield from self._without_shared(due)
         for task in due:
             self.open[task.id] = task
-            answer_from_pending(run, task)
+            if run.pending or run.answers:
+                answer_from_pending(run, task)
         yield from run.flush()
         for task in due:
             yield Submit(task, self.setting)
 
-    def _without_cached(self, tasks: list[Task]) -> Steps:
+    def _left_to_do(self, task: Task) -> Task | None:
+        """Return what is to run of a planned task: itself, its error handler, or nothing."""
+        match restore(self.run, task):
+            case "due":
+                return task
+            case "failed":
+                return self._left_to_do(self._handler_for(task, _recorded_error(self.run, task)))
+        return None
+
+    def _tell_start(self) -> None:
+        """Tell the stream which tasks there are, and which had been done before."""
+        narrator, after = self.run.narrator, self.run.after
+        for task in self.tasks:
+            after.extend(narrator.started(task, self.run.step, self.run.now))
+        for task in self.tasks:
+            if task.writes:
+                after.extend(narrator.updates(task, cached=True))
+
+    def _without_shared(self, tasks: list[Task]) -> Steps:
         """Take results that were shared before, and return the tasks left to run."""
-        keyed = {task.cache_key[:2]: task for task in tasks if task.cache_key}
-        if not keyed:
+        if not (keyed := keyed_by_content(tasks, self.run.options.cache)):
             return tasks
-        found = yield Look(tuple(keyed))
-        for key, writes in found.items():
-            task = keyed[key]
-            task.cache_key = None
-            task.writes = tuple(writes)
-            self._keep_writes(task)
-            self.run.after.extend(self.run.narrator.updates(task, cached=True))
+        found = yield Look(tuple({key for key, _ in keyed}))
+        for key, task in keyed:
+            if key in found:
+                task.cache_key = None
+                task.writes = tuple(found[key])
+                self._keep(task, task.writes)
+                self.run.after.extend(self.run.narrator.updates(task, cached=True))
         return [task for task in tasks if not task.writes]
+
+    def _look_up(self) -> Steps:
+        """Answer the new calls that another run made before, and start the others."""
+        tasks, self._looked_up = self._looked_up, []
+        for task in tasks:
+            try:
+                due = yield from self._without_shared([task])
+            except Exception as error:  # noqa: BLE001 - a user's key_func; the call fails with it
+                yield from self._settle(task, Raised(error))
+                continue
+            if due:
+                yield Submit(task, self.setting)
+            else:
+                del self.open[task.id]
+                yield from self._closed(task, Returned(task.writes))
 
     # ------------------------------------------------------------ events
 
@@ -166,7 +196,6 @@ class Superstep:
     def _check_time(self, wakeup: Wakeup) -> None:
         """Move the clock, and end the superstep if it took too long."""
         self.run.now = max(self.run.now + 1, wakeup.now)
-        self._now = wakeup.monotonic
         limit = self.run.options.step_timeout
         if limit is None:
             return
@@ -180,19 +209,14 @@ class Superstep:
             )
 
     def _take_in(self, wakeup: Wakeup) -> Iterable[Effect]:
-        while self._timers and self._timers[0][0] <= wakeup.monotonic:
-            _, task_id = heapq.heappop(self._timers)
-            if task_id in self.open:
-                yield Submit(self.open[task_id], self.setting)
-        shared = {}
+        if self._timers:
+            yield from self._next_attempts(wakeup.monotonic)
         for event in wakeup.events:
             match event:
                 case Ended():
                     task = self.open.get(event.task_id)
                     if task is not None and task.attempt == event.attempt:
                         yield from self._ended_with(task, event.outcome, wakeup)
-                        if task.cache_key and task.writes:
-                            shared[task.cache_key[:2]] = task.writes, task.cache_key[2]
                 case Called():
                     yield from self._called(event)
                 case Emitted():
@@ -201,8 +225,15 @@ class Superstep:
                 case Stopped():
                     self.stopped = event.reason
                     yield from self._cancel_all(kill=True)
-        if shared:
-            self.run.after.append(Share(shared))
+        if self._shared:
+            self.run.after.append(Share(self._shared))
+            self._shared = {}
+
+    def _next_attempts(self, monotonic: int) -> Iterable[Effect]:
+        while self._timers and self._timers[0][0] <= monotonic:
+            _, task_id = heapq.heappop(self._timers)
+            if task_id in self.open:
+                yield Submit(self.open[task_id], self.setting)
 
     def _called(self, event: Called) -> Iterable[Effect]:
         caller = self.open.get(event.call.caller)
@@ -215,7 +246,10 @@ class Superstep:
         self.run.after.extend(self.run.narrator.started(task, self.run.step, self.run.now))
         if self.stopped is None:
             answer_from_pending(self.run, task)
-            yield Submit(task, self.setting)
+            if task.node.cache is not None:
+                self._looked_up.append(task)
+            else:
+                yield Submit(task, self.setting)
         else:
             yield from self._settle(task, Withdrawn())
 
@@ -242,6 +276,7 @@ class Superstep:
         delay = delay_after(task, error, self.run.options, self._deaths, wakeup.luck)
         if delay is None:
             return False
+        self.calls.uncaught(task, error)
         task.attempt += 1
         task.calls = task.graphs = 0
         heapq.heappush(self._timers, (wakeup.monotonic + int(delay * 1e9), task.id))
@@ -265,24 +300,28 @@ class Superstep:
                 yield from self._cancel_all(kill=False)
             case Withdrawn():
                 self._withdrawn(task)
+        yield from self._closed(task, outcome)
+
+    def _closed(self, task: Task, outcome: Outcome) -> Iterable[Effect]:
+        """Tell the caller of *task* what became of it, and settle a body that waited for it."""
         self.calls.resolve(task, outcome)
         parent = task.parent
-        if task.kind is Kind.CALL and parent is not None and parent.id in self._ended:
-            if not self.calls.open_below(parent):
-                yield from self._settle(parent, self._ended.pop(parent.id))
+        if parent is not None and parent.id in self._ended and not self.calls.open_below(parent):
+            yield from self._settle(parent, self._ended.pop(parent.id))
 
     def _returned(self, task: Task, outcome: Returned) -> None:
         task.writes = outcome.writes or ((NO_WRITES, None),)
-        self._keep_writes(task)
+        self._keep(task, task.writes)
+        if task.cache_key is not None:
+            self._shared[task.cache_key[:2]] = task.writes, task.cache_key[2]
         narrator = self.run.narrator
-        self.run.after.extend(narrator.updates(task))
-        self.run.after.extend(narrator.ended(task, self.run.step, self.run.now))
+        if narrator.follows_tasks:
+            self.run.after.extend(narrator.updates(task))
+            self.run.after.extend(narrator.ended(task, self.run.step, self.run.now))
 
-    def _keep_writes(self, task: Task) -> None:
-        run = self.run
-        run.recorder.keep(
-            run.checkpoint_id, task.id, task.path, self.calls.with_fingerprint(task, task.writes)
-        )
+    def _keep(self, task: Task, writes: Sequence[Write]) -> None:
+        kept = self.calls.recorded(task, writes)
+        self.run.recorder.keep(self.run.checkpoint_id, task.id, task.path, kept)
 
     def _raised(self, task: Task, error: BaseException) -> Iterable[Effect]:
         run = self.run
@@ -294,19 +333,20 @@ class Superstep:
         )
         run.after.extend(run.narrator.ended(task, run.step, run.now, error))
         if task.kind is Kind.CALL:
-            writes = self.calls.with_fingerprint(task, ((ERROR, error),))
-            run.recorder.keep(run.checkpoint_id, task.id, task.path, writes)
-            self.calls.failed(task, error, late=task.parent is not None and task.parent.id in self._ended)
+            self._keep(task, ((ERROR, keepable(error)),))
+            self.calls.uncaught(task, error)
+            self.calls.failed(
+                task, error, late=task.parent is not None and task.parent.id in self._ended
+            )
             return
         if task.node.handler is not None and self.stopped is None:
-            writes = ((ERROR, error), (ERROR_SOURCE, task.name))
-            run.recorder.keep(run.checkpoint_id, task.id, task.path, writes)
+            self._keep(task, ((ERROR, keepable(error)), (ERROR_SOURCE, task.name)))
             handler = self._handler_for(task, error)
             self.open[handler.id] = handler
             run.after.extend(run.narrator.started(handler, run.step, run.now))
             run.after.append(Submit(handler, self.setting))
             return
-        run.recorder.keep(run.checkpoint_id, task.id, task.path, ((ERROR, error),))
+        self._keep(task, ((ERROR, keepable(error)),))
         self.calls.uncaught(task, error)
         if self.failure is None:
             self.failure = error
@@ -322,7 +362,7 @@ class Superstep:
         asked = {item.id: item for item in self.calls.interrupts_below(task)}
         asked |= {item.id: item for item in outcome.interrupts}
         interrupts = tuple(asked.values())
-        run.recorder.keep(run.checkpoint_id, task.id, task.path, ((INTERRUPT, interrupts),))
+        self._keep(task, ((INTERRUPT, interrupts),))
         run.after.extend(run.narrator.ended(task, run.step, run.now, interrupts))
         if task.kind is Kind.CALL:
             self.calls.interrupted(task, interrupts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,10 @@ from flowpregel._core.state import State
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.overwrite import has_overwrite
 from flowpregel.errors import InvalidUpdateError
+
+
+TO_NODE = "branch:to:"
+"""What the name of a channel begins with that makes a node of a `StateGraph` run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +43,13 @@ class Applied:
     """The channels that were written, changed or not."""
     deltas: dict[str, Delta] = field(default_factory=dict)
 
-
     def then(self, later: Applied) -> Applied:
         """Return what this barrier and *later* did, as if it were one.
 
         A DeltaChannel that changed in both and whose earlier change was kept in
         full is in no delta: its value is kept in full again.
         """
-        deltas = {
-            name: delta for name, delta in self.deltas.items() if name not in later.changed
-        }
+        deltas = {name: delta for name, delta in self.deltas.items() if name not in later.changed}
         for name, delta in later.deltas.items():
             if name not in self.changed:
                 deltas[name] = delta
@@ -74,11 +75,16 @@ def check_writes(program: Program, author: str, writes: Iterable[Write]) -> None
             if channel == TASKS:
                 _check_send(program, author, value)
         elif channel not in SILENT_WRITES:
-            known = ", ".join(sorted(name for name in program.channels if name != TASKS))
-            raise InvalidUpdateError(
-                f"{author} wrote to channel {channel!r}, which does not exist; "
-                f"the channels are: {known}"
-            )
+            raise InvalidUpdateError(f"{author} {_unknown(program, channel)}")
+
+
+def _unknown(program: Program, channel: str) -> str:
+    if channel.startswith(TO_NODE):
+        nodes = ", ".join(sorted(name for name, node in program.nodes.items() if not node.hidden))
+        target = channel.removeprefix(TO_NODE)
+        return f"leads to node {target!r}, which does not exist; the nodes are: {nodes}"
+    known = ", ".join(sorted(name for name in program.channels if name != TASKS))
+    return f"wrote to channel {channel!r}, which does not exist; the channels are: {known}"
 
 
 def _check_send(program: Program, author: str, value: Any) -> None:
@@ -88,14 +94,15 @@ def _check_send(program: Program, author: str, value: Any) -> None:
         if send.node not in program.nodes:
             known = ", ".join(sorted(program.nodes))
             raise InvalidUpdateError(
-                f"{author} sent to node {send.node!r}, which does not exist; "
-                f"the nodes are: {known}"
+                f"{author} sent to node {send.node!r}, which does not exist; the nodes are: {known}"
             )
 
 
 def barrier_of(tasks: Iterable[Task]) -> list[Writes]:
     """Return what *tasks* bring, in the order in which it is applied."""
-    ordered = sorted(tasks, key=_place)
+    ordered = list(tasks)
+    if len(ordered) > 1:
+        ordered.sort(key=_place)
     return [Writes(task.writes, task.node.name, task.triggers) for task in ordered]
 
 
@@ -103,9 +110,7 @@ def _place(task: Task) -> tuple[int, str]:
     return task.kind.value, task.path
 
 
-def apply(
-    program: Program, state: State, brought: Sequence[Writes], version: Version
-) -> Applied:
+def apply(program: Program, state: State, brought: Sequence[Writes], version: Version) -> Applied:
     """Fold what tasks brought into the channels of *state*.
 
     A barrier where some task was triggered is a superstep: channels that were
@@ -124,14 +129,24 @@ def apply(
     for name, values in by_channel.items():
         _update(state, name, values, applied)
     if is_superstep:
-        for name in state.restless - by_channel.keys():
-            if state.channels[name].update(()):
-                _note_change(state, name, applied)
+        _pass_over(state, by_channel.keys(), applied)
         if not _anything_to_run(program, applied):
-            for name in program.finishing:
-                if state.channels[name].finish():
-                    _note_change(state, name, applied)
+            _finish(program, state, applied)
     return applied
+
+
+def _pass_over(state: State, written: Set[str], applied: Applied) -> None:
+    """Tell the channels that nobody wrote so."""
+    for name in state.restless - written:
+        if state.channels[name].update(()):
+            _note_change(state, name, applied)
+
+
+def _finish(program: Program, state: State, applied: Applied) -> None:
+    """Tell the channels that wait for it that nothing else is left to do."""
+    for name in program.finishing:
+        if state.channels[name].finish():
+            _note_change(state, name, applied)
 
 
 def _see(state: State, brought: Sequence[Writes], applied: Applied) -> bool:

@@ -14,7 +14,7 @@ def now() -> int:
 
     Versions and checkpoint ids are made of it, so two may never be equal.
     """
-    global _last  # noqa: PLW0603 - there is one time
+    global _last
     with _lock:
         _last = max(_last + 1_000, time.time_ns())
         return _last

@@ -11,8 +11,6 @@ from flowpregel._core.records import Node
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.attempt import async_in_sync_run
 from flowpregel.executors.base import Executor
-
-from flowpregel.executors.coroutines import CoroutineExecutor
 from flowpregel.executors.inline import InlineExecutor
 from flowpregel.executors.threads import BodyThreads, ThreadExecutor
 
@@ -20,8 +18,8 @@ NAMES = ("processes", "threads", "inline")
 
 
 def default_executor() -> str:
-    """Return the executor of programs that name none: ``FLOWPREGEL_EXECUTOR``, or threads."""
-    return os.environ.get("FLOWPREGEL_EXECUTOR") or "threads"
+    """Return the executor of programs that name none: ``FLOWPREGEL_EXECUTOR``, or processes."""
+    return os.environ.get("FLOWPREGEL_EXECUTOR") or "processes"
 
 
 def check_executor(value: Any) -> Any:
@@ -52,7 +50,8 @@ class Executors:
     def __init__(self, inline: InlineExecutor, loop: Any, threads: int | None) -> None:
         self.inline = inline
         self.is_async = loop is not None
-        self._coroutines = CoroutineExecutor(loop)
+        self._loop = loop
+        self._on_loop: Executor | None = None
         self._threads_limit = threads
         self._own: dict[str, ThreadExecutor] = {}
         self._adapted: dict[int, Executor] = {}
@@ -69,7 +68,7 @@ class Executors:
         if is_async:
             if not self.is_async and node.role == "leaf" and not node.is_task:
                 raise async_in_sync_run(node.name)
-            return self._coroutines
+            return self._coroutines()
         if node.role == "body":
             return self._threads("body", BodyThreads)
         wanted = node.executor if node.executor is not None else default
@@ -95,6 +94,15 @@ class Executors:
                 "sync task that takes too long: use executor='processes', or make it async"
             )
 
+    def _coroutines(self) -> Executor:
+        if self._on_loop is None:
+            from flowpregel.executors.coroutines import (  # noqa: PLC0415 - imports asyncio
+                CoroutineExecutor,
+            )
+
+            self._on_loop = CoroutineExecutor(self._loop)
+        return self._on_loop
+
     def _threads(self, key: str, make: Callable[[], ThreadExecutor]) -> ThreadExecutor:
         if key not in self._own:
             self._own[key] = make()
@@ -114,11 +122,10 @@ class Executors:
 
     def close(self, *, wait: bool) -> None:
         """End what belongs to the run; *wait* for tasks on OS threads."""
-        self._coroutines.close()
+        if self._on_loop is not None:
+            self._on_loop.close()
         for executor in self._own.values():
             if wait:
                 executor.close()
             else:
                 executor.abandon()
-
-

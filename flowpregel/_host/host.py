@@ -12,8 +12,9 @@ from typing import Any
 from flowpregel._core.effects import Commit, Event, Load, Look, Share, Wait, Wakeup
 from flowpregel._core.progress import Result, Steps
 from flowpregel._host import clock
+from flowpregel._host.elsewhere import elsewhere
 from flowpregel._host.executors import Executors
-from flowpregel._host.mailbox import LoopMailbox, ThreadMailbox
+from flowpregel._host.mailbox import ThreadMailbox, loop_mailbox
 from flowpregel._host.placing import Placing, Surroundings
 from flowpregel._host.pump import Ask, Pump, Request
 from flowpregel.executors.calls import CallFuture
@@ -44,7 +45,7 @@ class Host:
         self.result: Result | None = None
         self._plan = plan
         self._inline = InlineExecutor(self._turn)
-        self._mailbox: Any = ThreadMailbox() if loop is None else LoopMailbox(loop)
+        self._mailbox: Any = ThreadMailbox() if loop is None else loop_mailbox(loop)
         self._executors = Executors(self._inline, loop, plan.max_concurrency)
         placing = Placing(self._mailbox, self._executors, plan.max_concurrency)
         self._pump = Pump(placing)
@@ -76,10 +77,8 @@ class Host:
 
     async def perform_elsewhere(self, request: Request) -> Request | None:
         """Do what *request* asks on another OS thread, for it would block the loop."""
-        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`; loaded here anyway
-
         try:
-            reply = await asyncio.to_thread(self._reply_to, request)
+            reply = await elsewhere(self._reply_to, request)
         except Exception as error:  # noqa: BLE001 - it is raised inside the run
             return self._throw(error)
         return self._send(reply)
@@ -154,7 +153,7 @@ class Host:
         ended = self._inline.work()
         return _wakeup([*self._mailbox.drain(), *ended])
 
-    def _turn(self, future: CallFuture) -> None:
+    def _turn(self, future: CallFuture[Any]) -> None:
         """Let the run go on while a task on this OS thread waits for *future*.
 
         The pump stands at a `Wait` whose reply is being made, by running that
@@ -216,7 +215,7 @@ def _timeout(request: Wait) -> float | None:
 
 
 def _wakeup(events: list[Event]) -> Wakeup:
-    return Wakeup(events, clock.now(), time.monotonic_ns(), random.random())  # noqa: S311 - jitter
+    return Wakeup(events, clock.now(), time.monotonic_ns(), random.random())
 
 
 __all__ = ["Host", "Plan"]

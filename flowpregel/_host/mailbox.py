@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from threading import get_ident
+from typing import Any
 
 from flowpregel._core.effects import Event
 
 
 class ThreadMailbox:
     """The mailbox of a run whose OS thread waits for it."""
+
+    attentive = True
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Event] = SimpleQueue()
@@ -51,40 +51,8 @@ class ThreadMailbox:
             return events
 
 
-class LoopMailbox:
-    """The mailbox of a run on an event loop."""
+def loop_mailbox(loop: Any) -> Any:
+    """Return the mailbox of a run on the event loop *loop*."""
+    from flowpregel._host.loop_mailbox import LoopMailbox  # noqa: PLC0415 - imports asyncio
 
-    attend: Callable[[float | None], None] | None = None
-    interrupt_attend: Callable[[], None] | None = None
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._thread = get_ident()
-        self._events: deque[Event] = deque()
-        self._arrived = asyncio.Event()
-
-    def post(self, event: Event) -> None:
-        """Deliver an event, from any OS thread."""
-        self._events.append(event)
-        if get_ident() == self._thread:
-            self._arrived.set()
-        else:
-            self._loop.call_soon_threadsafe(self._arrived.set)
-
-    async def take(self, timeout: float | None) -> list[Event]:
-        """Wait for events, at most *timeout* seconds, and return all there are."""
-        if not self._events and timeout != 0:
-            self._arrived.clear()
-            try:
-                async with asyncio.timeout(timeout):
-                    await self._arrived.wait()
-            except TimeoutError:
-                return []
-        return self.drain()
-
-    def drain(self) -> list[Event]:
-        """Return all events there are, without waiting."""
-        events = list(self._events)
-        for _ in events:
-            self._events.popleft()
-        return events
+    return LoopMailbox(loop)

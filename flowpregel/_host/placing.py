@@ -15,7 +15,6 @@ from flowpregel._host.executors import Executors
 from flowpregel._host.keeper import Keeper
 from flowpregel.context import RunControl, TaskInfo
 from flowpregel.errors import NodeError
-
 from flowpregel.executors.base import Executor, Job, JobKey, Mailbox
 
 
@@ -83,9 +82,7 @@ class Placing:
         job.node, job.input = node, value
         self._launch(node, job, around, on_loop=self.executors.is_async)
 
-    def _launch(
-        self, node: Node, job: Job, around: Surroundings, *, on_loop: bool = False
-    ) -> None:
+    def _launch(self, node: Node, job: Job, around: Surroundings, *, on_loop: bool = False) -> None:
         try:
             executor = self.executors.for_node(node, around.executor, on_loop=on_loop)
             if job.timeout is not None:
@@ -163,6 +160,7 @@ def _job(task: Task, setting: Setting, around: Surroundings) -> Job:
         previous=setting.previous,
         error=_node_error(task),
         has_saver=around.keeper is not None,
+        compares=around.keeper is not None or bool(node.retry) or _retries(around),
     )
     job = Job(
         info=info,
@@ -174,7 +172,9 @@ def _job(task: Task, setting: Setting, around: Surroundings) -> Job:
         control=around.control,
     )
     if node.reads:
-        job.channels = {name: setting.channels[name] for name in node.reads if name in setting.channels}
+        job.channels = {
+            name: setting.channels[name] for name in node.reads if name in setting.channels
+        }
         job.managed = {
             name: managed.get(setting.step, setting.stop)
             for name, managed in setting.managed.items()
@@ -183,9 +183,11 @@ def _job(task: Task, setting: Setting, around: Surroundings) -> Job:
     return job
 
 
+def _retries(around: Surroundings) -> bool:
+    return around.options is not None and bool(around.options.retry)
+
+
 def _node_error(task: Task) -> NodeError | None:
     if task.kind is not Kind.HANDLER or task.error is None or task.parent is None:
         return None
     return NodeError(task.parent.name, task.error)
-
-

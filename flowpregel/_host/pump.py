@@ -12,7 +12,7 @@ executors, hands callers their results, and puts what is emitted into the outbox
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -49,6 +49,7 @@ from flowpregel._core.records import (
 )
 from flowpregel._host.keeper import Keeper
 from flowpregel._host.placing import Placing, Surroundings
+from flowpregel.channels.context import Context
 from flowpregel.errors import ParentCommand, TaskCancelled
 
 
@@ -85,6 +86,8 @@ class Active:
     deadline: int | None = None
     inbox: list[Event] = field(default_factory=list)
     namespace: tuple[str, ...] = ()
+    channels: Mapping[str, Any] = field(default_factory=dict)
+    """Its live channels, known once it has submitted a task."""
 
     def __post_init__(self) -> None:
         if self.around.namespace:
@@ -120,11 +123,13 @@ class Pump:
                 try:
                     done = yield from self._advance(active, reply)
                 except BaseException as error:
+                    leave_contexts(active.channels, error)
                     if active is root:
                         raise
                     self._nested_failed(active, error)
                     continue
                 if done is not None:
+                    leave_contexts(active.channels)
                     if active is root:
                         return done.result
                     self._nested_ended(active, done.result)
@@ -181,10 +186,13 @@ class Pump:
                     nested.inbox.append(Stopped("the run was stopped"))
 
     def _deadline(self) -> int | None:
-        if any(active.inbox for active in self._waiting):
-            return 0
-        deadlines = [a.deadline for a in self._waiting if a.deadline is not None]
-        return min(deadlines, default=None)
+        earliest: int | None = None
+        for active in self._waiting:
+            if active.inbox:
+                return 0
+            if active.deadline is not None and (earliest is None or active.deadline < earliest):
+                earliest = active.deadline
+        return earliest
 
     def _deliver(self, wakeup: Wakeup) -> None:
         """Sort events to the runs they are for, and move those that have any."""
@@ -218,6 +226,7 @@ class Pump:
 
     def _submit(self, active: Active, task: Task, setting: Setting) -> None:
         self._owners[task.id] = active
+        active.channels = setting.channels
         if task.node.role != "graph":
             self._placing.start(task, setting, active.around)
             return
@@ -267,3 +276,10 @@ class Pump:
 
     def _post(self, task: Task, outcome: Outcome) -> None:
         self._placing.mailbox.post(Ended(task.id, task.attempt, outcome))
+
+
+def leave_contexts(channels: Mapping[str, Any], error: BaseException | None = None) -> None:
+    """Leave what the `Context` channels of a run that ended have entered."""
+    for channel in channels.values():
+        if isinstance(channel, Context):
+            channel.close(error)

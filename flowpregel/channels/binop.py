@@ -68,18 +68,19 @@ class BinaryOperatorAggregate(BaseChannel[Value, Value], Generic[Value]):
         return True
 
     def _folded(self, values: Sequence[Value]) -> Value:
-        start = 0
         value = self.value
+        done = 0
         if value is MISSING:
-            value, start = values[0], 1
-        index = start
+            value, done = values[0], 1
+        operator = self.operator
         try:
-            for index in range(start, len(values)):
-                value = self.operator(value, values[index])
+            for write in values[1:] if done else values:
+                value = operator(value, write)
+                done += 1
         except Exception as error:
             error.add_note(
                 f"raised by the reducer of channel {self.key!r}, "
-                f"at write {index + 1} of {len(values)} of this superstep"
+                f"at write {done + 1} of {len(values)} of this superstep"
             )
             raise
         return value

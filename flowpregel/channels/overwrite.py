@@ -32,6 +32,9 @@ class Overwrite:
     """Lets it be recognised when a JSON codec made a dict of it."""
 
 
+_FORMS = (Overwrite, dict)
+
+
 def replacement(write: Any) -> Any:
     """Return what *write* replaces a value with, or `MISSING` if it replaces nothing."""
     if isinstance(write, Overwrite):
@@ -57,10 +60,17 @@ def only_replacement(values: Sequence[Any], key: str) -> Any:
     Raises:
         InvalidUpdateError: Several of them would.
     """
-    found = [each for each in map(replacement, values) if each is not MISSING]
-    if len(found) > 1:
-        raise InvalidUpdateError(
-            f"channel {key!r} can receive only one Overwrite value per superstep, not "
-            f"{len(found)}; let one node overwrite it"
-        )
-    return found[0] if found else MISSING
+    found: Any = MISSING
+    for value in values:
+        # Most writes are neither: this look is all they cost.
+        if isinstance(value, _FORMS):
+            by = replacement(value)
+            if by is MISSING:
+                continue
+            if found is not MISSING:
+                raise InvalidUpdateError(
+                    f"channel {key!r} can receive only one Overwrite value per superstep, and "
+                    "was written several; let one node overwrite it"
+                )
+            found = by
+    return found

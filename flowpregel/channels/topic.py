@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, Self, TypeVar, Union
 
@@ -124,4 +123,6 @@ def _equal(one: Any, other: Any) -> bool:
         return bool(one == other)
     except ValueError:
         # Arrays and frames have no truth value: they are equal if their content is.
+        import pickle  # noqa: PLC0415 - seldom needed, and it makes the start slower
+
         return type(one) is type(other) and pickle.dumps(one) == pickle.dumps(other)

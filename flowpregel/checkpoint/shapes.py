@@ -12,11 +12,12 @@ WRITES_IDX_MAP: dict[str, int] = {
     "__interrupt__": -3,
     "__resume__": -4,
     "__error_source_node__": -5,
+    "__call__": -6,
 }
 """Where control writes are kept: one place each, so a newer one replaces the older.
 
-The last is ours: under a position of its own it would take the place of a write
-that the task makes when it is tried again.
+The last two are ours: under positions of their own they would take the places of
+writes that the task makes when it is tried again.
 """
 
 Config: TypeAlias = dict[str, Any]

@@ -142,12 +142,12 @@ def _attempt(
         value = _entered(node.contexts, value)
     for callee in node.steps:
         result = call(callee, value, scope, prefer_async=prefer_async)
-        value = (yield result) if inspect.isawaitable(result) else result
+        value = (yield result) if hasattr(result, "__await__") else result
     if job.kind is Kind.CALL:
         return ((RETURN, value),)
     for writer in node.writers:
         written = writer(value, scope)
-        scope.writes.extend((yield written) if inspect.isawaitable(written) else written)
+        scope.writes.extend((yield written) if hasattr(written, "__await__") else written)
     return scope.writes
 
 

@@ -75,6 +75,9 @@ class Mailbox(Protocol):
     by a sync run instead of blocking, with the seconds it may take (None: for
     ever); returns when it has posted something, or the time is over, or `post`
     was called from elsewhere (then ``interrupt_attend`` was called)."""
+    attentive: bool
+    """Whether the run's own OS thread comes to `attend` whenever it waits. False for
+    a run that cannot block (it lives on an event loop): the executor reads for it."""
     interrupt_attend: Callable[[], None] | None
     """Makes a blocked `attend` return; safe from any OS thread."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Callable, Collection, Generator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from flowpregel._core.effects import Call, Called, Emitted
 from flowpregel._core.records import (
@@ -23,54 +24,92 @@ if TYPE_CHECKING:
     from flowpregel.executors.base import Job, Mailbox
 
 
-class CallFuture(concurrent.futures.Future[Any]):
+ResultT = TypeVar("ResultT")
+
+
+class CallFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
     """The result of a call, to be waited for by an OS thread or awaited by a coroutine.
 
     Args:
         turn: Lets the run go on until the future is done; given where the
             caller occupies the OS thread that drives the run.
+        open_calls: Where its caller keeps the calls that may still concern it.
     """
 
-    def __init__(self, turn: Callable[[CallFuture], None] | None = None) -> None:
+    def __init__(
+        self,
+        turn: Callable[[CallFuture[Any]], None] | None = None,
+        open_calls: set[CallFuture[Any]] | None = None,
+    ) -> None:
         super().__init__()
         self._turn = turn
+        self._open_calls = open_calls
+        if open_calls is not None:
+            open_calls.add(self)
         self.looked_at = False
         """Whether somebody has asked how the call ended."""
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | None = None) -> ResultT:
         """Return what the call returned, or raise what it raised.
 
         Args:
             timeout: Seconds to wait at most; None is for ever.
         """
-        self.looked_at = True
-        if self._turn is not None and not self.done():
-            self._turn(self)
+        self._look(".result()")
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what the call raised, or None."""
-        self.looked_at = True
-        if self._turn is not None and not self.done():
-            self._turn(self)
+        self._look(".exception()")
         return super().exception(timeout)
 
-    def __await__(self) -> Generator[Any, Any, Any]:
+    def __await__(self) -> Generator[Any, Any, ResultT]:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
         self.looked_at = True
         return asyncio.wrap_future(self).__await__()
 
+    def succeed(self, value: ResultT) -> None:
+        """Take the result, which nobody but the holders of the future needs any more."""
+        if self._open_calls is not None:
+            self._open_calls.discard(self)
+        self.set_result(value)
+
+    def _look(self, how: str) -> None:
+        """Note that somebody asks; where waiting would stop the whole run, say so."""
+        self.looked_at = True
+        if self.done():
+            return
+        if self._turn is not None:
+            self._turn(self)
+        elif _on_event_loop():
+            raise RuntimeError(
+                f"{how} of a task that is not done would stop the event loop that the task's "
+                "result arrives on: use await"
+            )
+
+
+def _on_event_loop() -> bool:
+    """Return whether this OS thread runs an event loop, which waiting would stop."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
 
 def resolve_future(call: Call, outcome: Outcome) -> None:
     """Give the future of *call* what became of it."""
-    future: CallFuture = call.reply
+    future: CallFuture[Any] = call.reply
     if future.done():
         return
     match outcome:
         case Returned(writes):
             value = next((value for channel, value in writes if channel == RETURN), None)
-            future.set_result(value)
+            future.succeed(value)
         case Raised(error):
             future.set_exception(error)
         case Interrupted(interrupts):
@@ -80,18 +119,20 @@ def resolve_future(call: Call, outcome: Outcome) -> None:
 
 
 def ends_of(
-    job: Job, mailbox: Mailbox, turn: Callable[[CallFuture], None] | None = None
-) -> tuple[Ends, list[CallFuture]]:
-    """Return what connects a task in this process to its run, and the list of its calls."""
+    job: Job, mailbox: Mailbox, turn: Callable[[CallFuture[Any]], None] | None = None
+) -> tuple[Ends, set[CallFuture[Any]]]:
+    """Return what connects a task in this process to its run, and its calls.
+
+    A call that succeeded is not kept, so that its result goes when its caller drops it.
+    """
     task_id, attempt = job.key
-    made: list[CallFuture] = []
+    made: set[CallFuture[Any]] = set()
 
     def emit(payload: Any) -> None:
         mailbox.post(Emitted(task_id, payload))
 
     def call(node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
-        future = CallFuture(turn)
-        made.append(future)
+        future = CallFuture[Any](turn, made)
         mailbox.post(Called(Call(task_id, attempt, node, arguments, fingerprint, describe, future)))
         return future
 
@@ -102,9 +143,9 @@ def _no_beat() -> None:
     """Show nothing: where nothing can be timed out, nobody listens."""
 
 
-def stop_calls(made: list[CallFuture], reason: str) -> None:
+def stop_calls(made: Collection[CallFuture[Any]], reason: str) -> None:
     """Wake a body that waits for calls, with the news that it is to end."""
-    for future in made:
+    for future in list(made):
         if not future.done():
             try:
                 future.set_exception(TaskCancelled(reason))
@@ -112,9 +153,9 @@ def stop_calls(made: list[CallFuture], reason: str) -> None:
                 continue
 
 
-def unseen_failure(made: list[CallFuture]) -> BaseException | None:
+def unseen_failure(made: Collection[CallFuture[Any]]) -> BaseException | None:
     """Return the failure of a call that the body never looked at."""
-    for future in made:
+    for future in list(made):
         if future.done() and not future.looked_at and not future.cancelled():
             error = concurrent.futures.Future.exception(future)
             if isinstance(error, Exception):

@@ -13,7 +13,13 @@ from flowpregel.context import Ends
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.attempt import aperform, outcome_of
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
-from flowpregel.executors.calls import CallFuture, ends_of, resolve_future, stop_calls, unseen_failure
+from flowpregel.executors.calls import (
+    CallFuture,
+    ends_of,
+    resolve_future,
+    stop_calls,
+    unseen_failure,
+)
 
 
 class CoroutineExecutor(Executor):
@@ -30,7 +36,7 @@ class CoroutineExecutor(Executor):
         self._loop = loop
         self._thread: threading.Thread | None = None
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
-        self._made: dict[JobKey, list[CallFuture]] = {}
+        self._made: dict[JobKey, set[CallFuture[Any]]] = {}
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job* as a coroutine."""
@@ -48,7 +54,14 @@ class CoroutineExecutor(Executor):
     def _begin(self, job: Job, mailbox: Mailbox) -> None:
         task = asyncio.ensure_future(self._run(job, mailbox))
         self._tasks[job.key] = task
-        task.add_done_callback(lambda _: self._tasks.pop(job.key, None))
+
+        def forget(done: asyncio.Task[None]) -> None:
+            self._tasks.pop(job.key, None)
+            if done.cancelled():
+                # It was cancelled before its first line ran, so it could not say so itself.
+                mailbox.post(Ended(*job.key, Withdrawn()))
+
+        task.add_done_callback(forget)
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Cancel a coroutine; one that waits for calls, only if *kill*."""
@@ -62,7 +75,7 @@ class CoroutineExecutor(Executor):
             self._loop.call_soon_threadsafe(self._cancel, key)
 
     def _cancel(self, key: JobKey) -> None:
-        stop_calls(self._made.get(key, []), "the run was stopped")
+        stop_calls(self._made.get(key, set()), "the run was stopped")
         if (task := self._tasks.get(key)) is not None:
             task.cancel()
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from flowpregel._core.effects import Call, Ended, Event
-from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel._core.records import Outcome, Raised, Returned, Withdrawn
 from flowpregel.errors import TaskExitError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
-from flowpregel.executors.calls import CallFuture, ends_of, resolve_future
+from flowpregel.executors.calls import CallFuture, ends_of, resolve_future, unseen_failure
 
 _SLICE = 2_000_000
 """Nanoseconds of short tasks after which what they returned is taken in."""
@@ -26,7 +27,7 @@ class InlineExecutor(Executor):
 
     capabilities = Capabilities()
 
-    def __init__(self, turn: Callable[[CallFuture], None]) -> None:
+    def __init__(self, turn: Callable[[CallFuture[Any]], None]) -> None:
         self._turn = turn
         self._waiting: deque[tuple[Job, Mailbox]] = deque()
 
@@ -61,15 +62,26 @@ class InlineExecutor(Executor):
         until = time.monotonic_ns() + _SLICE
         while self._waiting:
             job, mailbox = self._waiting.popleft()
-            ends, _ = ends_of(job, mailbox, self._turn)
-            outcome = perform(job, ends)
-            if _is_ctrl_c(outcome):
-                mailbox.post(Ended(*job.key, Withdrawn()))
-                raise KeyboardInterrupt
+            try:
+                outcome = self._perform(job, mailbox)
+            except BaseException:
+                # What ended before is taken in when the run is told to end.
+                for event in (*events, Ended(*job.key, Withdrawn())):
+                    mailbox.post(event)
+                raise
             events.append(Ended(job.info.task_id, job.info.attempt, outcome))
             if isinstance(outcome, Raised) or time.monotonic_ns() > until:
                 break
         return events
+
+    def _perform(self, job: Job, mailbox: Mailbox) -> Outcome:
+        ends, made = ends_of(job, mailbox, self._turn)
+        outcome = perform(job, ends)
+        if isinstance(outcome, Returned) and (error := unseen_failure(made)) is not None:
+            return Raised(error)
+        if _is_ctrl_c(outcome):
+            raise KeyboardInterrupt
+        return outcome
 
     def withdraw(self) -> None:
         """Withdraw every job that waits."""

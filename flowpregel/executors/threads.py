@@ -6,13 +6,20 @@ import contextvars
 import os
 import threading
 from collections import deque
+from typing import Any
 
 from flowpregel._core.effects import Call, Ended
 from flowpregel._core.records import Outcome, Raised, Returned, Withdrawn
 from flowpregel.context import Ends
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
-from flowpregel.executors.calls import CallFuture, ends_of, resolve_future, stop_calls, unseen_failure
+from flowpregel.executors.calls import (
+    CallFuture,
+    ends_of,
+    resolve_future,
+    stop_calls,
+    unseen_failure,
+)
 
 
 class ThreadExecutor(Executor):
@@ -35,8 +42,7 @@ class ThreadExecutor(Executor):
         self._changed = threading.Condition()
         self._waiting: deque[tuple[Job, Mailbox, contextvars.Context]] = deque()
         self._threads: list[threading.Thread] = []
-        self._idle = 0
-        self._running: dict[JobKey, list[CallFuture]] = {}
+        self._running: dict[JobKey, set[CallFuture[Any]]] = {}
         self._parents: set[JobKey] = set()
         """The jobs that made a call: they may be waiting, so they do not count."""
         self._closing = False
@@ -51,7 +57,9 @@ class ThreadExecutor(Executor):
         """Wake an idle OS thread for what waits, or make one."""
         free = self._limit - (len(self._running) - len(self._parents))
         wanted = min(free, len(self._waiting))
-        for _ in range(wanted - self._idle):
+        # Threads that were made a moment ago count as idle, though they do not wait yet.
+        idle = len(self._threads) - len(self._running)
+        for _ in range(wanted - idle):
             thread = threading.Thread(
                 target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True
             )
@@ -67,7 +75,7 @@ class ThreadExecutor(Executor):
                     self._waiting.remove(item)
                     item[1].post(Ended(*key, Withdrawn()))
                     return
-            made = self._running.get(key, []) if kill else []
+            made = self._running.get(key, set()) if kill else []
         stop_calls(made, "the run was stopped")
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
@@ -92,12 +100,10 @@ class ThreadExecutor(Executor):
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._idle += 1
                 while not (self._waiting and self._has_place()):
                     if self._closing:
                         return
                     self._changed.wait()
-                self._idle -= 1
                 job, mailbox, context = self._waiting.popleft()
                 ends, made = self._ends_of(job, mailbox)
                 self._running[job.key] = made
@@ -112,7 +118,7 @@ class ThreadExecutor(Executor):
     def _has_place(self) -> bool:
         return len(self._running) - len(self._parents) < self._limit
 
-    def _ends_of(self, job: Job, mailbox: Mailbox) -> tuple[Ends, list[CallFuture]]:
+    def _ends_of(self, job: Job, mailbox: Mailbox) -> tuple[Ends, set[CallFuture[Any]]]:
         ends, made = ends_of(job, mailbox)
         call_and_count = ends.call
 
@@ -130,5 +136,3 @@ class BodyThreads(ThreadExecutor):
 
     def __init__(self) -> None:
         super().__init__(1_000_000, name="flowpregel-body")
-
-

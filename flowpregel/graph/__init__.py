@@ -1,1 +1,16 @@
-"""TODO."""
+"""`StateGraph`: a program drawn as nodes and edges around a shared state."""
+
+from flowpregel.graph.compile import CompiledStateGraph
+from flowpregel.graph.message import REMOVE_ALL_MESSAGES, MessagesState, add_messages
+from flowpregel.graph.names import END, START
+from flowpregel.graph.state import StateGraph
+
+__all__ = [
+    "END",
+    "REMOVE_ALL_MESSAGES",
+    "START",
+    "CompiledStateGraph",
+    "MessagesState",
+    "StateGraph",
+    "add_messages",
+]

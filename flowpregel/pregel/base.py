@@ -15,7 +15,6 @@ from flowpregel.channels.base import BaseChannel
 from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
-from flowpregel.managed import managed_value
 from flowpregel.policies import CachePolicy, RetryPolicy
 from flowpregel.pregel.config import merged, of_keywords
 from flowpregel.pregel.node import NodeBuilder, PregelNode, policies_of
@@ -27,7 +26,7 @@ Where = Literal["*"] | Sequence[str]
 class PregelBase:
     """Nodes, channels and defaults; `Pregel` documents the arguments."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - LangGraph's signature
         self,
         *,
         nodes: Mapping[str, PregelNode | NodeBuilder],
@@ -51,14 +50,8 @@ class PregelBase:
         name: str = "LangGraph",
         executor: Any = None,
     ) -> None:
-        self.nodes = {
-            key: node.build() if isinstance(node, NodeBuilder) else node
-            for key, node in nodes.items()
-        }
-        self.channels: dict[str, Any] = dict(channels or {})
-        topic = self.channels.setdefault(TASKS, Topic(object, accumulate=False))
-        if not isinstance(topic, Topic):
-            raise ConfigurationError(f"channel {TASKS!r} is reserved and must be a Topic")
+        self.nodes = _built(nodes)
+        self.channels = _with_topic(channels or {})
         self.stream_mode = stream_mode
         self.output_channels = _keys(output_channels)
         self.input_channels = _keys(input_channels)
@@ -98,16 +91,13 @@ class PregelBase:
         return self._program
 
     def _compiled(self) -> Program:
-        channels = {k: v for k, v in self.channels.items() if isinstance(v, BaseChannel)}
-        managed = {k: managed_value(v) for k, v in self.channels.items() if k not in channels}
-        contexts = {key for key, item in channels.items() if isinstance(item, Context)}
-        for key, channel in channels.items():
-            channel.key = key
+        contexts = {key for key, item in self.channels.items() if isinstance(item, Context)}
         return compile_program(
             name=self.name,
-            nodes={key: _with_contexts(node, contexts).compile(key) for key, node in self.nodes.items()},
-            channels=channels,
-            managed=managed,
+            nodes={
+                key: _with_contexts(node, contexts).compile(key) for key, node in self.nodes.items()
+            },
+            channels=self.channels,
             input_channels=self.input_channels,
             output_channels=self.output_channels,
             stream_channels=self.stream_channels_asis,
@@ -138,7 +128,7 @@ class PregelBase:
             if name not in clone.__dict__:
                 raise ConfigurationError(f"a graph has no attribute {name!r} to change")
             setattr(clone, name, value)
-        clone._program = None  # noqa: SLF001 - its own kind
+        clone._program = None
         return clone
 
     def with_config(self, config: Mapping[str, Any] | None = None, **settings: Any) -> Self:
@@ -146,14 +136,24 @@ class PregelBase:
         return self.copy({"config": merged(self.config, config, of_keywords(settings))})
 
 
+def _built(nodes: Mapping[str, PregelNode | NodeBuilder]) -> dict[str, PregelNode]:
+    return {k: node.build() if isinstance(node, NodeBuilder) else node for k, node in nodes.items()}
+
+
+def _with_topic(channels: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *channels* with the reserved one that holds each superstep's Sends."""
+    topic = channels.get(TASKS, Topic(object, accumulate=False))
+    if not isinstance(topic, Topic):
+        raise ConfigurationError(f"channel {TASKS!r} is reserved and must be a Topic")
+    return {**channels, TASKS: topic}
+
+
 def _keys(keys: str | Sequence[str]) -> str | tuple[str, ...]:
     return keys if isinstance(keys, str) else tuple(keys)
 
 
 def _with_contexts(node: PregelNode, contexts: set[str]) -> PregelNode:
-    node.contexts = () if node.mapper else tuple(
-        name for name in contexts if name in node.channels
-    )
+    node.contexts = () if node.mapper else tuple(name for name in contexts if name in node.channels)
     return node
 
 
@@ -177,10 +177,9 @@ def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
 
         return LMDBSaver(value)
     if all(hasattr(value, name) for name in ("get_tuple", "put", "put_writes", "list")):
-        from flowpregel.integrations.langgraph import as_saver  # noqa: PLC0415 - seldom needed
+        from flowpregel.checkpoint.foreign import as_saver  # noqa: PLC0415 - seldom needed
 
-        saver: BaseCheckpointSaver = as_saver(value)
-        return saver
+        return as_saver(value)
     raise ConfigurationError(
         f"Invalid checkpointer {value!r}: give a saver, a path, True, False or None"
     )

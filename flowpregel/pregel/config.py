@@ -128,9 +128,8 @@ def parse(config: Mapping[str, Any] | None) -> Parsed:
         raise ConfigurationError(f"config must be a dict, not {config!r}")
     unknown = [key for key in config if key not in (*_TOP_LEVEL, *_IGNORED, "configurable")]
     if unknown:
-        raise ConfigurationError(
-            f"config has no key {unknown[0]!r}; it takes: {', '.join((*_TOP_LEVEL, 'configurable'))}"
-        )
+        known = ", ".join((*_TOP_LEVEL, "configurable"))
+        raise ConfigurationError(f"config has no key {unknown[0]!r}; it takes: {known}")
     configurable = dict(config.get("configurable") or {})
     metadata = dict(config.get("metadata") or {})
     run_id = config.get("run_id") or metadata.get("run_id") or configurable.get("run_id")

@@ -12,8 +12,8 @@ from flowpregel._core.begin import input_writes
 from flowpregel._core.narrator import Narrator, outputs
 from flowpregel._core.program import Options, Program
 from flowpregel._core.progress import Run
-from flowpregel._core.records import INPUT, INTERRUPT, TASKS, Batch, Node, Saved, Source, Write
 from flowpregel._core.recorder import Recorder
+from flowpregel._core.records import INPUT, INTERRUPT, TASKS, Batch, Node, Saved, Source, Write
 from flowpregel._core.state import State, new_state
 from flowpregel._core.update import Writes, apply, barrier_of, check_writes
 from flowpregel.errors import InvalidUpdateError
@@ -56,9 +56,7 @@ class Edit:
             InvalidUpdateError: An update that cannot be made; the message says why.
         """
         first = updates[0]
-        special = first.as_node in (INPUT, COPY) or (
-            first.as_node == END and first.values is None
-        )
+        special = first.as_node in (INPUT, COPY) or (first.as_node == END and first.values is None)
         if special and len(updates) > 1:
             raise InvalidUpdateError(
                 f"as_node={first.as_node!r} must be the only update of its superstep"
@@ -124,9 +122,7 @@ class Edit:
             run.note(apply(self.program, run.state, brought, self._version(run)))
         return self._sealed(run, "update", run.step + 1)
 
-    def _as_nodes(
-        self, run: Run, opened: Open | None, updates: Sequence[StateUpdate]
-    ) -> Batch:
+    def _as_nodes(self, run: Run, opened: Open | None, updates: Sequence[StateUpdate]) -> Batch:
         task_ids: dict[str, deque[str]] = defaultdict(deque)
         for task in opened.tasks if opened else ():
             task_ids[task.name].append(task.id)
@@ -186,9 +182,7 @@ def last_writer(program: Program, state: State) -> str | None:
     return seen[-1][1]
 
 
-def grouped(
-    program: Program, saved: Saved, items: Sequence[Any]
-) -> list[StateUpdate]:
+def grouped(program: Program, saved: Saved, items: Sequence[Any]) -> list[StateUpdate]:
     """Return the updates of a ``__copy__`` with values, each with the id of a due task."""
     opened = open_checkpoint(program, saved)
     task_ids: dict[str, deque[str]] = defaultdict(deque)
@@ -197,12 +191,8 @@ def grouped(
     by_node: dict[str | None, list[StateUpdate]] = defaultdict(list)
     for item in items:
         if not isinstance(item, Sequence) or isinstance(item, str) or len(item) < 2:
-            raise InvalidUpdateError(
-                f"an update of a copy is (values, as_node), not {item!r}"
-            )
+            raise InvalidUpdateError(f"an update of a copy is (values, as_node), not {item!r}")
         update = StateUpdate(item[0], item[1])
         known = task_ids[item[1]]
         by_node[item[1]].append(update._replace(task_id=known.popleft() if known else None))
     return [update for updates in by_node.values() for update in updates]
-
-

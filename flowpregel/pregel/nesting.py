@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from flowpregel._core.commands import Command
 from flowpregel._core.effects import Setting
 from flowpregel._core.program import Nested, Options
 from flowpregel._core.progress import Steps
@@ -20,7 +19,7 @@ from flowpregel.context import current_scope
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.base import PregelBase, names_where
 from flowpregel.pregel.config import merged, of_keywords, parse
-from flowpregel.pregel.request import context_of, with_saver
+from flowpregel.pregel.request import with_saver
 
 
 class Nesting(PregelBase):
@@ -33,57 +32,57 @@ class Nesting(PregelBase):
         outer = around.options
         assert outer is not None
         keeper = self._keeper(around, outer)
-        namespace = self._namespace(task)
         given, extra = _asked(task)
         parsed = parse(merged(around.config, self.config, extra))
-        own_id = parsed.checkpoint_map.get(namespace)
-        address = None
-        if keeper is not None and around.thread_id is not None:
-            address = Address(around.thread_id, namespace, own_id)
-        if isinstance(given, Command) and given.graph == Command.PARENT:
-            given = None
-        options = Options(
-            address=address,
-            namespace=namespace,
-            durability=outer.durability,
+        options = replace(
+            self._nested_options(task, setting, around, outer),
             recursion_limit=parsed.recursion_limit,
+        )
+        own_id = parsed.checkpoint_map.get(options.namespace)
+        if keeper is not None and around.thread_id is not None:
+            address = Address(around.thread_id, options.namespace, own_id)
+            options = replace(with_saver(options, keeper.saver), address=address)
+        nested = Nested(
+            resuming=setting.resuming or task.attempt > 1,
+            answers=setting.answers,
+            before=around.replayed_before,
+            addressed=own_id is not None,
+        )
+        options = replace(options, nested=nested)
+        return run(self.program, options, given), self._inside(around, keeper, options)
+
+    def _nested_options(
+        self, task: Task, setting: Setting, around: Surroundings, outer: Options
+    ) -> Options:
+        """Return the options of a nested run: its own breakpoints, the outer run's ways."""
+        return replace(
+            outer,
+            address=None,
+            namespace=self.namespace_of(task),
             interrupt_before=names_where(self.interrupt_before_nodes),
             interrupt_after=names_where(self.interrupt_after_nodes),
-            output_channels=self.output_channels,
+            output_channels=self.program.output_channels,
             modes=around.modes,
             step_timeout=self.step_timeout,
             retry=self.retry_policy,
             cache=self.cache_policy,
-            metadata={
-                **outer.metadata,
-                "parents": {
-                    **outer.metadata.get("parents", {}),
-                    outer.namespace: setting.checkpoint_id,
-                },
-            },
-            nested=Nested(
-                resuming=setting.resuming or task.attempt > 1,
-                answers=setting.answers,
-                before=around.replayed_before,
-                addressed=own_id is not None,
-            ),
-            drain=outer.drain,
-            on_mismatch=outer.on_mismatch,
+            metadata=_with_parent(outer, setting.checkpoint_id),
+            fence=None,
             now=clock.now(),
         )
-        options = with_saver(options, None if keeper is None else keeper.saver)
-        inner = replace(
+
+    def _inside(
+        self, around: Surroundings, keeper: Keeper | None, options: Options
+    ) -> Surroundings:
+        """Return what the tasks of a nested run are given."""
+        return replace(
             around,
             keeper=keeper,
-            namespace=namespace,
+            namespace=options.namespace,
             options=options,
             store=self.store if self.store is not None else around.store,
             executor=self.executor if self.executor is not None else around.executor,
-            context=around.context
-            if around.context is not None
-            else context_of(self, around.context),
         )
-        return run(self.program, options, given), inner
 
     def _keeper(self, around: Surroundings, outer: Options) -> Keeper | None:
         if self.checkpointer is None or self.checkpointer is True:
@@ -92,7 +91,7 @@ class Nesting(PregelBase):
             return Keeper(self.checkpointer, outer.durability)
         return None
 
-    def _namespace(self, task: Task) -> str:
+    def namespace_of(self, task: Task) -> str:
         """Return where it keeps its checkpoints: with ``True`` the same place each time."""
         if self.checkpointer is True:
             return "|".join(part.split(":", 1)[0] for part in task.namespace.split("|"))
@@ -103,7 +102,7 @@ class Nesting(PregelBase):
     ) -> Any:
         """Call the graph from a task of another, and return the future of its output."""
         scope = current_scope(f"graph {self.name!r}")
-        unknown = asked.keys() & {"interrupt_before", "interrupt_after", "control", "durability"}
+        unknown = asked.keys() & _OF_THE_OUTERMOST
         if unknown:
             raise ConfigurationError(
                 f"{sorted(unknown)[0]} belongs to the outermost run, not to a graph called in it"
@@ -134,6 +133,17 @@ class Nesting(PregelBase):
                 rest = None if namespace is None else namespace[len(name) + 1 :]
                 for inner, found in graph.get_subgraphs(namespace=rest, recurse=recurse):
                     yield f"{name}|{inner}", found
+
+
+def _with_parent(outer: Options, checkpoint_id: str) -> dict[str, Any]:
+    """Return the metadata of a nested run: the outer's, and where in it this one belongs."""
+    parents = {**outer.metadata.get("parents", {}), outer.namespace: checkpoint_id}
+    return {**outer.metadata, "parents": parents}
+
+
+_OF_THE_OUTERMOST = frozenset(
+    {"interrupt_before", "interrupt_after", "control", "durability", "resume", "on_mismatch"}
+)
 
 
 def _asked(task: Task) -> tuple[Any, Mapping[str, Any]]:

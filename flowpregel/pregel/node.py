@@ -28,7 +28,7 @@ class PregelNode:
         executor: Where it runs; None is the graph's default.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - LangGraph's signature
         self,
         *,
         channels: str | Sequence[str],
@@ -44,7 +44,9 @@ class PregelNode:
         executor: Any = None,
         reads: Sequence[str] = (),
     ) -> None:
-        self.channels = channels if isinstance(channels, str) else list(channels)
+        self.channels: str | Sequence[str] = (
+            channels if isinstance(channels, str | tuple) else list(channels)
+        )
         self.triggers = list(triggers)
         self.mapper = mapper
         self.writers = list(writers or ())
@@ -289,5 +291,3 @@ class _Under:
 
     def __call__(self, value: Any) -> dict[str, Any]:
         return {self.key: value}
-
-

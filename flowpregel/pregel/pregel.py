@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from flowpregel._host.elsewhere import elsewhere
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.running import Running
 
@@ -106,7 +106,7 @@ class Pregel(Running):
 
     async def aclear_cache(self, nodes: Sequence[str] | None = None) -> None:
         """`clear_cache`, without blocking the event loop."""
-        await asyncio.to_thread(self.clear_cache, nodes)
+        await elsewhere(self.clear_cache, nodes)
 
     def cache_namespace(self, node: str) -> tuple[str, ...]:
         """Return where the shared results of a node are kept."""

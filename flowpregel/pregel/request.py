@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from flowpregel._core.program import Options, Program
 from flowpregel._core.records import Durability
@@ -15,12 +15,12 @@ from flowpregel._host import clock
 from flowpregel._host.host import Plan
 from flowpregel._host.keeper import Keeper
 from flowpregel._host.placing import Surroundings
-from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.base import PregelBase, Where, names_where
 from flowpregel.pregel.config import Parsed
+from flowpregel.pregel.resume import Start, looks_first, result_of, start_of
 
 STREAM_MODES = ("values", "updates", "custom", "checkpoints", "tasks", "debug")
 
@@ -41,10 +41,14 @@ class Request:
     interrupt_after: Where | None = None
     durability: str | None = None
     control: RunControl | None = None
+    resume: str | None = None
+    on_mismatch: Literal["error", "rerun", "reuse"] = "error"
     printed: tuple[str, ...] = ()
 
 
-def modes_of(stream_mode: str | Sequence[str] | None, default: str | Sequence[str]) -> tuple[str, ...]:
+def modes_of(
+    stream_mode: str | Sequence[str] | None, default: str | Sequence[str]
+) -> tuple[str, ...]:
     """Return stream modes as a tuple.
 
     Raises:
@@ -71,9 +75,7 @@ def durability_of(value: str | None, saver: BaseCheckpointSaver | None) -> Durab
     try:
         return Durability(value)
     except ValueError:
-        raise ConfigurationError(
-            f"durability={value!r}; use 'sync', 'async' or 'exit'"
-        ) from None
+        raise ConfigurationError(f"durability={value!r}; use 'sync', 'async' or 'exit'") from None
 
 
 def saver_of(graph: PregelBase) -> BaseCheckpointSaver | None:
@@ -93,21 +95,43 @@ def saver_of(graph: PregelBase) -> BaseCheckpointSaver | None:
 def plan_of(graph: PregelBase, request: Request) -> Plan:
     """Return what the host is to do for *request*."""
     saver = saver_of(graph)
+    if saver is None:
+        if request.resume is not None:
+            raise ConfigurationError(
+                f"resume='auto': graph {graph.name!r} has no checkpointer, so there is nothing "
+                "to go on with; pass checkpointer= where it is built"
+            )
+        return _plan(graph, request, None, None, ExitStack())
+    address = request.parsed.address
     resources = ExitStack()
-    parsed = request.parsed
-    keeper = fence = None
-    if saver is not None:
-        address = parsed.address
-        lease = saver.lease(address.thread_id, address.namespace)
-        fence = resources.enter_context(lease).fence
-        keeper = Keeper(saver, durability_of(request.durability, saver))
-    options = options_of(graph, request, saver, fence)
+    fence = resources.enter_context(saver.lease(address.thread_id, address.namespace)).fence
+    try:
+        return _plan(graph, request, saver, fence, resources)
+    except BaseException:
+        resources.close()
+        raise
+
+
+def _plan(
+    graph: PregelBase,
+    request: Request,
+    saver: BaseCheckpointSaver | None,
+    fence: int | None,
+    resources: ExitStack,
+) -> Plan:
+    start = _start(graph, request, saver)
+    parsed = replace(request.parsed, run_id=start.run_id)
+    options = options_of(graph, replace(request, parsed=parsed), saver, fence)
+    options = replace(
+        options, loaded=start.loaded, metadata={**start.metadata, **options.metadata}
+    )
+    durability = durability_of(request.durability, saver)
     around = Surroundings(
         config=parsed.shown(),
         context=context_of(graph, request.context),
         store=graph.store,
         control=request.control,
-        keeper=keeper,
+        keeper=None if saver is None else Keeper(saver, durability),
         thread_id=parsed.thread_id,
         run_id=str(options.metadata.get("run_id")),
         namespace=parsed.namespace,
@@ -116,13 +140,26 @@ def plan_of(graph: PregelBase, request: Request) -> Plan:
         options=options,
         replayed_before=parsed.checkpoint_id if request.given is None else None,
     )
-    resources.callback(close_contexts, graph.program)
+    steps = run(graph.program, options, start.given)
+    if start.over is not None:
+        steps = result_of(graph.program, start.over, options.output_channels, options.modes)
     return Plan(
-        steps=run(graph.program, options, request.given),
+        steps=steps,
         around=around,
         cache=graph.cache,
         max_concurrency=parsed.max_concurrency,
         resources=resources,
+    )
+
+
+def _start(graph: PregelBase, request: Request, saver: BaseCheckpointSaver | None) -> Start:
+    """Return how the run starts; the thread is looked at first if that depends on it."""
+    given, resume, parsed = request.given, request.resume, request.parsed
+    looks = looks_first(given, resume, parsed.run_id) and parsed.checkpoint_id is None
+    if saver is None or not looks:
+        return Start(given=given, run_id=parsed.run_id)
+    return start_of(
+        graph.program, saver, parsed.address, given, resume=resume, run_id=parsed.run_id
     )
 
 
@@ -146,6 +183,7 @@ def options_of(
         cache=graph.cache_policy,
         metadata={**parsed.metadata, "run_id": parsed.run_id or str(uuid.uuid4())},
         fence=fence,
+        on_mismatch=request.on_mismatch,
         now=clock.now(),
     )
     if control is not None:
@@ -192,10 +230,3 @@ def context_of(graph: PregelBase, context: Any) -> Any:
         except TypeError as error:
             raise ConfigurationError(f"context does not fit {schema.__name__}: {error}") from error
     return context
-
-
-def close_contexts(program: Program) -> None:
-    """Leave what the run's `Context` channels entered in this process."""
-    for channel in program.channels.values():
-        if isinstance(channel, Context):
-            channel.close()

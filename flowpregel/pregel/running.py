@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from flowpregel._host.drivers import adrive, drive, result_of
+from flowpregel._host.elsewhere import running_loop
 from flowpregel._host.host import Host
 from flowpregel.context import current
-from flowpregel.pregel.config import merged, of_keywords, parse
+from flowpregel.errors import ConfigurationError
+from flowpregel.pregel.config import Settings, merged, of_keywords, parse
 from flowpregel.pregel.output import GraphOutput, print_item, wrap
 from flowpregel.pregel.request import Request, modes_of, plan_of
 from flowpregel.pregel.threads import Threads
@@ -37,6 +38,38 @@ class Ask:
     control: RunControl | None = None
     subgraphs: bool = False
     debug: bool | None = None
+    resume: Literal["auto"] | None = None
+    on_mismatch: Literal["error", "rerun", "reuse"] = "error"
+
+    def __post_init__(self) -> None:
+        if self.resume not in (None, "auto"):
+            raise ConfigurationError(f"resume={self.resume!r}; use 'auto', or leave it out")
+        if self.on_mismatch not in ("error", "rerun", "reuse"):
+            raise ConfigurationError(
+                f"on_mismatch={self.on_mismatch!r}; use 'error', 'rerun' or 'reuse'"
+            )
+
+
+class RunKeywords(Settings, total=False):
+    """The keywords of `Running.invoke` and `Running.ainvoke`, beside the input."""
+
+    context: Any
+    stream_mode: str | Sequence[str] | None
+    print_mode: str | Sequence[str]
+    output_keys: str | Sequence[str] | None
+    interrupt_before: Where | None
+    interrupt_after: Where | None
+    durability: Literal["sync", "async", "exit"] | None
+    control: RunControl | None
+    debug: bool | None
+    resume: Literal["auto"] | None
+    on_mismatch: Literal["error", "rerun", "reuse"]
+
+
+class StreamKeywords(RunKeywords, total=False):
+    """The keywords of `Running.stream` and `Running.astream`."""
+
+    subgraphs: bool
 
 
 class Running(Threads):
@@ -48,7 +81,7 @@ class Running(Threads):
         config: Config | None = None,
         *,
         version: Version = "v1",
-        **asked: Any,
+        **asked: Unpack[RunKeywords],
     ) -> Any:
         """Run the graph, and return what its output channels hold at the end.
 
@@ -64,6 +97,12 @@ class Running(Threads):
             asked: What `stream` takes as well: ``context``, ``stream_mode``,
                 ``output_keys``, ``interrupt_before``, ``interrupt_after``,
                 ``durability``, ``control``, ``print_mode``.
+                ``resume="auto"`` goes on with the thread's unfinished run if there
+                is one, which must have been given equal input, and starts one
+                otherwise. A ``run_id`` names a run: asked for again, it goes on, or
+                returns what it returned. ``on_mismatch`` says what to do when a
+                resumed body makes another call than the recorded one: ``"error"``
+                (default), ``"rerun"`` it, or ``"reuse"`` what is recorded.
 
         Returns:
             The output; with an ``__interrupt__`` key if the run waits for
@@ -72,6 +111,8 @@ class Running(Threads):
         Raises:
             EmptyInputError: There is nothing to run on.
             GraphRecursionError: The run used up its supersteps.
+            InputMismatchError: The run to go on with was started with other input.
+            ReplayMismatchError: A resumed body made another call than before.
             Exception: What a task raised when it would not be tried again.
 
         Example:
@@ -95,14 +136,13 @@ class Running(Threads):
         config: Config | None = None,
         *,
         version: Version = "v1",
-        **asked: Any,
+        **asked: Unpack[RunKeywords],
     ) -> Any:
         """`invoke`, on the running event loop; async nodes run on it too."""
         plain = asked.get("stream_mode") in (None, "values") and not asked.get("print_mode")
         if plain and current.get() is not None:
             return await self.call_nested(input, config, asked)
-        loop = asyncio.get_running_loop()
-        host, request = self._host(input, config, asked, quiet=plain, loop=loop)
+        host, request = self._host(input, config, asked, quiet=plain, loop=running_loop())
         found = [
             wrap(item, request, version)
             async for item in adrive(host)
@@ -116,7 +156,7 @@ class Running(Threads):
         config: Config | None = None,
         *,
         version: Version = "v1",
-        **asked: Any,
+        **asked: Unpack[StreamKeywords],
     ) -> Iterator[Any]:
         """Run the graph, and yield what happens while it happens.
 
@@ -147,10 +187,10 @@ class Running(Threads):
         config: Config | None = None,
         *,
         version: Version = "v1",
-        **asked: Any,
+        **asked: Unpack[StreamKeywords],
     ) -> AsyncIterator[Any]:
         """`stream`, on the running event loop."""
-        host, request = self._host(input, config, asked, loop=asyncio.get_running_loop())
+        host, request = self._host(input, config, asked, loop=running_loop())
         items = adrive(host)
         try:
             async for item in items:
@@ -165,7 +205,7 @@ class Running(Threads):
         config: Config | Sequence[Config] | None = None,
         *,
         return_exceptions: bool = False,
-        **asked: Any,
+        **asked: Unpack[RunKeywords],
     ) -> list[Any]:
         """Run the graph on each of *inputs*, side by side, and return the outputs in order.
 
@@ -196,9 +236,11 @@ class Running(Threads):
         config: Config | Sequence[Config] | None = None,
         *,
         return_exceptions: bool = False,
-        **asked: Any,
+        **asked: Unpack[RunKeywords],
     ) -> list[Any]:
         """`batch`, on the running event loop."""
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
         configs = _configs(config, len(inputs))
         limit = (configs[0] or {}).get("max_concurrency") if configs else None
         gate = asyncio.Semaphore(limit or max(1, len(inputs)))
@@ -214,7 +256,7 @@ class Running(Threads):
         self,
         given: Any,
         config: Config | None,
-        asked: dict[str, Any],
+        asked: Mapping[str, Any],
         *,
         quiet: bool = False,
         loop: Any = None,
@@ -238,6 +280,8 @@ class Running(Threads):
             interrupt_after=ask.interrupt_after,
             durability=ask.durability,
             control=ask.control,
+            resume=ask.resume,
+            on_mismatch=ask.on_mismatch,
             printed=printed,
         )
         return Host(plan_of(self, request), loop), request
@@ -277,5 +321,3 @@ def _output(host: Host, version: Version) -> Any:
         return result.values
     values = result.values if isinstance(result.values, dict) else {}
     return {**values, "__interrupt__": list(result.interrupts)}
-
-

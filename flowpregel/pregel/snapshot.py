@@ -113,24 +113,21 @@ def snapshot(
         _shown(task, opened.pending.get(task.id, ()), narrator, live, task_state(task))
         for task in opened.tasks
     )
-    checkpoint, address = saved.checkpoint, saved.address
+    checkpoint = saved.checkpoint
+    parent = checkpoint.parent_id
     return StateSnapshot(
         values=read(opened.state.channels, program.stream_channels),
         next=tuple(task.name for task in opened.tasks if not task.writes),
         config=config_of(saved, checkpoint.id),
         metadata={"source": checkpoint.source, "step": checkpoint.step, **checkpoint.metadata},
         created_at=ids.timestamp(checkpoint.at),
-        parent_config=checkpoint.parent_id and config_of(saved, checkpoint.parent_id)
-        if address
-        else None,
+        parent_config=None if parent is None else config_of(saved, parent),
         tasks=tasks,
         interrupts=tuple(item for task in tasks for item in task.interrupts),
     )
 
 
-def _shown(
-    task: Task, pending: Any, narrator: Narrator, live: bool, state: Any
-) -> PregelTask:
+def _shown(task: Task, pending: Any, narrator: Narrator, live: bool, state: Any) -> PregelTask:
     done = outputs(pending)
     error = next((value for channel, value in pending if channel == ERROR), None)
     result = None
@@ -163,5 +160,3 @@ def config_of(saved: Saved, checkpoint_id: str) -> Config:
 def empty_snapshot(config: Config) -> StateSnapshot:
     """Return what a thread looks like that nothing happened on."""
     return StateSnapshot({}, (), config, None, None, None, (), ())
-
-

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,7 @@ from flowpregel._core.program import Options
 from flowpregel._core.records import Address, Escaped, Kind, Node, Raised, Returned, Task, Write
 from flowpregel._core.state import State
 from flowpregel._host import clock
+from flowpregel._host.elsewhere import elsewhere, run_to_end
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import Ends, TaskInfo
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
@@ -53,23 +53,25 @@ class Threads(Nesting):
         saved = saver.load(address)
         if saved is None:
             return empty_snapshot(merged(self.config, config, of_keywords(settings)))
-        return graph._snapshot(saver, saved, address.checkpoint_id is None, deep=subgraphs)
+        return graph.snapshot_of(saver, saved, address.checkpoint_id is None, deep=subgraphs)
 
-    def _snapshot(
+    def snapshot_of(
         self, saver: BaseCheckpointSaver, saved: Any, live: bool, *, deep: bool
     ) -> StateSnapshot:
+        """Return what *saved* holds; *deep*: with the states of nested graphs."""
+
         def state_of(task: Task) -> Any:
             graph = task.node.graph
             if not isinstance(graph, Threads) or graph.checkpointer is False:
                 return None
-            address = Address(saved.address.thread_id, graph._namespace(task))
+            address = Address(saved.address.thread_id, graph.namespace_of(task))
             if not deep:
                 configurable = {"thread_id": address.thread_id, "checkpoint_ns": address.namespace}
                 return {"configurable": configurable}
             inner = saver.load(address)
             if inner is None:
                 return empty_snapshot({"configurable": {"thread_id": address.thread_id}})
-            return graph._snapshot(saver, inner, True, deep=True)
+            return graph.snapshot_of(saver, inner, True, deep=True)
 
         return snapshot(self.program, saved, live=live, task_state=state_of)
 
@@ -95,7 +97,7 @@ class Threads(Nesting):
         bound = None if before is None else parse(before).checkpoint_id
         address = replace(parsed.address, checkpoint_id=None)
         for saved in saver.history(address, filter=filter, before=bound, limit=limit):
-            yield graph._snapshot(saver, saved, False, deep=False)
+            yield graph.snapshot_of(saver, saved, False, deep=False)
 
     def update_state(
         self,
@@ -147,10 +149,10 @@ class Threads(Nesting):
         address = parsed.address
         with saver.lease(address.thread_id, address.namespace) as lease:
             for updates in supersteps:
-                address = graph._edit(saver, parsed, address, updates, lease.fence)
+                address = graph.edit_superstep(saver, parsed, address, updates, lease.fence)
         return _config_of(address, parsed)
 
-    def _edit(
+    def edit_superstep(
         self,
         saver: BaseCheckpointSaver,
         parsed: Parsed,
@@ -177,16 +179,24 @@ class Threads(Nesting):
             copied = saver.load(made)
             assert copied is not None
             again = grouped(self.program, copied, updates[0].values)
-            return self._edit(saver, parsed, made, again, fence)
+            return self.edit_superstep(saver, parsed, made, again, fence)
         return made
 
     def _run_writers(self, node: Node, value: Any, state: State) -> Sequence[Write]:
         info = TaskInfo(task_id="", name=node.name, namespace=node.name, step=0, stop=2)
         bare = replace(node, steps=(), role="leaf", graph=None)
-        job = Job(info=info, kind=Kind.PULL, node=bare, input=value, channels=state.channels)
+        managed = {name: item.get(0, 2) for name, item in self.program.managed.items()}
+        job = Job(
+            info=info,
+            kind=Kind.PULL,
+            node=bare,
+            input=value,
+            channels=state.channels,
+            managed=managed,
+        )
         outcome = perform(job, _NO_ENDS)
         if isinstance(outcome, Raised) and isinstance(outcome.error, TypeError):
-            outcome = asyncio.run(aperform(job, _NO_ENDS))
+            outcome = run_to_end(aperform(job, _NO_ENDS))
         match outcome:
             case Returned():
                 return outcome.writes
@@ -194,7 +204,7 @@ class Threads(Nesting):
                 raise outcome.error
             case Escaped(Command()):
                 raise InvalidUpdateError("There is no parent graph: Command.PARENT in an update")
-        raise InvalidUpdateError(f"the writers of node {node.name!r} asked for something: {outcome}")
+        raise InvalidUpdateError(f"the writers of node {node.name!r} cannot run here: {outcome}")
 
     # ------------------------------------------------------------ where
 
@@ -226,13 +236,13 @@ class Threads(Nesting):
         self, config: Config | None = None, *, subgraphs: bool = False, **settings: Any
     ) -> StateSnapshot:
         """`get_state`, without blocking the event loop."""
-        return await asyncio.to_thread(self.get_state, config, subgraphs=subgraphs, **settings)
+        return await elsewhere(self.get_state, config, subgraphs=subgraphs, **settings)
 
     async def aget_state_history(
         self, config: Config | None = None, **asked: Any
     ) -> AsyncIterator[StateSnapshot]:
         """`get_state_history`, without blocking the event loop."""
-        for item in await asyncio.to_thread(lambda: [*self.get_state_history(config, **asked)]):
+        for item in await elsewhere(lambda: [*self.get_state_history(config, **asked)]):
             yield item
 
     async def aupdate_state(
@@ -244,9 +254,7 @@ class Threads(Nesting):
         **settings: Any,
     ) -> dict[str, Any]:
         """`update_state`, without blocking the event loop."""
-        return await asyncio.to_thread(
-            self.update_state, config, values, as_node, task_id, **settings
-        )
+        return await elsewhere(self.update_state, config, values, as_node, task_id, **settings)
 
     async def abulk_update_state(
         self,
@@ -255,7 +263,7 @@ class Threads(Nesting):
         **settings: Any,
     ) -> dict[str, Any]:
         """`bulk_update_state`, without blocking the event loop."""
-        return await asyncio.to_thread(self.bulk_update_state, config, supersteps, **settings)
+        return await elsewhere(self.bulk_update_state, config, supersteps, **settings)
 
     async def aget_subgraphs(
         self, *, namespace: str | None = None, recurse: bool = False

@@ -25,9 +25,7 @@ from flowpregel.pregel.node import PregelNode
 if TYPE_CHECKING:
     from flowpregel.pregel.base import PregelBase
 
-RESERVED = frozenset(
-    {CALLED, ERROR, ERROR_SOURCE, INPUT, INTERRUPT, NO_WRITES, RESUME, RETURN}
-)
+RESERVED = frozenset({CALLED, ERROR, ERROR_SOURCE, INPUT, INTERRUPT, NO_WRITES, RESUME, RETURN})
 
 
 def validate_graph(graph: PregelBase) -> None:

@@ -218,7 +218,9 @@ class TestCachePolicy:
 
 
 @pytest.mark.parametrize(
-    "policy", [RetryPolicy(), TimeoutPolicy(run_timeout=1), CachePolicy(ttl=1)], ids=repr
+    "policy",
+    [RetryPolicy(), TimeoutPolicy(run_timeout=1), CachePolicy(ttl=1)],
+    ids=lambda policy: type(policy).__name__,
 )
 def test_policies_travel_to_workers(policy: Any) -> None:
     assert pickle.loads(pickle.dumps(policy)) == policy

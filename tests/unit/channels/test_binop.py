@@ -130,7 +130,7 @@ def test_none_can_be_the_new_value() -> None:
 def test_two_overwrites_are_refused_with_name_and_remedy() -> None:
     channel = total(7)
 
-    with pytest.raises(InvalidUpdateError, match=r"'total' .* one Overwrite .* not 2; let one"):
+    with pytest.raises(InvalidUpdateError, match=r"'total' .* one Overwrite .* several; let one"):
         channel.update([Overwrite(1), 2, {"__overwrite__": 3}])
 
     assert channel.get() == 7

@@ -1,0 +1,252 @@
+"""Digests of what a call is made of: its arguments' content, and its function's code.
+
+Equal content gives an equal digest: in every process, whatever the order of a
+dict or a set, and whether two parts of a value are one object or copies of each
+other. A digest never depends on `hash`, on `id`, or on pickle's memo.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import functools
+import hashlib
+import marshal
+import sys
+import types
+from collections.abc import Callable, Mapping
+from pickle import PickleBuffer
+from typing import Any
+
+from flowpregel.errors import ConfigurationError
+
+_ATOMS: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool, complex})
+"""Types that `marshal` writes by content; its version 2 knows no references."""
+_MARSHAL = 2
+_SIZE = 16
+
+
+def digest_of(value: Any, what: str, *, strict: bool) -> str:
+    """Return a digest of the content of *value*: 32 hex digits.
+
+    Args:
+        value: Anything; what is no built-in is looked at as pickle would.
+        what: What the value is, for the message of an error.
+        strict: Whether to refuse a value that has no content to look at, such as
+            a lock; otherwise its type stands for it.
+
+    Raises:
+        ConfigurationError: There is such a value, and *strict* forbids it.
+
+    Example:
+        >>> digest_of({"a": 1, "b": 2}, "x", strict=True) == digest_of(
+        ...     {"b": 2, "a": 1}, "x", strict=True
+        ... )
+        True
+    """
+    digest = hashlib.blake2b(digest_size=_SIZE)
+    _Feeder(digest.update, what, strict).feed(value)
+    return digest.hexdigest()
+
+
+def arguments_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any], what: str) -> str:
+    """Return a digest of a call's arguments; a microsecond for a few plain ones."""
+    if not kwargs and all(type(value) in _ATOMS for value in args):
+        data = marshal.dumps(args, _MARSHAL)
+        return hashlib.blake2b(b"(" + data, digest_size=_SIZE).hexdigest()
+    return digest_of((args, dict(kwargs)), what, strict=False)
+
+
+def code_digest(target: Any, *, strict: bool = False) -> str:
+    """Return a digest of what *target* does: its code, its defaults, what it closes over.
+
+    Names, line numbers and docstrings do not count. What it refers to by global
+    name does not either: that is what a ``version`` is for.
+
+    Args:
+        target: A function, a method, a partial, a class, or an object that can be called.
+        strict: As `digest_of` takes it, for what the function closes over.
+    """
+    digest = hashlib.blake2b(digest_size=_SIZE)
+    _Feeder(digest.update, f"what {home_of(target)[1]} closes over", strict).feed_code(target)
+    return digest.hexdigest()
+
+
+def home_of(target: Any) -> tuple[str, str]:
+    """Return the module and the qualified name of a callable, the main program's by its file."""
+    while isinstance(target, functools.partial):
+        target = target.func
+    owner = target if hasattr(target, "__qualname__") else type(target)
+    module = getattr(owner, "__module__", None) or "__dynamic__"
+    if module == "__main__":
+        module = f"__main__:{getattr(sys.modules.get('__main__'), '__file__', '')}"
+    return module, str(owner.__qualname__)
+
+
+class _Feeder:
+    """Writes values into a digest, one after another and each with its kind and size."""
+
+    __slots__ = ("_open", "_strict", "_update", "_what")
+
+    def __init__(self, update: Callable[[Any], None], what: str, strict: bool) -> None:
+        self._update = update
+        self._what = what
+        self._strict = strict
+        self._open: dict[int, int] = {}
+        """The values that contain the one being written, by id, and how deep each is."""
+
+    def feed(self, value: Any) -> None:
+        """Write *value*."""
+        kind = type(value)
+        if kind in _ATOMS:
+            self._update(marshal.dumps(value, _MARSHAL))
+            return
+        depth = self._open.get(id(value))
+        if depth is not None:
+            self._update(b"^%d" % (len(self._open) - depth))
+            return
+        self._open[id(value)] = len(self._open)
+        write = _WRITERS.get(kind)
+        if write is not None:
+            write(self, value)
+        else:
+            self._feed_object(value)
+        del self._open[id(value)]
+
+    def _feed_sequence(self, value: list[Any] | tuple[Any, ...]) -> None:
+        tag = b"[" if type(value) is list else b"("
+        self._update(tag + b"%d:" % len(value))
+        if _ATOMS.issuperset(map(type, value)):
+            self._update(marshal.dumps(value, _MARSHAL))
+            return
+        for item in value:
+            self.feed(item)
+
+    def _feed_dict(self, value: dict[Any, Any]) -> None:
+        self._update(b"{%d:" % len(value))
+        if all(type(key) is str for key in value):
+            for name in sorted(value):
+                self.feed(name)
+                self.feed(value[name])
+            return
+        keyed = [(self._apart(key), item) for key, item in value.items()]
+        for digest, item in sorted(keyed, key=lambda pair: pair[0]):
+            self._update(digest)
+            self.feed(item)
+
+    def _feed_set(self, value: set[Any] | frozenset[Any]) -> None:
+        self._update(b"<%d:" % len(value))
+        for digest in sorted(map(self._apart, value)):
+            self._update(digest)
+
+    def _apart(self, value: Any) -> bytes:
+        """Return a digest of its own, to sort by."""
+        digest = hashlib.blake2b(digest_size=_SIZE)
+        feeder = _Feeder(digest.update, self._what, self._strict)
+        feeder._open = self._open
+        feeder.feed(value)
+        return digest.digest()
+
+    def _feed_bytes(self, value: Any) -> None:
+        with memoryview(value) as view:
+            self._update(b"b%d:" % view.nbytes)
+            self._update(view if view.contiguous else view.tobytes())
+
+    def _feed_buffer(self, value: PickleBuffer) -> None:
+        with value.raw() as view:
+            self._update(b"b%d:" % view.nbytes)
+            self._update(view)
+
+    def _feed_class(self, value: type[Any]) -> None:
+        self._update(b"c")
+        self.feed(home_of(value))
+
+    def _feed_function(self, value: Any) -> None:
+        self._update(b"f")
+        self.feed(home_of(value))
+        self.feed_code(value)
+
+    def _feed_object(self, value: Any) -> None:
+        """Write an object as pickle would: what makes it, and what it is given."""
+        if isinstance(value, type):
+            self._feed_class(value)
+            return
+        try:
+            reduce = copyreg.dispatch_table.get(type(value))
+            parts: Any = value.__reduce_ex__(5) if reduce is None else reduce(value)
+        except Exception as error:  # noqa: BLE001 - a user's __reduce__ may raise anything
+            self._refuse(value, error)
+            return
+        self._update(b"o")
+        if isinstance(parts, str):
+            self.feed((*home_of(type(value)), parts))
+            return
+        self.feed(home_of(parts[0]))
+        for part in parts[1:]:
+            self.feed(list(part) if hasattr(part, "__next__") else part)
+
+    def _refuse(self, value: Any, error: Exception) -> None:
+        if self._strict:
+            raise ConfigurationError(
+                f"{self._what} cannot be told apart by content: a {type(value).__qualname__} "
+                f"is part of it ({error}); give the cache policy a key_func, or the task a version"
+            ) from error
+        self._update(b"?")
+        self.feed(home_of(type(value)))
+
+    # ------------------------------------------------------------ code
+
+    def feed_code(self, target: Any) -> None:
+        """Write what a callable does."""
+        if isinstance(target, functools.partial):
+            self.feed_code(target.func)
+            self.feed((target.args, dict(target.keywords)))
+        elif isinstance(target, types.MethodType):
+            self.feed_code(target.__func__)
+            self.feed(target.__self__)
+        elif isinstance(target, types.FunctionType):
+            self._feed_code_object(target.__code__, target.__doc__)
+            self.feed((target.__defaults__, target.__kwdefaults__))
+            for cell in target.__closure__ or ():
+                self._feed_cell(cell)
+        elif isinstance(target, type) or not hasattr(type(target), "__call__"):  # noqa: B004 - looked at
+            self.feed(target)
+        else:
+            call = getattr(type(target).__call__, "__func__", type(target).__call__)
+            if isinstance(call, types.FunctionType):
+                self._feed_code_object(call.__code__, call.__doc__)
+            self.feed(target)
+
+    def _feed_cell(self, cell: types.CellType) -> None:
+        try:
+            content = cell.cell_contents
+        except ValueError:
+            self._update(b"empty cell")
+            return
+        self.feed(content)
+
+    def _feed_code_object(self, code: types.CodeType, doc: str | None) -> None:
+        constants = code.co_consts
+        if doc is not None and constants and constants[0] == doc:
+            constants = constants[1:]
+        self._update(code.co_code)
+        self.feed((code.co_names, code.co_varnames, code.co_freevars, code.co_argcount))
+        for constant in constants:
+            if isinstance(constant, types.CodeType):
+                inner = constant.co_consts[0] if constant.co_consts else None
+                self._feed_code_object(constant, inner if isinstance(inner, str) else None)
+            else:
+                self.feed(constant)
+
+
+_WRITERS: dict[type, Callable[[_Feeder, Any], None]] = {
+    list: _Feeder._feed_sequence,  # noqa: SLF001 - its own table
+    tuple: _Feeder._feed_sequence,  # noqa: SLF001
+    dict: _Feeder._feed_dict,  # noqa: SLF001
+    set: _Feeder._feed_set,  # noqa: SLF001
+    frozenset: _Feeder._feed_set,  # noqa: SLF001
+    bytearray: _Feeder._feed_bytes,  # noqa: SLF001
+    memoryview: _Feeder._feed_bytes,  # noqa: SLF001
+    PickleBuffer: _Feeder._feed_buffer,  # noqa: SLF001
+    type: _Feeder._feed_class,  # noqa: SLF001
+    types.FunctionType: _Feeder._feed_function,  # noqa: SLF001
+}

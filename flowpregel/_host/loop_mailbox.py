@@ -1,0 +1,53 @@
+"""Where the events of a run on an event loop arrive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from threading import get_ident
+
+from flowpregel._core.effects import Event
+
+
+class LoopMailbox:
+    """The mailbox of a run on an event loop."""
+
+    attentive = False
+    attend: Callable[[float | None], None] | None = None
+    interrupt_attend: Callable[[], None] | None = None
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._thread = get_ident()
+        self._events: deque[Event] = deque()
+        self._arrived = asyncio.Event()
+
+    def post(self, event: Event) -> None:
+        """Deliver an event, from any OS thread."""
+        self._events.append(event)
+        if get_ident() == self._thread:
+            self._arrived.set()
+        else:
+            # A loop that is closed has no run that waits: its step timeout left this task behind.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._arrived.set)
+
+    async def take(self, seconds: float | None) -> list[Event]:
+        """Wait for events, at most *seconds*, and return all there are."""
+        if not self._events and seconds != 0:
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return []
+        return self.drain()
+
+    def drain(self) -> list[Event]:
+        """Return all events there are, without waiting."""
+        events = list(self._events)
+        for _ in events:
+            self._events.popleft()
+        return events

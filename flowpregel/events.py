@@ -1,0 +1,103 @@
+"""What `stream` yields, as types: the modes, and the payload of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias, TypedDict
+
+All: TypeAlias = Literal["*"]
+"""Every node, where node names are asked for."""
+
+StreamMode: TypeAlias = Literal["values", "updates", "custom", "checkpoints", "tasks", "debug"]
+"""What of a run is streamed."""
+
+StreamWriter: TypeAlias = Callable[[Any], None]
+"""Gives the ``custom`` stream a chunk; a task asks for one with a parameter ``writer``."""
+
+Durability: TypeAlias = Literal["sync", "async", "exit"]
+"""When what a run did is on disk; `flowpregel.pregel` says what each promises."""
+
+
+class TaskPayload(TypedDict, total=False):
+    """A task starts (mode ``tasks``)."""
+
+    id: str
+    name: str
+    input: Any
+    triggers: list[str]
+    metadata: dict[str, Any]
+
+
+class TaskResultPayload(TypedDict):
+    """A task ended (mode ``tasks``)."""
+
+    id: str
+    name: str
+    error: BaseException | None
+    result: dict[str, Any]
+    interrupts: list[dict[str, Any]]
+
+
+class CheckpointTask(TypedDict, total=False):
+    """A task that a checkpoint's event lists: due, done or failed."""
+
+    id: str
+    name: str
+    error: BaseException | str
+    result: dict[str, Any]
+    interrupts: list[dict[str, Any]]
+    state: Any
+
+
+class CheckpointPayload(TypedDict):
+    """A checkpoint was reached (mode ``checkpoints``)."""
+
+    config: dict[str, Any]
+    parent_config: dict[str, Any] | None
+    values: Any
+    metadata: dict[str, Any]
+    next: list[str]
+    tasks: list[CheckpointTask]
+
+
+class DebugPayload(TypedDict):
+    """An event of mode ``tasks`` or ``checkpoints``, with when it happened."""
+
+    step: int
+    timestamp: str
+    type: Literal["checkpoint", "task", "task_result"]
+    payload: TaskPayload | TaskResultPayload | CheckpointPayload
+
+
+class StreamPart(TypedDict):
+    """An item of ``stream(version="v2")``."""
+
+    type: StreamMode
+    ns: tuple[str, ...]
+    data: Any
+
+
+class ValuesStreamPart(StreamPart):
+    """An item of mode ``values``."""
+
+    interrupts: tuple[Any, ...]
+
+
+class UpdatesStreamPart(StreamPart):
+    """An item of mode ``updates``."""
+
+
+class CustomStreamPart(StreamPart):
+    """An item of mode ``custom``."""
+
+
+class CheckpointStreamPart(StreamPart):
+    """An item of mode ``checkpoints``."""
+
+
+class TasksStreamPart(StreamPart):
+    """An item of mode ``tasks``."""
+
+
+class DebugStreamPart(StreamPart):
+    """An item of mode ``debug``."""

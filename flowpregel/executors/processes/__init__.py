@@ -1,0 +1,29 @@
+"""Tasks in worker processes.
+
+::
+
+    coordinator                                          | worker process (loky)
+                                                         |
+    run --start(job)--> executor --> pool --> slot ------+--> inbox --> worker --> perform(job)
+                                      |        |  link   |                            |
+     ^                             stopping    |  board  |   (what runs, what to stop)|
+     |                                         |  door   |   (shared memory)          |
+     +--post(event)-- mailbox <-- reception <--+---------+-- outlet <-- emit, call, log, end
+                                      ^
+                                     hub: the OS thread that waits for the run reads the links
+
+* `executor` the public face. `pool`: which task goes to which worker, how many there are.
+  `slot`: one worker and its tasks. `spawner`: the OS thread that starts workers.
+* `hub`: who reads. `reception`: what arrives and what it means. `stopping`: timeouts,
+  cancellation. `deadlines`: what is due when. `death`: post-mortems.
+* `frames`: the bytes on a link. `link`, `wire`: its two ends. `parcel`: a pickle and its
+  shared memory. `messages`: jobs and outcomes as parcels. `payload`: pickling. `culprit`:
+  what could not be pickled. `codebook`: the code of nodes. `board`: shared flags.
+* in the worker: `birth` makes the process one, `worker` is its loop, `ends` what a task can
+  reach, `setup` what it is started with.
+"""
+
+from flowpregel.executors.processes.default import default_pool
+from flowpregel.executors.processes.executor import ProcessExecutor
+
+__all__ = ["ProcessExecutor", "default_pool"]

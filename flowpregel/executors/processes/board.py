@@ -1,0 +1,84 @@
+"""The board: a few shared bytes that say what a worker does, readable even when it is dead.
+
+::
+
+    worker      writes   number of the task it runs, and since when
+    coordinator writes   number of the task that is to stop
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from struct import Struct
+from typing import Final
+
+_RUNS: Final = Struct("<Q")
+_WANTED: Final = Struct("<I")
+_SIZE: Final = 64
+_SINCE, _NUMBER, _STOP = 0, 8, 16
+
+
+def new_shared_file(size: int) -> int:
+    """Return a descriptor of *size* zero bytes that several processes can map.
+
+    It has no name, so nothing can be left behind.
+    """
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("flowpregel", os.MFD_CLOEXEC)
+    else:
+        fd, name = tempfile.mkstemp(prefix="flowpregel-")
+        os.unlink(name)
+    try:
+        os.ftruncate(fd, size)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+class Board:
+    """One worker's board, mapped.
+
+    Args:
+        fd: What `new_board_file` returned, here or in the coordinator.
+    """
+
+    __slots__ = ("_map",)
+
+    def __init__(self, fd: int) -> None:
+        self._map = mmap.mmap(fd, _SIZE)
+
+    def begin(self, number: int, now: int) -> None:
+        """Say that task *number* runs since *now* (monotonic nanoseconds)."""
+        _RUNS.pack_into(self._map, _SINCE, now)
+        _WANTED.pack_into(self._map, _NUMBER, number)
+
+    @property
+    def running(self) -> int:
+        """The number of the task that began last."""
+        return int(_WANTED.unpack_from(self._map, _NUMBER)[0])
+
+    @property
+    def since(self) -> int:
+        """When it began: monotonic nanoseconds."""
+        return int(_RUNS.unpack_from(self._map, _SINCE)[0])
+
+    def ask_to_stop(self, number: int) -> None:
+        """Want task *number* to stop; the signal that follows makes the worker look."""
+        _WANTED.pack_into(self._map, _STOP, number)
+
+    @property
+    def unwanted(self) -> int:
+        """The number of the task that is to stop."""
+        return int(_WANTED.unpack_from(self._map, _STOP)[0])
+
+    def close(self) -> None:
+        """Unmap it."""
+        self._map.close()
+
+
+def new_board_file() -> int:
+    """Return a descriptor for a new board."""
+    return new_shared_file(_SIZE)

@@ -1,0 +1,203 @@
+"""Dispatch: how many tasks a worker is given at once, and how they get there.
+
+Sending costs more than a fine-grained task does, so those travel in batches that
+keep a worker busy for about 10 ms, as far as measured run times tell. When they
+do not tell the truth, the tasks that a worker has not begun are taken back:
+
+::
+
+    coordinator ----- TASKS t1 t2 t3 t4 ----> worker
+         |                                      |
+         +--> token pipe: o o o o  <-- takes one before it begins a task
+         <--- takes what is left to recall as many of the last tasks
+
+Each token is taken once, by the kernel's word: no task is run twice or lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from functools import partial
+from typing import Final, Protocol
+
+from flowpregel._core.records import Outcome, Raised
+from flowpregel.errors import FlowPregelError, TaskSerializationError
+from flowpregel.executors.processes import frames, messages
+from flowpregel.executors.processes.arena import Arena
+from flowpregel.executors.processes.deadlines import Deadlines
+from flowpregel.executors.processes.hub import Hub
+from flowpregel.executors.processes.line import Line
+from flowpregel.executors.processes.parcel import Lease
+from flowpregel.executors.processes.slot import Flight, Slot
+from flowpregel.executors.processes.worker import TASK
+
+_log: Final = logging.getLogger("flowpregel.worker")
+WORTH: Final = 0.010
+"""Seconds that a batch is to keep a worker busy."""
+LARGEST: Final = 1024
+STALE: Final = 2 * WORTH
+"""Seconds after which a batch is looked at again."""
+_SMOOTHING: Final = 0.3
+
+
+class Crew(Protocol):
+    """The workers, and the tasks that wait for them."""
+
+    def land(self, flight: Flight, outcome: Outcome) -> None:
+        """End a flight that cannot even start."""
+
+    def recalled(self, flights: list[Flight]) -> None:
+        """Let flights wait again, first in line."""
+
+    def has_idle(self) -> bool:
+        """Whether a worker has nothing to do."""
+
+
+class Dispatch:
+    """Sends tasks to workers, in groups.
+
+    Args:
+        crew: The workers.
+        hub: Who reads and writes.
+        deadlines: Who calls back in time.
+        arena: For what is too large for a link.
+    """
+
+    def __init__(self, crew: Crew, hub: Hub, deadlines: Deadlines, arena: Arena) -> None:
+        self._crew = crew
+        self._hub = hub
+        self._deadlines = deadlines
+        self.arena = arena
+        self._pace: dict[bytes, float] = {}
+
+    # ------------------------------------------------ how many
+
+    def measured(self, flight: Flight, seconds: float) -> None:
+        """Note how long a task has run."""
+        known = self._pace.get(flight.digest)
+        if flight.has_called:
+            return
+        if known is None or seconds > 4 * known:
+            self._pace[flight.digest] = seconds
+        else:
+            self._pace[flight.digest] = known + _SMOOTHING * (seconds - known)
+
+    def called(self, flight: Flight, slot: Slot) -> None:
+        """Note that a task waits for another: tasks like it are sent alone."""
+        self._pace[flight.digest] = 2 * WORTH
+        if len(slot.flights) > 1:
+            self.recall(slot)
+
+    def group(self, waiting: Line, workers: int) -> list[Flight]:
+        """Take from *waiting* what one of *workers* is to be given now."""
+        group = [waiting.take()]
+        most = min(LARGEST, -(-(len(waiting) + 1) // workers))
+        total = self._estimate(group[0])
+        while len(group) < most and total < WORTH:
+            total += self._estimate(waiting.next())
+            if total > WORTH:
+                break
+            group.append(waiting.take())
+        return group
+
+    def _estimate(self, flight: Flight) -> float:
+        """Return the seconds *flight* will take; one that is not known is never grouped."""
+        timeout = flight.job.timeout
+        if timeout is not None and timeout.idle_timeout is not None:
+            return WORTH * 2
+        return self._pace.get(flight.digest, WORTH * 2)
+
+    # ------------------------------------------------ on their way
+
+    def send(self, slot: Slot, group: list[Flight]) -> None:
+        """Send a group to an idle worker."""
+        parts: list[bytes] = []
+        packed: list[Flight] = []
+        whole = True
+        for flight in group:
+            body = self._pack(slot, flight)
+            if body is None:
+                continue
+            packed.append(flight)
+            if flight.digest not in slot.known:
+                slot.known.add(flight.digest)
+                whole &= slot.link.send(frames.NODE, 0, flight.digest + flight.code)
+            size = len(flight.digest) + len(body)
+            parts += TASK.pack(flight.number, size), flight.digest, body
+        if not packed:
+            return
+        now = time.monotonic()
+        for flight in packed:
+            flight.started = flight.alive = now
+            flight.batched = len(packed) > 1
+        if freed := slot.returns.take():
+            whole &= slot.link.send(frames.FREED, 0, freed)
+        if len(packed) > 1:
+            slot.round = slot.round % 255 + 1
+            os.write(slot.newborn.tokens_write, bytes((slot.round,)) * len(packed))
+            again = partial(self._look_again, slot, packed[-1].number)
+            self._deadlines.add(now + STALE, again)
+        body = bytes((slot.round, len(packed) > 1)) + b"".join(parts)
+        whole &= slot.link.send(frames.TASKS, 0, body)
+        if not whole:
+            self._hub.watch_writable(slot.link.fileno(), partial(self.flush, slot))
+
+    def flush(self, slot: Slot) -> None:
+        """Send what the link has not taken yet."""
+        if slot.link.flush():
+            self._hub.written(slot.link.fileno())
+
+    def _pack(self, slot: Slot, flight: Flight) -> bytes | None:
+        try:
+            body, leases = messages.pack_job(flight.job, self.arena)
+            if leases and not self._hand_over(slot, leases):
+                body, leases = messages.pack_job(flight.job, None)
+        except Exception as error:  # noqa: BLE001 - the task's failure, told as such
+            self._crew.land(flight, Raised(_not_packed(flight, error)))
+            return None
+        slot.reads.update(lease.id for lease in leases)
+        if self.arena.is_full:
+            self.arena.is_full = False
+            _log.warning(
+                "no shared memory is left for the input of task %r: it goes through the link, "
+                "which is slower", flight.job.info.name,
+            )  # fmt: skip
+        return body
+
+    def _hand_over(self, slot: Slot, leases: list[Lease]) -> bool:
+        try:
+            for lease in leases:
+                slot.door.hand_over(lease.segment, self.arena.descriptor(lease.segment))
+        except OSError:
+            for lease in leases:
+                self.arena.release(lease.id)
+            return False
+        return True
+
+    # ------------------------------------------------ batches that take too long
+
+    def _look_again(self, slot: Slot, last: int, now: float) -> None:
+        """Hear what a slow batch has done so far, and recall its rest if somebody is idle."""
+        if last not in slot.flights or not slot.is_born:
+            return
+        slot.signal_flush()
+        if self._crew.has_idle():
+            self.recall(slot)
+        self._deadlines.add(now + STALE, partial(self._look_again, slot, last))
+
+    def recall(self, slot: Slot) -> None:
+        """Take back the tasks that the worker of *slot* has not begun."""
+        try:
+            count = len(os.read(slot.newborn.tokens_read, LARGEST))
+        except BlockingIOError:
+            return
+        if count:
+            self._crew.recalled([*slot.flights.values()][-count:])
+
+
+def _not_packed(flight: Flight, error: Exception) -> Exception:
+    if isinstance(error, FlowPregelError):
+        return error
+    return TaskSerializationError(flight.job.info.name, "the input", "input", repr(error))

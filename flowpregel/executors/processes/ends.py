@@ -1,0 +1,145 @@
+"""What a task in a worker can do towards its run: emit, call, beat, use the store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from itertools import count
+from typing import Any
+
+from flowpregel._core.records import (
+    RETURN,
+    Arguments,
+    Escaped,
+    Interrupted,
+    Node,
+    Outcome,
+    Raised,
+    Returned,
+    Withdrawn,
+)
+from flowpregel.context import Ends
+from flowpregel.errors import (
+    GraphInterrupt,
+    ParentCommand,
+    TaskCancelled,
+    TaskSerializationError,
+)
+from flowpregel.executors.processes import frames, messages, parcel, payload
+from flowpregel.executors.processes.culprit import find_culprit
+from flowpregel.executors.processes.frames import Frame
+from flowpregel.executors.processes.wire import Outlet
+
+
+class WorkerEnds:
+    """The ends of all tasks of one worker.
+
+    Args:
+        outlet: Where frames go.
+        listen: Called before an answer is waited for.
+    """
+
+    def __init__(self, outlet: Outlet, listen: Callable[[], None]) -> None:
+        self._outlet = outlet
+        self._listen = listen
+        self._waiting: dict[int, Future[Any]] = {}
+        self._numbers = count(1)
+        self._lock = threading.Lock()
+        self.store = StoreProxy(self._ask)
+
+    def begin(self, number: int) -> None:
+        """Note that task *number* begins: what an earlier one waits for is not for it."""
+        if self._waiting:
+            with self._lock:
+                self._waiting.clear()
+
+    def of(self, number: int) -> Ends:
+        """Return the ends of task *number*."""
+
+        def emit(chunk: Any) -> None:
+            try:
+                body, _ = parcel.pack(chunk)
+            except Exception as error:
+                path, cause = find_culprit(chunk, "chunk")
+                raise TaskSerializationError("this", "a stream chunk", path, cause) from error
+            self._outlet.send(frames.EMITTED, number, body)
+
+        def call(node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
+            return self._call(number, (node, arguments, fingerprint, describe))
+
+        def beat() -> None:
+            self._outlet.send(frames.BEAT, number)
+
+        return Ends(emit=emit, call=call, beat=beat)
+
+    def _call(self, number: int, content: tuple[Node, Arguments, str | None, str]) -> Future[Any]:
+        node, arguments, fingerprint, describe = content
+        code = messages.pack_node(node, called=True)
+        try:
+            body, _ = parcel.pack((arguments, fingerprint, describe))
+        except Exception as error:
+            path, cause = find_culprit(arguments, "arguments")
+            raise TaskSerializationError(node.name, "the input", path, cause) from error
+        digest = payload.digest_of(code)
+        size = len(code).to_bytes(8, "little")
+        return self._request(frames.CALLED, number, digest + size + code + body)
+
+    def _ask(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        body, _ = parcel.pack((method, args, kwargs))
+        return self._request(frames.ASKED, 0, body).result()
+
+    def _request(self, kind: int, number: int, body: bytes) -> Future[Any]:
+        future: Future[Any] = Future()
+        with self._lock:
+            request = next(self._numbers) & 0xFFFFFFFF
+            self._waiting[request] = future
+        self._listen()
+        self._outlet.send(kind, number, request.to_bytes(4, "little") + body)
+        return future
+
+    def answered(self, frame: Frame) -> None:
+        """Give an answer to whoever waits for it."""
+        with self._lock:
+            future = self._waiting.pop(frame.number, None)
+        if future is None:
+            return
+        try:
+            settle(future, messages.unpack_outcome(frame.body, "in a called task", None))
+        except BaseException as error:  # noqa: BLE001 - the caller is told
+            future.set_exception(error)
+
+
+def settle(future: Future[Any], outcome: Outcome) -> None:
+    """Give *future* what a call's *outcome* means to its caller."""
+    match outcome:
+        case Returned(writes):
+            future.set_result(next((value for key, value in writes if key == RETURN), None))
+        case Raised(error):
+            future.set_exception(error)
+        case Interrupted(interrupts):
+            future.set_exception(GraphInterrupt(interrupts))
+        case Escaped(command):
+            future.set_exception(ParentCommand(command))
+        case Withdrawn():
+            future.set_exception(TaskCancelled())
+
+
+class StoreProxy:
+    """The run's long-term store, as a worker reaches it: over the link.
+
+    It has the methods of the coordinator's store; each call is answered there.
+    """
+
+    def __init__(self, ask: Callable[[str, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+        self._ask = ask
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        ask = self._ask
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            return ask(name, args, kwargs)
+
+        return method

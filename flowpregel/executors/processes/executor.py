@@ -1,0 +1,116 @@
+"""`ProcessExecutor`: jobs in worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from flowpregel._core.effects import Call
+from flowpregel._core.records import Outcome
+from flowpregel.errors import ConfigurationError
+from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
+from flowpregel.executors.processes import payload
+from flowpregel.executors.processes.arena import default_limit
+from flowpregel.executors.processes.caps import thread_caps
+from flowpregel.executors.processes.pool import Plan, Pool
+from flowpregel.executors.processes.reception import Reception
+from flowpregel.executors.processes.stopping import Stopping
+
+
+class ProcessExecutor(Executor):
+    """Runs tasks in worker processes, one loky process a slot.
+
+    A crash, a timeout or a cancellation costs the one task; a new worker takes
+    the place of the lost one.
+
+    Args:
+        max_workers: How many tasks run at the same time; None: as many as this
+            process may use CPUs (affinity and cgroup quota included).
+        initializer: Called in each worker before its first task.
+        initargs: Its arguments.
+        env: Environment variables for the workers, beside the program's own.
+        worker_max_tasks: A worker is replaced after that many tasks.
+        worker_max_rss: A worker that uses more memory (bytes) after a task is replaced.
+        grace: Seconds between the signal that asks a task to stop, and the kill.
+        warm: Whether all workers are started with the first one.
+
+    Raises:
+        ConfigurationError: An argument makes no sense.
+
+    Example:
+        >>> with ProcessExecutor(2) as pool:  # doctest: +SKIP
+        ...     graph.compile(executor=pool).invoke(state)
+    """
+
+    capabilities = Capabilities(isolates=True, times_out=True, cancels=True)
+
+    def __init__(  # noqa: PLR0913 - a public face; it becomes one record at once
+        self,
+        max_workers: int | None = None,
+        *,
+        initializer: Callable[..., Any] | None = None,
+        initargs: tuple[Any, ...] = (),
+        env: Mapping[str, str] | None = None,
+        worker_max_tasks: int | None = None,
+        worker_max_rss: int | None = None,
+        grace: float = 2.0,
+        warm: bool = True,
+    ) -> None:
+        for name, value in (
+            ("max_workers", max_workers),
+            ("worker_max_tasks", worker_max_tasks),
+            ("worker_max_rss", worker_max_rss),
+        ):
+            if value is not None and value < 1:
+                raise ConfigurationError(f"{name} is {value}; use at least 1, or None")
+        if grace < 0:
+            raise ConfigurationError(f"grace is {grace}; it is seconds and cannot be negative")
+        cpus = count_cpus()
+        size = max_workers or cpus
+        plan = Plan(
+            size=size,
+            env={**thread_caps(cpus, size), **(env or {})},
+            initializer=payload.dumps((initializer, initargs)) if initializer else b"",
+            worker_max_tasks=worker_max_tasks,
+            worker_max_rss=worker_max_rss,
+            grace=grace,
+            warm=warm,
+            shared_limit=default_limit(),
+        )
+        self._pool = Pool(plan)
+        Reception(self._pool)
+        self._stopping = Stopping(self._pool)
+
+    def start(self, job: Job, mailbox: Mailbox) -> None:
+        """Start *job* as soon as a worker is free; its `Ended` is posted exactly once."""
+        self._pool.take(job, mailbox)
+
+    def cancel(self, key: JobKey, *, kill: bool) -> None:
+        """Withdraw a job that waits; if *kill*, stop it where it runs."""
+        self._stopping.cancel(key, kill=kill)
+
+    def resolve(self, call: Call, outcome: Outcome) -> None:
+        """Send the outcome of a call down the link to the task that made it."""
+        self._pool.answer(call, outcome)
+
+    def close(self) -> None:
+        """Stop every task and end every worker. May be called again."""
+        self._pool.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, and takes no more jobs."""
+        return self._pool.is_closed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def count_cpus() -> int:
+    """Return how many CPUs this process may use: affinity and cgroup quota included."""
+    from loky import cpu_count  # noqa: PLC0415 - 56 ms, only when a pool is made
+
+    return int(cpu_count())

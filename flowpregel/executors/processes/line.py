@@ -1,0 +1,98 @@
+"""The line of tasks that wait for a worker: children before their parents' siblings.
+
+A task that calls another holds its worker until the answer is there. Were the
+line first come, first served, a thousand such parents would hold a thousand
+workers before the first child had its turn. So the deepest tasks go first, and
+a few workers are enough.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Final
+
+from flowpregel._core.records import Node
+from flowpregel.executors.processes.slot import Flight
+
+_MOST: Final = 1024
+
+
+class Line:
+    """Flights that wait, by how many tasks wait for them in turn."""
+
+    def __init__(self) -> None:
+        self._by_depth: dict[int, deque[Flight]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, flight: Flight) -> None:
+        """Let *flight* wait behind those of its depth."""
+        self._queue(flight.depth).append(flight)
+        self._count += 1
+
+    def add_first(self, flight: Flight) -> None:
+        """Let *flight* wait before those of its depth."""
+        self._queue(flight.depth).appendleft(flight)
+        self._count += 1
+
+    def _queue(self, depth: int) -> deque[Flight]:
+        return self._by_depth.setdefault(depth, deque())
+
+    def next(self) -> Flight:
+        """Return whose turn it is."""
+        return self._by_depth[max(self._by_depth)][0]
+
+    def take(self) -> Flight:
+        """Take out whose turn it is."""
+        depth = max(self._by_depth)
+        queue = self._by_depth[depth]
+        flight = queue.popleft()
+        if not queue:
+            del self._by_depth[depth]
+        self._count -= 1
+        return flight
+
+    def remove(self, flight: Flight) -> None:
+        """Take out *flight*, which waits."""
+        queue = self._by_depth[flight.depth]
+        queue.remove(flight)
+        if not queue:
+            del self._by_depth[flight.depth]
+        self._count -= 1
+
+    def take_all(self) -> list[Flight]:
+        """Take out everyone."""
+        flights = [flight for queue in self._by_depth.values() for flight in queue]
+        self._by_depth.clear()
+        self._count = 0
+        return flights
+
+
+class CalledNodes:
+    """The nodes that workers' tasks have called, one object for each code and depth.
+
+    How deep a task is nested is told by the object that is its node: it was made
+    here, for calls from tasks of one depth.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: OrderedDict[tuple[bytes, int], Node] = OrderedDict()
+        self._depths: dict[int, int] = {}
+
+    def find(self, digest: bytes, depth: int) -> Node | None:
+        """Return the node of that code, for calls from tasks of *depth* - 1."""
+        return self._nodes.get((digest, depth))
+
+    def keep(self, digest: bytes, depth: int, node: Node) -> None:
+        """Keep *node*; the oldest are forgotten."""
+        self._nodes[digest, depth] = node
+        self._depths[id(node)] = depth
+        if len(self._nodes) > _MOST:
+            _, oldest = self._nodes.popitem(last=False)
+            self._depths.pop(id(oldest), None)
+
+    def depth_of(self, node: Node) -> int:
+        """Return how many tasks wait for a task of *node*, each for the next."""
+        return self._depths.get(id(node), 0)

@@ -1,0 +1,48 @@
+"""Passes on what workers say: log records to the program's loggers, text to its streams."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+import sys
+
+from flowpregel.executors.processes.death import Tail
+from flowpregel.executors.processes.slot import Flight
+
+
+def pass_on_record(body: bytes, flight: Flight | None, pid: int) -> None:
+    """Give a worker's log record to the logger of its name, with ``task`` and ``worker_pid``."""
+    fields = pickle.loads(body)
+    record = logging.makeLogRecord(fields)
+    record.__dict__["task"] = flight.job.info.name if flight else None
+    record.__dict__["task_id"] = flight.job.info.task_id if flight else None
+    record.__dict__["worker_pid"] = pid
+    logger = logging.getLogger(record.name)
+    if logger.isEnabledFor(record.levelno):
+        logger.handle(record)
+
+
+class Lines:
+    """One stream of one worker, passed on line by line with a label.
+
+    Args:
+        to_stderr: Which of the program's streams gets it.
+        tail: Also told, for a post-mortem.
+    """
+
+    def __init__(self, *, to_stderr: bool, tail: Tail | None = None) -> None:
+        self._to_stderr = to_stderr
+        self._tail = tail
+
+    def write(self, text: str, flight: Flight | None, pid: int) -> None:
+        """Pass *text* on; each line begins with the name of its task."""
+        if self._tail is not None:
+            self._tail.write(text)
+        label = f"[{flight.job.info.name}]" if flight else f"[worker {pid}]"
+        lines = "".join(f"{label} {line}\n" for line in text.splitlines())
+        stream = sys.stderr if self._to_stderr else sys.stdout
+        # A program that has closed its streams does not want to hear it.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.write(lines)
+            stream.flush()

@@ -1,0 +1,221 @@
+"""What is in a parcel: a job on its way down, and how it ended on its way up."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import fields, replace
+from operator import attrgetter
+from typing import Any, Final
+
+from flowpregel._core.records import (
+    Arguments,
+    Escaped,
+    Interrupted,
+    Kind,
+    Node,
+    Outcome,
+    Raised,
+    Returned,
+    Withdrawn,
+)
+from flowpregel.context import RunControl, TaskInfo
+from flowpregel.errors import TaskSerializationError
+from flowpregel.executors.base import Job
+from flowpregel.executors.processes import parcel, payload
+from flowpregel.executors.processes.culprit import find_culprit
+
+_INFO_FIELDS: Final = tuple(field.name for field in fields(TaskInfo))
+_info_values: Final = attrgetter(*_INFO_FIELDS)
+_KINDS: Final = tuple(Kind)
+
+
+# ------------------------------------------------ down
+
+
+def pack_node(node: Node, *, called: bool = False) -> bytes:
+    """Return *node*, pickled: what a worker needs of it, or all that a call carries.
+
+    Raises:
+        TaskSerializationError: A part of it cannot be pickled.
+    """
+    slim = node if called else replace(
+        node, triggers=(), retry=(), cache=None, timeout=None, handler=None, executor=None,
+        mapper=None, metadata={}, tags=(),
+    )  # fmt: skip
+    try:
+        return payload.dumps(slim)
+    except Exception as error:
+        for name, part in (("function", slim.steps), ("writers", slim.writers)):
+            path, cause = find_culprit(part, name)
+            if cause != "it cannot be pickled as a whole":
+                raise TaskSerializationError(node.name, "the code", path, cause) from error
+        raise TaskSerializationError(node.name, "the code", "node", str(error)) from error
+
+
+def pack_job(job: Job, share: parcel.Share | None) -> tuple[bytes, list[parcel.Lease]]:
+    """Return *job* without its node as a parcel, and the leases it names.
+
+    Raises:
+        TaskSerializationError: A part of it cannot be pickled.
+    """
+    content = (
+        _info_values(job.info),
+        job.kind.value,
+        job.input,
+        job.channels or None,
+        job.managed or None,
+        job.store is not None,
+        None if job.control is None else (job.control.drain_reason,),
+    )
+    try:
+        return parcel.pack(content, share)
+    except Exception as error:
+        raise _unpicklable_input(job, error) from error
+
+
+def unpack_job(data: bytes, node: Node, store: Any, open_lease: parcel.Open | None) -> Job:
+    """Return the job that `pack_job` was given.
+
+    Args:
+        data: The parcel.
+        node: What to call.
+        store: What stands for the run's store, if it has one.
+        open_lease: Opens shared memory.
+    """
+    info, kind, given, channels, managed, has_store, drain = parcel.unpack(data, open_lease)
+    return Job(
+        info=TaskInfo(**dict(zip(_INFO_FIELDS, info, strict=True))),
+        kind=_KINDS[kind],
+        node=node,
+        input=given,
+        channels=channels or {},
+        managed=managed or {},
+        store=store if has_store else None,
+        control=None if drain is None else _control(*drain),
+    )
+
+
+def _control(reason: str | None) -> RunControl:
+    """Return a control as it was when the task began."""
+    control = RunControl()
+    if reason is not None:
+        control.request_drain(reason)
+    return control
+
+
+def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
+    parts: list[tuple[str, Any]] = []
+    if isinstance(job.input, Arguments):
+        parts += ((f"args[{index}]", part) for index, part in enumerate(job.input.args))
+        parts += ((f"argument {name!r}", part) for name, part in job.input.kwargs.items())
+    else:
+        parts.append(("input", job.input))
+    parts += ((field, getattr(job.info, field)) for field in _INFO_FIELDS)
+    parts += (("channels", job.channels), ("managed", job.managed))
+    for name, part in parts:
+        try:
+            payload.dumps(part)
+        except Exception:  # noqa: BLE001 - this is the part; the reason is looked for next
+            path, cause = find_culprit(part, name)
+            return TaskSerializationError(job.info.name, f"the {_noun(name)}", path, cause)
+    return TaskSerializationError(job.info.name, "the input", "input", str(error))
+
+
+def _noun(part: str) -> str:
+    return "input" if part.startswith(("input", "arg")) else part
+
+
+# ------------------------------------------------ up
+
+_RETURNED, _RAISED, _INTERRUPTED, _ESCAPED, _WITHDRAWN = range(5)
+
+
+class WorkerTraceback(Exception):
+    """The traceback of an error, as text, where it was raised."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"\n\n{self.text}"
+
+
+def pack_outcome(outcome: Outcome, task: str, share: parcel.Share | None) -> bytes:
+    """Return *outcome* as bytes that the coordinator can decode; raises nothing.
+
+    What cannot be pickled, or not be unpickled again, becomes a `Raised` that
+    names the task and where in the value the culprit is.
+    """
+    match outcome:
+        case Withdrawn():
+            return bytes((_WITHDRAWN,))
+        case Returned(writes):
+            return _pack_checked(_RETURNED, tuple(writes), task, "the result", share)
+        case Interrupted(interrupts, answers):
+            content: Any = (interrupts, answers)
+            return _pack_checked(_INTERRUPTED, content, task, "the interrupt", share)
+        case Escaped(command):
+            return _pack_checked(_ESCAPED, command, task, "the command", share)
+        case Raised(error):
+            return _pack_error(error, task, share)
+
+
+def _pack_checked(
+    tag: int, content: Any, task: str, what: str, share: parcel.Share | None
+) -> bytes:
+    try:
+        data, _ = parcel.pack(content, share)
+    except BaseException as error:  # noqa: BLE001 - the worker always answers
+        where = content[0][1] if tag == _RETURNED and len(content) == 1 else content
+        name = what.removeprefix("the ")
+        path, cause = find_culprit(where, name)
+        failure = TaskSerializationError(task, what, path, cause)
+        return _pack_error(failure.with_traceback(error.__traceback__), task, None)
+    return bytes((tag,)) + data
+
+
+def _pack_error(error: BaseException, task: str, share: parcel.Share | None) -> bytes:
+    text = "".join(traceback.format_exception(error))
+    try:
+        data, _ = parcel.pack((error, error.__cause__, text), share)
+        # Many exceptions can be pickled and not unpickled: required keyword arguments.
+        if share is None or not parcel.leases_in(data)[0]:
+            parcel.unpack(data)
+    except BaseException as problem:  # noqa: BLE001 - the worker always answers
+        path, cause = find_culprit(error, "error")
+        if cause == "it cannot be pickled as a whole":
+            cause = f"{type(problem).__name__}: {problem}"
+        stand_in = TaskSerializationError(task, "the error", path, cause)
+        data, _ = parcel.pack((stand_in, None, text))
+    return bytes((_RAISED,)) + data
+
+
+def unpack_outcome(data: bytes, origin: str, open_lease: parcel.Open | None) -> Outcome:
+    """Return the outcome that `pack_outcome` was given.
+
+    Args:
+        data: The body of the frame.
+        origin: Names the task, the attempt and the worker, for the note on an error.
+        open_lease: Opens shared memory.
+
+    Raises:
+        BaseException: Whatever the unpickling of a part raises.
+    """
+    tag = data[0]
+    if tag == _WITHDRAWN:
+        return Withdrawn()
+    content = parcel.unpack(data[1:], open_lease)
+    match tag:
+        case 0:
+            return Returned(content)
+        case 1:
+            error, cause, text = content
+            error.__cause__ = cause if cause is not None else WorkerTraceback(text)
+            error.add_note(f"{origin}\n{text}" if cause is not None else origin)
+            return Raised(error)
+        case 2:
+            return Interrupted(*content)
+        case 3:
+            return Escaped(content)
+    raise ValueError(f"no outcome has the tag {tag}")

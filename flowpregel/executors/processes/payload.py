@@ -1,0 +1,156 @@
+"""What travels: bytes that the other process can turn back into the same thing.
+
+The C pickle is used when it is exact. What it refers to by name and the other
+process could not find (anything of ``__main__``, lambdas, local classes) goes by
+value, with cloudpickle.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import pickle
+import sys
+from collections.abc import Callable, Iterable
+from functools import cache
+from hashlib import blake2b
+from types import FunctionType
+from typing import Any, Final, TypeAlias
+
+PROTOCOL: Final = 5
+DIGEST_SIZE: Final = 16
+
+Keep: TypeAlias = Callable[[pickle.PickleBuffer], bool] | None
+"""Told of each large buffer: True keeps it in the pickle, False sends it apart."""
+
+
+def dumps(value: Any, keep: Keep = None, start_again: Callable[[], None] = lambda: None) -> bytes:
+    """Return *value* pickled, exactly.
+
+    Args:
+        value: What to pickle.
+        keep: Told of each large buffer.
+        start_again: Called when *keep* will be told of all buffers once more.
+
+    Raises:
+        Exception: Whatever the pickling of a part of *value* raises.
+    """
+    try:
+        data = pickle.dumps(value, PROTOCOL, buffer_callback=keep)
+    except Exception:  # noqa: BLE001 - by value it may work; if not, that error is raised
+        start_again()
+        return dumps_by_value(value, keep)
+    if b"__main__" in data or _kept_by_value():
+        start_again()
+        return dumps_by_value(value, keep)
+    return data
+
+
+def loads(data: bytes | memoryview, buffers: Iterable[Any] | None = None) -> Any:
+    """Return what `dumps` was given.
+
+    Raises:
+        BaseException: Whatever the unpickling of a part raises.
+    """
+    return pickle.loads(data, buffers=buffers)
+
+
+def digest_of(data: bytes) -> bytes:
+    """Return what names *data* in all processes."""
+    return blake2b(data, digest_size=DIGEST_SIZE).digest()
+
+
+def dumps_by_value(value: Any, keep: Keep = None) -> bytes:
+    """Return *value* pickled with cloudpickle, whatever it refers to."""
+    out = io.BytesIO()
+    _by_value_pickler()(out, protocol=PROTOCOL, buffer_callback=keep).dump(value)
+    return out.getvalue()
+
+
+def _kept_by_value() -> bool:
+    """Whether the user registered modules with ``cloudpickle.register_pickle_by_value``."""
+    cloudpickle = sys.modules.get("cloudpickle")
+    return cloudpickle is not None and bool(cloudpickle.list_registry_pickle_by_value())
+
+
+@cache
+def _by_value_pickler() -> Any:
+    import cloudpickle  # noqa: PLC0415 - 30 ms, and often never needed
+
+    class ByValue(cloudpickle.Pickler):  # type: ignore[misc]
+        """cloudpickle, which also knows decorated functions and the coordinator's classes."""
+
+        def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, FunctionType):
+                wrapper = _wrapper_of(obj)
+                if wrapper is not None:
+                    return unwrapped, wrapper
+            elif _in_worker and isinstance(obj, type) and _is_of_main(obj):
+                return main_attribute, (obj.__qualname__,)
+            return super().reducer_override(obj)
+
+    return ByValue
+
+
+# ------------------------------------------------ functions behind decorators
+
+
+def _wrapper_of(function: FunctionType) -> tuple[str, str, int] | None:
+    """Return where to find *function*, if its name now stands for what decorates it.
+
+    The function under ``@task`` is no longer what its module holds under its
+    name. Sending it by value would copy the globals it uses: caches, locks, tables.
+    """
+    module = function.__module__
+    if not module or module == "__main__" or "<locals>" in function.__qualname__:
+        return None
+    try:
+        found = _look_up(module, function.__qualname__)
+    except (ImportError, AttributeError):
+        return None
+    for depth in range(1, 8):
+        found = _inner(found)
+        if found is None:
+            return None
+        if found is function:
+            return module, function.__qualname__, depth
+    return None
+
+
+def _inner(wrapper: Any) -> Any:
+    return getattr(wrapper, "__wrapped__", None)
+
+
+def _look_up(module: str, qualname: str) -> Any:
+    found = sys.modules.get(module) or importlib.import_module(module)
+    for name in qualname.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def unwrapped(module: str, qualname: str, depth: int) -> Any:
+    """Return the function under *depth* decorators of ``module.qualname``."""
+    found = _look_up(module, qualname)
+    for _ in range(depth):
+        found = _inner(found)
+    return found
+
+
+# ------------------------------------------------ classes of the user's program
+
+_in_worker = False
+
+
+def _is_of_main(kind: type) -> bool:
+    return kind.__module__ == "__main__" and "<locals>" not in kind.__qualname__
+
+
+def mark_as_worker() -> None:
+    """From now on, ``__main__`` means the coordinator's."""
+    global _in_worker
+    _in_worker = True
+
+
+def main_attribute(qualname: str) -> Any:
+    """Return ``__main__.qualname`` of this process: a class that came back from a worker."""
+    return _look_up("__main__", qualname)

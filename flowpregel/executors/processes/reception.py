@@ -1,0 +1,227 @@
+"""The reception: what arrives from the workers, and what it means."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+
+from flowpregel._core.effects import Call, Called, Emitted
+from flowpregel._core.records import Arguments, Outcome, Raised, Withdrawn
+from flowpregel.errors import NodeTimeoutError, TaskSerializationError
+from flowpregel.executors.processes import frames, messages, parcel, payload
+from flowpregel.executors.processes.arena import returns_in
+from flowpregel.executors.processes.death import PostMortem, Tail, count_oom_kills, reap
+from flowpregel.executors.processes.frames import Frame, GarbageError
+from flowpregel.executors.processes.listen import Lines, pass_on_record
+from flowpregel.executors.processes.pool import Pool
+from flowpregel.executors.processes.slot import Flight, Slot, State
+from flowpregel.executors.processes.worker import RAN
+
+_CHUNK = 1 << 16
+_PARTING = 0.5
+"""Seconds a worker may live on without its link."""
+
+
+class Reception:
+    """Reads what workers send, and notices when they end.
+
+    Args:
+        pool: Whose workers.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        pool.watch = self.watch
+        self._tails: dict[Slot, Tail] = {}
+        self._streams: dict[Slot, tuple[Lines, Lines]] = {}
+        self._oom_kills = count_oom_kills()
+
+    def watch(self, slot: Slot) -> None:
+        """Watch all ends of a worker that was started."""
+        hub, born = self._pool.hub, slot.newborn
+        tail = self._tails[slot] = Tail()
+        streams = Lines(to_stderr=False), Lines(to_stderr=True, tail=tail)
+        self._streams[slot] = streams
+        for fd, lines in zip((born.stdout, born.stderr), streams, strict=True):
+            hub.watch(fd, partial(self._read_stream, slot, fd, lines))
+        hub.watch(slot.link.fileno(), partial(self._read_link, slot))
+        hub.watch(self._end_of(slot), partial(self._on_end, slot))
+
+    def _end_of(self, slot: Slot) -> int:
+        born = slot.newborn
+        return int(born.process.sentinel) if born.pidfd is None else born.pidfd
+
+    # ------------------------------------------------ frames
+
+    def _read_link(self, slot: Slot) -> None:
+        try:
+            arrived, is_open = slot.link.receive()
+        except GarbageError as error:
+            slot.kill(f"it sent garbage on its link ({error})")
+            is_open, arrived = False, []
+        for frame in arrived:
+            self._receive(slot, frame)
+        if not is_open:
+            self._pool.hub.forget(slot.link.fileno())
+            # How it ended, the kernel tells in a moment. One that only closed its link is no use.
+            self._pool.deadlines.add(
+                time.monotonic() + _PARTING, lambda now: slot.kill("it closed its link")
+            )
+
+    def _receive(self, slot: Slot, frame: Frame) -> None:
+        match frame.kind:
+            case frames.ENDED:
+                self._on_ended(slot, frame)
+            case frames.READY:
+                self._pool.ready(slot)
+            case frames.RETURNED:
+                self._on_returned(slot, frame.body)
+            case frames.FAILED:
+                outcome = messages.unpack_outcome(frame.body, "in the pool's initializer", None)
+                slot.failure = outcome.error if isinstance(outcome, Raised) else None
+            case frames.LOGGED:
+                pass_on_record(frame.body, slot.flights.get(frame.number), slot.pid)
+            case frames.PRINTED:
+                stream = self._streams[slot][frame.flags & frames.STDERR != 0]
+                text = frame.body.decode(errors="replace")
+                stream.write(text, slot.flights.get(frame.number), slot.pid)
+            case _:
+                flight = slot.flights.get(frame.number)
+                if flight is not None:
+                    self._on_news(flight, frame)
+
+    def _on_news(self, flight: Flight, frame: Frame) -> None:
+        """Act on what a running task says."""
+        policy = flight.job.timeout
+        if policy is not None and (frame.kind == frames.BEAT or policy.refresh_on == "auto"):
+            flight.alive = time.monotonic()
+        if frame.kind == frames.EMITTED:
+            chunk = parcel.unpack(frame.body)
+            self._pool.post(flight, Emitted(flight.job.info.task_id, chunk))
+        elif frame.kind == frames.CALLED:
+            self._on_called(flight, frame.body)
+
+    def _on_returned(self, slot: Slot, body: bytes) -> None:
+        for lease, readers in returns_in(body):
+            self._pool.arena.release(lease, readers)
+            slot.reads.subtract({lease: readers})
+            if slot.reads[lease] <= 0:
+                del slot.reads[lease]
+
+    def _on_ended(self, slot: Slot, frame: Frame) -> None:
+        flight = slot.flights.get(frame.number)
+        if flight is None:
+            return
+        self._pool.dispatch.measured(flight, RAN.unpack_from(frame.body)[0])
+        info = flight.job.info
+        origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {slot.pid}"
+        try:
+            outcome: Outcome = messages.unpack_outcome(frame.body[RAN.size :], origin, slot.open)
+        except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
+            cause = f"{type(error).__name__}: {error} (in the coordinator)"
+            outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))
+        if frame.flags & frames.STOPPED and flight.stopping is not None:
+            outcome = stopped_outcome(flight)
+        self._pool.land(flight, outcome)
+
+    def _on_called(self, flight: Flight, body: bytes) -> None:
+        request = int.from_bytes(body[:4], "little")
+        at = 4 + payload.DIGEST_SIZE
+        size = int.from_bytes(body[at : at + 8], "little")
+        digest, depth = body[4:at], flight.depth + 1
+        node = self._pool.called_nodes.find(digest, depth)
+        if node is None:
+            node = payload.loads(body[at + 8 : at + 8 + size])
+            self._pool.called_nodes.keep(digest, depth, node)
+        arguments, fingerprint, describe = parcel.unpack(body[at + 8 + size :])
+        assert isinstance(arguments, Arguments)
+        info = flight.job.info
+        call = Call(info.task_id, info.attempt, node, arguments, fingerprint, describe)
+        call.reply = (flight, request)
+        self._pool.called(flight, request)
+        self._pool.post(flight, Called(call))
+
+    # ------------------------------------------------ streams
+
+    def _read_stream(self, slot: Slot, fd: int, lines: Lines) -> None:
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._pool.hub.forget(fd)
+            return
+        lines.write(data.decode(errors="replace"), slot.running(), slot.pid)
+
+    # ------------------------------------------------ ends
+
+    def _on_end(self, slot: Slot) -> None:
+        hub, born = self._pool.hub, slot.newborn
+        ended = reap(born.process)
+        if ended is None:
+            return
+        hub.forget(self._end_of(slot))
+        while slot.link.fileno() in hub:
+            self._read_link_to_end(slot)
+        for fd, lines in zip((born.stdout, born.stderr), self._streams.pop(slot), strict=True):
+            if fd in hub:
+                self._read_stream(slot, fd, lines)
+                hub.forget(fd)
+        slot.end_family()
+        starting = slot.state is State.STARTING or slot.failure is not None
+        lost = self._pool.remove(slot)
+        kills = count_oom_kills()
+        report = PostMortem(
+            slot.pid, ended, slot.killed, kills > self._oom_kills, self._tails.pop(slot).text()
+        )
+        self._oom_kills = kills
+        running = slot.running()
+        slot.close()
+        for flight in lost:
+            if flight is running:
+                self._pool.land(flight, fatal_outcome(flight, report))
+            else:
+                self._pool.requeue(flight, report.error(flight.job.info.name))
+        if starting:
+            cause = slot.failure or report.error("(starting)")
+            self._pool.lose_start(slot, cause)
+        self._pool.pump()
+
+    def _read_link_to_end(self, slot: Slot) -> None:
+        try:
+            arrived, _ = slot.link.receive()
+        except GarbageError:
+            arrived = []
+        for frame in arrived:
+            self._receive(slot, frame)
+        if not arrived:
+            self._pool.hub.forget(slot.link.fileno())
+
+
+def stopped_outcome(flight: Flight) -> Outcome:
+    """Return how a task ended that we stopped."""
+    policy = flight.job.timeout
+    if flight.stopping == "cancel" or flight.stopping is None or policy is None:
+        return Withdrawn()
+    now = time.monotonic()
+    name = flight.job.info.name
+    if flight.stopping == "run":
+        elapsed, limit = now - flight.started, _seconds(policy.run_timeout)
+    else:
+        elapsed, limit = now - flight.alive, _seconds(policy.idle_timeout)
+    return Raised(NodeTimeoutError(name, elapsed, flight.stopping, limit))
+
+
+def _seconds(value: object) -> float:
+    assert isinstance(value, float)  # TimeoutPolicy has made it so
+    return value
+
+
+def fatal_outcome(flight: Flight, report: PostMortem) -> Outcome:
+    """Return how a task ended that lost its worker."""
+    if flight.stopping is not None:
+        return stopped_outcome(flight)
+    return Raised(report.error(flight.job.info.name))

@@ -1,0 +1,192 @@
+"""A slot: the coordinator's end of one worker, and the tasks it has been given."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Literal
+
+from flowpregel.executors.base import Job, Mailbox
+from flowpregel.executors.processes import frames
+from flowpregel.executors.processes.arena import Door, Reader, Returns
+from flowpregel.executors.processes.birth import STOP_SIGNAL
+from flowpregel.executors.processes.link import Link
+from flowpregel.executors.processes.parcel import Lease
+from flowpregel.executors.processes.spawner import Newborn
+
+Reason = Literal["cancel", "run", "idle"]
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A job on its way through the pool."""
+
+    job: Job
+    mailbox: Mailbox
+    number: int
+    attended: bool
+    """Whether the run's own OS thread comes to read."""
+    depth: int = 0
+    """How many tasks wait for it, each for the next."""
+    slot: Slot | None = None
+    started: float = 0.0
+    """When its worker was given it: monotonic seconds."""
+    alive: float = 0.0
+    """When it last showed a sign of life."""
+    stopping: Reason | None = None
+    """Why it was told to stop, if it was."""
+    calls: set[int] = field(default_factory=set)
+    """Its calls that are not answered."""
+    batched: bool = False
+    """Whether it was sent with others: its turn comes later."""
+    has_called: bool = False
+    requeued: int = 0
+    """How often its worker ended before it had begun."""
+    digest: bytes = b""
+    """Names its node's code."""
+    code: bytes = b""
+
+
+class State(Enum):
+    """What a slot's worker is doing."""
+
+    STARTING = "starting"
+    IDLE = "idle"
+    BUSY = "busy"
+    LEAVING = "leaving"
+    """Told to stop, or killed: it takes no more tasks."""
+
+
+class Slot:
+    """One worker process, its link, and the tasks in flight on it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.state = State.STARTING
+        self.flights: dict[int, Flight] = {}
+        """The tasks it has, in the order in which it runs them."""
+        self.known: set[bytes] = set()
+        """Digests of the nodes its worker has."""
+        self.served = 0
+        self.open_calls = 0
+        """How many calls of its tasks are not answered."""
+        self.round = 0
+        """Names its batch on the tokens: 1 to 255."""
+        self.idle_since = time.monotonic()
+        self.killed: str | None = None
+        """Why we killed it, if we did."""
+        self.failure: BaseException | None = None
+        """What its initializer raised."""
+        self.reads: Counter[int] = Counter()
+        """Leases of the pool's arena that the worker reads, and how often they were sent."""
+        self.returns = Returns()
+        """Leases of the worker's arena that we read no more."""
+        self._born: Newborn | None = None
+        self._link: Link | None = None
+        self._door: Door | None = None
+        self._reader: Reader | None = None
+
+    def born(self, newborn: Newborn) -> None:
+        """Take the ends of the worker that was started."""
+        self._link = Link(newborn.link, newborn.mark)
+        self._door = Door(newborn.door)
+        self._reader = Reader(self._door, self.returns)
+        self._born = newborn
+
+    @property
+    def door(self) -> Door:
+        """Where descriptors are handed over."""
+        assert self._door is not None
+        return self._door
+
+    def open(self, lease: Lease) -> memoryview:
+        """Return the bytes of a lease of the worker's arena."""
+        assert self._reader is not None
+        return self._reader.open(lease)
+
+    @property
+    def newborn(self) -> Newborn:
+        """The worker's ends."""
+        assert self._born is not None
+        return self._born
+
+    @property
+    def link(self) -> Link:
+        """The link to the worker."""
+        assert self._link is not None
+        return self._link
+
+    @property
+    def is_born(self) -> bool:
+        """Whether its process was started."""
+        return self._born is not None
+
+    @property
+    def pid(self) -> int:
+        """The worker's pid; 0 before it was started."""
+        return self._born.pid if self._born else 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether its task waits for tasks it called: its worker is held, not used."""
+        return self.open_calls > 0
+
+    def running(self) -> Flight | None:
+        """Return the task that its worker has begun and not ended."""
+        return self.flights.get(self.newborn.board.running)
+
+    def signal_stop(self, flight: Flight) -> None:
+        """Make *flight*'s code raise, if it is still the one that runs."""
+        self.newborn.board.ask_to_stop(flight.number)
+        self._signal(STOP_SIGNAL)
+
+    def kill(self, why: str) -> None:
+        """Kill the worker now; its end is noticed like any other."""
+        self.state = State.LEAVING
+        if self._born is None or (self._signal(signal.SIGKILL) and self.killed is None):
+            self.killed = why
+
+    def signal_flush(self) -> None:
+        """Make the worker send the results it holds back."""
+        self._signal(STOP_SIGNAL)
+
+    def _signal(self, number: int) -> bool:
+        born = self.newborn
+        try:
+            if born.pidfd is not None:
+                signal.pidfd_send_signal(born.pidfd, number)
+            else:
+                os.kill(born.pid, number)
+        except OSError:
+            return False
+        return True
+
+    def end_family(self) -> None:
+        """Kill what the worker's tasks have started and left behind."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            return
+
+    def dismiss(self) -> None:
+        """Ask the idle worker to leave."""
+        self.state = State.LEAVING
+        self.link.send(frames.STOP)
+
+    def close(self) -> None:
+        """Close every end that is held."""
+        born, self._born = self._born, None
+        if born is None:
+            return
+        self.link.close()
+        self.door.close()
+        if self._reader is not None:
+            self._reader.close()
+        born.board.close()
+        for fd in (born.tokens_read, born.tokens_write, born.stdout, born.stderr, born.pidfd):
+            if fd is not None:
+                os.close(fd)

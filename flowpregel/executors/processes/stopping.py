@@ -1,0 +1,83 @@
+"""Stopping a task: first a signal that raises in it, after the grace period the kill."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from flowpregel.executors.base import JobKey
+from flowpregel.executors.processes.pool import Pool
+from flowpregel.executors.processes.slot import Flight, Reason
+
+
+class Stopping:
+    """Keeps the timeouts of a pool's tasks, and cancels them.
+
+    Args:
+        pool: Whose tasks.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        pool.sent = self._sent
+
+    def cancel(self, key: JobKey, *, kill: bool) -> None:
+        """Withdraw a task that waits; stop a running one if *kill*."""
+        flight = self._pool.withdraw(key)
+        if flight is not None and kill:
+            self._stop(flight, "cancel")
+
+    def _sent(self, flight: Flight) -> None:
+        policy = flight.job.timeout
+        if policy is None:
+            return
+        if policy.run_timeout is not None:
+            assert isinstance(policy.run_timeout, float)
+            limit = policy.run_timeout
+            self._at(flight.started + limit, partial(self._on_run, flight, limit))
+        if policy.idle_timeout is not None:
+            assert isinstance(policy.idle_timeout, float)
+            limit = policy.idle_timeout
+            self._at(flight.alive + limit, partial(self._on_idle, flight, limit))
+
+    def _at(self, when: float, action: partial[None]) -> None:
+        is_next = self._pool.deadlines.add(when, action)
+        if is_next and not self._pool.hub.is_reading:
+            self._pool.hub.wake()
+
+    def _on_run(self, flight: Flight, limit: float, now: float) -> None:
+        slot = flight.slot
+        if slot is None:
+            return
+        if len(slot.flights) > 1 or flight.batched:
+            # In a batch its time begins when its turn comes; the board tells.
+            if slot.running() is not flight:
+                self._at(now + limit, partial(self._on_run, flight, limit))
+                return
+            flight.started = slot.newborn.board.since / 1e9
+            if now < flight.started + limit:
+                self._at(flight.started + limit, partial(self._on_run, flight, limit))
+                return
+        self._stop(flight, "run")
+
+    def _on_idle(self, flight: Flight, limit: float, now: float) -> None:
+        if flight.slot is None:
+            return
+        if flight.alive + limit > now:
+            self._at(flight.alive + limit, partial(self._on_idle, flight, limit))
+            return
+        self._stop(flight, "idle")
+
+    def _stop(self, flight: Flight, reason: Reason) -> None:
+        with self._pool.lock:
+            slot = flight.slot
+            if slot is None or flight.stopping is not None:
+                return
+            flight.stopping = reason
+            slot.signal_stop(flight)
+        self._at(time.monotonic() + self._pool.plan.grace, partial(self._on_grace, flight))
+
+    def _on_grace(self, flight: Flight, now: float) -> None:
+        with self._pool.lock:
+            if flight.slot is not None:
+                flight.slot.kill("it was killed, because its task did not stop when it was told to")

@@ -1,0 +1,132 @@
+"""What a task says on the side: log records and printed text, sent to the coordinator.
+
+Text that Python code prints goes over the link, in order with everything else a
+task sends, so it is labelled exactly. What C code and programs write to
+descriptors 1 and 2 goes through pipes and gets the label of the task that runs.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, BinaryIO, Final, cast
+
+from flowpregel.executors.processes import frames
+from flowpregel.executors.processes.wire import Outlet
+
+_LONGEST: Final = 1 << 16
+_PLAIN: Final = (str, int, float, bool, bytes, type(None))
+
+
+class Printed(io.TextIOBase):
+    """``sys.stdout`` or ``sys.stderr`` of a worker: sends whole lines, labelled with their task."""
+
+    def __init__(self, outlet: Outlet, fd: int, task: Callable[[], int]) -> None:
+        self._outlet = outlet
+        self._fd = fd
+        self._task = task
+        self._lock = threading.RLock()
+        self._line = ""
+        self._binary: BinaryIO | None = None
+
+    def write(self, text: str) -> int:
+        """Take *text*; send what ends with a newline, and what is long."""
+        with self._lock:
+            self._line += text
+            if "\n" in text or len(self._line) > _LONGEST:
+                end = self._line.rfind("\n") + 1 or len(self._line)
+                whole, self._line = self._line[:end], self._line[end:]
+                self._send(whole)
+        return len(text)
+
+    def flush(self) -> None:
+        """Send what there is of a line."""
+        with self._lock:
+            rest, self._line = self._line, ""
+            if rest:
+                self._send(rest)
+
+    def _send(self, text: str) -> None:
+        flags = 0 if self._fd == 1 else frames.STDERR
+        for at in range(0, len(text), _LONGEST):
+            body = text[at : at + _LONGEST].encode(errors="backslashreplace")
+            self._outlet.send(frames.PRINTED, self._task(), body, flags)
+
+    def fileno(self) -> int:
+        """Return the descriptor: what is written there is sent as well."""
+        return self._fd
+
+    @property
+    def buffer(self) -> BinaryIO:
+        """The binary stream beneath."""
+        if self._binary is None:
+            self._binary = cast(BinaryIO, os.fdopen(self._fd, "wb", closefd=False))
+        return self._binary
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """UTF-8, whatever the locale."""
+        return "utf-8"
+
+    @property
+    def errors(self) -> str:  # type: ignore[override]
+        """What happens to what cannot be encoded."""
+        return "backslashreplace"
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+
+class LogSender(logging.Handler):
+    """Sends log records to the coordinator, where the program's handlers get them."""
+
+    def __init__(self, outlet: Outlet, task: Callable[[], int]) -> None:
+        super().__init__()
+        self._outlet = outlet
+        self._task = task
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send *record*, its message and traceback as text."""
+        try:
+            body = pickle.dumps(_plain(record))
+        except Exception:  # noqa: BLE001 - logging's own rule: told on stderr, never raised
+            self.handleError(record)
+            return
+        self._outlet.send(frames.LOGGED, self._task(), body)
+
+
+def _plain(record: logging.LogRecord) -> dict[str, Any]:
+    """Return *record*'s fields, all of which can be pickled and are safe to unpickle."""
+    fields = {
+        name: value if isinstance(value, _PLAIN) else repr(value)
+        for name, value in record.__dict__.items()
+        if name not in ("args", "exc_info", "msg")
+    }
+    fields["msg"] = record.getMessage()
+    fields["args"] = None
+    if record.exc_info and not record.exc_text:
+        fields["exc_text"] = logging.Formatter().formatException(record.exc_info)
+    fields["exc_info"] = None
+    return fields
+
+
+def take_over(outlet: Outlet, log_level: int, task: Callable[[], int]) -> Callable[[], None]:
+    """Send this worker's log records and prints; return what flushes the prints."""
+    out, err = Printed(outlet, 1, task), Printed(outlet, 2, task)
+    sys.stdout, sys.stderr = cast(Any, out), cast(Any, err)
+    root = logging.getLogger()
+    root.handlers[:] = [LogSender(outlet, task)]
+    root.setLevel(log_level)
+
+    def flush() -> None:
+        # The task may have put other streams in their place.
+        out.flush()
+        err.flush()
+
+    return flush

@@ -1,0 +1,145 @@
+"""The worker's end of the link: the outlet that sends, the inbox that receives."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from flowpregel.executors.processes.frames import ANSWER, DOWN, STORED, Frame, Parser, pack
+
+_CHUNK = 1 << 18
+
+
+class Outlet:
+    """Sends whole frames, from any OS thread of the worker.
+
+    A signal handler that raises must not cut a frame in two: while the main
+    thread sends, it asks for its exception to be raised afterwards (`defer`).
+    """
+
+    def __init__(self, connection: socket.socket, mark: int) -> None:
+        self._socket: socket.socket | None = connection
+        self._mark = mark
+        self._lock = threading.Lock()
+        self._holder: int | None = None
+        self._held: deque[bytes] = deque()
+        self._main = threading.main_thread().ident
+        self._deferred: BaseException | None = None
+
+    def send(self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0) -> None:
+        """Send a frame, after those held back; it is on the link when this returns.
+
+        When the coordinator is gone, nothing happens.
+        """
+        self.hold(kind, number, body, flags)
+        self.flush()
+
+    def hold(self, kind: int, number: int, body: bytes, flags: int = 0) -> None:
+        """Send a frame with the next that is sent, or at the next `flush`."""
+        self._held.append(pack(self._mark, kind, number, body, flags))
+
+    def flush(self) -> None:
+        """Send what is held back."""
+        me = threading.get_ident()
+        if self._holder == me:
+            # A finalizer or signal handler of user code prints while we send: we go on.
+            return
+        with self._lock:
+            self._holder = me
+            try:
+                while self._held:
+                    frames = [self._held.popleft() for _ in range(len(self._held))]
+                    self._write(b"".join(frames))
+            finally:
+                self._holder = None
+        if me == self._main and self._deferred is not None:
+            error, self._deferred = self._deferred, None
+            raise error
+
+    def flush_from_handler(self) -> None:
+        """Send what is held back, unless somebody is just doing it."""
+        if self._held and self._lock.acquire(blocking=False):
+            self._lock.release()
+            self.flush()
+
+    def _write(self, frame: bytes) -> None:
+        if self._socket is None:
+            return
+        try:
+            self._socket.sendall(frame)
+        except OSError:
+            self._socket = None
+
+    def defer(self, error: BaseException) -> bool:
+        """Return whether *error* will be raised after the frame that is being sent."""
+        if self._holder == self._main:
+            self._deferred = error
+            return True
+        return False
+
+    def forget(self) -> None:
+        """Send nothing any more: this process is a fork of the worker."""
+        self._socket = None
+        self._held.clear()
+        self._lock = threading.Lock()
+        self._holder = None
+
+
+class Inbox:
+    """Receives frames: in the main thread, until answers are waited for inside a task.
+
+    Args:
+        connection: The link.
+        mark: What every frame on it begins with.
+        answered: Given each frame that answers something a task asked.
+    """
+
+    def __init__(
+        self, connection: socket.socket, mark: int, answered: Callable[[Frame], None]
+    ) -> None:
+        self._socket = connection
+        self._parser = Parser(mark, DOWN)
+        self._buffer = memoryview(bytearray(_CHUNK))
+        self._answered = answered
+        self._orders: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self._reading = threading.Lock()
+        self._ears: threading.Thread | None = None
+
+    def next(self) -> Frame | None:
+        """Wait for the next frame that is an order; None: the coordinator is gone."""
+        while True:
+            try:
+                return self._orders.get(block=self._ears is not None)
+            except queue.Empty:
+                with self._reading:
+                    self._receive()
+
+    def listen(self) -> None:
+        """See that answers are received while the main thread runs a task."""
+        if self._ears is None:
+            self._ears = threading.Thread(target=self._hear, name="flowpregel-ears", daemon=True)
+            self._ears.start()
+
+    def _hear(self) -> None:
+        open_ = True
+        while open_:
+            with self._reading:
+                open_ = self._receive()
+
+    def _receive(self) -> bool:
+        try:
+            size = self._socket.recv_into(self._buffer)
+        except OSError:
+            size = 0
+        if not size:
+            self._orders.put(None)
+            return False
+        for frame in self._parser.feed(bytes(self._buffer[:size])):
+            if frame.kind in (ANSWER, STORED):
+                self._answered(frame)
+            else:
+                self._orders.put(frame)
+        return True

@@ -1,0 +1,253 @@
+"""The loop in a worker process: take an order, do it, answer.
+
+::
+
+    link --> inbox --> order --> perform(job) --> outcome --> outlet --> link
+                                    | emit, call, beat, log, print ^
+
+The main thread runs the tasks, so that signals reach them and libraries that
+insist on the main thread work.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import signal
+import socket
+import time
+from struct import Struct
+from typing import Any, Final
+
+from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
+from flowpregel.errors import TaskCancelled, TaskSerializationError
+from flowpregel.executors.attempt import perform
+from flowpregel.executors.processes import birth, frames, messages, payload, talk
+from flowpregel.executors.processes.arena import Arena, Door, Reader, Returns, returns_in
+from flowpregel.executors.processes.board import Board
+from flowpregel.executors.processes.ends import WorkerEnds
+from flowpregel.executors.processes.parcel import Lease
+from flowpregel.executors.processes.setup import Setup
+from flowpregel.executors.processes.wire import Inbox, Outlet
+
+TASK: Final = Struct("<IQ")
+"""Before each task in a TASKS frame: its number, and its length in bytes."""
+RAN: Final = Struct("<f")
+"""At the start of an ENDED frame: how many seconds the task ran."""
+_HOLD: Final = 1_000_000
+"""Nanoseconds for which results of a batch may be held back, to send many at once."""
+
+
+def main(setup: Setup) -> None:
+    """Live as a worker until the coordinator is gone or says stop."""
+    payload.mark_as_worker()
+    birth.settle(setup.stdout, setup.stderr, setup.coordinator)
+    worker = Worker(setup)
+    if worker.initialize(setup.initializer):
+        worker.run()
+
+
+class Worker:
+    """Runs one task at a time.
+
+    Args:
+        setup: Where its ends are.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        for fd in (setup.link, setup.door, setup.board, setup.tokens):
+            os.set_inheritable(fd, False)
+        link = socket.socket(fileno=setup.link)
+        self._outlet = Outlet(link, setup.mark)
+        self._inbox = Inbox(link, setup.mark, self._answered)
+        self._board = Board(setup.board)
+        self._turns = Turns(setup.tokens)
+        door = Door(socket.socket(fileno=setup.door))
+        self._returns = Returns()
+        self._reader = Reader(door, self._returns)
+        self._shares = Shares(Arena(setup.shared_limit), door)
+        self._flushed = 0
+        self._ends = WorkerEnds(self._outlet, self._inbox.listen)
+        self._flush_prints = talk.take_over(self._outlet, setup.log_level, lambda: self._number)
+        self._nodes: dict[bytes, bytes | Node] = {}
+        self._number = 0
+        self._stoppable = False
+        self._stopped = False
+        self._forked = False
+        os.register_at_fork(after_in_child=self._after_fork)
+        signal.signal(birth.STOP_SIGNAL, self._on_stop_signal)
+
+    def initialize(self, initializer: bytes) -> bool:
+        """Run the pool's initializer; tell the coordinator how that went."""
+        try:
+            if initializer:
+                function, arguments = payload.loads(initializer)
+                function(*arguments)
+        except BaseException as error:  # noqa: BLE001 - the coordinator is told why
+            body = messages.pack_outcome(Raised(error), "initializer", None)
+            self._outlet.send(frames.FAILED, 0, body)
+            return False
+        self._outlet.send(frames.READY)
+        return True
+
+    def run(self) -> None:
+        """Do what the coordinator orders until it says stop, or is gone."""
+        while (frame := self._inbox.next()) is not None:
+            match frame.kind:
+                case frames.TASKS:
+                    self._run_tasks(frame.body)
+                case frames.NODE:
+                    digest = frame.body[: payload.DIGEST_SIZE]
+                    self._nodes[digest] = frame.body[payload.DIGEST_SIZE :]
+                case frames.FREED:
+                    for lease, readers in returns_in(frame.body):
+                        self._shares.release(lease, readers)
+                case frames.STOP:
+                    return
+
+    # ------------------------------------------------ tasks
+
+    def _run_tasks(self, body: bytes) -> None:
+        batch, is_batch, at = body[0], body[1], 2
+        view = memoryview(body)
+        while at < len(body):
+            number, length = TASK.unpack_from(body, at)
+            at += TASK.size
+            if is_batch and not self._turns.take(batch):
+                break
+            self._run_task(number, bytes(view[at : at + length]))
+            at += length
+            if at < len(body) and time.monotonic_ns() < self._flushed + _HOLD:
+                continue
+            self._flush()
+
+    def _flush(self) -> None:
+        """Send the results that are held back."""
+        self._outlet.flush()
+        self._flushed = time.monotonic_ns()
+
+    def _run_task(self, number: int, data: bytes) -> None:
+        began = time.monotonic_ns()
+        self._number, self._stopped = number, False
+        self._board.begin(number, began)
+        self._ends.begin(number)
+        name = "?"
+        try:
+            self._stoppable = True
+            outcome, name = self._perform(data)
+        except TaskCancelled:
+            outcome = Withdrawn()
+        finally:
+            self._stoppable = False
+        if self._forked:
+            # A fork of the worker that came out of the task: it is not the worker.
+            os._exit(0)
+        self._flush_prints()
+        body = RAN.pack((time.monotonic_ns() - began) / 1e9)
+        body += messages.pack_outcome(outcome, name, self._shares)
+        del outcome
+        if returned := self._returns.take():
+            self._outlet.hold(frames.RETURNED, 0, returned)
+        self._outlet.hold(frames.ENDED, number, body, frames.STOPPED if self._stopped else 0)
+
+    def _perform(self, data: bytes) -> tuple[Outcome, str]:
+        digest = data[: payload.DIGEST_SIZE]
+        name = "?"
+        try:
+            node = self._node(digest)
+            name = node.name
+            job = messages.unpack_job(
+                data[payload.DIGEST_SIZE :], node, self._ends.store, self._reader.open
+            )
+        except TaskCancelled:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
+            cause = f"{type(error).__name__}: {error} (in the worker)"
+            failure = TaskSerializationError(name, "the input", "input", cause)
+            failure.__cause__ = error
+            return Raised(failure), name
+        # Each task has its own context: what it sets does not leak into the next.
+        return contextvars.Context().run(perform, job, self._ends.of(number=self._number)), name
+
+    def _node(self, digest: bytes) -> Node:
+        node = self._nodes[digest]
+        if isinstance(node, bytes):
+            node = self._nodes[digest] = payload.loads(node)
+        assert isinstance(node, Node)
+        return node
+
+    # ------------------------------------------------ what comes from outside
+
+    def _on_stop_signal(self, number: int, frame: Any) -> None:
+        """Send what is held back; stop the running task if it is the one that is unwanted."""
+        self._outlet.flush_from_handler()
+        if not self._stoppable or self._board.unwanted != self._number:
+            return
+        self._stopped, self._stoppable = True, False
+        error = TaskCancelled("the task was stopped from outside")
+        if not self._outlet.defer(error):
+            raise error
+
+    def _answered(self, frame: frames.Frame) -> None:
+        self._ends.answered(frame)
+
+    def _after_fork(self) -> None:
+        self._forked = True
+        self._stoppable = False
+        self._outlet.forget()
+
+
+class Turns:
+    """The tokens of a batch: one has to be taken before each task.
+
+    Args:
+        fd: The reading end of the token pipe; reading never blocks.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._early = 0
+
+    def take(self, batch: int) -> bool:
+        """Return whether the next task of *batch* is still ours to run."""
+        early, self._early = self._early, 0
+        if early == batch:
+            return True
+        try:
+            token = os.read(self._fd, 1)[0]
+        except (BlockingIOError, IndexError):
+            return False
+        if token != batch:
+            # The rest of this batch was recalled, and the next one is on its way.
+            self._early = token
+            return False
+        return True
+
+
+class Shares:
+    """Puts large results into the worker's arena, and hands them over.
+
+    Args:
+        arena: The worker's own.
+        door: The way to the coordinator.
+    """
+
+    def __init__(self, arena: Arena, door: Door) -> None:
+        self._arena = arena
+        self._door = door
+
+    def share(self, data: memoryview, source: Any) -> Lease | None:
+        """Write *data* for the coordinator; None: there is no room."""
+        lease = self._arena.share(data, source)
+        if lease is None:
+            return None
+        try:
+            self._door.hand_over(lease.segment, self._arena.descriptor(lease.segment))
+        except OSError:
+            self._arena.release(lease.id)
+            return None
+        return lease
+
+    def release(self, lease_id: int, readers: int = 1) -> None:
+        """Note that the coordinator reads a lease no more."""
+        self._arena.release(lease_id, readers)

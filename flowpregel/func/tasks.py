@@ -1,0 +1,315 @@
+"""`task`: functions whose calls are recorded, run somewhere else, and are waited for."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import types
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+
+from flowpregel._core.callee import callee_of, name_of
+from flowpregel._core.digest import arguments_digest, code_digest, home_of
+from flowpregel._core.records import Arguments, Node
+from flowpregel._core.sharing import space_of
+from flowpregel._host.executors import check_executor
+from flowpregel.context import current
+from flowpregel.errors import ConfigurationError
+from flowpregel.executors.calls import CallFuture as TaskFuture
+from flowpregel.func.describe import described
+from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """How the calls of a task are made."""
+
+    name: str | None = None
+    """What streams and messages call it; the function's own name if None."""
+    retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None
+    """When a failed call is tried again; the first policy that matches decides."""
+    cache_policy: CachePolicy | None = None
+    """How long its results are shared between runs; the entrypoint gives the cache."""
+    timeout: float | timedelta | TimeoutPolicy | None = None
+    """Seconds that one attempt may take, or a policy."""
+    executor: Any = None
+    """Where it runs: ``"processes"``, ``"threads"``, ``"inline"``, or an executor."""
+    version: str | None = None
+    """Says that the code is another one; None: the code itself is looked at."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "timeout", TimeoutPolicy.coerce(self.timeout))
+        for policy in self.retries:
+            _check("retry_policy", policy, RetryPolicy)
+        _check("cache_policy", self.cache_policy, CachePolicy, type(None))
+        _check("name", self.name, str, type(None))
+        _check("version", self.version, str, type(None))
+        check_executor(self.executor)
+
+    @property
+    def retries(self) -> tuple[RetryPolicy, ...]:
+        """The retry policies, as a tuple."""
+        if self.retry_policy is None:
+            return ()
+        if isinstance(self.retry_policy, Sequence):
+            return tuple(self.retry_policy)
+        return (self.retry_policy,)
+
+
+def _check(option: str, value: object, *kinds: type) -> None:
+    if not isinstance(value, kinds) or value == "":
+        raise ConfigurationError(f"task({option}={value!r}): use {kinds[0].__name__}")
+
+
+class TaskFunction(Generic[P, R]):
+    """A function that `task` made a task of. Called inside a run, it returns a future.
+
+    Args:
+        func: The plain function.
+        options: How its calls are made.
+    """
+
+    def __init__(self, func: Callable[P, Any], options: TaskOptions) -> None:
+        if not callable(func):
+            raise ConfigurationError(f"task() takes a function, not {func!r}")
+        _refuse_generators(func)
+        self.func = func
+        """The plain function: calling it records nothing and needs no run."""
+        self.options = options
+        self.name = options.name or name_of(func)
+        """What streams and messages call it."""
+        self._bound: tuple[Any, ...] = ()
+        self._node: Node | None = None
+        self._identity: str | None = None
+        functools.update_wrapper(self, func, assigned=_COPIED, updated=())
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[R]:
+        """Start a call and return its future at once.
+
+        Raises:
+            RuntimeError: Called outside of a run.
+        """
+        scope = current.get()
+        if scope is None:
+            raise RuntimeError(
+                f"task {self.name!r} was called outside of a run: call it from an @entrypoint "
+                f"(or a node, or another task) that is invoked, or call the plain function with "
+                f"{self.name}.func(...); an OS thread that you start inside a run needs "
+                "contextvars.copy_context().run"
+            )
+        given: tuple[Any, ...] = (*self._bound, *args) if self._bound else args
+        fingerprint, text = None, self.name
+        if scope.info.compares:
+            what = f"the arguments of task {self.name!r}"
+            fingerprint = f"{self.identity}.{arguments_digest(given, kwargs, what)}"
+            text = described(self.name, given, kwargs)
+        made = scope.ends.call(self.node, Arguments(given, kwargs), fingerprint, text)
+        return cast("TaskFuture[R]", made)
+
+    def map(self, *iterables: Iterable[Any]) -> list[TaskFuture[R]]:
+        """Start a call for each item, and return the futures in the same order.
+
+        Args:
+            iterables: One: each item is the only argument of its call. Several,
+                of equal length: the n-th items are the arguments of the n-th call.
+
+        Example:
+            >>> futures = measure.map(["a.py", "b.py"])  # doctest: +SKIP
+        """
+        call = cast("Callable[..., TaskFuture[R]]", self)
+        if len(iterables) == 1:
+            return [call(item) for item in iterables[0]]
+        # All of them first: an error about their lengths must not leave calls behind.
+        return [call(*items) for items in [*zip(*iterables, strict=True)]]
+
+    def with_options(self, **changes: Any) -> TaskFunction[P, R]:
+        """Return the same task with other options; this one stays as it is.
+
+        Args:
+            changes: What `task` takes: ``name``, ``retry_policy``, ``cache_policy``,
+                ``timeout``, ``executor``, ``version``.
+        """
+        return TaskFunction(self.func, replace(self.options, **changes))
+
+    def clear_cache(self, cache: Any) -> None:
+        """Forget the results of this task that *cache* shares."""
+        cache.clear([self.cache_namespace])
+
+    async def aclear_cache(self, cache: Any) -> None:
+        """`clear_cache`, without blocking the event loop."""
+        await cache.aclear([self.cache_namespace])
+
+    @property
+    def cache_namespace(self) -> tuple[str, ...]:
+        """Where its shared results are kept: named after its function and that one's code."""
+        return space_of("task", (self.func,), self.options.version)
+
+    @property
+    def node(self) -> Node:
+        """What the core runs: the same for every call."""
+        if self._node is None:
+            options = self.options
+            callee = callee_of(self.func, takes_input=False)
+            if self._home is not None:
+                named = _ByName(self)
+                if callee.is_async:
+                    callee = replace(callee, coroutine=named)
+                else:
+                    callee = replace(callee, func=named)
+            self._node = Node(
+                name=self.name,
+                steps=(callee,),
+                retry=options.retries,
+                cache=options.cache_policy,
+                space=() if options.cache_policy is None else self.cache_namespace,
+                timeout=cast("TimeoutPolicy | None", options.timeout),
+                executor=options.executor,
+                is_task=True,
+            )
+        return self._node
+
+    @property
+    def identity(self) -> str:
+        """A digest of which function it is: its qualified name and its version or code."""
+        if self._identity is None:
+            name = home_of(self.func)[1]
+            version = self.options.version
+            code = code_digest(self.func) if version is None else f"version {version}"
+            self._identity = arguments_digest((name, code), {}, name)[:16]
+        return self._identity
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+        """Return the task as a method of *instance*, which is the first argument of its calls."""
+        if instance is None or self._bound:
+            return self
+        bound = TaskFunction[Any, R](self.func, self.options)
+        bound._node, bound._identity = self.node, self.identity
+        bound._bound = (instance,)
+        bound.func = types.MethodType(self.func, instance)
+        return bound
+
+    def __repr__(self) -> str:
+        return f"<task {self.name!r}>"
+
+    @property
+    def _home(self) -> str | None:
+        """The name under which another process finds this very task in its module, if it can."""
+        module = sys.modules.get(self.__module__)
+        name: str = getattr(self, "__qualname__", "")
+        if module is None or self.__module__ == "__main__" or "<locals>" in name:
+            return None
+        found: Any = module
+        for part in name.split("."):
+            # Not getattr: what a descriptor makes of itself is not what is looked for.
+            found = inspect.getattr_static(found, part, None)
+        if isinstance(found, staticmethod):
+            found = found.__func__
+        return name if found is self else None
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return self._home or (TaskFunction, (self.func, self.options))
+
+
+class _ByName:
+    """Calls a task's plain function, and is that function after a way to another process.
+
+    The function itself cannot be named: its name in its module is the task's.
+    """
+
+    __slots__ = ("_task",)
+
+    def __init__(self, task: TaskFunction[Any, Any]) -> None:
+        self._task = task
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._task.func(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _plain, (self._task,)
+
+
+def _plain(task: TaskFunction[Any, Any]) -> Any:
+    """Return the plain function of *task*."""
+    return task.func
+
+
+_COPIED = ("__module__", "__name__", "__qualname__", "__doc__")
+
+
+def _refuse_generators(func: Any) -> None:
+    while isinstance(func, functools.partial):
+        func = func.func
+    looked_at = func
+    if not inspect.isroutine(func) and not isinstance(func, type):
+        looked_at = getattr(type(func), "__call__", func)  # noqa: B004 - it is looked at
+    if inspect.isgeneratorfunction(looked_at) or inspect.isasyncgenfunction(looked_at):
+        raise ConfigurationError(
+            f"task {name_of(func)!r} is a generator, and what it yields could not be recorded: "
+            "return a list, or give the stream its parts with get_stream_writer()"
+        )
+
+
+@overload
+def task(func: Callable[P, Coroutine[Any, Any, R]], /) -> TaskFunction[P, R]: ...
+@overload
+def task(func: Callable[P, R], /) -> TaskFunction[P, R]: ...
+@overload
+def task(
+    func: None = None,
+    /,
+    *,
+    name: str | None = None,
+    retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
+    cache_policy: CachePolicy | None = None,
+    timeout: float | timedelta | TimeoutPolicy | None = None,
+    executor: Any = None,
+    version: str | None = None,
+) -> _Decorator: ...
+
+
+def task(func: Any = None, /, **options: Any) -> Any:
+    """Make a function a task: a call that is recorded, and may run in another process.
+
+    Inside a run a call returns a future at once; ``.result()`` waits for it in
+    sync code, ``await`` in async code. A call whose result was recorded is not
+    made again when its run is resumed.
+
+    Args:
+        func: A function, a method, an async function, a partial, any callable.
+        options: The fields of `TaskOptions`: ``name``, ``retry_policy``,
+            ``cache_policy``, ``timeout``, ``executor``, ``version``.
+
+    Raises:
+        ConfigurationError: *func* is a generator or cannot be called, or an
+            option cannot be.
+
+    Example:
+        >>> @task(timeout=60)
+        ... def simulate(seed: int) -> float:
+        ...     return seed / 2
+        >>> simulate.func(3)
+        1.5
+    """
+    made = _Decorator(TaskOptions(**options))
+    return made if func is None else made(func)
+
+
+class _Decorator:
+    """What ``task(...)`` returns without a function."""
+
+    def __init__(self, options: TaskOptions) -> None:
+        self._options = options
+
+    @overload
+    def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> TaskFunction[P, R]: ...
+    @overload
+    def __call__(self, func: Callable[P, R], /) -> TaskFunction[P, R]: ...
+    def __call__(self, func: Any, /) -> Any:
+        """Make *func* a task."""
+        return TaskFunction(func, self._options)

@@ -1,0 +1,275 @@
+"""Lowers a `StateGraph` to nodes and channels.
+
+===========================  ==================================================
+in the graph                 in the program
+===========================  ==================================================
+a key of the state           a channel of its name
+the input                    node ``__start__``, triggered by ``__start__``
+a node ``n``                 a node, triggered by ``branch:to:n``, which is
+                             deferred if the node is
+an edge to ``n``             a write of None to ``branch:to:n``
+an edge from ``a`` and ``b``  channel ``join:a+b:n``, which also triggers ``n``
+a conditional edge           a writer that asks its path function
+===========================  ==================================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from flowpregel._core.callee import callee_of
+from flowpregel._core.records import Write
+from flowpregel.channels import (
+    EphemeralValue,
+    LastValueAfterFinish,
+    NamedBarrierValue,
+    NamedBarrierValueAfterFinish,
+)
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.errors import ConfigurationError
+from flowpregel.graph.names import DEFAULT_HANDLER, END, START, TAG_HIDDEN, join_of, trigger_of
+from flowpregel.graph.schema import Schema, is_model
+from flowpregel.graph.spec import BranchSpec, NodeSpec
+from flowpregel.graph.writes import BranchWriter, Door, NodeWriter
+from flowpregel.pregel.node import PregelNode, is_graph
+from flowpregel.pregel.pregel import Pregel
+
+if TYPE_CHECKING:
+    from flowpregel.graph.state import StateGraph
+    from flowpregel.pregel.drawing import Graph
+
+Checkpointer: TypeAlias = BaseCheckpointSaver | str | os.PathLike[str] | bool | None
+"""A saver, or the path of an LMDB folder. In another graph: None is that graph's,
+True the same with one history per thread, False none."""
+
+
+class CompiledStateGraph(Pregel):
+    """A `StateGraph` that can be run; made by `StateGraph.compile`.
+
+    Args:
+        builder: The graph it was compiled from.
+        pregel: As `Pregel` takes them.
+    """
+
+    def __init__(self, *, builder: StateGraph, **pregel: Any) -> None:
+        self.builder = builder
+        super().__init__(**pregel)
+
+    def get_graph(self, config: Any = None, *, xray: bool | int = False) -> Graph:
+        """Return a drawing of the graph: its nodes, its edges, and where branches may lead.
+
+        Args:
+            config: Not used; LangGraph's programs pass it.
+            xray: Whether to draw the graphs that are nodes too; a number is how deep.
+        """
+        from flowpregel.graph.drawing import drawing_of  # noqa: PLC0415 - seldom needed
+
+        depth = (1 << 30) if xray is True else int(xray)
+        return drawing_of(self.builder, dict(self.get_subgraphs()), depth)
+
+
+def compile_graph(builder: StateGraph, **pregel: Any) -> CompiledStateGraph:
+    """Return *builder* as a program.
+
+    Raises:
+        ConfigurationError: Its parts do not fit together.
+    """
+    lowering = _Lowering(builder)
+    output = builder.schemas[builder.output_schema]
+    return CompiledStateGraph(
+        builder=builder,
+        nodes=lowering.nodes,
+        channels={**lowering.channels, **builder.managed},
+        input_channels=START,
+        output_channels=output.selection if output.is_root else tuple(output.channels),
+        stream_channels=_streamed(builder),
+        stream_mode="updates",
+        context_schema=builder.context_schema,
+        **pregel,
+    )
+
+
+def _streamed(builder: StateGraph) -> str | tuple[str, ...]:
+    keys = tuple(builder.channels)
+    state = builder.schemas[builder.state_schema]
+    return state.selection if state.is_root and len(keys) == 1 else keys
+
+
+class _Lowering:
+    """Makes the nodes and channels of one graph."""
+
+    def __init__(self, builder: StateGraph) -> None:
+        self.builder = builder
+        self.channels: dict[str, Any] = {
+            **builder.channels,
+            START: EphemeralValue(builder.input_schema),
+        }
+        self.specs = _with_defaults(builder)
+        self._writable = dict.fromkeys((*builder.channels, *builder.managed))
+        self._triggers: dict[str, list[str]] = {}
+        self._edges: dict[str, list[Write]] = {}
+        for name, spec in self.specs.items():
+            self._add_trigger(name, spec)
+        self._add_edges()
+        self.nodes = {START: self._start()}
+        for name, spec in self.specs.items():
+            self.nodes[name] = self._node(name, spec)
+
+    def _add_trigger(self, name: str, spec: NodeSpec) -> None:
+        if spec.is_handler:
+            self._triggers[name] = []
+            return
+        channel = trigger_of(name)
+        self._triggers[name] = [channel]
+        self.channels[channel] = (
+            LastValueAfterFinish(object) if spec.defer else EphemeralValue(object, guard=False)
+        )
+
+    def _add_edges(self) -> None:
+        for start, end in self.builder.edges:
+            if end != END:
+                self._edges.setdefault(start, []).append((trigger_of(end), None))
+        for starts, end in self.builder.waiting_edges:
+            if end == END:
+                continue
+            channel = join_of(starts, end)
+            is_deferred = self.specs[end].defer
+            kind = NamedBarrierValueAfterFinish if is_deferred else NamedBarrierValue
+            self.channels[channel] = kind(str, set(starts))
+            self._triggers[end].append(channel)
+            for start in starts:
+                self._edges.setdefault(start, []).append((channel, start))
+
+    # ------------------------------------------------------------ nodes
+
+    def _start(self) -> PregelNode:
+        schema = self.builder.schemas[self.builder.input_schema]
+        keys = dict.fromkeys(schema.channels)
+        writers: list[Any] = [NodeWriter(START, keys, self._edges_of(START))]
+        if is_model(schema.typ):
+            writers.append(Door(schema.typ, schema.keys))
+        branches = self._branches(START, self.builder.schemas[self.builder.state_schema])
+        return PregelNode(
+            channels=START,
+            triggers=[START],
+            tags=[TAG_HIDDEN],
+            writers=[*writers, *branches],
+            bound=_Same() if _any_async(branches) else None,
+            reads=_reads(branches, schema.keys if len(writers) > 1 else ()),
+            executor="inline",
+        )
+
+    def _node(self, name: str, spec: NodeSpec) -> PregelNode:
+        branches = self._branches(name, spec.schema)
+        action = spec.action
+        if _any_async(branches) and not is_graph(action):
+            action = _awaited(action)
+        node = PregelNode(
+            channels=spec.schema.selection,
+            triggers=self._triggers[name],
+            mapper=None if spec.schema.is_root else spec.schema.mapper,
+            writers=[NodeWriter(name, self._writable, self._edges_of(name)), *branches],
+            bound=action,
+            metadata=spec.metadata,
+            retry_policy=spec.retry_policy,
+            cache_policy=spec.cache_policy,
+            timeout=spec.timeout,
+            executor=spec.executor,
+            reads=_reads(branches),
+        )
+        node.error_handler = spec.error_handler
+        return node
+
+    def _edges_of(self, name: str) -> tuple[Write, ...]:
+        return tuple(self._edges.get(name, ()))
+
+    def _branches(self, name: str, schema: Schema) -> list[BranchWriter]:
+        return [
+            _branch_writer(name, key, branch, schema)
+            for key, branch in self.builder.branches.get(name, {}).items()
+        ]
+
+
+def _branch_writer(node: str, name: str, branch: BranchSpec, own: Schema) -> BranchWriter:
+    schema = branch.schema or own
+    return BranchWriter(
+        node=node,
+        name=name,
+        path=callee_of(branch.path),
+        ends=branch.ends,
+        selection=schema.selection,
+        mapper=None if schema.is_root else schema.mapper,
+        passes_on=branch.schema is None,
+    )
+
+
+def _with_defaults(builder: StateGraph) -> dict[str, NodeSpec]:
+    """Return the graph's nodes with its defaults filled in, and its default handler."""
+    defaults = builder.defaults
+    specs = dict(builder.nodes)
+    handler = None
+    if defaults.error_handler is not None:
+        handler = DEFAULT_HANDLER
+        if handler in specs:
+            raise ConfigurationError(f"node name {handler!r} is taken by the default error handler")
+        schema = builder.schemas[builder.state_schema]
+        specs[handler] = NodeSpec(action=defaults.error_handler, schema=schema, handles="")
+    return {name: defaults.applied_to(spec, handler) for name, spec in specs.items()}
+
+
+def _reads(branches: list[BranchWriter], more: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the channels that a node's writers read."""
+    found = dict.fromkeys(more)
+    for branch in branches:
+        keys = branch.selection
+        found.update(dict.fromkeys((keys,) if isinstance(keys, str) else keys))
+    return tuple(found)
+
+
+# ---------------------------------------------------------------- async branches
+
+
+def _any_async(branches: list[BranchWriter]) -> bool:
+    return any(branch.path.is_async for branch in branches)
+
+
+class _Same:
+    """Returns what it is given; has an async form, so that its node runs on the loop."""
+
+    def invoke(self, value: Any) -> Any:
+        """Return *value*."""
+        return value
+
+    async def ainvoke(self, value: Any) -> Any:
+        """Return *value*."""
+        return value
+
+
+class _Awaited:
+    """A sync function that an async run calls on an OS thread, and awaits.
+
+    Its node then runs on the event loop, where its async branch is awaited too.
+    """
+
+    def __init__(self, action: Callable[..., Any]) -> None:
+        self.invoke = action
+        self.ainvoke = _on_thread(action)
+        self.name = getattr(action, "__name__", type(action).__name__)
+
+
+def _on_thread(action: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    @wraps(action)
+    async def awaited(*args: Any, **kwargs: Any) -> Any:
+        return await asyncio.to_thread(action, *args, **kwargs)
+
+    return awaited
+
+
+def _awaited(action: Any) -> Any:
+    callee = callee_of(action)
+    is_plain = callee.func is not None and callee.coroutine is None
+    return _Awaited(callee.func) if is_plain and callee.func is not None else action

@@ -1,0 +1,119 @@
+"""Messages in a state: a list that a reducer merges by id. Any objects or dicts will do."""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypedDict
+
+from flowpregel.errors import ConfigurationError
+
+__all__ = [
+    "REMOVE_ALL_MESSAGES",
+    "MessagesState",
+    "RemoveMessage",
+    "add_messages",
+]
+
+REMOVE_ALL_MESSAGES: Final = "__remove_all__"
+"""The id of a `RemoveMessage` that drops every message before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveMessage:
+    """Takes the message with this id out of the list."""
+
+    id: str
+
+
+def add_messages(left: Any, right: Any) -> list[Any]:
+    """Return *left* with the messages of *right*: new ones added, known ids replaced.
+
+    A message is a dict, or an object, with an ``id``; one without gets a new one
+    (on a copy, if it can be copied). A dict may be ``{"role": ..., "content":
+    ...}``; what is in it does not matter here. A `RemoveMessage`, or any message
+    of ``type`` "remove", takes out the one with its id.
+
+    Args:
+        left: The list, or one message.
+        right: What is added: a list, or one message.
+
+    Raises:
+        ConfigurationError: One of the two is None.
+        ValueError: A `RemoveMessage` names an id that is not in the list.
+
+    Example:
+        >>> one = [{"id": "1", "content": "hi"}]
+        >>> add_messages(one, {"id": "1", "content": "hello"})
+        [{'id': '1', 'content': 'hello'}]
+    """
+    if left is None or right is None:
+        raise ConfigurationError("add_messages takes two lists of messages, and got None")
+    merged = [_identified(message) for message in _listed(left)]
+    places = {_id_of(message): index for index, message in enumerate(merged)}
+    removed: set[Any] = set()
+    for message in map(_identified, _listed(right)):
+        key = _id_of(message)
+        if _removes(message) and key == REMOVE_ALL_MESSAGES:
+            merged, places, removed = [], {}, set()
+        elif _removes(message):
+            if key not in places:
+                raise ValueError(
+                    f"Attempting to delete a message with an ID that doesn't exist ({key!r})"
+                )
+            removed.add(key)
+        elif key in places:
+            removed.discard(key)
+            merged[places[key]] = message
+        else:
+            places[key] = len(merged)
+            merged.append(message)
+    return [message for message in merged if _id_of(message) not in removed]
+
+
+class MessagesState(TypedDict):
+    """A state with a list of messages; make subclasses of it to add keys."""
+
+    messages: Annotated[list[Any], add_messages]
+
+
+def _listed(messages: Any) -> Iterable[Any]:
+    return messages if isinstance(messages, list) else [messages]
+
+
+def _id_of(message: Any) -> Any:
+    return message.get("id") if isinstance(message, Mapping) else getattr(message, "id", None)
+
+
+def _removes(message: Any) -> bool:
+    if isinstance(message, RemoveMessage):
+        return True
+    kind = message.get("type") if isinstance(message, Mapping) else getattr(message, "type", None)
+    return kind == "remove"
+
+
+def _identified(message: Any) -> Any:
+    """Return *message* with an id.
+
+    Raises:
+        ConfigurationError: It has none, and cannot be given one.
+    """
+    if isinstance(message, tuple) and len(message) == 2:
+        message = {"role": message[0], "content": message[1]}
+    elif isinstance(message, str):
+        message = {"role": "user", "content": message}
+    if _id_of(message) is not None:
+        return message
+    if isinstance(message, Mapping):
+        return {**message, "id": str(uuid.uuid4())}
+    try:
+        named = copy.copy(message)
+        named.id = str(uuid.uuid4())
+    except (AttributeError, TypeError) as error:
+        raise ConfigurationError(
+            f"{message!r} has no id and cannot be given one; a message is a dict, or an object "
+            "with an id"
+        ) from error
+    return named

@@ -1,0 +1,163 @@
+"""A state's schema: which channel each of its keys is, and how a node gets it."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any, ClassVar, NotRequired, Required, get_args, get_origin
+
+from flowpregel.channels import BinaryOperatorAggregate, DeltaChannel, LastValue
+from flowpregel.channels.base import BaseChannel
+from flowpregel.channels.folding import identity_of
+from flowpregel.errors import ConfigurationError
+from flowpregel.graph.hints import hints_of
+from flowpregel.graph.names import ROOT
+from flowpregel.managed import ManagedValue, managed_value
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schema:
+    """What a class, or a plain type, says about a state."""
+
+    typ: Any
+    channels: Mapping[str, BaseChannel[Any, Any]]
+    managed: Mapping[str, type[ManagedValue[Any]]]
+    keys: tuple[str, ...]
+    """The names of both, in the order in which they are declared."""
+    mapper: Coerce | None
+    """Turns a dict of values into what nodes get; None leaves the dict."""
+
+    @property
+    def is_root(self) -> bool:
+        """Whether the state is one plain value."""
+        return self.keys == (ROOT,)
+
+    @property
+    def selection(self) -> str | tuple[str, ...]:
+        """What a node reads: the one channel of a plain value, or the keys of a dict."""
+        return ROOT if self.is_root else self.keys
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages."""
+        return getattr(self.typ, "__name__", str(self.typ))
+
+
+@dataclass(frozen=True, slots=True)
+class Coerce:
+    """Makes an object of a dataclass or pydantic model; a class, so that it pickles."""
+
+    typ: Any
+
+    def __call__(self, values: Mapping[str, Any]) -> Any:
+        """Return the object with these *values*."""
+        return self.typ(**values)
+
+
+def schema_of(typ: Any) -> Schema:
+    """Look at *typ*: a TypedDict, a dataclass, a pydantic model, or any other type.
+
+    Raises:
+        ConfigurationError: A key's annotation cannot be a channel; the message
+            names the key.
+    """
+    annotations = _annotations_of(typ)
+    if annotations is None:
+        return Schema(typ, {ROOT: _channel_of(ROOT, typ)}, {}, (ROOT,), None)
+    channels: dict[str, BaseChannel[Any, Any]] = {}
+    managed: dict[str, type[ManagedValue[Any]]] = {}
+    for key, annotation in annotations.items():
+        value = managed_value(_bare(annotation))
+        if value is not None:
+            managed[key] = value
+        else:
+            channels[key] = _channel_of(key, annotation)
+    is_object = is_dataclass(typ) or is_model(typ)
+    mapper = Coerce(typ) if is_object else None
+    return Schema(typ, channels, managed, (*channels, *managed), mapper)
+
+
+def is_model(typ: Any) -> bool:
+    """Return whether *typ* is a pydantic model."""
+    return isinstance(typ, type) and hasattr(typ, "model_fields") and hasattr(typ, "model_validate")
+
+
+def _annotations_of(typ: Any) -> dict[str, Any] | None:
+    """Return the annotated keys of *typ*, or None: it is a plain value."""
+    if not isinstance(typ, type) or not hasattr(typ, "__annotations__"):
+        return None
+    hints = hints_of(typ, extras=True, strict=True)
+    if is_model(typ):
+        names: Any = typ.model_fields  # type: ignore[attr-defined]
+    elif is_dataclass(typ):
+        names = [field.name for field in fields(typ)]
+    else:
+        names = [key for key, hint in hints.items() if get_origin(hint) is not ClassVar]
+    return {key: hints[key] for key in names if key != "__slots__"}
+
+
+def _bare(annotation: Any) -> Any:
+    """Return *annotation* without ``Required`` and ``NotRequired`` around it."""
+    while get_origin(annotation) in (Required, NotRequired):
+        annotation = get_args(annotation)[0]
+    return annotation
+
+
+def _channel_of(key: str, annotation: Any) -> BaseChannel[Any, Any]:
+    annotation = _bare(annotation)
+    channel = _declared(key, annotation) or LastValue(annotation)
+    channel.key = key
+    return channel
+
+
+def _declared(key: str, annotation: Any) -> BaseChannel[Any, Any] | None:
+    """Return the channel that ``Annotated[type, ...]`` asks for, or None."""
+    if get_origin(annotation) is not Annotated:
+        return None
+    typ, *extras = get_args(annotation)
+    for extra in extras:
+        if isinstance(extra, DeltaChannel):
+            frequency = extra.snapshot_frequency
+            return type(extra)(extra.reducer, _bare(typ), snapshot_frequency=frequency)
+        if isinstance(extra, BaseChannel):
+            return copy.copy(extra)
+        if isinstance(extra, type) and issubclass(extra, BaseChannel):
+            return extra(typ)
+    if callable(extras[-1]):
+        _check_reducer(key, extras[-1])
+        return BinaryOperatorAggregate(typ, extras[-1])
+    return None
+
+
+def _check_reducer(key: str, reducer: Callable[..., Any]) -> None:
+    try:
+        signature = inspect.signature(reducer)
+    except (TypeError, ValueError):  # some built-in functions do not tell
+        return
+    if sum(item.kind in _POSITIONAL for item in signature.parameters.values()) != 2:
+        raise ConfigurationError(
+            f"Invalid reducer signature of state key {key!r}. Expected (a, b) -> c. Got {signature}"
+        )
+
+
+def conflict(first: BaseChannel[Any, Any], second: BaseChannel[Any, Any]) -> bool:
+    """Return whether two declarations of one state key cannot both hold.
+
+    A key that is declared plainly takes the channel that another schema gave it.
+    """
+    if isinstance(second, LastValue):
+        return False
+    return type(first) is not type(second) or _folding(first) != _folding(second)
+
+
+def _folding(channel: BaseChannel[Any, Any]) -> Any:
+    match channel:
+        case BinaryOperatorAggregate():
+            return identity_of(channel.operator)
+        case DeltaChannel():
+            return identity_of(channel.reducer), channel.snapshot_frequency
+    return None

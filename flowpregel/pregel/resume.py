@@ -1,0 +1,146 @@
+"""What a run is: a new one, one that goes on, or one that is over and has its result.
+
+===================  ======================  ==========================================
+asked for            the thread's last run    then
+===================  ======================  ==========================================
+input                any                     a new run
+None, Command        unfinished              that run goes on
+resume="auto"        unfinished              it goes on, if the input is the same
+resume="auto"        finished, or none       a new run
+run_id=              has this id             it goes on, or its result is returned
+run_id=              has another id          an earlier run's result, or a new run
+===================  ======================  ==========================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from flowpregel._core.commands import Command
+from flowpregel._core.digest import digest_of
+from flowpregel._core.effects import Emit
+from flowpregel._core.program import Keys, Program
+from flowpregel._core.progress import Result, Steps
+from flowpregel._core.records import Address, Saved
+from flowpregel._core.state import read
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.errors import ConfigurationError, InputMismatchError
+from flowpregel.pregel.snapshot import Open, open_checkpoint
+
+DIGEST = "input_digest"
+"""Under this name metadata keep what a run's input was, for runs that may be asked for again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """How a run starts."""
+
+    given: Any
+    run_id: str | None = None
+    """None: a new one."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """What is kept beside what the user gave."""
+    loaded: tuple[Saved | None] | None = None
+    """The checkpoint it starts from, if it was looked at."""
+    over: Saved | None = None
+    """The last checkpoint of a run that is over, whose result is asked for."""
+
+
+def looks_first(given: Any, resume: str | None, run_id: str | None) -> bool:
+    """Return whether the thread must be looked at before it is known what is to run."""
+    return resume is not None or run_id is not None or given is None or isinstance(given, Command)
+
+
+def start_of(
+    program: Program,
+    saver: BaseCheckpointSaver,
+    address: Address,
+    given: Any,
+    *,
+    resume: str | None,
+    run_id: str | None,
+) -> Start:
+    """Return how the run starts that a user asked for.
+
+    Raises:
+        InputMismatchError: The run to go on with was started with other input.
+        ConfigurationError: ``resume="auto"`` without input to start with, or a
+            run that was left unfinished and replaced by a later one.
+    """
+    if resume is not None and (given is None or isinstance(given, Command)):
+        raise ConfigurationError(
+            'resume="auto" needs the input that a new run would start with; '
+            "invoke(None) goes on without"
+        )
+    saved = saver.load(address)
+    start = Start(given=given, run_id=run_id, loaded=(saved,))
+    if given is None or isinstance(given, Command):
+        unfinished = saved is not None and bool(open_checkpoint(program, saved).tasks)
+        return _as_before(start, saved) if saved and unfinished and run_id is None else start
+    if run_id is not None and (saved is None or _run_id_of(saved) != run_id):
+        earlier = saver.history(address, filter={"run_id": run_id}, limit=1)
+        return _of_earlier(program, start, next(iter(earlier), None))
+    if saved is not None and not (opened := open_checkpoint(program, saved)).tasks:
+        if run_id is None:
+            return _anew(start)
+        _check_input(program, opened, given)
+        return replace(start, over=saved)
+    if saved is None:
+        return _anew(start)
+    _check_input(program, opened, given)
+    return replace(_as_before(start, saved), given=None)
+
+
+def _of_earlier(program: Program, start: Start, earlier: Saved | None) -> Start:
+    """Return the start of a run by its id, which the thread's last run does not have."""
+    if earlier is None:
+        return _anew(start)
+    opened = open_checkpoint(program, earlier)
+    if opened.tasks:
+        raise ConfigurationError(
+            f"run {start.run_id!r} of thread {earlier.address.thread_id!r} was left unfinished, "
+            "and a later run took its place: use another run_id"
+        )
+    _check_input(program, opened, start.given)
+    return replace(start, over=earlier)
+
+
+def _anew(start: Start) -> Start:
+    digest = digest_of(start.given, "the input", strict=False)
+    return replace(start, metadata={DIGEST: digest})
+
+
+def _as_before(start: Start, saved: Saved) -> Start:
+    metadata = saved.checkpoint.metadata
+    kept = {DIGEST: metadata[DIGEST]} if DIGEST in metadata else {}
+    return replace(start, run_id=start.run_id or _run_id_of(saved), metadata=kept)
+
+
+def _run_id_of(saved: Saved) -> str | None:
+    run_id = saved.checkpoint.metadata.get("run_id")
+    return None if run_id is None else str(run_id)
+
+
+def _check_input(program: Program, opened: Open, given: Any) -> None:
+    """Refuse to go on with a run that was started with other input."""
+    saved = opened.saved
+    recorded = saved.checkpoint.metadata.get(DIGEST)
+    if recorded is None:
+        keys = program.input_channels
+        channel = opened.state.channels.get(keys) if isinstance(keys, str) else None
+        if channel is not None and channel.is_available():
+            recorded = digest_of(channel.get(), "the input", strict=False)
+    if recorded is None:
+        raise InputMismatchError(saved.address.thread_id, "what its input was is not recorded")
+    if recorded != digest_of(given, "the input", strict=False):
+        raise InputMismatchError(saved.address.thread_id, "its input was another one")
+
+
+def result_of(program: Program, saved: Saved, keys: Keys, modes: frozenset[str]) -> Steps:
+    """Return the steps of a run that is over: they show what it came to."""
+    values = read(open_checkpoint(program, saved).state.channels, keys)
+    if "values" in modes:
+        yield Emit("values", values)
+    return Result(values)

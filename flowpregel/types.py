@@ -1,0 +1,65 @@
+"""The types that users of graphs and workflows name; they are defined elsewhere."""
+
+from flowpregel._core.commands import Command, Interrupt, Send
+from flowpregel._core.records import Task as PregelExecutableTask
+from flowpregel.channels import Overwrite
+from flowpregel.context import interrupt
+from flowpregel.events import (
+    All,
+    CheckpointPayload,
+    CheckpointStreamPart,
+    CheckpointTask,
+    CustomStreamPart,
+    DebugPayload,
+    DebugStreamPart,
+    Durability,
+    StreamMode,
+    StreamPart,
+    StreamWriter,
+    TaskPayload,
+    TaskResultPayload,
+    TasksStreamPart,
+    UpdatesStreamPart,
+    ValuesStreamPart,
+)
+from flowpregel.graph.compile import Checkpointer
+from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy, default_retry_on
+from flowpregel.pregel.base import as_checkpointer as ensure_valid_checkpointer
+from flowpregel.pregel.edit import StateUpdate
+from flowpregel.pregel.output import GraphOutput
+from flowpregel.pregel.snapshot import PregelTask, StateSnapshot
+
+__all__ = [
+    "All",
+    "CachePolicy",
+    "CheckpointPayload",
+    "CheckpointStreamPart",
+    "CheckpointTask",
+    "Checkpointer",
+    "Command",
+    "CustomStreamPart",
+    "DebugPayload",
+    "DebugStreamPart",
+    "Durability",
+    "GraphOutput",
+    "Interrupt",
+    "Overwrite",
+    "PregelExecutableTask",
+    "PregelTask",
+    "RetryPolicy",
+    "Send",
+    "StateSnapshot",
+    "StateUpdate",
+    "StreamMode",
+    "StreamPart",
+    "StreamWriter",
+    "TaskPayload",
+    "TaskResultPayload",
+    "TasksStreamPart",
+    "TimeoutPolicy",
+    "UpdatesStreamPart",
+    "ValuesStreamPart",
+    "default_retry_on",
+    "ensure_valid_checkpointer",
+    "interrupt",
+]

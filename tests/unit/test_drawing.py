@@ -1,0 +1,382 @@
+"""Drawings: what they show, in each of their forms."""
+
+import json
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from flowpregel.errors import ConfigurationError
+from flowpregel.pregel.drawing import END, START, Edge, Graph, NodeShape, dot, graph_of
+from flowpregel.pregel.drawing.wires import Wire, give_rows
+
+KINDS: dict[str, Any] = {START: "start", END: "end"}
+
+
+def graph(*edges: Edge | tuple[Any, ...], **inside: Graph) -> Graph:
+    made = [edge if isinstance(edge, Edge) else Edge(*edge) for edge in edges]
+    names = dict.fromkeys(name for edge in made for name in (edge.source, edge.target))
+    shapes = {n: NodeShape(n, KINDS.get(n, "node"), inside.get(n)) for n in names}
+    return Graph(shapes, made)
+
+
+def art(text: str) -> str:
+    return dedent(text).strip("\n")
+
+
+def pairs(drawn: Graph) -> list[tuple[str, str]]:
+    return [(edge.source, edge.target) for edge in drawn.edges]
+
+
+class TestTerminal:
+    def test_a_chain_leads_down(self) -> None:
+        assert graph((START, "a"), ("a", END)).draw_ascii() == art("""
+            ┌─────────────┐
+            │  __start__  │
+            └──────┬──────┘
+                   │
+                   ▼
+                ┌─────┐
+                │  a  │
+                └──┬──┘
+                   │
+                   ▼
+             ┌───────────┐
+             │  __end__  │
+             └───────────┘
+        """)
+
+    def test_a_fan_out_and_in_shares_its_lines(self) -> None:
+        fan = [("plan", name) for name in "abc"] + [(name, "join") for name in "abc"]
+
+        assert graph(*fan).draw_ascii() == art("""
+                   ┌─────────┐
+                   │   plan  │
+                   └────┬────┘
+               ┌────────┼────────┐
+               ▼        ▼        ▼
+            ┌─────┐  ┌─────┐  ┌─────┐
+            │  a  │  │  b  │  │  c  │
+            └──┬──┘  └──┬──┘  └──┬──┘
+               └────────┼────────┘
+                        ▼
+                   ┌─────────┐
+                   │   join  │
+                   └─────────┘
+        """)
+
+    def test_a_cycle_goes_back_up_beside_the_boxes(self) -> None:
+        assert graph(("agent", "tools"), ("tools", "agent")).draw_ascii() == art("""
+                 ┌───────┐
+                 ▼       │
+            ┌─────────┐  │
+            │  agent  │  ▲
+            └────┬────┘  │
+                 │       │
+                 ▼       │
+            ┌─────────┐  │
+            │  tools  │  │
+            └────┬────┘  │
+                 └───────┘
+        """)
+
+    def test_labels_stand_on_their_edges(self) -> None:
+        assert graph(("a", "b", "more"), ("b", "b", "again")).draw_ascii() == art("""
+              ┌─────┐
+              │  a  │
+              └──┬──┘
+                 │
+                more
+                 │ ┌─────┐
+                 ▼ ▼     │
+            ┌─────────┐  │
+            │    b    │  ▲ again
+            └────┬────┘  │
+                 └───────┘
+        """)
+
+    def test_edges_without_label_take_no_room_for_one(self) -> None:
+        assert graph(("a", "b"), ("b", "c", "x")).draw_ascii() == art("""
+            ┌─────┐
+            │  a  │
+            └──┬──┘
+               │
+               ▼
+            ┌─────┐
+            │  b  │
+            └──┬──┘
+               │
+               x
+               │
+               ▼
+            ┌─────┐
+            │  c  │
+            └─────┘
+        """)
+
+    def test_conditional_edges_are_dashed(self) -> None:
+        drawing = graph(Edge("a", "b", conditional=True), Edge("a", "c", conditional=True))
+
+        assert "┄" in drawing.draw_ascii()
+        assert "+...+....+" in drawing.draw_ascii(charset="ascii")
+
+    def test_lines_that_cross_are_not_joined(self) -> None:
+        edges = [("a", "x"), ("a", "y"), ("b", "y"), ("b", "z"), ("a", "z")]
+
+        assert graph(*edges).draw_ascii() == art("""
+                      ┌─────┐  ┌─────┐
+                      │  a  │  │  b  │
+                      └──┬──┘  └──┬──┘
+               ┌─────────┼────────│───┐
+               │         │ ┌──────┴───│─┐
+               ▼         ▼ ▼          ▼ ▼
+            ┌─────┐  ┌─────────┐  ┌─────────┐
+            │  x  │  │    y    │  │    z    │
+            └─────┘  └─────────┘  └─────────┘
+        """)
+
+    def test_ascii_is_nothing_but_ascii(self) -> None:
+        drawn = graph(("a", "b", "x"), ("b", "a"), Edge("a", "c", None, True))
+
+        assert drawn.draw_ascii(charset="ascii").isascii()
+
+    def test_wide_characters_take_two_columns(self) -> None:
+        assert graph(("取得", "b")).draw_ascii().split("\n")[:3] == [
+            "┌─────────┐",
+            "│   取得  │",
+            "└────┬────┘",
+        ]
+
+    def test_a_name_of_several_lines_is_shown_in_one(self) -> None:
+        assert "│  a b  │" in Graph({"a": NodeShape("a\nb")}).draw_ascii()
+
+    def test_an_empty_graph_says_so(self) -> None:
+        assert Graph({}).draw_ascii() == "(no nodes)"
+
+    def test_it_can_be_printed(self, capsys: pytest.CaptureFixture[str]) -> None:
+        graph(("a", "b")).print_ascii()
+
+        assert capsys.readouterr().out == graph(("a", "b")).draw_ascii() + "\n"
+
+    def test_wires_that_want_to_be_above_each_other_are_led_around(self) -> None:
+        wires, rows = give_rows([Wire([0], [8]), Wire([8], [0])], free=20)
+
+        around = [wire for wire in wires if wire.turn == 20]
+        assert rows == 3
+        assert sorted((wire.tops, wire.bottoms, wire.row) for wire in around) == [
+            ([], [8], 2),
+            ([0], [], 0),
+        ]
+
+
+class TestNested:
+    INNER = graph((START, "x"), ("x", "y"), ("y", END, "ok"))
+
+    def test_it_takes_the_place_of_its_node(self) -> None:
+        flat = graph(("a", "sub", "in"), ("sub", "b"), sub=self.INNER).flat()
+
+        assert list(flat.nodes) == ["a", "sub:x", "sub:y", "b"]
+        assert flat.edges == [
+            Edge("sub:x", "sub:y"),
+            Edge("a", "sub:x", "in"),
+            Edge("sub:y", "b", "ok"),
+        ]
+
+    def test_all_ways_in_and_out_are_kept(self) -> None:
+        inner = graph((START, "x"), Edge(START, "y", conditional=True), ("x", END), ("y", END))
+        flat = graph(("a", "sub"), ("sub", "b"), sub=inner).flat()
+
+        assert pairs(flat) == [
+            ("a", "sub:x"),
+            ("a", "sub:y"),
+            ("sub:x", "b"),
+            ("sub:y", "b"),
+        ]
+        assert [edge.conditional for edge in flat.edges] == [False, True, False, False]
+
+    def test_its_markers_stay_where_edges_cannot_take_their_place(self) -> None:
+        through = graph((START, END), (START, "x"), ("x", END))
+        flat = graph(("a", "sub"), ("sub", "b"), sub=through).flat()
+
+        assert ("a", f"sub:{START}") in pairs(flat)
+        assert (f"sub:{END}", "b") in pairs(flat)
+        assert (f"sub:{START}", f"sub:{END}") in pairs(flat)
+
+    def test_one_without_markers_is_entered_and_left_anywhere(self) -> None:
+        flat = graph(("a", "sub"), ("sub", "b"), sub=graph(("x", "y"))).flat()
+
+        assert {("a", "sub:x"), ("a", "sub:y"), ("sub:x", "b"), ("sub:y", "b")} < set(pairs(flat))
+
+    def test_nesting_has_no_end(self) -> None:
+        middle = graph((START, "in"), ("in", END), **{"in": self.INNER})
+        flat = graph(("a", "sub"), ("sub", "a"), sub=middle).flat()
+
+        assert list(flat.nodes) == ["a", "sub:in:x", "sub:in:y"]
+
+    def test_nested_graphs_may_follow_each_other(self) -> None:
+        flat = graph(("s", "t"), s=self.INNER, t=self.INNER).flat()
+
+        assert ("s:y", "t:x") in pairs(flat)
+
+
+class TestMermaid:
+    def test_it_is_a_flowchart(self) -> None:
+        drawn = graph((START, "a"), ("a", "b", "go"), Edge("b", "a", "no", True), ("b", END))
+
+        assert drawn.draw_mermaid() == dedent("""\
+            flowchart TD
+                __start__(["__start__"])
+                a["a"]
+                b["b"]
+                __end__(["__end__"])
+                __start__ --> a
+                a -- "go" --> b
+                b -. "no" .-> a
+                b --> __end__
+                classDef marker fill:#eceff1,stroke:#90a4ae,color:#37474f
+                class __start__,__end__ marker
+            """)
+
+    def test_it_has_a_direction(self) -> None:
+        assert graph(("a", "b")).draw_mermaid(direction="LR").startswith("flowchart LR\n")
+
+    def test_edges_without_label_may_be_conditional(self) -> None:
+        assert "a -.-> b" in graph(Edge("a", "b", conditional=True)).draw_mermaid()
+
+    def test_names_that_mermaid_would_not_take_get_ids(self) -> None:
+        text = graph(("end", "n0"), ("n0", 'a "b" <c>\n#1`\\')).draw_mermaid()
+
+        assert 'n1["end"]' in text
+        assert "n1 --> n0" in text
+        assert 'n2["a #quot;b#quot; #lt;c#gt;<br/>#35;1#96;#92;"]' in text
+        assert "n0 --> n2" in text
+
+    def test_nested_graphs_are_boxes_around_their_nodes(self) -> None:
+        inner = graph((START, "x"), ("x", END))
+        text = graph(("a", "sub"), ("sub", "a"), sub=inner).draw_mermaid()
+
+        assert '    subgraph sub["sub"]\n        n0["x"]\n    end\n' in text
+        assert "a --> n0" in text
+
+
+class TestGraphviz:
+    def test_its_language_has_all_there_is(self) -> None:
+        inner = graph((START, "x"), ("x", END))
+        talk = Edge("a", 'say "hi"', "x\\y", True)
+        text = dot.source(graph((START, "a"), talk, ("a", "s"), ("s", "a"), s=inner))
+
+        assert '"__start__" [label="__start__", shape=oval];' in text
+        assert '"a" -> "say \\"hi\\"" [label="x\\\\y", style=dashed];' in text
+        assert 'subgraph "cluster s" {\n    label="s";\n    "s:x" [label="x"];\n  }' in text
+
+    def test_pictures_come_from_the_program(self, tmp_path: Path) -> None:
+        program = executable(tmp_path / "draw", 'echo "$1"; cat')
+
+        made = dot.render(graph(("a", "b")), "svg", program=program).decode()
+
+        assert made == "-Tsvg\n" + dot.source(graph(("a", "b")))
+
+    def test_a_program_that_fails_is_quoted(self, tmp_path: Path) -> None:
+        program = executable(tmp_path / "draw", "echo no way >&2; exit 3")
+
+        with pytest.raises(ConfigurationError, match="could not draw the graph: no way"):
+            dot.render(graph(("a", "b")), "png", program=program)
+
+    def test_a_missing_program_is_named_with_what_else_there_is(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+
+        with pytest.raises(ConfigurationError, match=r"draw_png needs .*'dot'.*draw_mermaid\(\)"):
+            graph(("a", "b")).draw_png()
+        with pytest.raises(ConfigurationError, match="draw_svg needs"):
+            graph(("a", "b")).draw_svg()
+
+    def test_both_forms_use_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        executable(tmp_path / "dot", 'echo "$1"')
+        monkeypatch.setenv("PATH", str(tmp_path))
+
+        assert graph(("a", "b")).draw_png() == b"-Tpng\n"
+        assert graph(("a", "b")).draw_svg() == "-Tsvg\n"
+
+
+def executable(path: Path, script: str) -> str:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o700)
+    return str(path)
+
+
+class TestOtherForms:
+    def test_json_has_all_there_is(self) -> None:
+        inner = Graph({"x": NodeShape("x", metadata={"cost": 1})})
+        made = graph(("a", "s", "in"), Edge("s", "a", conditional=True), s=inner).to_json()
+
+        assert json.loads(json.dumps(made)) == {
+            "nodes": [
+                {"id": "a", "name": "a", "kind": "node"},
+                {
+                    "id": "s",
+                    "name": "s",
+                    "kind": "node",
+                    "graph": {
+                        "nodes": [
+                            {"id": "x", "name": "x", "kind": "node", "metadata": {"cost": 1}}
+                        ],
+                        "edges": [],
+                    },
+                },
+            ],
+            "edges": [
+                {"source": "a", "target": "s", "data": "in"},
+                {"source": "s", "target": "a", "conditional": True},
+            ],
+        }
+
+    def test_a_notebook_gets_text_html_and_mermaid(self) -> None:
+        drawn = graph(("<a>", "b"))
+        bundle = drawn._repr_mimebundle_()
+
+        assert bundle["text/plain"] == drawn.draw_ascii()
+        assert bundle["text/vnd.mermaid"] == drawn.draw_mermaid()
+        assert "&lt;a&gt;" in bundle["text/html"]
+        assert "<a>" not in bundle["text/html"]
+
+    def test_an_edge_needs_its_nodes(self) -> None:
+        with pytest.raises(ConfigurationError, match="from 'a' to 'b' needs a node 'b'"):
+            Graph({"a": NodeShape("a")}, [Edge("a", "b")])
+
+
+class TestGraphOf:
+    def test_channels_are_the_edges(self) -> None:
+        made = graph_of(
+            {"one": ["a"], "two": ["b", "c"]}, {"one": {"c", "b"}, "two": {"d"}}, "a", ["d", "b"]
+        )
+
+        assert list(made.nodes) == [START, "one", "two", END]
+        assert made.edges == [
+            Edge(START, "one", "a"),
+            Edge("one", "two", "b, c"),
+            Edge("one", END, "b"),
+            Edge("two", END, "d"),
+        ]
+
+    def test_a_node_may_trigger_itself(self) -> None:
+        made = graph_of({"one": ["a"]}, {"one": ["a"]}, "a", "a")
+
+        assert pairs(made) == [(START, "one"), ("one", "one"), ("one", END)]
+
+    def test_sends_are_conditional(self) -> None:
+        made = graph_of({"one": ["a"], "two": []}, {}, "a", "b", sends={"one": ["two"]})
+
+        assert Edge("one", "two", None, True) in made.edges
+
+    def test_markers_are_there_only_where_something_leads_to_them(self) -> None:
+        assert list(graph_of({"one": []}, {}, "a", "b").nodes) == ["one"]
+
+    def test_nodes_keep_what_is_inside(self) -> None:
+        inner = graph(("x", "y"))
+
+        made = graph_of({"one": []}, {}, "a", "b", subgraphs={"one": inner})
+
+        assert made.nodes["one"].subgraph is inner
