@@ -29,6 +29,12 @@ def wait_for_line(process):
     return process.stdout.readline().strip()
 
 
+def stop(process):
+    """Stop a process, and wait until it is."""
+    os.kill(process.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+
+
 # ---------------------------------------------------------------- kills
 
 
@@ -86,7 +92,7 @@ def test_a_stopped_writer_is_named_after_the_timeout(path):
         commit(saver, 0)
         process = start(code, path)
         assert wait_for_line(process) == "inside"
-        os.kill(process.pid, signal.SIGSTOP)
+        stop(process)
 
         with pytest.raises(StoreBusyError, match=f"process {process.pid} .*stopped"):
             commit(saver, 1)
@@ -288,7 +294,7 @@ def test_a_dead_owner_is_replaced_though_a_child_it_forked_lives_on(path):
 def test_a_stopped_owner_is_reported_and_fenced_off_by_a_takeover(path):
     process = start(HOLD, path, stdin=-1)
     assert wait_for_line(process) == "held"
-    os.kill(process.pid, signal.SIGSTOP)
+    stop(process)
     with LMDBSaver(path) as saver:
         with (
             pytest.raises(ThreadBusyError, match=f"process {process.pid}.*stopped"),

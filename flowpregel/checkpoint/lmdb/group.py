@@ -149,9 +149,9 @@ class GroupCommit:
         try:
             self._commit(requests, timeout)
         except Exception as error:  # noqa: BLE001 - it is raised in the OS thread that asked
-            if len(requests) == 1:
-                requests[0].error = error
-                requests[0].done = True
+            if len(requests) == 1 or isinstance(error, StoreBusyError):
+                for request in requests:
+                    request.error, request.done = error, True
                 return
             # One of them may be to blame: each on its own, so that the others are kept.
             for request in requests:
