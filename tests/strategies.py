@@ -16,9 +16,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from flowpregel import channels as ours
+from flowpregel._core.callee import callee_of
 from flowpregel._core.commands import Send
-from flowpregel._core.records import TASKS
-from flowpregel.context import interrupt
+from flowpregel._core.records import TASKS, Arguments, Node
+from flowpregel.context import current_scope, interrupt
 from flowpregel.policies import RetryPolicy
 from flowpregel.pregel import NodeBuilder, Pregel, PregelNode
 
@@ -32,6 +33,22 @@ class Once(Exception):
 
 class Down(Exception):
     """A failure that is gone when the run is resumed."""
+
+
+class Caught(Exception):
+    """A failure of a call that its caller expects."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecipe:
+    """A call that a node makes."""
+
+    asks: int = 0
+    """How many questions the called function asks."""
+    waits: bool = True
+    """Whether the node waits for it before it makes the next one."""
+    raises: bool = False
+    """Whether it fails with what the node catches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +67,8 @@ class NodeRecipe:
     """How many questions it asks each time it runs."""
     fails_once: bool = False
     """Whether the first attempt of each of its tasks fails, and is tried again."""
+    calls: tuple[CallRecipe, ...] = ()
+    """The calls it makes before anything goes wrong in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +161,7 @@ def behaviour(recipe: NodeRecipe, faults: Faults) -> Callable[[Any], Any]:
     """Return what the node does: a pure function of its input, but for its faults."""
 
     def call(given: Any) -> int | None:
-        value = digest(given)
+        value = digest(given) + sum(called(recipe, faults))
         if recipe.name in faults.down:
             raise Down(recipe.name)
         key = recipe.name, repr(given)
@@ -154,6 +173,49 @@ def behaviour(recipe: NodeRecipe, faults: Faults) -> Callable[[Any], Any]:
         return None if depth(given) >= recipe.rounds else value + 1
 
     return call
+
+
+def called(recipe: NodeRecipe, faults: Faults) -> list[int]:
+    """Make the calls of a node, and return what came of each."""
+    results, open_calls = [], []
+    for index, each in enumerate(recipe.calls):
+        future = call(function(f"{recipe.name}.{index}", each, faults), index)
+        if each.waits:
+            results.append(result_of(future))
+        else:
+            open_calls.append(future)
+    return [*results, *map(result_of, open_calls)]
+
+
+def call(function: Callable[[Any], Any], argument: Any) -> Any:
+    """Call *function* as a task of its own, and return the future of its result."""
+    name = function.__name__
+    node = Node(name=name, steps=(callee_of(function),), is_task=True)
+    arguments = Arguments((argument,), {})
+    return current_scope(name).ends.call(node, arguments, f"{name}({argument})", name)
+
+
+def function(name: str, recipe: CallRecipe, faults: Faults) -> Callable[[Any], Any]:
+    """Return the function that is called."""
+
+    def body(given: int) -> int:
+        if name in faults.down:
+            raise Down(name)
+        answers = [faults.answer({"node": name, "index": i}) for i in range(recipe.asks)]
+        if recipe.raises:
+            raise Caught(name)
+        return given + sum(answers)
+
+    body.__name__ = name
+    return body
+
+
+def result_of(future: Any) -> int:
+    """Return what a call returned, or 7 where it failed as expected."""
+    try:
+        return int(future.result())
+    except Caught:
+        return 7
 
 
 def digest(given: Any) -> int:
@@ -190,6 +252,7 @@ def recipes(draw: st.DrawFn, *, faulty: bool = True, kinds: tuple[str, ...] = KI
         f"c{index}": kind
         for index, kind in enumerate(draw(st.lists(st.sampled_from(kinds), min_size=2, max_size=4)))
     }
+    calls = st.lists(st.builds(CallRecipe, st.integers(0, 1), st.booleans(), st.booleans()), max_size=3).map(tuple)
     names = [f"n{index}" for index in range(draw(st.integers(2, 4)))]
     some, most = (
         st.lists(st.sampled_from(sorted(channels)), unique=True, min_size=least, max_size=2)
@@ -206,11 +269,13 @@ def recipes(draw: st.DrawFn, *, faulty: bool = True, kinds: tuple[str, ...] = KI
                 triggers,
                 reads=tuple(draw(some)),
                 writes=tuple(draw(some if index else most)),
-                sends=tuple(draw(st.lists(st.sampled_from(names), max_size=2))),
-                rounds=draw(st.integers(2, 12)),
+                sends=tuple(draw(st.lists(st.sampled_from(names), max_size=1))),
+                rounds=draw(st.integers(2, 9)),
                 asks=draw(st.integers(0, 2)) if faulty and draw(st.booleans()) else 0,
                 fails_once=faulty and draw(st.booleans()),
+                calls=draw(calls) if faulty and draw(st.booleans()) else (),
             )
         )
-    down = draw(st.frozensets(st.sampled_from(names), max_size=1)) if faulty else frozenset()
+    breakable = [*names, *(f"{node.name}.{i}" for node in nodes for i in range(len(node.calls)))]
+    down = draw(st.frozensets(st.sampled_from(breakable), max_size=1)) if faulty else frozenset()
     return Recipe(channels, tuple(nodes), draw(st.integers(1, 3)), down)

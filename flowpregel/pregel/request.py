@@ -122,9 +122,7 @@ def _plan(
     start = _start(graph, request, saver)
     parsed = replace(request.parsed, run_id=start.run_id)
     options = options_of(graph, replace(request, parsed=parsed), saver, fence)
-    options = replace(
-        options, loaded=start.loaded, metadata={**start.metadata, **options.metadata}
-    )
+    options = replace(options, loaded=start.loaded, metadata={**start.metadata, **options.metadata})
     durability = durability_of(request.durability, saver)
     around = Surroundings(
         config=parsed.shown(),

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypedDict
 from tests.parity.plans import LIMIT, BranchPlan, GraphPlan, NodePlan
 
 
-class NodeFailed(Exception):  # noqa: N818 - what a user's code raises, not an error of ours
+class NodeFailed(Exception):
     """A generated node failed, as it was told to."""
 
 

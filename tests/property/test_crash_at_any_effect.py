@@ -17,6 +17,9 @@ from flowpregel.testing.crash_driver import Crash, CrashDriver, Crashed, Schedul
 from tests.property.histories import history_of
 from tests.strategies import Down, Faults, Recipe, recipes
 
+# Each example of `few` is as many runs as the program has effects.
+few = settings(max_examples=max(1, settings.default.max_examples // 10))
+many = settings(max_examples=settings.default.max_examples)
 MODES = [Durability.SYNC, Durability.ASYNC]
 
 
@@ -69,7 +72,7 @@ class Thread:
         return history_of(self.program, self.saver)
 
 
-@settings(max_examples=25)
+@few
 @given(recipes(), st.sampled_from(MODES), st.integers(0, 7))
 def test_a_crash_at_any_effect_then_a_resume_ends_as_if_nothing_had_happened(
     recipe: Recipe, durability: Durability, seed: int
@@ -85,7 +88,7 @@ def test_a_crash_at_any_effect_then_a_resume_ends_as_if_nothing_had_happened(
         assert [] == thread.driver.seen.run_again(), effect
 
 
-@settings(max_examples=25)
+@many
 @given(recipes(), st.lists(st.integers(0, 12), min_size=2, max_size=5), st.integers(0, 7))
 def test_crashes_during_the_recovery_from_crashes_change_nothing_either(
     recipe: Recipe, gaps: list[int], seed: int
@@ -100,7 +103,7 @@ def test_crashes_during_the_recovery_from_crashes_change_nothing_either(
     assert [] == thread.driver.seen.run_again()
 
 
-@settings(max_examples=25)
+@few
 @given(recipes(), st.integers(0, 7))
 def test_with_durability_exit_a_crash_costs_the_run_and_nothing_else(
     recipe: Recipe, seed: int

@@ -282,7 +282,10 @@ def test_an_entrypoint_is_a_graph_of_one_node() -> None:
     assert {"__start__": EphemeralValue, "__end__": LastValue, "__previous__": LastValue} == {
         name: kind for name, kind in kinds.items() if name != "__pregel_tasks"
     }
-    assert (str, int) == (write_essay.channels["__end__"].typ, write_essay.channels["__previous__"].typ)
+    assert (str, int) == (
+        write_essay.channels["__end__"].typ,
+        write_essay.channels["__previous__"].typ,
+    )
     assert "updates" == write_essay.stream_mode
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.channels import BinaryOperatorAggregate, LastValue
+from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.pregel import Channel, ChannelWrite, NodeBuilder, Pregel, PregelNode
 from flowpregel.pregel.snapshot import StateSnapshot
 
