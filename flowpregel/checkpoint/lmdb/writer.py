@@ -138,9 +138,7 @@ class Writer:
         old = State() if parent is None else parent.state
         written, records = self._records(transaction, scope, prepared, number, old)
         change, state = self._change(transaction, scope, prepared, written, parent)
-        record = staterecord.pack(
-            change, lambda name: self._book.names.number(transaction, name), number
-        )
+        record = staterecord.pack(change, self._book.names.numbers(transaction), number)
         key = keys.log(scope.number, number, keys.CHECKPOINT)
         self._book.log.put(transaction, key, record, fresh=True)
         for key, encoded in records:
