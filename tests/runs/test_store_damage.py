@@ -149,7 +149,7 @@ def test_without_the_checksum_the_canary_would_sing(path, tmp_path, monkeypatch)
     """What the check before is worth: the same store, read without it."""
     (place,) = {key for (_, key), value in records(path).items() if key[16:17] == b"d"}
     sprung = tmp_path / "sprung"
-    seed = bytes(9)
+    seed = bytes(10)
     put(path, b"log", place, bytes(17) + seed + b"p" + pickle.dumps(Canary(str(sprung))))
     monkeypatch.setattr(tables.Table, "_opened", lambda self, key, record: record[17:])
 
