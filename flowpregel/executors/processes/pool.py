@@ -281,7 +281,11 @@ class Pool:
         if slot is None:
             return
         body = messages.pack_outcome(outcome, call.node.name, None)
-        if not slot.link.send(frames.ANSWER, request, body):
+        self.send(slot, frames.ANSWER, request, body)
+
+    def send(self, slot: Slot, kind: int, number: int, body: bytes) -> None:
+        """Send a worker a frame, now or as soon as its link takes it."""
+        if not slot.link.send(kind, number, body):
             self.hub.watch_writable(slot.link.fileno(), partial(self.dispatch.flush, slot))
 
     def called(self, flight: Flight, request: int) -> None:

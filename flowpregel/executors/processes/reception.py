@@ -12,6 +12,7 @@ from flowpregel.errors import NodeTimeoutError, TaskSerializationError
 from flowpregel.executors.processes import frames, messages, parcel, payload
 from flowpregel.executors.processes.arena import returns_in
 from flowpregel.executors.processes.death import PostMortem, Tail, count_oom_kills, reap
+from flowpregel.executors.processes.desk import Desk
 from flowpregel.executors.processes.frames import Frame, GarbageError
 from flowpregel.executors.processes.listen import Lines, pass_on_record
 from flowpregel.executors.processes.pool import Pool
@@ -33,9 +34,14 @@ class Reception:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         pool.watch = self.watch
+        self._desk = Desk(pool)
         self._tails: dict[Slot, Tail] = {}
         self._streams: dict[Slot, tuple[Lines, Lines]] = {}
         self._oom_kills = count_oom_kills()
+
+    def close(self) -> None:
+        """Let go of what is held beside the links."""
+        self._desk.close()
 
     def watch(self, slot: Slot) -> None:
         """Watch all ends of a worker that was started."""
@@ -89,9 +95,9 @@ class Reception:
             case _:
                 flight = slot.flights.get(frame.number)
                 if flight is not None:
-                    self._on_news(flight, frame)
+                    self._on_news(slot, flight, frame)
 
-    def _on_news(self, flight: Flight, frame: Frame) -> None:
+    def _on_news(self, slot: Slot, flight: Flight, frame: Frame) -> None:
         """Act on what a running task says."""
         policy = flight.job.timeout
         if policy is not None and (frame.kind == frames.BEAT or policy.refresh_on == "auto"):
@@ -101,6 +107,8 @@ class Reception:
             self._pool.post(flight, Emitted(flight.job.info.task_id, chunk))
         elif frame.kind == frames.CALLED:
             self._on_called(flight, frame.body)
+        elif frame.kind == frames.ASKED:
+            self._desk.serve(slot, flight, frame.body)
 
     def _on_returned(self, slot: Slot, body: bytes) -> None:
         for lease, readers in returns_in(body):
