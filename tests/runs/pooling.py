@@ -124,3 +124,21 @@ def wait_until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it never came true"
         os.sched_yield()
+
+
+# Tasks that call tasks. They live here because a worker that needs them imports this
+# module alone.
+
+
+def descend(depth: int) -> int:
+    """Call itself *depth* deep."""
+    return 1 + int(call_task(descend, depth - 1).result()) if depth else 0
+
+
+def parent(number: int) -> int:
+    """Have a child return *number*."""
+    return int(call_task(_child, number).result())
+
+
+def _child(number: int) -> int:
+    return number

@@ -28,6 +28,8 @@ from flowpregel.executors.processes.slot import Flight, Slot, State
 from flowpregel.executors.processes.spawner import Newborn, Order, spawner
 
 _START_TRIES: Final = 3
+_START_TIMEOUT: Final = 120.0
+"""Seconds a worker may take to start; its initializer may load a model."""
 _SPARE: Final = 8
 """How many more workers than the pool's size may be kept for tasks that call others."""
 
@@ -364,6 +366,12 @@ class Pool:
         self.watch(slot)
         if self._closed:
             slot.kill("the pool was closed")
+
+        def give_up(now: float) -> None:
+            if slot.state is State.STARTING:
+                slot.kill(f"it was not ready after {_START_TIMEOUT:.0f} seconds")
+
+        self.deadlines.add(time.monotonic() + _START_TIMEOUT, give_up)
         self.hub.wake()
 
     def ready(self, slot: Slot) -> None:
