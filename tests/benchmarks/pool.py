@@ -19,6 +19,7 @@ from flowpregel.func import entrypoint, task
 from flowpregel.pregel import ChannelWriteEntry, NodeBuilder, Pregel
 from tests.benchmarks import core
 from tests.benchmarks.harness import OURS, Row, Side
+from tests.runs.pooling import Run, node_of
 
 CORES = os.cpu_count() or 1
 ARRAY = 50_000_000 // 8
@@ -98,6 +99,17 @@ def one_by_one(name: str, count: int = 1_000) -> Side:
     def side() -> float:
         submit = engine(name).submit
         return timed(lambda: [submit(same, n).result() for n in range(count)], count)
+
+    return side
+
+
+def job_by_job(count: int = 1_000) -> Side:
+    """Return a side that does so as a run does, which reads the links itself."""
+    node = node_of(same)
+
+    def side() -> float:
+        run = Run(engine(OURS))
+        return timed(lambda: [run.outcome(node, n) for n in range(count)], count)
 
     return side
 
@@ -224,7 +236,12 @@ def rows() -> list[Row]:
     found = [
         Row(
             name="RT", what="a round trip", unit="each", against="loky", goal=0.35,
-            sides={name: one_by_one(name) for name in (OURS, "loky", "ProcessPoolExecutor")},
+            sides={
+                OURS: job_by_job(),
+                "loky": one_by_one("loky"),
+                "ProcessPoolExecutor": one_by_one("ProcessPoolExecutor"),
+                "ours, submit()": one_by_one(OURS),
+            },
         ),
         Row(
             name="W4", what="16 CPU tasks of 100 ms", unit="in all", against="loky", goal=1.03,

@@ -28,9 +28,7 @@ def node_of(function: Callable[..., Any]) -> Node:
 def job_of(function: Any, given: Any = None, *, timeout: Any = None, **rest: Any) -> Job:
     """Return a job for a function or node."""
     node = function if isinstance(function, Node) else node_of(function)
-    info = TaskInfo(
-        task_id=f"task-{next(_numbers)}", name=node.name, namespace="", step=0, stop=25
-    )
+    info = TaskInfo(task_id=f"task-{next(_numbers)}", name=node.name, namespace="", step=0, stop=25)
     return Job(
         info=info, kind=Kind.CALL, node=node, input=given,
         timeout=TimeoutPolicy.coerce(timeout), **rest,

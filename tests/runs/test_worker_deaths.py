@@ -122,7 +122,7 @@ def ignore_everything(_: Any) -> None:
     while True:
         try:
             loop_for_ever(None)
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - what a stubborn task does
             continue
 
 
@@ -252,9 +252,7 @@ def test_workers_outlive_the_os_thread_that_needed_them(run: Run) -> None:
     """They are started by one that lives as long as the program."""
     pids = set()
     for _ in range(20):
-        thread = threading.Thread(
-            target=lambda: pids.add(value_of(Run(run.pool).outcome(pid)))
-        )
+        thread = threading.Thread(target=lambda: pids.add(value_of(Run(run.pool).outcome(pid))))
         thread.start()
         thread.join()
 

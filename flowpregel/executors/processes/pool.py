@@ -222,6 +222,9 @@ class Pool:
                 slot.served += 1
                 self._rest(slot)
         self.pump()
+        # Not before others that wait with the same object were sent.
+        for lease in flight.leases:
+            self.arena.ended(lease)
         if known:
             self.post(flight, self._ended(flight, outcome))
 

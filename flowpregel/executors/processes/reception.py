@@ -68,6 +68,7 @@ class Reception:
             is_open, arrived = False, []
         for frame in arrived:
             self._receive(slot, frame)
+        self._release(slot)
         if not is_open:
             self._pool.hub.forget(slot.link.fileno())
             # How it ended, the kernel tells in a moment. One that only closed its link is no use.
@@ -82,7 +83,7 @@ class Reception:
             case frames.READY:
                 self._pool.ready(slot)
             case frames.RETURNED:
-                self._on_returned(slot, frame.body)
+                slot.returned.append(frame.body)
             case frames.FAILED:
                 outcome = messages.unpack_outcome(frame.body, "in the pool's initializer", None)
                 slot.failure = outcome.error if isinstance(outcome, Raised) else None
@@ -110,12 +111,14 @@ class Reception:
         elif frame.kind == frames.ASKED:
             self._desk.serve(slot, flight, frame.body)
 
-    def _on_returned(self, slot: Slot, body: bytes) -> None:
-        for lease, readers in returns_in(body):
-            self._pool.arena.release(lease, readers)
-            slot.reads.subtract({lease: readers})
-            if slot.reads[lease] <= 0:
-                del slot.reads[lease]
+    def _release(self, slot: Slot) -> None:
+        """Release what the worker reads no more, after its next task may have been given it."""
+        while slot.returned:
+            for lease, readers in returns_in(slot.returned.pop()):
+                self._pool.arena.release(lease, readers)
+                slot.reads.subtract({lease: readers})
+                if slot.reads[lease] <= 0:
+                    del slot.reads[lease]
 
     def _on_ended(self, slot: Slot, frame: Frame) -> None:
         flight = slot.flights.get(frame.number)
@@ -205,6 +208,7 @@ class Reception:
             arrived = []
         for frame in arrived:
             self._receive(slot, frame)
+        self._release(slot)
         if not arrived:
             self._pool.hub.forget(slot.link.fileno())
 

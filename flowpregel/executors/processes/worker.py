@@ -159,6 +159,7 @@ class Worker:
             job = messages.unpack_job(
                 data[payload.DIGEST_SIZE :], node, self._ends.store, self._reader.open
             )
+            self._reader.next_task()
         except TaskCancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
