@@ -24,6 +24,7 @@
             │   ├── NodeTimeoutError
             │   ├── NodeCancelledError
             │   ├── TaskExitError
+    │   ├── RecordedError
             │   ├── WorkerDiedError
             │   └── TaskSerializationError
             └── StoreError                          what the durable store refuses
@@ -64,6 +65,7 @@ __all__ = [
     "NodeError",
     "NodeTimeoutError",
     "ParentCommand",
+    "RecordedError",
     "ReplayMismatchError",
     "StoreCorruptError",
     "StoreError",
@@ -256,6 +258,21 @@ class TaskExitError(FlowPregelError):
 
     def __str__(self) -> str:
         return f"Node {self.node!r} tried to end the program: {self.what}"
+
+
+class RecordedError(FlowPregelError):
+    """Stands in a record for an exception that cannot be kept itself.
+
+    *kind* is the exception's class, *message* its text; whoever met the failure
+    when it happened was raised the exception itself.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(kind, message)
+        self.kind, self.message = kind, message
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message} (the exception itself could not be kept)"
 
 
 class WorkerDiedError(FlowPregelError):

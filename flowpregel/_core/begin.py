@@ -82,6 +82,8 @@ def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
         run.parent_id = checkpoint.parent_id
         run.step = checkpoint.step + 1
         run.source = checkpoint.source
+        # A clock that was set back must not make checkpoints older than this one.
+        run.now = max(run.now, checkpoint.at)
         run.updated = None if not checkpoint.updated_channels else {*checkpoint.updated_channels}
         for item in saved.writes:
             run.pending.setdefault(item.task_id, []).append((item.channel, item.value))

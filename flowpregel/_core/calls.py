@@ -21,7 +21,6 @@ from flowpregel._core.records import (
 )
 from flowpregel.errors import ReplayMismatchError
 
-
 _FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
 """What is kept in the place of a failure that is to be tried again."""
 
@@ -142,9 +141,7 @@ class Calls:
             if id(failure) in chain:
                 del failures[task.id]
                 self._kept.pop(task.id, None)
-                self._run.recorder.keep(
-                    self._run.checkpoint_id, task.id, task.path, _FORGOTTEN
-                )
+                self._run.recorder.keep(self._run.checkpoint_id, task.id, task.path, _FORGOTTEN)
 
     def interrupted(self, task: Task, interrupts: tuple[Any, ...]) -> None:
         """Note what a call asks; its body asks it too."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-from flowpregel.errors import ValueEncodingError
+from flowpregel.errors import RecordedError, ValueEncodingError
 
 IMMUTABLE: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool})
 """The exact types that are kept as they are."""
@@ -43,6 +43,18 @@ def keep(value: Any, what: str) -> Any:
     except Exception:  # noqa: BLE001 - a user's __reduce__ may raise anything
         data = _dumps_by_value(value, what)
     return (data,)
+
+
+def keepable(error: BaseException) -> BaseException:
+    """Return *error* if it can be kept, or what is to be kept in its place."""
+    try:
+        keep(error, "an error")
+    except ValueEncodingError:
+        stand_in = RecordedError(type(error).__qualname__, str(error))
+        for note in getattr(error, "__notes__", ()):
+            stand_in.add_note(note)
+        return stand_in
+    return error
 
 
 def bring_back(kept: Any, what: str) -> Any:

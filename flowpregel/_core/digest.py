@@ -142,7 +142,7 @@ class _Feeder:
         """Return a digest of its own, to sort by."""
         digest = hashlib.blake2b(digest_size=_SIZE)
         feeder = _Feeder(digest.update, self._what, self._strict)
-        feeder._open = self._open  # noqa: SLF001 - its own kind
+        feeder._open = self._open
         feeder.feed(value)
         return digest.digest()
 
@@ -172,7 +172,7 @@ class _Feeder:
             return
         try:
             reduce = copyreg.dispatch_table.get(type(value))
-            parts = value.__reduce_ex__(5) if reduce is None else reduce(value)
+            parts: Any = value.__reduce_ex__(5) if reduce is None else reduce(value)
         except Exception as error:  # noqa: BLE001 - a user's __reduce__ may raise anything
             self._refuse(value, error)
             return

@@ -39,3 +39,5 @@ def answer_from_pending(run: Run, task: Task) -> None:
     if expected in run.answers:
         task.answers = (*task.answers, run.answers.pop(expected))
         run.recorder.keep(run.checkpoint_id, task.id, task.path, ((RESUME, task.answers),))
+        # If the call is made again, by the next attempt of its body, it has its answers too.
+        run.pending.setdefault(task.id, []).append((RESUME, task.answers))

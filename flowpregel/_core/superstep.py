@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 
 from flowpregel._core.calls import Calls
+from flowpregel._core.copies import keepable
 from flowpregel._core.effects import (
     Called,
     Cancel,
@@ -332,20 +333,20 @@ class Superstep:
         )
         run.after.extend(run.narrator.ended(task, run.step, run.now, error))
         if task.kind is Kind.CALL:
-            self._keep(task, ((ERROR, error),))
+            self._keep(task, ((ERROR, keepable(error)),))
             self.calls.uncaught(task, error)
             self.calls.failed(
                 task, error, late=task.parent is not None and task.parent.id in self._ended
             )
             return
         if task.node.handler is not None and self.stopped is None:
-            self._keep(task, ((ERROR, error), (ERROR_SOURCE, task.name)))
+            self._keep(task, ((ERROR, keepable(error)), (ERROR_SOURCE, task.name)))
             handler = self._handler_for(task, error)
             self.open[handler.id] = handler
             run.after.extend(run.narrator.started(handler, run.step, run.now))
             run.after.append(Submit(handler, self.setting))
             return
-        self._keep(task, ((ERROR, error),))
+        self._keep(task, ((ERROR, keepable(error)),))
         self.calls.uncaught(task, error)
         if self.failure is None:
             self.failure = error

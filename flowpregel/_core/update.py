@@ -14,7 +14,6 @@ from flowpregel.channels import DeltaChannel
 from flowpregel.channels.overwrite import has_overwrite
 from flowpregel.errors import InvalidUpdateError
 
-
 TO_NODE = "branch:to:"
 """What the name of a channel begins with that makes a node of a `StateGraph` run."""
 

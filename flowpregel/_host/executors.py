@@ -18,8 +18,8 @@ NAMES = ("processes", "threads", "inline")
 
 
 def default_executor() -> str:
-    """Return the executor of programs that name none: ``FLOWPREGEL_EXECUTOR``, or threads."""
-    return os.environ.get("FLOWPREGEL_EXECUTOR") or "threads"
+    """Return the executor of programs that name none: ``FLOWPREGEL_EXECUTOR``, or processes."""
+    return os.environ.get("FLOWPREGEL_EXECUTOR") or "processes"
 
 
 def check_executor(value: Any) -> Any:

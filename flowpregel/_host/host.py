@@ -153,7 +153,7 @@ class Host:
         ended = self._inline.work()
         return _wakeup([*self._mailbox.drain(), *ended])
 
-    def _turn(self, future: CallFuture) -> None:
+    def _turn(self, future: CallFuture[Any]) -> None:
         """Let the run go on while a task on this OS thread waits for *future*.
 
         The pump stands at a `Wait` whose reply is being made, by running that

@@ -30,6 +30,7 @@ _NETWORK = frozenset(
 _MAGIC = 0xBEEFC0DE
 _META = struct.Struct("<II8xQ")  # magic, format, map size
 _META_AT = 16
+_NEWER_META_AT = 24  # LMDB 1.0 has a longer page header
 _PAGE_SIZE_AT = 40  # LMDB keeps the page size in the first database's md_pad
 _LAST_PAGE_AT = 136
 _FORMAT = 1  # LMDB 0.9; 1.0 writes 3
@@ -144,6 +145,8 @@ def _read_meta(head: bytes, path: str, size: int) -> tuple[int, int]:
     if len(head) < _LAST_PAGE_AT + 16:
         raise StoreCorruptError(f"{path} is cut off: it has only {size} bytes; restore a backup")
     magic, version, _ = _META.unpack_from(head, _META_AT)
+    if magic != _MAGIC and _META.unpack_from(head, _NEWER_META_AT)[0] == _MAGIC:
+        magic, version, _ = _META.unpack_from(head, _NEWER_META_AT)
     if magic != _MAGIC:
         raise StoreCorruptError(f"{path} is damaged, or no store: it does not begin like one")
     if version != _FORMAT:
@@ -159,12 +162,14 @@ def _read_meta(head: bytes, path: str, size: int) -> tuple[int, int]:
 
 
 def close_to_others(folder: str) -> None:
-    """Take from *folder* and its files what others may do with them, where it is ours to say."""
+    """Let only their owner use *folder* and what is in it, where that is ours to say."""
     for path in (folder, *(os.path.join(folder, name) for name in os.listdir(folder))):
         status = os.lstat(path)
-        wanted = 0o700 if path == folder else 0o600
-        if status.st_mode & 0o777 & ~wanted and status.st_uid == os.geteuid():
-            os.chmod(path, wanted, follow_symlinks=os.chmod not in os.supports_follow_symlinks)
+        if stat.S_ISLNK(status.st_mode) or status.st_uid != os.geteuid():
+            continue
+        wanted = 0o700 if stat.S_ISDIR(status.st_mode) else 0o600
+        if stat.S_IMODE(status.st_mode) != wanted:
+            os.chmod(path, wanted)
 
 
 def refuse_network(folder: str) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from flowpregel._lmdb.adopt import adopt
 from flowpregel._lmdb.codec import Codec, PythonCodec
 from flowpregel._lmdb.environment import Environment, open_environment
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.seal import HEADER, Seal, check_header, new_header, store_key
+from flowpregel.errors import StoreForeignError
 
 
 class OpenStore:
@@ -66,7 +68,12 @@ def open_store(
             found: bytes | None = transaction.get(HEADER, db=meta)
             return found
 
-        check_header(environment.read(header), seal, environment.path)
+        try:
+            check_header(environment.read(header), seal, environment.path)
+        except StoreForeignError:
+            if options.trust is not True:
+                raise
+            adopt(environment, seal, options.lock_timeout)
     except BaseException:
         environment.close()
         raise

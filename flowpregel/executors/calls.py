@@ -82,11 +82,23 @@ class CallFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
             return
         if self._turn is not None:
             self._turn(self)
-        elif (asyncio := sys.modules.get("asyncio")) and asyncio._get_running_loop() is not None:
+        elif _on_event_loop():
             raise RuntimeError(
                 f"{how} of a task that is not done would stop the event loop that the task's "
                 "result arrives on: use await"
             )
+
+
+def _on_event_loop() -> bool:
+    """Return whether this OS thread runs an event loop, which waiting would stop."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None:
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def resolve_future(call: Call, outcome: Outcome) -> None:

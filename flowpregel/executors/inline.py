@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from flowpregel._core.effects import Call, Ended, Event
-from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel._core.records import Outcome, Raised, Returned, Withdrawn
 from flowpregel.errors import TaskExitError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
-from flowpregel.executors.calls import CallFuture, ends_of, resolve_future
+from flowpregel.executors.calls import CallFuture, ends_of, resolve_future, unseen_failure
 
 _SLICE = 2_000_000
 """Nanoseconds of short tasks after which what they returned is taken in."""
@@ -75,8 +75,10 @@ class InlineExecutor(Executor):
         return events
 
     def _perform(self, job: Job, mailbox: Mailbox) -> Outcome:
-        ends, _ = ends_of(job, mailbox, self._turn)
+        ends, made = ends_of(job, mailbox, self._turn)
         outcome = perform(job, ends)
+        if isinstance(outcome, Returned) and (error := unseen_failure(made)) is not None:
+            return Raised(error)
         if _is_ctrl_c(outcome):
             raise KeyboardInterrupt
         return outcome

@@ -1,6 +1,7 @@
 """Workflows from plain functions: `entrypoint` and `task`."""
 
+from flowpregel.executors.calls import CallFuture as TaskFuture
 from flowpregel.func.entry import entrypoint
-from flowpregel.func.tasks import TaskFunction, TaskFuture, TaskOptions, task
+from flowpregel.func.tasks import TaskFunction, TaskOptions, task
 
 __all__ = ["TaskFunction", "TaskFuture", "TaskOptions", "entrypoint", "task"]

@@ -41,7 +41,7 @@ class Final(Generic[ValueT, SaveT]):
     save: SaveT
 
 
-class entrypoint:  # noqa: N801 - a decorator, named as LangGraph's
+class entrypoint:
     """Make a function a workflow: it calls tasks and waits for them, and can be resumed.
 
     The function takes one input. It may also have these parameters, filled in by
@@ -81,7 +81,7 @@ class entrypoint:  # noqa: N801 - a decorator, named as LangGraph's
     final = Final
     """Return ``entrypoint.final(value=..., save=...)`` to save another thing than you return."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - LangGraph's arguments
         self,
         checkpointer: BaseCheckpointSaver | str | os.PathLike[str] | bool | None = None,
         store: Any = None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 import sys
 import types
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -46,17 +45,11 @@ class TaskOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "timeout", TimeoutPolicy.coerce(self.timeout))
-        policies = self.retry_policy
-        many = policies is not None and not isinstance(policies, RetryPolicy)
-        for policy in policies if many else ():  # type: ignore[union-attr]
-            if not isinstance(policy, RetryPolicy):
-                raise ConfigurationError(f"retry_policy holds {policy!r}; use RetryPolicy(...)")
-        if self.cache_policy is not None and not isinstance(self.cache_policy, CachePolicy):
-            raise ConfigurationError(f"cache_policy={self.cache_policy!r}; use CachePolicy(...)")
-        if self.name is not None and (not isinstance(self.name, str) or not self.name):
-            raise ConfigurationError(f"a task's name is text, not {self.name!r}")
-        if self.version is not None and not isinstance(self.version, str):
-            raise ConfigurationError(f"a task's version is text, not {self.version!r}")
+        for policy in self.retries:
+            _check("retry_policy", policy, RetryPolicy)
+        _check("cache_policy", self.cache_policy, CachePolicy, type(None))
+        _check("name", self.name, str, type(None))
+        _check("version", self.version, str, type(None))
         check_executor(self.executor)
 
     @property
@@ -64,9 +57,14 @@ class TaskOptions:
         """The retry policies, as a tuple."""
         if self.retry_policy is None:
             return ()
-        if isinstance(self.retry_policy, RetryPolicy):
-            return (self.retry_policy,)
-        return tuple(self.retry_policy)
+        if isinstance(self.retry_policy, Sequence):
+            return tuple(self.retry_policy)
+        return (self.retry_policy,)
+
+
+def _check(option: str, value: object, *kinds: type) -> None:
+    if not isinstance(value, kinds) or value == "":
+        raise ConfigurationError(f"task({option}={value!r}): use {kinds[0].__name__}")
 
 
 class TaskFunction(Generic[P, R]):
@@ -125,7 +123,10 @@ class TaskFunction(Generic[P, R]):
             >>> futures = measure.map(["a.py", "b.py"])  # doctest: +SKIP
         """
         call = cast("Callable[..., TaskFuture[R]]", self)
-        return [call(*items) for items in zip(*iterables, strict=True)]
+        if len(iterables) == 1:
+            return [call(item) for item in iterables[0]]
+        # All of them first: an error about their lengths must not leave calls behind.
+        return [call(*items) for items in [*zip(*iterables, strict=True)]]
 
     def with_options(self, **changes: Any) -> TaskFunction[P, R]:
         """Return the same task with other options; this one stays as it is.
@@ -157,8 +158,10 @@ class TaskFunction(Generic[P, R]):
             callee = callee_of(self.func, takes_input=False)
             if self._home is not None:
                 named = _ByName(self)
-                form = "coroutine" if callee.is_async else "func"
-                callee = replace(callee, **{form: named})
+                if callee.is_async:
+                    callee = replace(callee, coroutine=named)
+                else:
+                    callee = replace(callee, func=named)
             self._node = Node(
                 name=self.name,
                 steps=(callee,),
@@ -201,10 +204,12 @@ class TaskFunction(Generic[P, R]):
         name: str = getattr(self, "__qualname__", "")
         if module is None or self.__module__ == "__main__" or "<locals>" in name:
             return None
-        try:
-            found = operator.attrgetter(name)(module)
-        except AttributeError:
-            return None
+        found: Any = module
+        for part in name.split("."):
+            # Not getattr: what a descriptor makes of itself is not what is looked for.
+            found = inspect.getattr_static(found, part, None)
+        if isinstance(found, staticmethod):
+            found = found.__func__
         return name if found is self else None
 
     def __reduce__(self) -> str | tuple[Any, ...]:

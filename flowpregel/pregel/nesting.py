@@ -102,7 +102,7 @@ class Nesting(PregelBase):
     ) -> Any:
         """Call the graph from a task of another, and return the future of its output."""
         scope = current_scope(f"graph {self.name!r}")
-        unknown = asked.keys() & {"interrupt_before", "interrupt_after", "control", "durability", "resume", "on_mismatch"}
+        unknown = asked.keys() & _OF_THE_OUTERMOST
         if unknown:
             raise ConfigurationError(
                 f"{sorted(unknown)[0]} belongs to the outermost run, not to a graph called in it"
@@ -139,6 +139,11 @@ def _with_parent(outer: Options, checkpoint_id: str) -> dict[str, Any]:
     """Return the metadata of a nested run: the outer's, and where in it this one belongs."""
     parents = {**outer.metadata.get("parents", {}), outer.namespace: checkpoint_id}
     return {**outer.metadata, "parents": parents}
+
+
+_OF_THE_OUTERMOST = frozenset(
+    {"interrupt_before", "interrupt_after", "control", "durability", "resume", "on_mismatch"}
+)
 
 
 def _asked(task: Task) -> tuple[Any, Mapping[str, Any]]:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from flowpregel._core.program import Options, Program
 from flowpregel._core.records import Durability
@@ -42,7 +42,7 @@ class Request:
     durability: str | None = None
     control: RunControl | None = None
     resume: str | None = None
-    on_mismatch: str = "error"
+    on_mismatch: Literal["error", "rerun", "reuse"] = "error"
     printed: tuple[str, ...] = ()
 
 
@@ -95,31 +95,41 @@ def saver_of(graph: PregelBase) -> BaseCheckpointSaver | None:
 def plan_of(graph: PregelBase, request: Request) -> Plan:
     """Return what the host is to do for *request*."""
     saver = saver_of(graph)
+    if saver is None:
+        if request.resume is not None:
+            raise ConfigurationError(
+                f"resume='auto': graph {graph.name!r} has no checkpointer, so there is nothing "
+                "to go on with; pass checkpointer= where it is built"
+            )
+        return _plan(graph, request, None, None, ExitStack())
+    address = request.parsed.address
     resources = ExitStack()
-    parsed = request.parsed
-    keeper = fence = None
-    start = Start(given=request.given)
-    if saver is not None:
-        address = parsed.address
-        lease = saver.lease(address.thread_id, address.namespace)
-        fence = resources.enter_context(lease).fence
-        keeper = Keeper(saver, durability_of(request.durability, saver))
-        if looks_first(request.given, request.resume, parsed.run_id) and not parsed.checkpoint_id:
-            start = start_of(
-                graph.program, saver, address, request.given,
-                resume=request.resume, run_id=parsed.run_id,
-            )  # fmt: skip
-            parsed = replace(parsed, run_id=start.run_id)
+    fence = resources.enter_context(saver.lease(address.thread_id, address.namespace)).fence
+    try:
+        return _plan(graph, request, saver, fence, resources)
+    except BaseException:
+        resources.close()
+        raise
+
+
+def _plan(
+    graph: PregelBase,
+    request: Request,
+    saver: BaseCheckpointSaver | None,
+    fence: int | None,
+    resources: ExitStack,
+) -> Plan:
+    start = _start(graph, request, saver)
+    parsed = replace(request.parsed, run_id=start.run_id)
     options = options_of(graph, replace(request, parsed=parsed), saver, fence)
-    options = replace(
-        options, loaded=start.loaded, metadata={**start.metadata, **options.metadata}
-    )
+    options = replace(options, loaded=start.loaded, metadata={**start.metadata, **options.metadata})
+    durability = durability_of(request.durability, saver)
     around = Surroundings(
         config=parsed.shown(),
         context=context_of(graph, request.context),
         store=graph.store,
         control=request.control,
-        keeper=keeper,
+        keeper=None if saver is None else Keeper(saver, durability),
         thread_id=parsed.thread_id,
         run_id=str(options.metadata.get("run_id")),
         namespace=parsed.namespace,
@@ -137,6 +147,17 @@ def plan_of(graph: PregelBase, request: Request) -> Plan:
         cache=graph.cache,
         max_concurrency=parsed.max_concurrency,
         resources=resources,
+    )
+
+
+def _start(graph: PregelBase, request: Request, saver: BaseCheckpointSaver | None) -> Start:
+    """Return how the run starts; the thread is looked at first if that depends on it."""
+    given, resume, parsed = request.given, request.resume, request.parsed
+    looks = looks_first(given, resume, parsed.run_id) and parsed.checkpoint_id is None
+    if saver is None or not looks:
+        return Start(given=given, run_id=parsed.run_id)
+    return start_of(
+        graph.program, saver, parsed.address, given, resume=resume, run_id=parsed.run_id
     )
 
 
@@ -160,7 +181,7 @@ def options_of(
         cache=graph.cache_policy,
         metadata={**parsed.metadata, "run_id": parsed.run_id or str(uuid.uuid4())},
         fence=fence,
-        on_mismatch=request.on_mismatch,  # type: ignore[arg-type] - checked at the door
+        on_mismatch=request.on_mismatch,
         now=clock.now(),
     )
     if control is not None:

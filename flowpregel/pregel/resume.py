@@ -30,7 +30,7 @@ from flowpregel.errors import ConfigurationError, InputMismatchError
 from flowpregel.pregel.snapshot import Open, open_checkpoint
 
 DIGEST = "input_digest"
-"""Under this name a run's metadata keep what its input was, for runs that may be asked for again."""
+"""Under this name metadata keep what a run's input was, for runs that may be asked for again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from flowpregel._host.drivers import adrive, drive, result_of
 from flowpregel._host.elsewhere import running_loop
 from flowpregel._host.host import Host
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.config import merged, of_keywords, parse
+from flowpregel.pregel.config import Settings, merged, of_keywords, parse
 from flowpregel.pregel.output import GraphOutput, print_item, wrap
 from flowpregel.pregel.request import Request, modes_of, plan_of
 from flowpregel.pregel.threads import Threads
@@ -50,6 +50,28 @@ class Ask:
             )
 
 
+class RunKeywords(Settings, total=False):
+    """The keywords of `Running.invoke` and `Running.ainvoke`, beside the input."""
+
+    context: Any
+    stream_mode: str | Sequence[str] | None
+    print_mode: str | Sequence[str]
+    output_keys: str | Sequence[str] | None
+    interrupt_before: Where | None
+    interrupt_after: Where | None
+    durability: Literal["sync", "async", "exit"] | None
+    control: RunControl | None
+    debug: bool | None
+    resume: Literal["auto"] | None
+    on_mismatch: Literal["error", "rerun", "reuse"]
+
+
+class StreamKeywords(RunKeywords, total=False):
+    """The keywords of `Running.stream` and `Running.astream`."""
+
+    subgraphs: bool
+
+
 class Running(Threads):
     """The part of `Pregel` that runs it."""
 
@@ -59,7 +81,7 @@ class Running(Threads):
         config: Config | None = None,
         *,
         version: Version = "v1",
-        **asked: Any,
+        **asked: Unpack[RunKeywords],
     ) -> Any:
         """Run the graph, and return what its output channels hold at the end.
 
@@ -114,7 +136,7 @@ class Running(Threads):
         config: Config | None = None,
         *,
         version: Version = "v1",
-        **asked: Any,
+        **asked: Unpack[RunKeywords],
     ) -> Any:
         """`invoke`, on the running event loop; async nodes run on it too."""
         plain = asked.get("stream_mode") in (None, "values") and not asked.get("print_mode")
@@ -134,7 +156,7 @@ class Running(Threads):
         config: Config | None = None,
         *,
         version: Version = "v1",
-        **asked: Any,
+        **asked: Unpack[StreamKeywords],
     ) -> Iterator[Any]:
         """Run the graph, and yield what happens while it happens.
 
@@ -165,7 +187,7 @@ class Running(Threads):
         config: Config | None = None,
         *,
         version: Version = "v1",
-        **asked: Any,
+        **asked: Unpack[StreamKeywords],
     ) -> AsyncIterator[Any]:
         """`stream`, on the running event loop."""
         host, request = self._host(input, config, asked, loop=running_loop())
@@ -183,7 +205,7 @@ class Running(Threads):
         config: Config | Sequence[Config] | None = None,
         *,
         return_exceptions: bool = False,
-        **asked: Any,
+        **asked: Unpack[RunKeywords],
     ) -> list[Any]:
         """Run the graph on each of *inputs*, side by side, and return the outputs in order.
 
@@ -214,7 +236,7 @@ class Running(Threads):
         config: Config | Sequence[Config] | None = None,
         *,
         return_exceptions: bool = False,
-        **asked: Any,
+        **asked: Unpack[RunKeywords],
     ) -> list[Any]:
         """`batch`, on the running event loop."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
@@ -234,7 +256,7 @@ class Running(Threads):
         self,
         given: Any,
         config: Config | None,
-        asked: dict[str, Any],
+        asked: Mapping[str, Any],
         *,
         quiet: bool = False,
         loop: Any = None,

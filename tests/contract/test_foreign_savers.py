@@ -9,9 +9,9 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.records import Address, PendingWrite
+from flowpregel.checkpoint.foreign import ForeignSaver, as_saver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
-from flowpregel.checkpoint.foreign import ForeignSaver, as_saver
 from flowpregel.testing.saver_rules.records import Line, ids, nth_id, task_id, writes
 
 

@@ -70,3 +70,25 @@ def drive(request: pytest.FixtureRequest) -> Drive:
 def executor(request: pytest.FixtureRequest) -> str:
     """Return the name of an executor in this process: each in turn."""
     return str(request.param)
+
+
+class Counted:
+    """Notes what a task was called with, in order.
+
+    Args:
+        result: Makes the result from the argument.
+    """
+
+    def __init__(self, result: Callable[[Any], Any] = lambda value: value) -> None:
+        self.seen: list[Any] = []
+        self._result = result
+
+    def __call__(self, value: Any) -> Any:
+        self.seen.append(value)
+        return self._result(value)
+
+
+@pytest.fixture
+def counted() -> type[Counted]:
+    """Return the class of functions that note their calls."""
+    return Counted

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from flowpregel._core.effects import Ended
-from flowpregel._host.mailbox import LoopMailbox
 from flowpregel._core.records import Withdrawn
+from flowpregel._host.mailbox import LoopMailbox
 from tests.graphs import fan_out
 
 

@@ -21,9 +21,8 @@ def test_ctrl_c_in_an_inline_node_ends_the_run_and_keeps_what_finished() -> None
     """Of two tasks on the run's own OS thread, the first ended before the key was pressed."""
     saver = InMemorySaver()
     runs: list[str] = []
-    app = fan_out(
-        lambda _: runs.append("first"), press_ctrl_c, checkpointer=saver, executor="inline"
-    )
+    calls = (lambda _: runs.append("first"), press_ctrl_c)
+    app = fan_out(*calls, checkpointer=saver, executor="inline")
 
     with pytest.raises(KeyboardInterrupt):
         app.invoke(1, thread_id="t")

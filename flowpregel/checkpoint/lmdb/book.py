@@ -113,12 +113,18 @@ class Book:
     def _compare_indexes(
         self, transaction: Any, scope: Scope, identifier: str, number: int
     ) -> None:
-        """Refuse a store whose newest checkpoint has lost its entry in ``ids``."""
+        """Refuse a store whose newest checkpoint is in one of ``ids`` and ``log`` alone."""
         last = self.last_number(transaction, scope)
         if last == number:
             return
         change = self.change(transaction, scope, last)
-        if change is not None and change.id > identifier:
+        if change is None:
+            # Values without their checkpoint are kept for later ones: the last has none.
+            parts = self.log.keys(transaction, keys.log(scope.number, last, b""))
+            if any(key[16:17] in (keys.VALUE, keys.DELTA) for key in parts):
+                key = keys.log(scope.number, last, keys.CHECKPOINT)
+                raise self.log.corrupt(key, "is missing: the newest checkpoint of a thread")
+        elif change.id > identifier:
             key = keys.checkpoint_id(scope.number, change.id)
             raise self.ids.corrupt(key, "is missing: the newest checkpoint of a thread")
 
@@ -132,7 +138,7 @@ class Book:
         self, transaction: Any, scope: Scope, channel: str, number: int
     ) -> tuple[bytes | None, list[bytes]]:
         """Return the encoded snapshot that deltas start from, and them, newest first."""
-        tail = self.names.number(transaction, channel).to_bytes(4, "big")
+        tail = self.names.known(transaction, channel).to_bytes(4, "big")
         head = keys.of_scope(scope.number)
         found: list[bytes] = []
         kind = DELTA
@@ -183,7 +189,7 @@ class Book:
         return after(keys.of_scope(scope.number))
 
     def _record(self, transaction: Any, scope: Scope, channel: str, place: Place) -> bytes:
-        tail = self.names.number(transaction, channel).to_bytes(4, "big")
+        tail = self.names.known(transaction, channel).to_bytes(4, "big")
         key = keys.log(scope.number, place[1], _KINDS[place[0]], tail)
         record = self.log.get(transaction, key)
         if record is None:

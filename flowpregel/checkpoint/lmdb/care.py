@@ -158,7 +158,13 @@ def _unsound(table: Table, transaction: Any, places: list[bytes]) -> list[str]:
 
 
 def _ids(book: Book, transaction: Any, scope: Scope) -> list[tuple[str, int]]:
-    return [*book.newest_first(transaction, scope)]
+    """Return the ids of a scope's checkpoints, after seeing that none of them is missing."""
+    found = [*book.newest_first(transaction, scope)]
+    known = {number for _, number in found}
+    for key in book.log.keys(transaction, keys.of_scope(scope.number)):
+        if key[16:] == keys.CHECKPOINT and keys.number_of(key) not in known:
+            raise book.log.corrupt(key, "is a checkpoint whose id is missing")
+    return found
 
 
 def verify_states(

@@ -81,7 +81,7 @@ def _needed_by(
         if change.base is not None and change.base in gone:
             change = _write_out(book, transaction, scope, number)
         for channel, (_, place) in change.channels.items():
-            tail = book.names.number(transaction, channel).to_bytes(4, "big")
+            tail = book.names.known(transaction, channel).to_bytes(4, "big")
             _need(book, transaction, scope, (tail, place), needed)
     return needed
 

@@ -92,6 +92,7 @@ class Leases:
         """Return the path of the lock file for *address*."""
         with suppress(FileExistsError):
             os.mkdir(self._path, 0o700)
+            os.chmod(self._path, 0o700)  # whatever the umask took away
         return os.path.join(self._path, keys.scope(address.thread_id, address.namespace).hex())
 
 

@@ -42,6 +42,15 @@ class Names:
             found = self._look_up(transaction, name) or self._add(transaction, name)
         return found
 
+    def known(self, transaction: Any, name: str) -> int:
+        """Return the number of *name*, which a record that was read refers to."""
+        found = self._numbers.get(name) or self._added.get(name)
+        found = found or self._look_up(transaction, name)
+        if found is None:
+            key = keys.name(keys.text(name))
+            raise self._table.corrupt(key, f"is missing: the number of {name!r}")
+        return found
+
     def name(self, transaction: Any, number: int) -> str:
         """Return the name that has *number*."""
         found = self._names.get(number)
@@ -52,6 +61,7 @@ class Names:
                 raise self._table.corrupt(key, "is missing: the name of a channel or node")
             found = keys.untext(encoded)
             self._names[number] = found
+            self._numbers[found] = number
         return found
 
     def _look_up(self, transaction: Any, name: str) -> int | None:

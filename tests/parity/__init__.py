@@ -1,0 +1,1 @@
+"""The same graph, built and run on LangGraph and on flowpregel."""

@@ -1,0 +1,146 @@
+"""Graphs and what is done with them, as plain data that hypothesis makes up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+LIMIT = 6
+"""A path that has counted so far leads to the end: no generated graph runs for ever."""
+
+KEYS = ("items", "total", "last", "log")
+"""A list that adds up, a sum, a plain value, and a DeltaChannel."""
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """What a node does each time it runs."""
+
+    name: str
+    writes: tuple[str, ...] = ()
+    asks: int = 0
+    """How many questions it asks before it writes."""
+    goto: tuple[str, ...] = ()
+    """Where its `Command` leads while the path is short."""
+    sends: tuple[str, ...] = ()
+    """To whom its `Command` sends while the path is short."""
+    defer: bool = False
+    fails: bool = False
+    """Whether it fails until it has been given an answer, or has the total 3."""
+    overwrites: bool = False
+    """Whether it replaces the list instead of adding to it."""
+
+
+@dataclass(frozen=True)
+class BranchPlan:
+    """A conditional edge."""
+
+    source: str
+    targets: tuple[str, ...]
+    kind: str
+    """``one`` of the targets (by the total), ``all`` of them, or a ``send`` to each."""
+    mapped: bool
+    """Whether it answers with letters that a path map knows."""
+
+
+@dataclass(frozen=True)
+class GraphPlan:
+    """A graph."""
+
+    nodes: tuple[NodePlan, ...]
+    edges: tuple[tuple[str, str], ...]
+    joins: tuple[tuple[tuple[str, ...], str], ...]
+    branches: tuple[BranchPlan, ...]
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    frequency: int
+    """Of snapshots of the DeltaChannel."""
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing that is done with a thread."""
+
+    kind: str
+    """``input``, ``go``, ``answer``, ``update``, ``command``, ``replay`` or ``fork``."""
+    number: int
+    """Chooses what of: an interrupt, a node, a checkpoint of the history."""
+    values: tuple[str, ...] = ()
+    """The keys that an update writes."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A graph, and a thread's story."""
+
+    graph: GraphPlan
+    actions: tuple[Action, ...]
+
+
+def subset(draw: Any, names: list[str], most: int) -> tuple[str, ...]:
+    """Draw up to *most* different names."""
+    if not names:
+        return ()
+    return tuple(draw(st.lists(st.sampled_from(names), max_size=most, unique=True)))
+
+
+@st.composite
+def graphs(draw: Any) -> GraphPlan:
+    """Make up a graph of one to five nodes."""
+    names = [f"n{i}" for i in range(draw(st.integers(1, 5)))]
+    rare = st.integers(0, 5).map(lambda n: n == 0)
+    nodes = tuple(
+        NodePlan(
+            name=name,
+            writes=subset(draw, list(KEYS), 3),
+            asks=draw(st.sampled_from([0, 0, 0, 0, 1, 2])),
+            goto=subset(draw, names, 2) if draw(rare) else (),
+            sends=subset(draw, names, 2) if draw(rare) else (),
+            defer=draw(rare),
+            fails=draw(rare) and draw(st.booleans()),
+            overwrites=draw(rare),
+        )
+        for name in names
+    )
+    first = draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
+    edges = [("__start__", name) for name in first]
+    # An edge leads to a later node, so that edges alone make no endless cycle.
+    later = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    edges += draw(st.lists(st.sampled_from(later), max_size=5, unique=True)) if later else []
+    joins = []
+    if len(names) > 2 and draw(st.booleans()):
+        starts = draw(st.lists(st.sampled_from(names[:-1]), min_size=2, max_size=3, unique=True))
+        joins.append((tuple(starts), names[-1]))
+    branches = []
+    for source in subset(draw, ["__start__", *names], 2):
+        targets = (*subset(draw, names, 3), "__end__")
+        kind = draw(st.sampled_from(["one", "one", "all", "send"]))
+        branches.append(BranchPlan(source, targets, kind, draw(st.booleans())))
+    stops = draw(rare)
+    return GraphPlan(
+        nodes=nodes,
+        edges=tuple(edges),
+        joins=tuple(joins),
+        branches=tuple(branches),
+        before=subset(draw, names, 2) if stops else (),
+        after=subset(draw, names, 2) if stops and draw(st.booleans()) else (),
+        frequency=draw(st.sampled_from([1, 2, 1000])),
+    )
+
+
+KINDS = ["input", "go", "go", "answer", "answer", "answer", "update", "command", "replay", "fork"]
+
+
+@st.composite
+def plans(draw: Any) -> Plan:
+    """Make up a graph and up to six things to do with it."""
+    actions = st.builds(
+        Action,
+        kind=st.sampled_from(KINDS),
+        number=st.integers(0, 7),
+        values=st.lists(st.sampled_from(KEYS), min_size=1, max_size=2, unique=True).map(tuple),
+    )
+    first = Action("input", draw(st.integers(0, 3)))
+    return Plan(draw(graphs()), (first, *draw(st.lists(actions, max_size=5))))

@@ -1,0 +1,135 @@
+"""The two engines behind one face, so that one builder makes a graph for either."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypedDict
+
+from tests.parity.plans import LIMIT, BranchPlan, GraphPlan, NodePlan
+
+
+class NodeFailed(Exception):
+    """A generated node failed, as it was told to."""
+
+
+def extend(value: list[Any], writes: Sequence[list[Any]]) -> list[Any]:
+    """Fold writes into a list: the reducer of the DeltaChannel."""
+    return [*value, *(item for write in writes for item in write)]
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a program imports from one of the engines."""
+
+    name: str
+    graph: Any
+    types: Any
+    delta: Any
+    saver: Callable[[], Any]
+    options: dict[str, Any]
+    """What `compile` is given beside."""
+
+
+def langgraph() -> Side:
+    """Return the peer."""
+    import langgraph.channels
+    import langgraph.graph
+    import langgraph.types
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    graph, types = langgraph.graph, langgraph.types
+    return Side("langgraph", graph, types, langgraph.channels.DeltaChannel, InMemorySaver, {})
+
+
+def flowpregel(executor: str = "inline") -> Side:
+    """Return ours."""
+    import flowpregel.channels
+    import flowpregel.graph
+    import flowpregel.types
+    from flowpregel.checkpoint.memory import InMemorySaver
+
+    graph, types = flowpregel.graph, flowpregel.types
+    delta = flowpregel.channels.DeltaChannel
+    return Side("flowpregel", graph, types, delta, InMemorySaver, {"executor": executor})
+
+
+def build(side: Side, plan: GraphPlan, saver: Any) -> Any:
+    """Return the graph of *plan*, compiled."""
+
+    class State(TypedDict, total=False):
+        items: Annotated[list[Any], operator.add]
+        total: Annotated[int, operator.add]
+        last: str
+        log: Annotated[list[Any], side.delta(extend, snapshot_frequency=plan.frequency)]
+
+    State.__annotations__["log"] = Annotated[
+        list, side.delta(extend, snapshot_frequency=plan.frequency)
+    ]
+    builder = side.graph.StateGraph(State)
+    for node in plan.nodes:
+        builder.add_node(node.name, action_of(side, node), defer=node.defer)
+    for start, end in plan.edges:
+        builder.add_edge(start, end)
+    for starts, end in plan.joins:
+        builder.add_edge(list(starts), end)
+    for branch in plan.branches:
+        path, path_map = path_of(side, branch)
+        builder.add_conditional_edges(branch.source, path, path_map)
+    return builder.compile(
+        saver,
+        interrupt_before=list(plan.before),
+        interrupt_after=list(plan.after),
+        **side.options,
+    )
+
+
+def action_of(side: Side, node: NodePlan) -> Callable[[dict[str, Any]], Any]:
+    """Return the function of a node."""
+
+    def action(state: dict[str, Any]) -> Any:
+        answers = [side.types.interrupt(f"{node.name}?{i}") for i in range(node.asks)]
+        if node.fails and not answers and state.get("total", 0) != 3:
+            raise NodeFailed(node.name)
+        update = update_of(side, node, [*answers, *state.get("sent", ())])
+        if not (node.goto or node.sends) or state.get("total", 0) >= LIMIT:
+            return update
+        sends = [side.types.Send(name, packet(node.name, state)) for name in node.sends]
+        return side.types.Command(update=update, goto=[*node.goto, *sends])
+
+    return action
+
+
+def update_of(side: Side, node: NodePlan, said: list[Any]) -> dict[str, Any]:
+    """Return what a node writes."""
+    items: Any = [node.name, *said]
+    if node.overwrites:
+        items = side.types.Overwrite(items)
+    values = {"items": items, "total": 1, "last": node.name, "log": [f"log {node.name}"]}
+    return {key: value for key, value in values.items() if key in node.writes}
+
+
+def packet(source: str, state: dict[str, Any]) -> dict[str, Any]:
+    """Return what is sent: the total goes along, so that what is sent ends too."""
+    return {"sent": [f"from {source}"], "total": state.get("total", 0) + 2}
+
+
+def path_of(side: Side, branch: BranchPlan) -> tuple[Callable[..., Any], dict[str, str] | None]:
+    """Return the path function of a branch, and its path map."""
+    letters = {chr(97 + i): name for i, name in enumerate(branch.targets)}
+    answers = list(letters) if branch.mapped else list(branch.targets)
+    nodes = [name for name in branch.targets if name != "__end__"]
+
+    def path(state: dict[str, Any]) -> Any:
+        total = state.get("total", 0)
+        if total >= LIMIT:
+            return answers[-1]
+        if branch.kind == "one":
+            return answers[total % len(answers)]
+        if branch.kind == "all":
+            return answers
+        return [side.types.Send(name, packet(branch.source, state)) for name in nodes]
+
+    path.__name__ = f"path_{branch.source}"
+    return path, letters if branch.mapped else None

@@ -1,0 +1,119 @@
+"""A run that is dropped at any effect goes on to the end it would have had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowpregel._core.commands import Command
+from flowpregel._core.program import Options
+from flowpregel._core.records import Durability
+from flowpregel.checkpoint.memory import InMemorySaver
+from flowpregel.testing.crash_driver import Crash, CrashDriver, Crashed, Schedule, shuffled
+from tests.property.histories import history_of
+from tests.strategies import Down, Faults, Recipe, recipes
+
+# Each example of `few` is as many runs as the program has effects.
+few = settings(max_examples=max(1, settings.default.max_examples // 10))
+many = settings(max_examples=settings.default.max_examples)
+MODES = [Durability.SYNC, Durability.ASYNC]
+
+
+class Thread:
+    """One thread of a recipe's program, run to its end through crashes, failures and questions."""
+
+    def __init__(self, recipe: Recipe, durability: Durability, seed: int) -> None:
+        self.recipe = recipe
+        self.faults = Faults(down=set(recipe.down))
+        self.saver = InMemorySaver()
+        self.program = recipe.build(self.faults).program
+        self.driver = CrashDriver(
+            self.program,
+            self.saver,
+            Options(durability=durability),
+            schedule=Schedule(order=shuffled(seed), together=1 + seed % 3),
+        )
+        self.performed = 0
+        """How many effects all of its runs have had."""
+
+    def to_its_end(self, crashes: Iterator[int] | None = None) -> Thread:
+        """Run until nothing is left to do, and return itself.
+
+        Args:
+            crashes: Counting effects over all runs of the thread, those before
+                which a run is dropped.
+        """
+        crashes = crashes or iter(())
+        at = next(crashes, None)
+        asked = self.recipe.given
+        while True:
+            crash = None if at is None else Crash(before=at - self.performed)
+            try:
+                result = self.driver.run(asked, crash=crash)
+            except Crashed:
+                at = next(crashes, None)
+                asked = self.driver.again(self.recipe.given)
+            except Down:
+                self.faults.down.clear()
+                asked = self.driver.again(self.recipe.given)
+            else:
+                if not result.paused:
+                    return self
+                asked = Command(resume={item.id: item.value["index"] for item in result.interrupts})
+            finally:
+                self.performed += len(self.driver.effects)
+
+    def history(self) -> list[Any]:
+        """Return what its checkpoints hold, newest first."""
+        return history_of(self.program, self.saver)
+
+
+@few
+@given(recipes(), st.sampled_from(MODES), st.integers(0, 7))
+def test_a_crash_at_any_effect_then_a_resume_ends_as_if_nothing_had_happened(
+    recipe: Recipe, durability: Durability, seed: int
+) -> None:
+    """The output, every checkpoint, and the order of versions are those of the undisturbed run."""
+    whole = Thread(recipe, durability, seed)
+    history = whole.to_its_end().history()
+
+    for effect in range(whole.performed + 1):
+        thread = Thread(recipe, durability, seed).to_its_end(iter((effect,)))
+
+        assert history == thread.history(), effect
+        assert [] == thread.driver.seen.run_again(), effect
+
+
+@many
+@given(recipes(), st.lists(st.integers(0, 12), min_size=2, max_size=5), st.integers(0, 7))
+def test_crashes_during_the_recovery_from_crashes_change_nothing_either(
+    recipe: Recipe, gaps: list[int], seed: int
+) -> None:
+    """Each crash comes some effects after the one before it."""
+    whole = Thread(recipe, Durability.SYNC, seed)
+    at = accumulate(gaps)
+
+    thread = Thread(recipe, Durability.SYNC, seed).to_its_end(at)
+
+    assert whole.to_its_end().history() == thread.history()
+    assert [] == thread.driver.seen.run_again()
+
+
+@few
+@given(recipes(), st.integers(0, 7))
+def test_with_durability_exit_a_crash_costs_the_run_and_nothing_else(
+    recipe: Recipe, seed: int
+) -> None:
+    """What an earlier run of the thread committed as it left is not run again."""
+    whole = Thread(recipe, Durability.EXIT, seed)
+    end = whole.to_its_end().history()[0]["values"]
+
+    for effect in range(whole.performed + 1):
+        thread = Thread(recipe, Durability.EXIT, seed).to_its_end(iter((effect,)))
+
+        assert end == thread.history()[0]["values"], effect
+        assert [] == thread.driver.seen.run_again(), effect

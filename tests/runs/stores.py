@@ -1,0 +1,94 @@
+"""What the tests of the durable store have in common."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+from flowpregel._core.records import Address, Batch, Checkpoint, TaskWrites
+from flowpregel.checkpoint.lmdb import LMDBSaver
+
+KEY = "the tests' key"
+ROOT = Path(__file__).parents[2]
+
+
+def id_of(number):
+    """Return the checkpoint id of a superstep."""
+    return f"{number:08x}-0000-6000-8000-000000000000"
+
+
+def step(number, values=None, *, parent=True, also=(), **more):
+    """Return the checkpoint of a superstep that writes *values*; *also* are other versions."""
+    values = {"n": number} if values is None else values
+    version = number + 1
+    return Checkpoint(
+        id=id_of(number),
+        parent_id=id_of(number - 1) if number and parent else None,
+        at=1_000_000_000 * version,
+        step=number,
+        source="loop",
+        channel_versions={**dict.fromkeys(values, version), **dict(also)},
+        versions_seen={"node": dict.fromkeys(values, version)},
+        changed=(*values, *more.get("deltas", ())),
+        updated_channels=tuple(values),
+        values=values,
+        metadata={"run_id": "r"},
+        **more,
+    )
+
+
+def commit(saver, number, values=None, *, thread="t", fence=None):
+    """Commit a superstep, with a pending write on the one before."""
+    writes = ()
+    if number:
+        writes = (TaskWrites(id_of(number - 1), "task", "path", (("n", number),)),)
+    checkpoint = step(number, values)
+    saver.commit(
+        [Batch(address=Address(thread), checkpoint=checkpoint, writes=writes, fence=fence)]
+    )
+
+
+def newest(path, thread="t"):
+    """Return the number of a thread's newest superstep as a fresh process would see it."""
+    with LMDBSaver(path) as saver:
+        found = saver.load(Address(thread))
+        return None if found is None else found.checkpoint.step
+
+
+PRELUDE = """
+import os, sys, time
+from flowpregel._core.records import Address, Batch
+from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
+from flowpregel.errors import *
+from tests.runs.stores import commit, id_of, step
+path = sys.argv[1]
+"""
+
+
+def start(code, *arguments, **options):
+    """Start *code* in a process of its own, its stdout a pipe."""
+    return subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(code), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "FLOWPREGEL_STORE_KEY": KEY},
+        **options,
+    )
+
+
+def finish(process, timeout=60):
+    """Wait until a process has ended well; return what it printed."""
+    out, _ = process.communicate(timeout=timeout)
+    assert process.returncode == 0, out
+    return out
+
+
+def until(condition, timeout=20):
+    """Look again and again until *condition* holds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline
+        os.sched_yield()

@@ -1,0 +1,231 @@
+"""What is damaged, moved, foreign or unsealed is refused, and nothing of it is executed."""
+
+import os
+import pickle
+import shutil
+
+import lmdb
+import pytest
+
+from flowpregel._core.records import Address, Batch, Delta, TaskWrites
+from flowpregel._lmdb import seal as sealing
+from flowpregel._lmdb import table as tables
+from flowpregel._lmdb.engine import DATABASES
+from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
+from flowpregel.errors import StoreCorruptError, StoreError, StoreForeignError
+from tests.runs.stores import KEY, commit, id_of, step
+
+ADDRESS = Address("t")
+LARGE = bytes(range(256)) * 9000  # three chunks
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch):
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A closed store that has a record of every kind."""
+    path = tmp_path / "store.lmdb"
+    with LMDBSaver(path) as saver:
+        commit(saver, 0, {"n": 0, "large": LARGE, "d": ["seed"]})
+        more = step(1, {"n": 1}, deltas={"d": Delta(1, ("more",))}, also={"large": 1, "d": 2})
+        writes = TaskWrites(id_of(1), "task", "path", (("n", "pending"), ("__interrupt__", "?")))
+        saver.commit([Batch(address=ADDRESS, checkpoint=more)])
+        saver.commit([Batch(address=ADDRESS, writes=(writes,))])
+    return path
+
+
+def records(path):
+    """Return every record of a closed store: {(database, key): bytes}."""
+    with lmdb.open(str(path), max_dbs=16, readonly=True, lib_version=0) as env:
+        handles = {name: env.open_db(name, create=False) for name in DATABASES}
+        with env.begin() as transaction:
+            return {
+                (name, key): value
+                for name, handle in handles.items()
+                for key, value in transaction.cursor(db=handle)
+            }
+
+
+def put(path, database, key, value):
+    """Write a record behind the saver's back; None drops it."""
+    with lmdb.open(str(path), max_dbs=16, map_size=1 << 26, lib_version=0) as env:
+        handle = env.open_db(database, create=False)
+        with env.begin(write=True, db=handle) as transaction:
+            if value is None:
+                transaction.delete(key)
+            else:
+                transaction.put(key, value)
+
+
+def everything(path):
+    """Return all that can be read of a store."""
+    with LMDBSaver(path) as saver:
+        places = sorted(saver.namespaces(), key=lambda each: each.namespace)
+        return places, [saved for place in places for saved in saver.history(place)]
+
+
+def test_there_is_a_record_of_every_kind(path):
+    kinds = {(name, key[16:17]) for name, key in records(path) if name == b"log"}
+
+    assert {kind for _, kind in kinds} == {b"c", b"d", b"v", b"w"}
+    assert {name for name, _ in records(path)} >= {b"meta", b"scopes", b"names", b"ids", b"log"}
+
+
+def test_any_byte_of_any_record_flipped_gives_the_right_value_or_an_error(path, tmp_path):
+    right = everything(path)
+    damaged = tmp_path / "damaged"
+    for (database, key), value in records(path).items():
+        positions = {0, 1, 15, 16, 17, 18, len(value) // 2, len(value) - 1} & {*range(len(value))}
+        for position in positions:
+            shutil.copytree(path, damaged)
+            wrong = bytearray(value)
+            wrong[position] ^= 0x10
+            put(damaged, database, key, bytes(wrong))
+            try:
+                assert everything(damaged) == right, (database, key, position)
+            except StoreCorruptError:
+                pass
+            shutil.rmtree(damaged)
+
+
+def test_any_record_that_is_gone_gives_an_error_or_is_told_by_verify(path, tmp_path):
+    right = everything(path)
+    damaged = tmp_path / "damaged"
+    # A pending write that is gone leaves no trace, nor does all that there was of a thread.
+    spared = {b"scopes": b"", b"meta": b"next scope"}
+    for database, key in records(path):
+        if key[16:17] == b"w" or key.startswith(spared.get(database, b"\xff")):
+            continue
+        shutil.copytree(path, damaged)
+        put(damaged, database, key, None)
+        try:
+            if everything(damaged) != right:
+                with LMDBSaver(damaged) as saver:
+                    assert not saver.verify().ok, (database, key)
+        except StoreCorruptError:
+            pass
+        shutil.rmtree(damaged)
+
+
+def test_a_record_moved_to_another_key_is_refused(path):
+    found = records(path)
+    values = [(key, value) for (name, key), value in found.items() if key[16:17] == b"v"]
+    small = sorted((len(value), key, value) for key, value in values if name_of(key) is not None)
+    (_, one, _), (_, _, other) = small[0], small[1]
+    put(path, b"log", one, other)
+
+    with pytest.raises(StoreCorruptError, match="was not written there"):
+        everything(path)
+
+
+def name_of(key):
+    """Return a key of a whole value; None for that of a chunk."""
+    return key if len(key) == 21 else None
+
+
+class Canary:
+    """Its pickle leaves a folder behind when it is unpickled."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __reduce__(self):
+        return os.mkdir, (self.file,)
+
+
+def test_an_unsealed_record_is_refused_and_not_executed(path, tmp_path):
+    (place,) = {key for (_, key), value in records(path).items() if key[16:17] == b"d"}
+    sprung = tmp_path / "sprung"
+    put(path, b"log", place, bytes(17) + b"p" + pickle.dumps(Canary(str(sprung))))
+
+    with pytest.raises(StoreCorruptError):
+        everything(path)
+    assert not sprung.exists()
+
+
+def test_without_the_checksum_the_canary_would_sing(path, tmp_path, monkeypatch):
+    """What the check before is worth: the same store, read without it."""
+    (place,) = {key for (_, key), value in records(path).items() if key[16:17] == b"d"}
+    sprung = tmp_path / "sprung"
+    seed = bytes(9)
+    put(path, b"log", place, bytes(17) + seed + b"p" + pickle.dumps(Canary(str(sprung))))
+    monkeypatch.setattr(tables.Table, "_opened", lambda self, key, record: record[17:])
+
+    everything(path)
+
+    assert sprung.exists()
+
+
+# ---------------------------------------------------------------- another key
+
+
+def test_a_store_under_another_key_is_refused(path, monkeypatch):
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "another key")
+
+    with pytest.raises(StoreForeignError, match="another key") as raised:
+        LMDBSaver(path)
+    assert "StoreOptions(trust=" in str(raised.value)
+
+
+def test_a_store_under_another_key_is_read_with_that_key(path, monkeypatch):
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "another key")
+
+    with LMDBSaver(path, options=StoreOptions(trust=KEY.encode())) as saver:
+        assert saver.load(ADDRESS).checkpoint.step == 1
+
+
+def test_a_store_that_is_trusted_is_sealed_anew_under_our_key(path, monkeypatch):
+    right = everything(path)
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "another key")
+    LMDBSaver(path, options=StoreOptions(trust=True)).close()
+
+    assert everything(path) == right
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
+    with pytest.raises(StoreForeignError):
+        LMDBSaver(path)
+
+
+def test_the_key_itself_is_not_in_the_store(path):
+    data = (path / "data.mdb").read_bytes()
+
+    assert KEY.encode() not in data
+    assert sealing.Seal(KEY.encode()).id.encode() in data
+
+
+# ---------------------------------------------------------------- verify
+
+
+def test_verify_finds_nothing_in_a_store_that_is_whole(path):
+    with LMDBSaver(path) as saver:
+        found = saver.verify()
+
+    assert found.ok
+    assert found.records > 10
+
+
+def test_verify_names_what_is_damaged(path):
+    (place,) = {key for (_, key), value in records(path).items() if key[16:17] == b"d"}
+    put(path, b"log", place, bytes(100))
+    with LMDBSaver(path) as saver:
+        found = saver.verify()
+
+    assert not found.ok
+    assert any(place.hex() in problem for problem in found.problems)
+    assert any("thread 't'" in problem for problem in found.problems)
+
+
+def test_verify_finds_a_damaged_page(path):
+    data = bytearray((path / "data.mdb").read_bytes())
+    at = data.rindex(b"next scope")
+    page = at // 4096 * 4096
+    data[page + 12] ^= 0x40  # where the free room of the page begins
+    (path / "data.mdb").write_bytes(data)
+
+    try:
+        with LMDBSaver(path) as saver:
+            assert not saver.verify().ok
+    except StoreError:
+        pass

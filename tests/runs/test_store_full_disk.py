@@ -1,0 +1,118 @@
+"""A full disk, and a disk that fails: named, nothing half-written, goes on when there is room."""
+
+import os
+import subprocess
+
+import pytest
+
+from flowpregel._core.records import Address
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from tests.runs.stores import KEY, finish, start
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch):
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 2 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = (
+        os.geteuid() == 0
+        and not subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], check=False
+        ).returncode
+    )
+    if not mounted:
+        pytest.skip("a small file system cannot be mounted here: not root, or not allowed")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+FILL = """
+    import shutil
+    saver = LMDBSaver(path)
+    commit(saver, 0)
+    number, full = 1, 0
+    while full < 3:
+        try:
+            commit(saver, number, {"n": os.urandom(int(sys.argv[2]))})
+            number += 1
+        except StoreFullError as error:
+            full += 1
+            assert saver.load(Address("t")).checkpoint.step == number - 1, "half-written"
+            assert "make room" in str(error)
+    print(number, flush=True)
+    MAKE_ROOM
+    commit(saver, number)
+    saver.close()
+    print("went on", flush=True)
+"""
+
+
+@pytest.mark.parametrize("size", [100, 5_000, 300_000])
+def test_a_full_disk_is_named_and_what_was_committed_stays(small_disk, size):
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(600_000))
+    code = FILL.replace("MAKE_ROOM", "os.unlink(sys.argv[3])")
+    number, went_on = finish(start(code, small_disk / "store", size, ballast)).split("\n")[:2]
+
+    assert went_on == "went on"
+    with LMDBSaver(small_disk / "store", readonly=True) as saver:
+        steps = [saved.checkpoint.step for saved in saver.history(Address("t"))]
+    assert steps == [*range(int(number), -1, -1)]
+
+
+def test_a_quota_is_named_as_a_full_disk_is(tmp_path):
+    """Without a file system of our own: a limit on how large files may get."""
+    limit = """
+    import resource
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    """
+    room = "resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))"
+    code = limit + FILL.replace("MAKE_ROOM", room)
+
+    assert finish(start(code, tmp_path / "store", 5_000)).endswith("went on\n")
+    with LMDBSaver(tmp_path / "store") as saver:
+        assert saver.verify().ok
+
+
+def test_a_store_cannot_be_made_on_a_full_disk_and_leaves_nothing(small_disk):
+    (small_disk / "ballast").write_bytes(bytes((2 << 20) - 8192))
+    code = """
+        try:
+            LMDBSaver(path)
+        except StoreFullError:
+            print("named")
+    """
+    assert finish(start(code, small_disk / "store")) == "named\n"
+    assert [each.name for each in small_disk.iterdir()] == ["ballast"]
+
+
+def test_deleting_makes_room_on_a_full_disk(small_disk):
+    code = """
+        saver = LMDBSaver(path)
+        number = 0
+        try:
+            while True:
+                commit(saver, number, {"n": os.urandom(5_000)}, thread=f"t{number}", )
+                number += 1
+        except StoreFullError:
+            pass
+        freed = 0
+        for thread in range(number):
+            try:
+                saver.delete_thread(f"t{thread}")
+                freed += 1
+            except StoreFullError:
+                pass
+        commit(saver, 0, thread="new")
+        print("went on", freed > 0)
+    """
+    assert finish(start(code, small_disk / "store")) == "went on True\n"

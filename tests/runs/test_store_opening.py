@@ -1,0 +1,325 @@
+"""A store is opened whole, by the right one, or refused by name."""
+
+import os
+import stat
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from flowpregel._core.records import Address
+from flowpregel._lmdb import folder
+from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
+from flowpregel.errors import (
+    StoreCorruptError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreVersionError,
+)
+from tests.runs.stores import KEY, commit, finish, newest, start
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch):
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "store.lmdb"
+
+
+@pytest.fixture
+def closed(path):
+    """A store with two checkpoints, closed."""
+    with LMDBSaver(path) as saver:
+        commit(saver, 0)
+        commit(saver, 1)
+    return path
+
+
+def test_a_folder_is_made_with_the_folders_around_it(tmp_path):
+    with LMDBSaver(tmp_path / "a" / "b" / "store") as saver:
+        commit(saver, 0)
+
+    assert newest(tmp_path / "a" / "b" / "store") == 0
+
+
+def test_an_empty_folder_becomes_a_store(path):
+    path.mkdir()
+
+    LMDBSaver(path).close()
+
+    assert (path / "data.mdb").stat().st_size > 0
+
+
+def test_a_folder_with_other_files_is_left_alone(path):
+    path.mkdir()
+    (path / "thesis.tex").write_text("precious")
+
+    with pytest.raises(StoreError, match="other files"):
+        LMDBSaver(path)
+    assert [each.name for each in path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_is_no_folder(path):
+    path.write_text("a file")
+
+    with pytest.raises(StoreError, match="is a file"):
+        LMDBSaver(path)
+
+
+def test_a_path_through_a_file_is_refused(path):
+    path.write_text("a file")
+
+    with pytest.raises(StoreError, match="through a file"):
+        LMDBSaver(path / "store")
+
+
+def test_a_circle_of_links_is_refused(path, tmp_path):
+    path.symlink_to(tmp_path / "other")
+    (tmp_path / "other").symlink_to(path)
+
+    with pytest.raises(StoreError, match="circles"):
+        LMDBSaver(path)
+
+
+def test_a_link_and_its_folder_are_one_store(closed, tmp_path):
+    (tmp_path / "link").symlink_to(closed)
+
+    with LMDBSaver(closed) as one, LMDBSaver(tmp_path / "link") as other:
+        commit(one, 2)
+        assert other.load(Address("t")).checkpoint.step == 2
+
+
+def test_reading_needs_a_store(path):
+    with pytest.raises(StoreError, match="no store"):
+        LMDBSaver(path, readonly=True)
+    assert not path.exists()
+
+
+def test_a_reader_cannot_write(closed):
+    with LMDBSaver(closed, readonly=True) as saver:
+        assert saver.load(Address("t")).checkpoint.step == 1
+        with pytest.raises(StoreReadOnlyError):
+            commit(saver, 2)
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="a user other than root is needed to be without rights"
+)
+def test_missing_rights_are_named(closed):
+    os.chmod(closed.parent, 0o755)
+    for outer in closed.parents:
+        if outer.stat().st_mode & 0o005 != 0o005 and len(outer.parts) > 2:
+            os.chmod(outer, 0o755)
+
+    program = f"""
+import os, sys
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.errors import StoreReadOnlyError
+os.setuid(12345)
+try:
+    LMDBSaver({str(closed)!r})
+except StoreReadOnlyError as error:
+    print("named", error)
+"""
+    out = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert out.stdout.startswith("named"), out
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077, 0o777])
+def test_nobody_else_can_read_a_store_whatever_the_umask(path, umask):
+    before = os.umask(umask)
+    try:
+        with LMDBSaver(path) as saver:
+            commit(saver, 0)
+            with saver.lease("t"):
+                files = [path, *path.rglob("*")]
+                modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in files}
+    finally:
+        os.umask(before)
+
+    folders = {path.name, "leases"}
+    assert {mode for name, mode in modes.items() if name not in folders} == {0o600}
+    assert {modes[name] for name in folders} == {0o700}
+
+
+def test_the_key_file_is_made_once_and_is_private(path, tmp_path, monkeypatch):
+    monkeypatch.delenv("FLOWPREGEL_STORE_KEY")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    before = os.umask(0)
+    try:
+        LMDBSaver(path).close()
+        LMDBSaver(path).close()
+    finally:
+        os.umask(before)
+
+    (key_file,) = (tmp_path / "config" / "flowpregel").iterdir()
+    assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
+
+
+def test_nothing_is_left_when_a_store_could_not_be_made(tmp_path):
+    def fail(draft):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(StoreError):
+        folder.create(str(tmp_path / "store"), fail)
+    assert [*tmp_path.iterdir()] == []
+
+
+# ---------------------------------------------------------------- what is not trusted
+
+
+def test_a_store_cut_off_at_any_page_is_refused(closed):
+    data = closed / "data.mdb"
+    whole = data.read_bytes()
+    for size in range(0, len(whole), 4096):
+        data.write_bytes(whole[:size])
+        with pytest.raises(StoreCorruptError, match="cut off"):
+            LMDBSaver(closed)
+    data.write_bytes(whole)
+
+    assert newest(closed) == 1
+
+
+def test_a_file_that_is_no_store_is_refused(closed):
+    (closed / "data.mdb").write_bytes(b"something else" * 1000)
+
+    with pytest.raises(StoreCorruptError, match="no store"):
+        LMDBSaver(closed)
+
+
+def test_an_lmdb_file_of_someone_else_is_refused(path):
+    import lmdb
+
+    lmdb.open(str(path), lib_version=0).close()
+
+    with pytest.raises(StoreVersionError, match="no store of flowpregel"):
+        LMDBSaver(path)
+
+
+def test_another_engine_is_refused_and_its_file_untouched(path):
+    import lmdb
+
+    lmdb.open(str(path), lib_version=1).close()
+    before = (path / "data.mdb").read_bytes()
+
+    with pytest.raises(StoreVersionError, match="another LMDB engine"):
+        LMDBSaver(path)
+    assert (path / "data.mdb").read_bytes() == before
+
+
+def test_a_newer_format_is_refused_and_its_file_untouched(path, monkeypatch):
+    from flowpregel._lmdb import seal
+
+    with monkeypatch.context() as future:
+        future.setattr(seal, "FORMAT", seal.FORMAT + 1)
+        LMDBSaver(path).close()
+    before = (path / "data.mdb").read_bytes()
+
+    with pytest.raises(StoreVersionError, match="it was not touched"):
+        LMDBSaver(path)
+    assert (path / "data.mdb").read_bytes() == before
+
+
+def test_the_size_check_is_what_refuses_a_file_that_is_cut_off(closed):
+    """Without it LMDB opens the file; the next read would end the process (SIGBUS)."""
+    data = closed / "data.mdb"
+    data.write_bytes(data.read_bytes()[: 4096 * 3])
+    code = """
+        from flowpregel._lmdb import folder
+        folder.check = lambda path: None
+        with LMDBSaver(path) as saver:
+            print(saver.load(Address("t")))
+    """
+    process = start(code, closed, stderr=subprocess.DEVNULL)
+    process.communicate(timeout=60)
+
+    assert process.returncode != 0
+
+
+def test_a_network_file_system_is_refused_unless_allowed(path, monkeypatch):
+    monkeypatch.setattr(folder, "_file_system", lambda _: "nfs4")
+
+    with pytest.raises(StoreError, match="network"):
+        LMDBSaver(path)
+    LMDBSaver(path, options=StoreOptions(allow_network=True)).close()
+
+
+def test_the_file_system_of_a_folder_is_known(tmp_path):
+    assert folder._file_system(str(tmp_path))
+    assert folder._file_system("/proc/self") == "proc"
+
+
+# ---------------------------------------------------------------- closing and forking
+
+
+def test_savers_of_one_folder_share_it_until_the_last_is_closed(path):
+    one, other = LMDBSaver(path), LMDBSaver(path)
+    one.close()
+    one.close()
+    commit(other, 0)
+    other.close()
+
+    with pytest.raises(StoreError, match="closed"):
+        other.load(Address("t"))
+
+
+def test_a_program_that_never_closes_ends_well(path):
+    process = start("saver = LMDBSaver(path); commit(saver, 0)", path, stderr=subprocess.STDOUT)
+
+    assert finish(process) == ""
+    assert newest(path) == 0
+
+
+def test_a_forked_process_cannot_use_its_parents_store(path):
+    code = """
+        saver = LMDBSaver(path)
+        commit(saver, 0)
+        pid = os.fork()
+        if not pid:
+            try:
+                commit(saver, 1)
+            except StoreReadOnlyError as error:
+                print("refused", "fork" in str(error), flush=True)
+            os._exit(0)
+        os.waitpid(pid, 0)
+        commit(saver, 1)
+        saver.close()
+    """
+    assert finish(start(code, path)) == "refused True\n"
+    assert newest(path) == 1
+
+
+def test_little_address_space_is_enough(path):
+    code = """
+        import resource
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+        with LMDBSaver(path) as saver:
+            commit(saver, 0)
+    """
+    finish(start(code, path))
+
+    assert newest(path) == 0
+
+
+def test_a_header_that_was_changed_is_refused(closed):
+    data = (closed / "data.mdb").read_bytes()
+    (closed / "data.mdb").write_bytes(data.replace(b'"format": 1', b'"format": 0'))
+
+    with pytest.raises(StoreCorruptError, match="header"):
+        LMDBSaver(closed)
+
+
+def test_a_page_size_that_cannot_be_is_refused(closed):
+    data = bytearray((closed / "data.mdb").read_bytes())
+    struct.pack_into("<I", data, 40, 77)
+    (closed / "data.mdb").write_bytes(data)
+
+    with pytest.raises(StoreCorruptError, match="page size"):
+        LMDBSaver(closed)

@@ -1,0 +1,349 @@
+"""Several processes use one store: killed, stopped, all at once, closing in any order."""
+
+import os
+import shutil
+import signal
+import time
+
+import pytest
+
+from flowpregel._core.records import Address, Batch
+from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
+from flowpregel.errors import LeaseLostError, StoreBusyError, ThreadBusyError
+from tests.runs.stores import KEY, commit, finish, id_of, newest, start, step
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch):
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "store.lmdb"
+
+
+def wait_for_line(process):
+    return process.stdout.readline().strip()
+
+
+# ---------------------------------------------------------------- kills
+
+
+def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(path):
+    code = """
+        saver = LMDBSaver(path, map_size=1)
+        first = int(sys.argv[2])
+        for number in range(first, first + 100_000):
+            commit(saver, number)
+            print(number, flush=True)
+    """
+    done = -1
+    for moment in (0.0, 0.01, 0.05, 0.1, 0.2):
+        process = start(code, path, done + 1)
+        acknowledged = int(wait_for_line(process))
+        time.sleep(moment)
+        process.kill()
+        lines = process.communicate(timeout=20)[0].split("\n")[:-1]
+        acknowledged = max([acknowledged, *map(int, lines)])
+        with LMDBSaver(path) as saver:
+            numbers = [saved.checkpoint.step for saved in saver.history(Address("t"))]
+            assert saver.verify().ok
+        # What was on its way may be there too, but whole, and nothing is missing before it.
+        assert numbers[0] in (acknowledged, acknowledged + 1)
+        assert numbers == [*range(numbers[0], -1, -1)]
+        done = numbers[0]
+
+
+def test_a_killed_writer_keeps_nobody_waiting(path):
+    code = """
+        saver = LMDBSaver(path)
+        def hang(transaction):
+            print("inside", flush=True)
+            time.sleep(60)
+        saver._store.environment.write(hang, timeout=1)
+    """
+    process = start(code, path)
+    assert wait_for_line(process) == "inside"
+    process.kill()
+    process.communicate()
+
+    with LMDBSaver(path, options=StoreOptions(lock_timeout=5)) as saver:
+        commit(saver, 0)
+
+
+def test_a_stopped_writer_is_named_after_the_timeout(path):
+    code = """
+        saver = LMDBSaver(path)
+        def hang(transaction):
+            print("inside", flush=True)
+            time.sleep(60)
+        saver._store.environment.write(hang, timeout=1)
+    """
+    with LMDBSaver(path, options=StoreOptions(lock_timeout=0.3)) as saver:
+        commit(saver, 0)
+        process = start(code, path)
+        assert wait_for_line(process) == "inside"
+        os.kill(process.pid, signal.SIGSTOP)
+
+        with pytest.raises(StoreBusyError, match=f"process {process.pid} .*stopped"):
+            commit(saver, 1)
+        assert saver.load(Address("t")).checkpoint.step == 0
+        process.kill()
+        process.communicate()
+        commit(saver, 1)
+
+
+def test_ctrl_c_ends_the_wait_for_a_writer(path):
+    waiting = """
+        import threading, _thread
+        saver = LMDBSaver(path)
+        print("open", flush=True)
+        sys.stdin.readline()
+        threading.Timer(0.2, _thread.interrupt_main).start()
+        begun = time.monotonic()
+        try:
+            commit(saver, 0)
+        except KeyboardInterrupt:
+            print(time.monotonic() - begun < 0.7, flush=True)
+        commit(saver, 0)
+    """
+    with LMDBSaver(path) as saver:
+        process = start(waiting, path, stdin=-1)
+        assert wait_for_line(process) == "open"
+
+        def hang(transaction):
+            process.stdin.write("try\n")
+            process.stdin.flush()
+            assert wait_for_line(process) == "True"
+
+        saver._store.environment.write(hang, timeout=1)
+        process.communicate(timeout=20)
+
+    assert process.returncode == 0
+    assert newest(path) == 0
+
+
+# ---------------------------------------------------------------- all at once
+
+
+def test_eight_processes_write_while_the_map_grows(path):
+    code = """
+        with LMDBSaver(path, map_size=1) as saver:
+            for number in range(30):
+                commit(saver, number, {"n": os.urandom(30_000)}, thread=sys.argv[2])
+            print(saver.load(Address(sys.argv[2])).checkpoint.step)
+    """
+    processes = [start(code, path, f"t{number}") for number in range(8)]
+
+    assert [finish(each) for each in processes] == ["29\n"] * 8
+    with LMDBSaver(path) as saver:
+        assert {each.thread_id for each in saver.namespaces()} == {f"t{n}" for n in range(8)}
+        assert len([*saver.history(Address("t3"))]) == 30
+        assert saver.verify().ok
+
+
+def test_processes_that_make_one_store_at_once_share_it(path):
+    code = 'with LMDBSaver(path) as saver: commit(saver, 0, thread=sys.argv[2]); print("made")'
+    processes = [start(code, path, f"t{number}") for number in range(6)]
+
+    assert [finish(each) for each in processes] == ["made\n"] * 6
+    with LMDBSaver(path) as saver:
+        assert len([*saver.namespaces()]) == 6
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_a_copy_of_the_folder_costs_no_lock(path, tmp_path):
+    """`copytree` opens and closes lock.mdb, which drops LMDB's own lock in this process."""
+    code = """
+        with LMDBSaver(path) as saver:
+            for number in range(300):
+                commit(saver, number, thread="child")
+            print("done")
+    """
+    with LMDBSaver(path) as saver:
+        commit(saver, 0)
+        shutil.copytree(path, tmp_path / "copy")
+        process = start(code, path)
+        for number in range(1, 300):
+            commit(saver, number)
+        assert finish(process) == "done\n"
+        for thread in ("t", "child"):
+            steps = [saved.checkpoint.step for saved in saver.history(Address(thread))]
+            assert steps == [*range(299, -1, -1)]
+        assert saver.verify().ok
+
+
+@pytest.mark.parametrize("first", ["parent", "child"])
+def test_two_processes_may_close_in_any_order(path, first):
+    code = """
+        saver = LMDBSaver(path)
+        print("open", flush=True)
+        sys.stdin.readline()
+        commit(saver, 1)
+        saver.close()
+    """
+    saver = LMDBSaver(path)
+    commit(saver, 0)
+    process = start(code, path, stdin=-1)
+    assert wait_for_line(process) == "open"
+    if first == "parent":
+        saver.close()
+    process.communicate("go on\n", timeout=20)
+    if first == "child":
+        commit(saver, 2)
+        saver.close()
+
+    assert process.returncode == 0
+    assert newest(path) == (1 if first == "parent" else 2)
+
+
+def test_readers_that_died_are_cleared_away(path):
+    code = """
+        import lmdb
+        readers = [saver._store.environment._lmdb.begin() for _ in range(1024)] if (
+            saver := LMDBSaver(path)) else []
+        print("full", flush=True)
+        time.sleep(60)
+    """
+    with LMDBSaver(path) as saver:
+        commit(saver, 0)
+        process = start(code, path)
+        assert wait_for_line(process) == "full"
+        with pytest.raises(StoreBusyError, match="readers that are all alive"):
+            saver.load(Address("t"))
+        process.kill()
+        process.communicate()
+
+        assert saver.load(Address("t")).checkpoint.step == 0
+
+
+# ---------------------------------------------------------------- leases
+
+HOLD = """
+    saver = LMDBSaver(path)
+    with saver.lease("t") as lease:
+        commit(saver, 0, fence=lease.fence)
+        print("held", flush=True)
+        sys.stdin.readline()
+        try:
+            commit(saver, 1, fence=lease.fence)
+            print("committed", flush=True)
+        except LeaseLostError:
+            print("lost", flush=True)
+"""
+
+
+def test_a_second_run_of_a_thread_is_refused_within_a_second(path):
+    process = start(HOLD, path, stdin=-1)
+    assert wait_for_line(process) == "held"
+    with LMDBSaver(path) as saver:
+        begun = time.monotonic()
+        with pytest.raises(ThreadBusyError, match=f"process {process.pid}"), saver.lease("t"):
+            raise AssertionError("two runs hold one thread")
+        assert time.monotonic() - begun < 1.0
+        with saver.lease("another thread"):
+            pass
+    assert "committed" in process.communicate("go on\n", timeout=20)[0]
+
+
+def test_a_dead_owner_is_replaced_at_once(path):
+    process = start(HOLD, path, stdin=-1)
+    assert wait_for_line(process) == "held"
+    process.kill()
+    process.communicate()
+
+    with LMDBSaver(path) as saver:
+        begun = time.monotonic()
+        with saver.lease("t") as lease:
+            commit(saver, 1, fence=lease.fence)
+        assert time.monotonic() - begun < 1.0
+
+
+def test_a_dead_owner_is_replaced_though_a_child_it_forked_lives_on(path):
+    code = """
+        saver = LMDBSaver(path)
+        with saver.lease("t") as lease:
+            if not os.fork():
+                time.sleep(30)
+                os._exit(0)
+            print("held", flush=True)
+            os.kill(os.getpid(), 9)
+    """
+    process = start(code, path, start_new_session=True)
+    assert wait_for_line(process) == "held"
+    process.wait()
+    try:
+        with LMDBSaver(path) as saver, saver.lease("t") as lease:
+            commit(saver, 0, fence=lease.fence)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_a_stopped_owner_is_reported_and_fenced_off_by_a_takeover(path):
+    process = start(HOLD, path, stdin=-1)
+    assert wait_for_line(process) == "held"
+    os.kill(process.pid, signal.SIGSTOP)
+    with LMDBSaver(path) as saver:
+        with (
+            pytest.raises(ThreadBusyError, match=f"process {process.pid}.*stopped"),
+            saver.lease("t"),
+        ):
+            raise AssertionError("two runs hold one thread")
+        with saver.lease("t", on_conflict="takeover") as lease:
+            os.kill(process.pid, signal.SIGCONT)
+            assert process.communicate("go on\n", timeout=20)[0].endswith("lost\n")
+            commit(saver, 1, {"n": "ours"}, fence=lease.fence)
+        assert saver.load(Address("t")).checkpoint.values == {"n": "ours"}
+
+
+def test_without_the_fence_the_late_commit_would_be_kept(path):
+    """What fencing is worth: the same, but the late commit does not name its lease."""
+    process = start(HOLD.replace("1, fence=lease.fence", "1"), path, stdin=-1)
+    assert wait_for_line(process) == "held"
+    with LMDBSaver(path) as saver, saver.lease("t", on_conflict="takeover"):
+        assert process.communicate("go on\n", timeout=20)[0].endswith("committed\n")
+
+
+def test_waiting_for_a_thread_ends_when_its_run_does(path):
+    process = start(HOLD, path, stdin=-1)
+    assert wait_for_line(process) == "held"
+    process.stdin.write("go on\n")
+    process.stdin.flush()
+    with LMDBSaver(path) as saver, saver.lease("t", on_conflict="wait") as lease:
+        assert saver.load(Address("t")).checkpoint.step == 1
+        commit(saver, 2, fence=lease.fence)
+    process.communicate()
+
+
+def test_a_lease_that_was_given_back_cannot_be_used(path):
+    with LMDBSaver(path) as saver:
+        with saver.lease("t") as lease:
+            pass
+        with pytest.raises(LeaseLostError):
+            commit(saver, 0, fence=lease.fence)
+        assert saver.load(Address("t")) is None
+        assert [*(path / "leases").iterdir()] == []
+
+
+def test_a_clock_that_goes_back_an_hour_gives_no_smaller_fence(path, monkeypatch):
+    with LMDBSaver(path) as saver:
+        with saver.lease("t") as first:
+            commit(saver, 0, fence=first.fence)
+        now = time.time_ns()
+        monkeypatch.setattr(time, "time_ns", lambda: now - 3_600 * 10**9)
+        with saver.lease("t") as second:
+            commit(saver, 1, fence=second.fence)
+
+    assert second.fence > first.fence
+
+
+def test_a_batch_of_a_lost_lease_takes_the_others_of_its_commit_with_it(path):
+    with LMDBSaver(path) as saver:
+        lost = Batch(address=Address("u"), checkpoint=step(0), fence=17)
+        with pytest.raises(LeaseLostError):
+            saver.commit([Batch(address=Address("t"), checkpoint=step(0)), lost])
+        assert saver.load(Address("t", "", id_of(0))) is None
