@@ -15,8 +15,9 @@ from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailb
 from flowpregel.executors.processes import payload
 from flowpregel.executors.processes.arena import default_limit
 from flowpregel.executors.processes.caps import thread_caps
+from flowpregel.executors.processes.crew import Plan
 from flowpregel.executors.processes.plain import PlainCalls
-from flowpregel.executors.processes.pool import Plan, Pool
+from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.reception import Reception
 from flowpregel.executors.processes.stopping import Stopping
 

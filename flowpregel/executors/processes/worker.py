@@ -134,6 +134,10 @@ class Worker:
         name = "?"
         try:
             self._stoppable = True
+            if self._board.unwanted == number:
+                # The signal came before the task did.
+                self._stopped = True
+                raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
             outcome, name = self._perform(data)
         except TaskCancelled:
             outcome = Withdrawn()
