@@ -126,9 +126,7 @@ class Teller:
             return True
         if name is None and "__start__" in {task.name for task in state.tasks}:
             return True
-        return any(
-            task.result is not None and name in (None, task.name) for task in state.tasks
-        )
+        return any(task.result is not None and name in (None, task.name) for task in state.tasks)
 
     def _holds_command(self, config: Any) -> bool:
         """Return whether what a `Command` wrote is still pending on a checkpoint."""
