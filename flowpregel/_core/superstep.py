@@ -221,9 +221,8 @@ class Superstep:
         )
 
     def _take_in(self, wakeup: Wakeup) -> Iterable[Effect]:
-        for task_id in self._attempts.take(wakeup.monotonic):
-            if task_id in self.open:
-                yield Submit(self.open[task_id], self.setting)
+        again = [self.open.get(task_id) for task_id in self._attempts.take(wakeup.monotonic)]
+        yield from (Submit(task, self.setting) for task in again if task is not None)
         for event in wakeup.events:
             match event:
                 case Ended():
