@@ -89,6 +89,8 @@ class Calls:
             return Returned(task.writes)
         for channel, value in recorded:
             if channel == ERROR and isinstance(value, BaseException):
+                # It may bring the body down only now: it was kept while another call asked.
+                self.failed(task, value, late=False)
                 return Raised(value)
         return None
 
@@ -141,6 +143,8 @@ class Calls:
             if id(failure) in chain:
                 del failures[task.id]
                 self._kept.pop(task.id, None)
+                if before := self._run.pending.get(task.id):
+                    self._run.pending[task.id] = [each for each in before if each[0] != ERROR]
                 self._run.recorder.keep(self._run.checkpoint_id, task.id, task.path, _FORGOTTEN)
 
     def interrupted(self, task: Task, interrupts: tuple[Any, ...]) -> None:

@@ -77,8 +77,10 @@ class Run:
 
     def __post_init__(self) -> None:
         self.keeps_output = not any(
-            self.program.channels[name].reacts_to_silence
-            for name in names(self.options.output_channels)
+            channel.reacts_to_silence or type(channel).consume is not BaseChannel.consume
+            for channel in (
+                self.program.channels[name] for name in names(self.options.output_channels)
+            )
         )
 
     @property

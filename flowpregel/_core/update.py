@@ -157,8 +157,9 @@ def _see(state: State, brought: Sequence[Writes], applied: Applied) -> bool:
             continue
         is_superstep = True
         seen = {name: state.versions[name] for name in item.triggers if name in state.versions}
-        if seen:
-            before = state.seen.get(item.reader)
+        before = state.seen.get(item.reader)
+        if seen or before is None:
+            # Though nothing has a version: what held a value from the start was seen now.
             state.seen[item.reader] = {**before, **seen} if before else seen
         consumed.update(item.triggers)
     for name in consumed & state.channels.keys():

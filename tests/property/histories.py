@@ -2,14 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from flowpregel._core.program import Program
-from flowpregel._core.records import Address, Saved
+from flowpregel._core.commands import Command
+from flowpregel._core.program import Options, Program
+from flowpregel._core.records import Address, Durability, Saved
 from flowpregel._core.state import INTERRUPT_SEEN, load_state
 from flowpregel.channels.base import BaseChannel
 from flowpregel.checkpoint.base import TransactionalSaver
+from flowpregel.checkpoint.memory import InMemorySaver
+from flowpregel.testing.crash_driver import Crash, CrashDriver, Crashed, Schedule, shuffled
+from tests.strategies import Down, Faults, Recipe
+
+
+class Thread:
+    """One thread of a recipe's program, run to its end through crashes, failures and questions."""
+
+    def __init__(self, recipe: Recipe, durability: Durability, seed: int | None) -> None:
+        self.recipe = recipe
+        self.faults = Faults(down=set(recipe.down))
+        self.saver = InMemorySaver()
+        self.program = recipe.build(self.faults).program
+        self.driver = CrashDriver(
+            self.program,
+            self.saver,
+            Options(durability=durability),
+            schedule=Schedule()
+            if seed is None
+            else Schedule(order=shuffled(seed), together=1 + seed % 3),
+        )
+        self.performed = 0
+        """How many effects all of its runs have had."""
+
+    def to_its_end(self, crashes: Iterator[int] | None = None) -> Thread:
+        """Run until nothing is left to do, and return itself.
+
+        Args:
+            crashes: Counting effects over all runs of the thread, those before
+                which a run is dropped.
+        """
+        crashes = crashes or iter(())
+        at = next(crashes, None)
+        asked = self.recipe.given
+        while True:
+            crash = None if at is None else Crash(before=at - self.performed)
+            try:
+                result = self.driver.run(asked, crash=crash)
+            except Crashed:
+                at = next(crashes, None)
+                asked = self.driver.again(self.recipe.given)
+            except Down:
+                self.faults.down.clear()
+                asked = self.driver.again(self.recipe.given)
+            else:
+                if not result.paused:
+                    return self
+                asked = Command(resume={item.id: item.value["index"] for item in result.interrupts})
+            finally:
+                self.performed += len(self.driver.effects)
+
+    def history(self) -> list[Any]:
+        """Return what its checkpoints hold, newest first."""
+        return history_of(self.program, self.saver)
 
 
 def history_of(program: Program, saver: TransactionalSaver, thread_id: str = "t") -> list[Any]:

@@ -11,7 +11,7 @@ import pytest
 
 from flowpregel._core.effects import Ended
 from flowpregel._core.records import Withdrawn
-from flowpregel._host.mailbox import LoopMailbox
+from flowpregel._host.loop_mailbox import LoopMailbox
 from tests.graphs import fan_out
 
 
