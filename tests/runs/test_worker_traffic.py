@@ -87,6 +87,34 @@ def fill(number: int) -> np.ndarray:
     return np.full(1 << 17, float(number))
 
 
+@pytest.mark.slow
+def test_without_shared_memory_large_values_go_through_the_link(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Slower, and with a warning."""
+    value = os.urandom(48 << 20)
+    with ProcessExecutor(1, shared_memory=0) as pool:
+        assert value == value_of(Run(pool).outcome(same, value))
+
+    assert "no shared memory is left" in caplog.text
+
+
+def send_and_die(_: Any) -> bytes:
+    threading.Timer(0.05, os._exit, (9,)).start()
+    return os.urandom(400 << 20)
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_while_it_sends_is_noticed() -> None:
+    """Nobody waits for the rest of its result."""
+    with ProcessExecutor(1, shared_memory=0) as pool:
+        run = Run(pool)
+        error = error_of(run.outcome(send_and_die))
+
+        assert isinstance(error, WorkerDiedError)
+        assert value_of(run.outcome(pid))
+
+
 _kept: list[Any] = []
 
 

@@ -195,7 +195,7 @@ class Reception:
             if flight is running:
                 self._pool.land(flight, fatal_outcome(flight, report))
             else:
-                self._pool.requeue(flight, report.error(flight.job.info.name))
+                self._pool.requeue(flight, None if running else report.error(flight.job.info.name))
         if starting:
             cause = slot.failure or report.error("(starting)")
             self._pool.lose_start(slot, cause)
