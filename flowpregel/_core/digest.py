@@ -56,18 +56,23 @@ def arguments_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any], what: str
     return digest_of((args, dict(kwargs)), what, strict=False)
 
 
-def code_digest(target: Any, *, strict: bool = False) -> str:
-    """Return a digest of what *target* does: its code, its defaults, what it closes over.
+def code_digest(target: Any, *, with_state: bool = False) -> str:
+    """Return a digest of what *target* does: its code, and that of functions it closes over.
 
     Names, line numbers and docstrings do not count. What it refers to by global
     name does not either: that is what a ``version`` is for.
 
     Args:
         target: A function, a method, a partial, a class, or an object that can be called.
-        strict: As `digest_of` takes it, for what the function closes over.
+        with_state: Whether everything else counts that it carries along: the
+            values it closes over, a method's object, what is bound by a partial.
+
+    Raises:
+        ConfigurationError: *with_state*, and it carries what has no content, such as a lock.
     """
     digest = hashlib.blake2b(digest_size=_SIZE)
-    _Feeder(digest.update, f"what {home_of(target)[1]} closes over", strict).feed_code(target)
+    what = f"what {home_of(target)[1]} carries along"
+    _Feeder(digest.update, what, True).feed_code(target, with_state)
     return digest.hexdigest()
 
 
@@ -100,17 +105,8 @@ class _Feeder:
         if kind in _ATOMS:
             self._update(marshal.dumps(value, _MARSHAL))
             return
-        depth = self._open.get(id(value))
-        if depth is not None:
-            self._update(b"^%d" % (len(self._open) - depth))
-            return
-        self._open[id(value)] = len(self._open)
-        write = _WRITERS.get(kind)
-        if write is not None:
-            write(self, value)
-        else:
-            self._feed_object(value)
-        del self._open[id(value)]
+        writer = _WRITERS.get(kind, _Feeder._feed_object)
+        self._once(value, lambda item: writer(self, item))
 
     def _feed_sequence(self, value: list[Any] | tuple[Any, ...]) -> None:
         tag = b"[" if type(value) is list else b"("
@@ -134,7 +130,7 @@ class _Feeder:
             self.feed(item)
 
     def _feed_set(self, value: set[Any] | frozenset[Any]) -> None:
-        self._update(b"<%d:" % len(value))
+        self._update((b"<%d:" if type(value) is set else b">%d:") % len(value))
         for digest in sorted(map(self._apart, value)):
             self._update(digest)
 
@@ -195,39 +191,46 @@ class _Feeder:
 
     # ------------------------------------------------------------ code
 
-    def feed_code(self, target: Any) -> None:
+    def feed_code(self, target: Any, with_state: bool = True) -> None:
         """Write what a callable does."""
+        state: list[Any] = []
         if isinstance(target, functools.partial):
-            self.feed_code(target.func)
-            self.feed((target.args, dict(target.keywords)))
+            self.feed_code(target.func, with_state)
+            state = [target.args, dict(target.keywords)]
         elif isinstance(target, types.MethodType):
-            self.feed_code(target.__func__)
-            self.feed(target.__self__)
+            self.feed_code(target.__func__, with_state)
+            state = [target.__self__]
         elif isinstance(target, types.FunctionType):
             self._feed_code_object(target.__code__, target.__doc__)
-            self.feed((target.__defaults__, target.__kwdefaults__))
+            state = [target.__defaults__, target.__kwdefaults__]
             for cell in target.__closure__ or ():
-                self._feed_cell(cell)
-        elif isinstance(target, type) or not hasattr(type(target), "__call__"):  # noqa: B004 - looked at
-            self.feed(target)
+                content = _content_of(cell)
+                if isinstance(content, types.FunctionType):
+                    self._once(content, lambda inner: self.feed_code(inner, with_state))
+                else:
+                    state.append(content)
         else:
             call = getattr(type(target).__call__, "__func__", type(target).__call__)
             if isinstance(call, types.FunctionType):
                 self._feed_code_object(call.__code__, call.__doc__)
-            self.feed(target)
+            state = [target]
+        if with_state:
+            self.feed(state)
 
-    def _feed_cell(self, cell: types.CellType) -> None:
-        try:
-            content = cell.cell_contents
-        except ValueError:
-            self._update(b"empty cell")
+    def _once(self, value: Any, write: Callable[[Any], None]) -> None:
+        """Write *value*, unless it is part of itself."""
+        depth = self._open.get(id(value))
+        if depth is not None:
+            self._update(b"^%d" % (len(self._open) - depth))
             return
-        self.feed(content)
+        self._open[id(value)] = len(self._open)
+        write(value)
+        del self._open[id(value)]
 
     def _feed_code_object(self, code: types.CodeType, doc: str | None) -> None:
         constants = code.co_consts
         if doc is not None and constants and constants[0] == doc:
-            constants = constants[1:]
+            constants = (None, *constants[1:])
         self._update(code.co_code)
         self.feed((code.co_names, code.co_varnames, code.co_freevars, code.co_argcount))
         for constant in constants:
@@ -236,6 +239,13 @@ class _Feeder:
                 self._feed_code_object(constant, inner if isinstance(inner, str) else None)
             else:
                 self.feed(constant)
+
+
+def _content_of(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return "nothing yet"
 
 
 _WRITERS: dict[type, Callable[[_Feeder, Any], None]] = {

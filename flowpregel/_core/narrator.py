@@ -78,6 +78,14 @@ class Narrator:
             shown = {**current, INTERRUPT: interrupts} if isinstance(current, dict) else None
             yield Emit("values", shown or {INTERRUPT: interrupts})
 
+    def planned(self, tasks: Sequence[Task], step: int, at: int) -> Iterable[Emit]:
+        """Tell which tasks there are, and which had been done before."""
+        for task in tasks:
+            yield from self.started(task, step, at)
+        for task in tasks:
+            if task.writes:
+                yield from self.updates(task, cached=True)
+
     def started(self, task: Task, step: int, at: int) -> Iterable[Emit]:
         """Tell that *task* starts."""
         if not self.wants_tasks or task.node.hidden:

@@ -41,3 +41,11 @@ def answer_from_pending(run: Run, task: Task) -> None:
         run.recorder.keep(run.checkpoint_id, task.id, task.path, ((RESUME, task.answers),))
         # If the call is made again, by the next attempt of its body, it has its answers too.
         run.pending.setdefault(task.id, []).append((RESUME, task.answers))
+
+
+def recorded_error(run: Run, task: Task) -> BaseException:
+    """Return what *task* failed with in an earlier run."""
+    for channel, value in run.pending.get(task.id, ()):
+        if channel == ERROR and isinstance(value, BaseException):
+            return value
+    return RuntimeError(f"node {task.name!r} failed in an earlier run")

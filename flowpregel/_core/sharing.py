@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from flowpregel._core.digest import code_digest, digest_of, home_of
-from flowpregel._core.records import Arguments, Kind, Task
+from flowpregel._core.effects import Effect, Look
+from flowpregel._core.records import Arguments, Kind, Task, Write
 from flowpregel.errors import ConfigurationError
 from flowpregel.policies import CachePolicy
 
@@ -23,14 +24,14 @@ def space_of(name: str, functions: Sequence[Any], version: str | None = None) ->
     parts = [name]
     for function in functions:
         parts.extend(home_of(function))
-        parts.append(code_digest(function, strict=True) if version is None else version)
+        parts.append(code_digest(function, with_state=True) if version is None else version)
     return tuple(parts)
 
 
-def keyed_by_content(
+def look_up(
     tasks: Sequence[Task], default: CachePolicy | None
-) -> list[tuple[tuple[tuple[str, ...], str], Task]]:
-    """Give the tasks that are shared between runs their keys, and return those with theirs.
+) -> Generator[Effect, Any, dict[str, Sequence[Write]]]:
+    """Give tasks their keys, and return what other runs shared of them, by task id.
 
     A call has its own policy alone; *default* is the run's, for other tasks.
     """
@@ -39,7 +40,15 @@ def keyed_by_content(
         if task.node.cache is not None or (default is not None and task.kind is not Kind.CALL):
             task.cache_key = key_of(task, default)
             keyed.append((task.cache_key[:2], task))
-    return keyed
+    if not keyed:
+        return {}
+    found = yield Look(tuple({key for key, _ in keyed}))
+    known = {}
+    for key, task in keyed:
+        if key in found:
+            task.cache_key = None
+            known[task.id] = tuple(found[key])
+    return known
 
 
 def key_of(task: Task, default: CachePolicy | None) -> tuple[tuple[str, ...], str, float | None]:

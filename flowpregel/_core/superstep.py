@@ -19,7 +19,6 @@ from flowpregel._core.effects import (
     Emit,
     Emitted,
     Ended,
-    Look,
     Setting,
     Share,
     Stopped,
@@ -44,9 +43,9 @@ from flowpregel._core.records import (
     Withdrawn,
     Write,
 )
-from flowpregel._core.replay import answer_from_pending, restore
+from flowpregel._core.replay import answer_from_pending, recorded_error, restore
 from flowpregel._core.retry import delay_after
-from flowpregel._core.sharing import keyed_by_content
+from flowpregel._core.sharing import look_up
 from flowpregel._core.state import read
 from flowpregel._core.update import check_writes
 from flowpregel.errors import GraphDrained, NodeCancelledError, ParentCommand, TaskCancelled
@@ -109,6 +108,8 @@ class Superstep:
     def _repeat(self) -> Steps:
         """Start the tasks, and take in what happens until none is open."""
         yield from self._start()
+        if self.open and self.run.options.step_timeout is not None:
+            yield from self._set_deadline(self.run.options.step_timeout)
         while self.open:
             wakeup = yield Wait(self._next_deadline())
             self._check_time(wakeup)
@@ -140,7 +141,7 @@ class Superstep:
         run = self.run
         due = [left for task in tuple(self.tasks) if (left := self._left_to_do(task)) is not None]
         if run.narrator.follows_tasks:
-            self._tell_start()
+            run.after.extend(run.narrator.planned(self.tasks, run.step, run.now))
         due = yield from self._without_shared(due)
         if run.options.step_timeout is not None:
             yield from self._start_clock()
@@ -168,30 +169,18 @@ class Superstep:
             case "due":
                 return task
             case "failed":
-                return self._left_to_do(self._handler_for(task, _recorded_error(self.run, task)))
+                return self._left_to_do(self._handler_for(task, recorded_error(self.run, task)))
         return None
-
-    def _tell_start(self) -> None:
-        """Tell the stream which tasks there are, and which had been done before."""
-        narrator, after = self.run.narrator, self.run.after
-        for task in self.tasks:
-            after.extend(narrator.started(task, self.run.step, self.run.now))
-        for task in self.tasks:
-            if task.writes:
-                after.extend(narrator.updates(task, cached=True))
 
     def _without_shared(self, tasks: list[Task]) -> Steps:
         """Take results that were shared before, and return the tasks left to run."""
-        if not (keyed := keyed_by_content(tasks, self.run.options.cache)):
-            return tasks
-        found = yield Look(tuple({key for key, _ in keyed}))
-        for key, task in keyed:
-            if key in found:
-                task.cache_key = None
-                task.writes = tuple(found[key])
+        known = yield from look_up(tasks, self.run.options.cache)
+        for task in tasks:
+            if task.id in known:
+                task.writes = known[task.id]
                 self._keep(task, task.writes)
                 self.run.after.extend(self.run.narrator.updates(task, cached=True))
-        return [task for task in tasks if not task.writes]
+        return [task for task in tasks if task.id not in known]
 
     def _look_up(self) -> Steps:
         """Answer the new calls that another run made before, and start the others."""
@@ -211,25 +200,27 @@ class Superstep:
     # ------------------------------------------------------------ events
 
     def _next_deadline(self) -> int | None:
-        timers = self._timers[0][0] if self._timers else None
-        if self._deadline is None or timers is None:
-            return timers if self._deadline is None else self._deadline
-        return min(timers, self._deadline)
+        due = (self._timers[0][0] if self._timers else None, self._deadline)
+        return min((at for at in due if at is not None), default=None)
+
+    def _set_deadline(self, seconds: float) -> Steps:
+        """Ask what time it is: a reader of the stream may have paused for long."""
+        wakeup = yield Wait(0)
+        self._deadline = wakeup.monotonic + int(seconds * 1e9)
+        yield from self._take_in(wakeup)
+        yield from self.run.flush()
 
     def _check_time(self, wakeup: Wakeup) -> None:
         """Move the clock, and end the superstep if it took too long."""
-        self.run.now = max(self.run.now + 1, wakeup.now)
-        limit = self.run.options.step_timeout
-        if limit is None:
+        run = self.run
+        run.now = max(run.now + 1, wakeup.now)
+        if self._deadline is None or wakeup.monotonic < self._deadline:
             return
-        if self._deadline is None:
-            self._deadline = wakeup.monotonic + int(limit * 1e9)
-        elif wakeup.monotonic >= self._deadline:
-            names = ", ".join(sorted({task.name for task in self.open.values()}))
-            raise TimeoutError(
-                f"superstep {self.run.step} took longer than step_timeout={limit} seconds; "
-                f"still running: {names}"
-            )
+        names = ", ".join(sorted({task.name for task in self.open.values()}))
+        raise TimeoutError(
+            f"superstep {run.step} took longer than step_timeout={run.options.step_timeout} "
+            f"seconds; still running: {names}"
+        )
 
     def _take_in(self, wakeup: Wakeup) -> Iterable[Effect]:
         if self._timers:
@@ -358,9 +349,8 @@ class Superstep:
         if task.kind is Kind.CALL:
             self._keep(task, ((ERROR, keepable(error)),))
             self.calls.uncaught(task, error)
-            self.calls.failed(
-                task, error, late=task.parent is not None and task.parent.id in self._ended
-            )
+            parent = task.parent
+            self.calls.failed(task, error, late=parent is not None and parent.id in self._ended)
             return
         if task.node.handler is not None and self.stopped is None:
             self._keep(task, ((ERROR, keepable(error)), (ERROR_SOURCE, task.name)))
@@ -413,10 +403,3 @@ class Superstep:
                 yield from self._settle(task, Withdrawn())
             elif task_id not in self._ended:
                 yield Cancel(task_id, kill)
-
-
-def _recorded_error(run: Run, task: Task) -> BaseException:
-    for channel, value in run.pending.get(task.id, ()):
-        if channel == ERROR and isinstance(value, BaseException):
-            return value
-    return RuntimeError(f"node {task.name!r} failed in an earlier run")

@@ -92,10 +92,12 @@ class PregelBase:
 
     def _compiled(self) -> Program:
         contexts = {key for key, item in self.channels.items() if isinstance(item, Context)}
+        shares = self.cache_policy is not None
         return compile_program(
             name=self.name,
             nodes={
-                key: _with_contexts(node, contexts).compile(key) for key, node in self.nodes.items()
+                key: _with_contexts(node, contexts).compile(key, shares=shares)
+                for key, node in self.nodes.items()
             },
             channels=self.channels,
             input_channels=self.input_channels,

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from flowpregel._core.callee import callee_of
 from flowpregel._core.records import Node
+from flowpregel._core.sharing import space_of
 from flowpregel.errors import ConfigurationError
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.write import ChannelWrite, ChannelWriteEntry, entries_of
@@ -86,14 +87,19 @@ class PregelNode:
             setattr(node, name, value.copy() if isinstance(value, list | dict) else value)
         return node
 
-    def compile(self, name: str) -> Node:
+    def compile(self, name: str, *, shares: bool = False) -> Node:
         """Return what the core runs.
+
+        Args:
+            name: The name of the node.
+            shares: Whether its results are shared even if it has no policy of its own.
 
         Raises:
             ConfigurationError: A step cannot be called.
         """
         graph = self.bound if len(self.steps) == 1 and is_graph(self.bound) else None
         steps = () if graph is not None else tuple(map(callee_of, self.steps))
+        shares = shares or self.cache_policy is not None
         role: Any = self.role or ("leaf" if graph is None else "graph")
         return Node(
             name=name,
@@ -108,6 +114,7 @@ class PregelNode:
             reads=self.reads,
             retry=self.retry_policy,
             cache=self.cache_policy,
+            space=self._space(name) if shares else (),
             timeout=self.timeout,
             handler=self.error_handler,
             executor=self.executor,
@@ -115,6 +122,11 @@ class PregelNode:
             metadata=self.metadata,
             tags=tuple(self.tags),
         )
+
+    def _space(self, name: str) -> tuple[str, ...]:
+        """Return where its results are shared: what it calls, and where it writes."""
+        written = [key for writer in self.writers for key in getattr(writer, "channels", ())]
+        return (*space_of(name, self.steps), *written)
 
     def __repr__(self) -> str:
         return f"PregelNode(channels={self.channels!r}, triggers={self.triggers!r})"

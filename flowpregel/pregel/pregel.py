@@ -112,4 +112,4 @@ class Pregel(Running):
         """Return where the shared results of a node are kept."""
         if node not in self.nodes:
             raise ConfigurationError(f"graph {self.name!r} has no node {node!r}")
-        return (self.name, node)
+        return self.program.nodes[node].space
