@@ -22,10 +22,10 @@ def fan_out(*calls: Callable[[Any], Any], **options: Any) -> Pregel:
 def graph(
     nodes: Mapping[str, Any], channels: Mapping[str, Any] | None = None, **options: Any
 ) -> Pregel:
-    """Return a graph from ``a`` to ``out``, which gathers what is written to it."""
+    """Return a graph from ``a`` to ``out``, which gathers what is written to it; runs inline."""
     declared = {"a": LastValue(object), "out": Topic(object, accumulate=True)}
     return Pregel(
         nodes=dict(nodes),
         channels={**declared, **(channels or {})},
-        **{"input_channels": "a", "output_channels": "out", **options},
+        **{"input_channels": "a", "output_channels": "out", "executor": "inline", **options},
     )

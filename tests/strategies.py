@@ -252,7 +252,9 @@ def recipes(draw: st.DrawFn, *, faulty: bool = True, kinds: tuple[str, ...] = KI
         f"c{index}": kind
         for index, kind in enumerate(draw(st.lists(st.sampled_from(kinds), min_size=2, max_size=4)))
     }
-    calls = st.lists(st.builds(CallRecipe, st.integers(0, 1), st.booleans(), st.booleans()), max_size=3).map(tuple)
+    calls = st.lists(
+        st.builds(CallRecipe, st.integers(0, 1), st.booleans(), st.booleans()), max_size=3
+    ).map(tuple)
     names = [f"n{index}" for index in range(draw(st.integers(2, 4)))]
     some, most = (
         st.lists(st.sampled_from(sorted(channels)), unique=True, min_size=least, max_size=2)

@@ -70,7 +70,7 @@ class Wait:
     """Wait for something to happen; the reply is a `Wakeup`."""
 
     deadline: int | None = None
-    """Monotonic nanoseconds at which to wake up with what there is."""
+    """Monotonic nanoseconds at which to wake up with what there is; 0 is at once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,13 +74,13 @@ def plan(program: Program, state: State, updated: Iterable[str] | None, place: P
     Args:
         program: The nodes and what triggers them.
         state: The channels as the last barrier left them.
-        updated: The channels that may trigger a node; None: any may.
+        updated: The channels that may trigger a node; none, or None: any may.
         place: Where in the run this is.
     """
     inputs = _Inputs(program, state, place)
     tasks = [
         _pull(node, inputs)
-        for name in _candidates(program, updated)
+        for name in _candidates(program, state, updated)
         if _is_due(node := program.nodes[name], state)
     ]
     topic = state.channels.get(TASKS)
@@ -89,9 +89,14 @@ def plan(program: Program, state: State, updated: Iterable[str] | None, place: P
     return tasks
 
 
-def _candidates(program: Program, updated: Iterable[str] | None) -> list[str]:
-    if updated is None:
-        return sorted(program.nodes)
+def _candidates(program: Program, state: State, updated: Iterable[str] | None) -> list[str]:
+    """Return the nodes that may be due.
+
+    When nothing was updated that is any: of a channel that holds a value from the
+    start nobody is told, so the nodes that it triggers run when nothing else is due.
+    """
+    if not updated:
+        return sorted(program.nodes) if state.versions else []
     return sorted({name for channel in updated for name in program.triggers.get(channel, ())})
 
 

@@ -120,5 +120,4 @@ class Options:
     """What is kept at *address*, if it was loaded before."""
     now: int = 0
     """Wall-clock nanoseconds at the start."""
-    luck: float = 0.0
     max_worker_deaths: int = 3

@@ -2,9 +2,53 @@
 
 from __future__ import annotations
 
+import heapq
+
 from flowpregel._core.program import Options
 from flowpregel._core.records import Kind, Task
 from flowpregel.errors import WorkerDiedError
+
+
+class Attempts:
+    """The tasks that failed and wait for their next attempt.
+
+    Args:
+        options: The run's policies, and how many workers a task may cost.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._due: list[tuple[int, str]] = []
+        """(monotonic nanoseconds, task id): a heap."""
+        self._deaths: dict[str, int] = {}
+
+    @property
+    def earliest(self) -> int | None:
+        """When the next attempt is due, in monotonic nanoseconds; None if none is."""
+        return self._due[0][0] if self._due else None
+
+    def plan(self, task: Task, error: BaseException, monotonic: int, luck: float) -> bool:
+        """Plan the next attempt of a task that failed; return whether it gets one."""
+        delay = delay_after(task, error, self._options, self._deaths, luck)
+        if delay is None:
+            return False
+        task.attempt += 1
+        task.calls = task.graphs = 0
+        heapq.heappush(self._due, (monotonic + int(delay * 1e9), task.id))
+        return True
+
+    def take(self, monotonic: int) -> list[str]:
+        """Return the tasks whose next attempt is due by now; they wait no longer."""
+        taken = []
+        while self._due and self._due[0][0] <= monotonic:
+            taken.append(heapq.heappop(self._due)[1])
+        return taken
+
+    def drop(self) -> set[str]:
+        """Return the tasks that wait, which now do so no longer."""
+        waiting = {task_id for _, task_id in self._due}
+        self._due.clear()
+        return waiting
 
 
 def delay_after(

@@ -17,7 +17,12 @@ from flowpregel._core.records import Task
 from flowpregel._core.state import read
 from flowpregel._core.superstep import Superstep
 from flowpregel._core.update import Applied, apply, barrier_of
-from flowpregel.errors import GraphDrained, GraphRecursionError
+from flowpregel.errors import (
+    GraphDrained,
+    GraphRecursionError,
+    InvalidUpdateError,
+    ParentCommand,
+)
 
 __all__ = ["Result", "run"]
 
@@ -35,6 +40,7 @@ def run(program: Program, options: Options, given: Any) -> Steps:
         GraphDrained: It was asked to stop at a barrier.
         TaskCancelled: It was told to stop at once.
         ParentCommand: A node commands the graph around this one.
+        InvalidUpdateError: A node wrote what cannot be, or commands a graph around that is not.
         Exception: What a task raised when it would not be tried again.
     """
     now = yield from begin(program, options, given)
@@ -42,10 +48,14 @@ def run(program: Program, options: Options, given: Any) -> Steps:
         return (yield from _repeat(now))
     except GeneratorExit:
         raise
-    except BaseException:
+    except BaseException as error:
         # What has not been kept by now, nobody may hear of.
         now.after.clear()
         yield from now.leave()
+        if isinstance(error, ParentCommand) and options.nested is None:
+            raise InvalidUpdateError(
+                f"There is no parent graph: a node of the outermost graph returned {error.command}"
+            ) from None
         raise
 
 

@@ -7,7 +7,6 @@ anybody hear of it, the stream as well as the bodies that wait for calls.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Sequence
 
 from flowpregel._core.calls import Calls
@@ -44,7 +43,7 @@ from flowpregel._core.records import (
     Write,
 )
 from flowpregel._core.replay import answer_from_pending, recorded_error, restore
-from flowpregel._core.retry import delay_after
+from flowpregel._core.retry import Attempts
 from flowpregel._core.sharing import look_up
 from flowpregel._core.state import read
 from flowpregel._core.update import check_writes
@@ -79,12 +78,11 @@ class Superstep:
         self.failure: BaseException | None = None
         self.escaped: object = None
         self.stopped: str | None = None
-        self._timers: list[tuple[int, str]] = []
+        self._attempts = Attempts(run.options)
         self._ended: dict[str, Outcome] = {}
         """How bodies ended whose calls have not all ended yet."""
         self._looked_up: list[Task] = []
         """Calls whose results another run may have shared: they start when we know."""
-        self._deaths: dict[str, int] = {}
         self._shared: dict[tuple[tuple[str, ...], str], tuple[Sequence[Write], float | None]] = {}
         """Results for the cache, by key: writes, and how many seconds they are good for."""
         self._deadline: int | None = None
@@ -108,6 +106,8 @@ class Superstep:
     def _repeat(self) -> Steps:
         """Start the tasks, and take in what happens until none is open."""
         yield from self._start()
+        if self.open and self.run.options.step_timeout is not None:
+            yield from self._set_deadline(self.run.options.step_timeout)
         while self.open:
             wakeup = yield Wait(self._next_deadline())
             self._check_time(wakeup)
@@ -198,27 +198,31 @@ class Superstep:
     # ------------------------------------------------------------ events
 
     def _next_deadline(self) -> int | None:
-        due = (self._timers[0][0] if self._timers else None, self._deadline)
+        due = (self._attempts.earliest, self._deadline)
         return min((at for at in due if at is not None), default=None)
+
+    def _set_deadline(self, seconds: float) -> Steps:
+        """Ask what time it is: a reader of the stream may have paused for long."""
+        wakeup = yield Wait(0)
+        self._deadline = wakeup.monotonic + int(seconds * 1e9)
+        yield from self._take_in(wakeup)
+        yield from self.run.flush()
 
     def _check_time(self, wakeup: Wakeup) -> None:
         """Move the clock, and end the superstep if it took too long."""
-        self.run.now = max(self.run.now + 1, wakeup.now)
-        limit = self.run.options.step_timeout
-        if limit is None:
+        run = self.run
+        run.now = max(run.now + 1, wakeup.now)
+        if self._deadline is None or wakeup.monotonic < self._deadline:
             return
-        if self._deadline is None:
-            self._deadline = wakeup.monotonic + int(limit * 1e9)
-        elif wakeup.monotonic >= self._deadline:
-            names = ", ".join(sorted({task.name for task in self.open.values()}))
-            raise TimeoutError(
-                f"superstep {self.run.step} took longer than step_timeout={limit} seconds; "
-                f"still running: {names}"
-            )
+        names = ", ".join(sorted({task.name for task in self.open.values()}))
+        raise TimeoutError(
+            f"superstep {run.step} took longer than step_timeout={run.options.step_timeout} "
+            f"seconds; still running: {names}"
+        )
 
     def _take_in(self, wakeup: Wakeup) -> Iterable[Effect]:
-        if self._timers:
-            yield from self._next_attempts(wakeup.monotonic)
+        again = [self.open.get(task_id) for task_id in self._attempts.take(wakeup.monotonic)]
+        yield from (Submit(task, self.setting) for task in again if task is not None)
         for event in wakeup.events:
             match event:
                 case Ended():
@@ -236,12 +240,6 @@ class Superstep:
         if self._shared:
             self.run.after.append(Share(self._shared))
             self._shared = {}
-
-    def _next_attempts(self, monotonic: int) -> Iterable[Effect]:
-        while self._timers and self._timers[0][0] <= monotonic:
-            _, task_id = heapq.heappop(self._timers)
-            if task_id in self.open:
-                yield Submit(self.open[task_id], self.setting)
 
     def _called(self, event: Called) -> Iterable[Effect]:
         caller = self.open.get(event.call.caller)
@@ -281,13 +279,9 @@ class Superstep:
         """Plan the next attempt of a task that failed, if it gets one."""
         if self.failure is not None or self.stopped is not None:
             return False
-        delay = delay_after(task, error, self.run.options, self._deaths, wakeup.luck)
-        if delay is None:
+        if not self._attempts.plan(task, error, wakeup.monotonic, wakeup.luck):
             return False
         self.calls.uncaught(task, error)
-        task.attempt += 1
-        task.calls = task.graphs = 0
-        heapq.heappush(self._timers, (wakeup.monotonic + int(delay * 1e9), task.id))
         return True
 
     def _settle(self, task: Task, outcome: Outcome) -> Iterable[Effect]:
@@ -388,8 +382,7 @@ class Superstep:
 
     def _cancel_all(self, *, kill: bool) -> Iterable[Effect]:
         """Stop what still runs; a task that waits for its next attempt will have none."""
-        waiting = {task_id for _, task_id in self._timers}
-        self._timers.clear()
+        waiting = self._attempts.drop()
         for task_id, task in list(self.open.items()):
             if task_id not in self.open:
                 continue

@@ -158,11 +158,9 @@ def _see(state: State, brought: Sequence[Writes], applied: Applied) -> bool:
         is_superstep = True
         seen = {name: state.versions[name] for name in item.triggers if name in state.versions}
         before = state.seen.get(item.reader)
-        if before:
-            state.seen[item.reader] = {**before, **seen}
-        elif seen or not state.channels.keys().isdisjoint(item.triggers):
-            # Its triggers may have no version yet: they held a value from the start.
-            state.seen[item.reader] = seen
+        if seen or before is None:
+            # Though nothing has a version: what held a value from the start was seen now.
+            state.seen[item.reader] = {**before, **seen} if before else seen
         consumed.update(item.triggers)
     for name in consumed & state.channels.keys():
         if state.channels[name].consume():

@@ -148,7 +148,7 @@ class Host:
         return None
 
     def _wait(self, request: Wait) -> Wakeup:
-        if not self._inline.has_work:
+        if request.deadline == 0 or not self._inline.has_work:
             return _wakeup(self._mailbox.take(_timeout(request)))
         ended = self._inline.work()
         return _wakeup([*self._mailbox.drain(), *ended])

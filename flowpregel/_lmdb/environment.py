@@ -157,7 +157,7 @@ class Environment:
                 with self._gate:
                     return self._attempt(work)
             except lmdb.MapFullError:
-                self._grow()
+                self.grow()
             except lmdb.MapResizedError:
                 self._adopt_size()
             except lmdb.ReadersFullError:
@@ -190,7 +190,8 @@ class Environment:
 
     # ------------------------------------------------------------ the map
 
-    def _grow(self) -> None:
+    def grow(self) -> None:
+        """Make room: double the map."""
         with self._gate.alone():
             size = self._live().info()["map_size"]
             self._live().set_mapsize(size * 2 if size < 1 << 36 else size + (1 << 36))

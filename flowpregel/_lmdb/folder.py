@@ -178,7 +178,7 @@ def refuse_network(folder: str) -> None:
     Raises:
         StoreError: It is on one; the message says how to allow it.
     """
-    kind = _file_system(folder)
+    kind = file_system(folder)
     if kind in _NETWORK:
         raise StoreError(
             f"{folder} is on a network file system ({kind}), where LMDB loses data; "
@@ -186,7 +186,7 @@ def refuse_network(folder: str) -> None:
         )
 
 
-def _file_system(folder: str) -> str:
+def file_system(folder: str) -> str:
     """Return the type of the file system *folder* is on ("": not told)."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:

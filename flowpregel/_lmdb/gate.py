@@ -16,18 +16,19 @@ class Gate:
     """Let many OS threads in together, or one alone; those who want it alone go first."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._inside = 0
         self._closed = False
 
     def __enter__(self) -> None:
-        with self._changed:
+        with self._lock:
             while self._closed:
                 self._changed.wait()
             self._inside += 1
 
     def __exit__(self, *exc_info: object) -> None:
-        with self._changed:
+        with self._lock:
             self._inside -= 1
             if self._closed and not self._inside:
                 self._changed.notify_all()

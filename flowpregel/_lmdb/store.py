@@ -6,10 +6,11 @@ import os
 from typing import Any
 
 from flowpregel._lmdb.adopt import adopt
-from flowpregel._lmdb.codec import Codec, PythonCodec
+from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.environment import Environment, open_environment
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.seal import HEADER, Seal, check_header, new_header, store_key
+from flowpregel._lmdb.wrapping import WrappedCodec
 from flowpregel.errors import StoreForeignError
 
 
@@ -51,6 +52,7 @@ def open_store(
         StoreVersionError: Another release, or another engine, wrote it.
         StoreCorruptError: It is damaged.
     """
+    wrapped = WrappedCodec(codec, options)
     key = options.trust if isinstance(options.trust, bytes) else store_key()
     seal = Seal(key)
     environment = open_environment(
@@ -77,4 +79,4 @@ def open_store(
     except BaseException:
         environment.close()
         raise
-    return OpenStore(environment, seal, codec or PythonCodec())
+    return OpenStore(environment, seal, wrapped)

@@ -138,6 +138,14 @@ class Table:
                     found.append(key)
         return found
 
+    def first_key(self, transaction: Any, prefix: bytes) -> bytes | None:
+        """Return the first key with *prefix*, or None."""
+        with transaction.cursor(db=self.handle) as cursor:
+            if not cursor.set_range(prefix):
+                return None
+            key: bytes = cursor.key()
+            return key if key.startswith(prefix) else None
+
     def last_key(self, transaction: Any, prefix: bytes, before: bytes = b"") -> bytes | None:
         """Return the last key with *prefix* (of those smaller than *before*), or None."""
         with transaction.cursor(db=self.handle) as cursor:

@@ -15,7 +15,6 @@ a conditional edge           a writer that asks its path function
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from functools import wraps
@@ -262,6 +261,8 @@ class _Awaited:
 
 
 def _on_thread(action: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel.graph`
+
     @wraps(action)
     async def awaited(*args: Any, **kwargs: Any) -> Any:
         return await asyncio.to_thread(action, *args, **kwargs)

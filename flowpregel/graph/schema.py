@@ -161,3 +161,45 @@ def _folding(channel: BaseChannel[Any, Any]) -> Any:
         case DeltaChannel():
             return identity_of(channel.reducer), channel.snapshot_frequency
     return None
+
+
+class Schemas:
+    """The schemas of one graph, and the channels that they make together."""
+
+    def __init__(self) -> None:
+        self.known: dict[Any, Schema] = {}
+        self.channels: dict[str, BaseChannel[Any, Any]] = {}
+        self.managed: dict[str, type[ManagedValue[Any]]] = {}
+
+    def add(self, typ: Any, role: str = "") -> Schema:
+        """Take the channels of *typ* in, and return its schema.
+
+        Args:
+            typ: The class, or plain type.
+            role: ``input`` or ``output``, if it is the schema of that alone.
+
+        Raises:
+            ConfigurationError: A key is declared in another way already, or is
+                worked out and can be no input or output.
+        """
+        if typ in self.known:
+            return self.known[typ]
+        schema = schema_of(typ)
+        if role and schema.managed:
+            raise ConfigurationError(
+                f"Invalid managed channels detected in {role} schema {schema.name}: "
+                f"{', '.join(schema.managed)}. They are worked out, and no run's {role}"
+            )
+        for key, channel in schema.channels.items():
+            if conflict(self.channels.setdefault(key, channel), channel):
+                raise ConfigurationError(
+                    f"Channel {key!r} already exists with a different type: "
+                    f"{self.channels[key]!r}, and {channel!r} in {schema.name}"
+                )
+        for key, value in schema.managed.items():
+            if self.managed.setdefault(key, value) is not value:
+                raise ConfigurationError(
+                    f"Managed value {key!r} already exists with a different type"
+                )
+        self.known[typ] = schema
+        return schema

@@ -8,14 +8,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 from flowpregel._core.callee import callee_of, name_of
-from flowpregel.channels.base import BaseChannel
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph.check import check_graph
 from flowpregel.graph.hints import destinations_of, input_schema_of, literals_of
 from flowpregel.graph.names import END, START, handler_of
-from flowpregel.graph.schema import Schema, conflict, schema_of
+from flowpregel.graph.schema import Schema, Schemas
 from flowpregel.graph.spec import BranchSpec, NodeDefaults, NodeSpec, node_name
-from flowpregel.managed import ManagedValue
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.node import is_graph
 
@@ -73,17 +71,18 @@ class StateGraph:
         """(starts, end): those that wait for several nodes."""
         self.branches: dict[str, dict[str, BranchSpec]] = {}
         """By the node they leave, and by name."""
-        self.schemas: dict[Any, Schema] = {}
-        self.channels: dict[str, BaseChannel[Any, Any]] = {}
-        self.managed: dict[str, type[ManagedValue[Any]]] = {}
+        self._schemas = Schemas()
+        self.schemas = self._schemas.known
+        self.channels = self._schemas.channels
+        self.managed = self._schemas.managed
         self.context_schema = context_schema
         self.state_schema = state_schema
         self.input_schema = state_schema if input_schema is None else input_schema
         self.output_schema = state_schema if output_schema is None else output_schema
         self._defaults = NodeDefaults()
-        self._add_schema(self.state_schema)
-        self._add_schema(self.input_schema, "input", self.state_schema)
-        self._add_schema(self.output_schema, "output", self.state_schema)
+        self._schemas.add(self.state_schema)
+        self._schemas.add(self.input_schema, "input")
+        self._schemas.add(self.output_schema, "output")
 
     # ------------------------------------------------------------ nodes
 
@@ -166,7 +165,7 @@ class StateGraph:
 
     def _node_schema(self, wanted: Any, action: Any) -> Schema:
         inferred = None if is_graph(action) else input_schema_of(action)
-        return self._add_schema(wanted or inferred or self.state_schema)
+        return self._schemas.add(wanted or inferred or self.state_schema)
 
     def _handler(self, action: Any, wanted: Any, handled: Any, *, of: str) -> NodeSpec:
         """Return the node that handles failures: it reads what the failed one was given."""
@@ -262,7 +261,7 @@ class StateGraph:
                 f"Branch with name {name!r} already exists for node {source!r}"
             )
         inferred = input_schema_of(path)
-        schema = None if inferred is None else self._add_schema(inferred)
+        schema = None if inferred is None else self._schemas.add(inferred)
         branches[name] = BranchSpec(path=path, ends=_path_map(path, path_map), schema=schema)
         return self
 
@@ -364,36 +363,6 @@ class StateGraph:
     def defaults(self) -> NodeDefaults:
         """What `set_node_defaults` said."""
         return self._defaults
-
-    # ------------------------------------------------------------ schemas
-
-    def _add_schema(self, typ: Any, role: str = "", own: Any = None) -> Schema:
-        """Take the channels of *typ* in, and return its schema.
-
-        Raises:
-            ConfigurationError: A key is declared in another way already.
-        """
-        if typ in self.schemas:
-            return self.schemas[typ]
-        schema = schema_of(typ)
-        if role and schema.managed and typ is not own:
-            raise ConfigurationError(
-                f"Invalid managed channels detected in {role} schema {schema.name}: "
-                f"{', '.join(schema.managed)}. They are worked out, and no run's {role}"
-            )
-        for key, channel in schema.channels.items():
-            if conflict(self.channels.setdefault(key, channel), channel):
-                raise ConfigurationError(
-                    f"Channel {key!r} already exists with a different type: "
-                    f"{self.channels[key]!r}, and {channel!r} in {schema.name}"
-                )
-        for key, value in schema.managed.items():
-            if self.managed.setdefault(key, value) is not value:
-                raise ConfigurationError(
-                    f"Managed value {key!r} already exists with a different type"
-                )
-        self.schemas[typ] = schema
-        return schema
 
 
 def _callable(name: str, action: Any) -> Any:

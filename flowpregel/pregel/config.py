@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
+from uuid import UUID
 
 from flowpregel._core.records import Address
 from flowpregel.errors import ConfigurationError
@@ -87,13 +88,13 @@ def merged(*configs: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return one config of several; later ones win, tags and metadata add up."""
     result: dict[str, Any] = {}
     for config in configs:
-        for key, value in (config or {}).items():
+        for key, value in _mapping(config or {}, "config").items():
             if value is None:
                 continue
             if key in ("configurable", "metadata"):
-                result[key] = {**result.get(key, {}), **value}
+                result[key] = {**result.get(key, {}), **_mapping(value, key)}
             elif key == "tags":
-                result[key] = [*result.get(key, ()), *value]
+                result[key] = [*result.get(key, ()), *_sequence({key: value}, key)]
             else:
                 result[key] = value
     return result
@@ -105,7 +106,9 @@ def of_keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         TypeError: A keyword that nobody knows.
     """
-    config: dict[str, Any] = {"configurable": dict(settings.get("configurable") or {})}
+    config: dict[str, Any] = {
+        "configurable": dict(_mapping(settings.get("configurable") or {}, "configurable"))
+    }
     for key, value in settings.items():
         if key in _CONFIGURABLE:
             config["configurable"][key] = value
@@ -123,15 +126,13 @@ def parse(config: Mapping[str, Any] | None) -> Parsed:
     Raises:
         ConfigurationError: A key nobody knows, or a value that cannot be.
     """
-    config = config or {}
-    if not isinstance(config, Mapping):
-        raise ConfigurationError(f"config must be a dict, not {config!r}")
+    config = _mapping(config or {}, "config")
     unknown = [key for key in config if key not in (*_TOP_LEVEL, *_IGNORED, "configurable")]
     if unknown:
         known = ", ".join((*_TOP_LEVEL, "configurable"))
         raise ConfigurationError(f"config has no key {unknown[0]!r}; it takes: {known}")
-    configurable = dict(config.get("configurable") or {})
-    metadata = dict(config.get("metadata") or {})
+    configurable = dict(_mapping(config.get("configurable") or {}, "configurable"))
+    metadata = dict(_mapping(config.get("metadata") or {}, "metadata"))
     run_id = config.get("run_id") or metadata.get("run_id") or configurable.get("run_id")
     return Parsed(
         thread_id=_text(configurable, "thread_id"),
@@ -147,13 +148,19 @@ def parse(config: Mapping[str, Any] | None) -> Parsed:
     )
 
 
+def _mapping(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigurationError(f"{what} must be a dict, not {value!r}")
+    return value
+
+
 def _text(configurable: Mapping[str, Any], key: str) -> str | None:
     value = configurable.get(key)
     if value is None or isinstance(value, str):
         return value
     if key == "thread_id" and isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    if key == "thread_id" and hasattr(value, "hex"):
+    if key == "thread_id" and isinstance(value, UUID):
         return str(value)
     raise ConfigurationError(f"{key} must be text, not {value!r}")
 

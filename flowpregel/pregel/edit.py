@@ -71,7 +71,10 @@ class Edit:
         return self._as_nodes(run, opened, updates)
 
     def _opened(self, saved: Saved | None) -> tuple[Run, Open | None]:
-        opened = None if saved is None else open_checkpoint(self.program, saved)
+        opened = None
+        if saved is not None:
+            options = self.options
+            opened = open_checkpoint(self.program, saved, options.next_version, options.now)
         run = Run(
             program=self.program,
             options=self.options,
@@ -83,6 +86,9 @@ class Edit:
         if saved is not None:
             run.kept_id = saved.checkpoint.id
             run.step = saved.checkpoint.step
+        if opened is not None and opened.applied is not None:
+            # What a Command wrote is pending: the edited checkpoint is the first to hold it.
+            run.note(opened.applied)
         return run, opened
 
     def _version(self, run: Run) -> Any:

@@ -58,6 +58,7 @@ class Nesting(PregelBase):
         return replace(
             outer,
             address=None,
+            loaded=None,
             namespace=self.namespace_of(task),
             interrupt_before=names_where(self.interrupt_before_nodes),
             interrupt_after=names_where(self.interrupt_after_nodes),

@@ -18,10 +18,11 @@ from flowpregel._core.records import (
     SILENT_WRITES,
     Saved,
     Task,
+    Version,
     Write,
 )
 from flowpregel._core.state import State, load_state, read
-from flowpregel._core.update import Writes, apply, barrier_of
+from flowpregel._core.update import Applied, Writes, apply, barrier_of
 
 Config = dict[str, Any]
 
@@ -65,10 +66,24 @@ class Open:
     state: State
     tasks: list[Task]
     pending: Mapping[str, list[Write]]
+    applied: Applied | None
+    """What the run's own writes changed in the state; no checkpoint holds it yet."""
 
 
-def open_checkpoint(program: Program, saved: Saved) -> Open:
-    """Return a saved checkpoint's state and due tasks, the run's own writes applied."""
+def open_checkpoint(
+    program: Program,
+    saved: Saved,
+    next_version: Callable[[Version | None, int], Version] = ids.next_version,
+    now: int = 0,
+) -> Open:
+    """Return a saved checkpoint's state and due tasks, the run's own writes applied.
+
+    Args:
+        program: Whose thread it is.
+        saved: The checkpoint.
+        next_version: Makes the version of what those writes change, if it is to be kept.
+        now: Wall-clock nanoseconds.
+    """
     state = load_state(program, saved)
     checkpoint = saved.checkpoint
     step = checkpoint.step + 1
@@ -78,9 +93,10 @@ def open_checkpoint(program: Program, saved: Saved) -> Open:
     place = Place(checkpoint.id, saved.address.namespace, step, step + 2)
     tasks = plan(program, state, None, place)
     own = [write for write in pending.get(RUN_TASK_ID, ()) if write[0] not in SILENT_WRITES]
+    applied = None
     if own:
-        apply(program, state, [Writes(own)], ids.next_version(state.newest, 0))
-    return Open(saved, state, tasks, pending)
+        applied = apply(program, state, [Writes(own)], next_version(state.newest, now))
+    return Open(saved, state, tasks, pending, applied)
 
 
 def snapshot(
@@ -108,9 +124,8 @@ def snapshot(
     if done:
         version = ids.next_version(opened.state.newest, 0)
         apply(program, opened.state, barrier_of(done), version)
-    narrator = Narrator(frozenset(), program.output_channels, program.stream_channels)
     tasks = tuple(
-        _shown(task, opened.pending.get(task.id, ()), narrator, live, task_state(task))
+        _shown(task, opened.pending.get(task.id, ()), program, live=live, state=task_state(task))
         for task in opened.tasks
     )
     checkpoint = saved.checkpoint
@@ -127,12 +142,15 @@ def snapshot(
     )
 
 
-def _shown(task: Task, pending: Any, narrator: Narrator, live: bool, state: Any) -> PregelTask:
+def _shown(task: Task, pending: Any, program: Program, *, live: bool, state: Any) -> PregelTask:
+    channels = program.stream_channels
+    narrator = Narrator(frozenset(), program.output_channels, channels)
     done = outputs(pending)
     error = next((value for channel, value in pending if channel == ERROR), None)
-    result = None
+    result: Any = None
     if done:
-        result = narrator.result_of([write for write in done if write[0] != NO_WRITES]) or None
+        written = narrator.result_of([write for write in done if write[0] != NO_WRITES])
+        result = written.get(channels) if isinstance(channels, str) else written
     return PregelTask(
         id=task.id,
         name=task.name,

@@ -31,6 +31,8 @@ class NodePlan:
     """Whether it fails until it has been given an answer, or has the total 3."""
     overwrites: bool = False
     """Whether it replaces the list instead of adding to it."""
+    nested: bool = False
+    """Whether it is a graph, with a node before the one that does all this."""
 
 
 @dataclass(frozen=True)
@@ -91,19 +93,48 @@ def graphs(draw: Any) -> GraphPlan:
     """Make up a graph of one to five nodes."""
     names = [f"n{i}" for i in range(draw(st.integers(1, 5)))]
     rare = st.integers(0, 5).map(lambda n: n == 0)
+    # Which of several tasks have ended when one fails is a matter of luck on LangGraph.
+    fails = draw(rare)
+    # Listed as different: a deferred node waits for what was sent, too.
+    defers = not fails and draw(st.booleans())
     nodes = tuple(
         NodePlan(
             name=name,
             writes=subset(draw, list(KEYS), 3),
             asks=draw(st.sampled_from([0, 0, 0, 0, 1, 2])),
-            goto=subset(draw, names, 2) if draw(rare) else (),
-            sends=subset(draw, names, 2) if draw(rare) else (),
-            defer=draw(rare),
-            fails=draw(rare) and draw(st.booleans()),
+            goto=subset(draw, names, 2) if not fails and draw(rare) else (),
+            sends=subset(draw, names, 2) if not (fails or defers) and draw(rare) else (),
+            defer=defers and draw(rare),
+            fails=fails and draw(st.booleans()),
             overwrites=draw(rare),
+            nested=not fails and draw(rare),
         )
         for name in names
     )
+    stops = draw(rare)
+    edges, joins, branches = _chain(names) if fails else draw(_mesh(names, defers))
+    return GraphPlan(
+        nodes=nodes,
+        edges=tuple(edges),
+        joins=tuple(joins),
+        branches=tuple(branches),
+        before=subset(draw, names, 2) if stops else (),
+        after=subset(draw, names, 2) if stops and draw(st.booleans()) else (),
+        frequency=draw(st.sampled_from([1, 2, 1000])),
+    )
+
+
+Ways = tuple[list[tuple[str, str]], list[tuple[tuple[str, ...], str]], list[BranchPlan]]
+
+
+def _chain(names: list[str]) -> Ways:
+    """Return the edges of nodes that run one after the other."""
+    return [*zip(["__start__", *names], names, strict=False)], [], []
+
+
+@st.composite
+def _mesh(draw: Any, names: list[str], defers: bool) -> Ways:
+    """Make up the edges of a graph of any shape."""
     first = draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
     edges = [("__start__", name) for name in first]
     # An edge leads to a later node, so that edges alone make no endless cycle.
@@ -116,18 +147,9 @@ def graphs(draw: Any) -> GraphPlan:
     branches = []
     for source in subset(draw, ["__start__", *names], 2):
         targets = (*subset(draw, names, 3), "__end__")
-        kind = draw(st.sampled_from(["one", "one", "all", "send"]))
+        kind = draw(st.sampled_from(["one", "one", "all", "all" if defers else "send"]))
         branches.append(BranchPlan(source, targets, kind, draw(st.booleans())))
-    stops = draw(rare)
-    return GraphPlan(
-        nodes=nodes,
-        edges=tuple(edges),
-        joins=tuple(joins),
-        branches=tuple(branches),
-        before=subset(draw, names, 2) if stops else (),
-        after=subset(draw, names, 2) if stops and draw(st.booleans()) else (),
-        frequency=draw(st.sampled_from([1, 2, 1000])),
-    )
+    return edges, joins, branches
 
 
 KINDS = ["input", "go", "go", "answer", "answer", "answer", "update", "command", "replay", "fork"]

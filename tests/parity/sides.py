@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypedDict
 
 from tests.parity.plans import LIMIT, BranchPlan, GraphPlan, NodePlan
@@ -55,21 +55,27 @@ def flowpregel(executor: str = "inline") -> Side:
     return Side("flowpregel", graph, types, delta, InMemorySaver, {"executor": executor})
 
 
+def state_of(side: Side, plan: GraphPlan) -> Any:
+    """Return the state's schema."""
+    delta = side.delta(extend, snapshot_frequency=plan.frequency)
+    fields = {
+        "items": Annotated[list, operator.add],
+        "total": Annotated[int, operator.add],
+        "last": str,
+        "log": Annotated[list, delta],
+    }
+    return TypedDict("State", fields, total=False)  # type: ignore[operator]
+
+
 def build(side: Side, plan: GraphPlan, saver: Any) -> Any:
     """Return the graph of *plan*, compiled."""
-
-    class State(TypedDict, total=False):
-        items: Annotated[list[Any], operator.add]
-        total: Annotated[int, operator.add]
-        last: str
-        log: Annotated[list[Any], side.delta(extend, snapshot_frequency=plan.frequency)]
-
-    State.__annotations__["log"] = Annotated[
-        list, side.delta(extend, snapshot_frequency=plan.frequency)
-    ]
-    builder = side.graph.StateGraph(State)
+    state = state_of(side, plan)
+    builder = side.graph.StateGraph(state)
     for node in plan.nodes:
-        builder.add_node(node.name, action_of(side, node), defer=node.defer)
+        action: Any = action_of(side, node)
+        if node.nested:
+            action = nested(side, state, node)
+        builder.add_node(node.name, action, defer=node.defer)
     for start, end in plan.edges:
         builder.add_edge(start, end)
     for starts, end in plan.joins:
@@ -83,6 +89,14 @@ def build(side: Side, plan: GraphPlan, saver: Any) -> Any:
         interrupt_after=list(plan.after),
         **side.options,
     )
+
+
+def nested(side: Side, state: Any, node: NodePlan) -> Any:
+    """Return a graph that does what *node* says in its second superstep."""
+    inner = replace(node, goto=(), sends=(), name=f"{node.name}_inner")
+    builder = side.graph.StateGraph(state)
+    builder.add_sequence([("first", lambda _: {"total": 1}), ("inner", action_of(side, inner))])
+    return builder.add_edge("__start__", "first").compile()
 
 
 def action_of(side: Side, node: NodePlan) -> Callable[[dict[str, Any]], Any]:

@@ -1,15 +1,26 @@
-"""Generated graphs do on flowpregel what they do on LangGraph."""
+"""Generated graphs do on flowpregel what they do on LangGraph.
+
+What differs on purpose is listed in ``docs/how-to/move-from-langgraph.md``; where
+a story comes to such a place, it says so (`tests.parity`).
+"""
 
 from __future__ import annotations
 
+import tempfile
+from contextlib import closing
+from dataclasses import replace
+
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.parity import sides
 from tests.parity.plans import Plan, plans
-from tests.parity.stories import told
+from tests.parity.stories import read_async_stream, read_stream, told
+
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(suppress_health_check=SLOW)
 @given(plan=plans())
 def test_a_thread_looks_the_same_as_on_langgraph(plan: Plan) -> None:
     """Outputs, streams, what is next, questions, states and history are equal after each step."""
@@ -18,3 +29,31 @@ def test_a_thread_looks_the_same_as_on_langgraph(plan: Plan) -> None:
     got = told(sides.flowpregel(), plan)
 
     assert expected == got
+
+
+@settings(suppress_health_check=SLOW)
+@given(
+    plan=plans(),
+    executor=st.sampled_from(["inline", "threads"]),
+    read=st.sampled_from([read_stream, read_async_stream]),
+)
+def test_it_does_so_on_threads_and_on_an_event_loop(plan, executor, read) -> None:  # type: ignore[no-untyped-def]
+    """Where its nodes run, and how it is driven, makes no difference."""
+    expected = told(sides.langgraph(), plan)
+
+    got = told(sides.flowpregel(executor), plan, read)
+
+    assert expected == got
+
+
+@settings(suppress_health_check=SLOW, max_examples=max(30, settings().max_examples // 10))
+@given(plan=plans())
+def test_it_does_so_with_its_state_on_disk(plan: Plan) -> None:
+    """LangGraph keeps its own in memory, and the two are still the same."""
+    from flowpregel.checkpoint.lmdb import LMDBSaver
+
+    expected = told(sides.langgraph(), plan)
+
+    with tempfile.TemporaryDirectory() as folder, closing(LMDBSaver(f"{folder}/store")) as saver:
+        ours = replace(sides.flowpregel(), saver=lambda: saver)
+        assert expected == told(ours, plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import Any
 
 import langgraph.channels as theirs
@@ -11,6 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver as TheirSaver
 from langgraph.pregel import NodeBuilder as TheirBuilder
 from langgraph.pregel import Pregel as TheirPregel
 from langgraph.pregel._write import ChannelWrite as TheirWrite
+from langgraph.pregel._write import ChannelWriteTupleEntry
 from langgraph.types import Send as TheirSend
 
 from flowpregel.checkpoint.memory import InMemorySaver
@@ -19,6 +21,7 @@ from tests.strategies import Faults, NodeRecipe, Recipe, behaviour, recipes
 KINDS = ("brief", "any", "topic", "gather", "sum", "most", "log", "finish")
 """The kinds that both have, with the same laws."""
 
+TASKS = "__pregel_tasks"
 CONFIG = {"configurable": {"thread_id": "t"}}
 
 
@@ -50,13 +53,8 @@ def their_node(recipe: NodeRecipe) -> Any:
         found = [(TASKS, TheirSend(name, {"sent": output + 1})) for name in recipe.sends]
         return [*((name, output) for name in recipe.writes), *found]
 
-    from langgraph.pregel._write import ChannelWriteTupleEntry
-
     node.writers.append(TheirWrite([ChannelWriteTupleEntry(mapper=sent)]))
     return node
-
-
-TASKS = "__pregel_tasks"
 
 
 def their_graph(recipe: Recipe, **options: Any) -> Any:
@@ -67,6 +65,7 @@ def their_graph(recipe: Recipe, **options: Any) -> Any:
         channels={"start": theirs.EphemeralValue(int), **channels},
         input_channels="start",
         output_channels=list(channels),
+        stream_channels=["start", *channels],
         **options,
     )
 
@@ -74,6 +73,17 @@ def their_graph(recipe: Recipe, **options: Any) -> Any:
 def our_graph(recipe: Recipe, **options: Any) -> Any:
     """Return our graph of a recipe."""
     return recipe.build(Faults(), executor="inline", **options)
+
+
+def comparable(recipe: Recipe) -> Recipe:
+    """Return *recipe* without what we do otherwise on purpose.
+
+    LangGraph finishes deferred channels while tasks that were sent are still to
+    run; here they count as something that is left to do.
+    """
+    if "finish" not in recipe.channels.values():
+        return recipe
+    return replace(recipe, nodes=tuple(replace(node, sends=()) for node in recipe.nodes))
 
 
 def unordered(events: list[Any]) -> list[Any]:
@@ -88,7 +98,7 @@ def unordered(events: list[Any]) -> list[Any]:
 
 
 some = settings(max_examples=max(1, settings.default.max_examples // 2))
-plain = recipes(faulty=False, kinds=KINDS)
+plain = recipes(faulty=False, kinds=KINDS).map(comparable)
 
 
 @some

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.memory import InMemorySaver
 
 
 class Drive:
@@ -92,3 +97,15 @@ class Counted:
 def counted() -> type[Counted]:
     """Return the class of functions that note their calls."""
     return Counted
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BaseCheckpointSaver]:
+    """Return a saver of each kind in turn."""
+    if request.param == "memory":
+        yield InMemorySaver()
+        return
+    from flowpregel.checkpoint.lmdb import LMDBSaver
+
+    with closing(LMDBSaver(tmp_path / "store")) as opened:
+        yield opened

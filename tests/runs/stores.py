@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from flowpregel._core.records import Address, Batch, Checkpoint, TaskWrites
+from flowpregel._lmdb.environment import open_environment
 from flowpregel.checkpoint.lmdb import LMDBSaver
 
 KEY = "the tests' key"
@@ -50,6 +51,11 @@ def commit(saver, number, values=None, *, thread="t", fence=None):
     )
 
 
+def environment_of(path):
+    """Return the environment that a store's savers in this process share; close it."""
+    return open_environment(path, list)
+
+
 def newest(path, thread="t"):
     """Return the number of a thread's newest superstep as a fresh process would see it."""
     with LMDBSaver(path) as saver:
@@ -62,7 +68,7 @@ import os, sys, time
 from flowpregel._core.records import Address, Batch
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import *
-from tests.runs.stores import commit, id_of, step
+from tests.runs.stores import commit, environment_of, id_of, step
 path = sys.argv[1]
 """
 

@@ -3,6 +3,7 @@
 import os
 import pickle
 import shutil
+from contextlib import suppress
 
 import lmdb
 import pytest
@@ -84,10 +85,8 @@ def test_any_byte_of_any_record_flipped_gives_the_right_value_or_an_error(path, 
             wrong = bytearray(value)
             wrong[position] ^= 0x10
             put(damaged, database, key, bytes(wrong))
-            try:
+            with suppress(StoreCorruptError):
                 assert everything(damaged) == right, (database, key, position)
-            except StoreCorruptError:
-                pass
             shutil.rmtree(damaged)
 
 
@@ -150,7 +149,7 @@ def test_without_the_checksum_the_canary_would_sing(path, tmp_path, monkeypatch)
     """What the check before is worth: the same store, read without it."""
     (place,) = {key for (_, key), value in records(path).items() if key[16:17] == b"d"}
     sprung = tmp_path / "sprung"
-    seed = bytes(9)
+    seed = bytes(10)
     put(path, b"log", place, bytes(17) + seed + b"p" + pickle.dumps(Canary(str(sprung))))
     monkeypatch.setattr(tables.Table, "_opened", lambda self, key, record: record[17:])
 

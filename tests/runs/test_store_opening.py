@@ -243,8 +243,8 @@ def test_the_size_check_is_what_refuses_a_file_that_is_cut_off(closed):
     assert process.returncode != 0
 
 
-def test_a_network_file_system_is_refused_unless_allowed(path, monkeypatch):
-    monkeypatch.setattr(folder, "_file_system", lambda _: "nfs4")
+def test_a_networkfile_system_is_refused_unless_allowed(path, monkeypatch):
+    monkeypatch.setattr(folder, "file_system", lambda _: "nfs4")
 
     with pytest.raises(StoreError, match="network"):
         LMDBSaver(path)
@@ -252,8 +252,8 @@ def test_a_network_file_system_is_refused_unless_allowed(path, monkeypatch):
 
 
 def test_the_file_system_of_a_folder_is_known(tmp_path):
-    assert folder._file_system(str(tmp_path))
-    assert folder._file_system("/proc/self") == "proc"
+    assert folder.file_system(str(tmp_path))
+    assert folder.file_system("/proc/self") == "proc"
 
 
 # ---------------------------------------------------------------- closing and forking

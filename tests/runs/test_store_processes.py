@@ -10,7 +10,7 @@ import pytest
 from flowpregel._core.records import Address, Batch
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import LeaseLostError, StoreBusyError, ThreadBusyError
-from tests.runs.stores import KEY, commit, finish, id_of, newest, start, step
+from tests.runs.stores import KEY, commit, environment_of, finish, id_of, newest, start, step
 
 pytestmark = pytest.mark.slow
 
@@ -27,6 +27,12 @@ def path(tmp_path):
 
 def wait_for_line(process):
     return process.stdout.readline().strip()
+
+
+def stop(process):
+    """Stop a process, and wait until it is."""
+    os.kill(process.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
 
 # ---------------------------------------------------------------- kills
@@ -63,7 +69,7 @@ def test_a_killed_writer_keeps_nobody_waiting(path):
         def hang(transaction):
             print("inside", flush=True)
             time.sleep(60)
-        saver._store.environment.write(hang, timeout=1)
+        environment_of(path).write(hang, timeout=1)
     """
     process = start(code, path)
     assert wait_for_line(process) == "inside"
@@ -80,13 +86,13 @@ def test_a_stopped_writer_is_named_after_the_timeout(path):
         def hang(transaction):
             print("inside", flush=True)
             time.sleep(60)
-        saver._store.environment.write(hang, timeout=1)
+        environment_of(path).write(hang, timeout=1)
     """
     with LMDBSaver(path, options=StoreOptions(lock_timeout=0.3)) as saver:
         commit(saver, 0)
         process = start(code, path)
         assert wait_for_line(process) == "inside"
-        os.kill(process.pid, signal.SIGSTOP)
+        stop(process)
 
         with pytest.raises(StoreBusyError, match=f"process {process.pid} .*stopped"):
             commit(saver, 1)
@@ -110,7 +116,7 @@ def test_ctrl_c_ends_the_wait_for_a_writer(path):
             print(time.monotonic() - begun < 0.7, flush=True)
         commit(saver, 0)
     """
-    with LMDBSaver(path) as saver:
+    with LMDBSaver(path):
         process = start(waiting, path, stdin=-1)
         assert wait_for_line(process) == "open"
 
@@ -119,7 +125,9 @@ def test_ctrl_c_ends_the_wait_for_a_writer(path):
             process.stdin.flush()
             assert wait_for_line(process) == "True"
 
-        saver._store.environment.write(hang, timeout=1)
+        environment = environment_of(path)
+        environment.write(hang, timeout=1)
+        environment.close()
         process.communicate(timeout=20)
 
     assert process.returncode == 0
@@ -203,8 +211,8 @@ def test_two_processes_may_close_in_any_order(path, first):
 def test_readers_that_died_are_cleared_away(path):
     code = """
         import lmdb
-        readers = [saver._store.environment._lmdb.begin() for _ in range(1024)] if (
-            saver := LMDBSaver(path)) else []
+        env = lmdb.open(path, lib_version=0, max_readers=1024)
+        readers = [env.begin() for _ in range(1024)]
         print("full", flush=True)
         time.sleep(60)
     """
@@ -286,7 +294,7 @@ def test_a_dead_owner_is_replaced_though_a_child_it_forked_lives_on(path):
 def test_a_stopped_owner_is_reported_and_fenced_off_by_a_takeover(path):
     process = start(HOLD, path, stdin=-1)
     assert wait_for_line(process) == "held"
-    os.kill(process.pid, signal.SIGSTOP)
+    stop(process)
     with LMDBSaver(path) as saver:
         with (
             pytest.raises(ThreadBusyError, match=f"process {process.pid}.*stopped"),

@@ -8,8 +8,8 @@ import pytest
 from flowpregel._core.records import Address, Batch, TaskWrites
 from flowpregel._lmdb.gate import Gate
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
-from flowpregel.errors import StoreBusyError, ValueEncodingError
-from tests.runs.stores import KEY, commit, id_of, step
+from flowpregel.errors import StoreBusyError, StoreError, ValueEncodingError
+from tests.runs.stores import KEY, commit, environment_of, id_of, step
 
 pytestmark = pytest.mark.slow
 
@@ -82,10 +82,11 @@ def test_readers_and_writers_go_on_while_the_map_grows(path):
     with LMDBSaver(path, map_size=1) as saver:
         commit(saver, 0, {"n": b"first"}, thread="read")
         stop = threading.Event()
+        environment = environment_of(path)
 
         def grow():
             while not stop.is_set():
-                saver._store.environment._grow()
+                environment.grow()
                 stop.wait(0.005)
 
         def read():
@@ -108,6 +109,7 @@ def test_readers_and_writers_go_on_while_the_map_grows(path):
         writers = [lambda n=n: end(lambda: write(f"t{n}")) for n in range(3)]
         raised = run_all([grow, read, read, read, *writers])
 
+        environment.close()
         assert raised == []
         assert {len([*saver.history(Address(f"t{n}"))]) for n in range(3)} == {60}
 
@@ -117,11 +119,14 @@ def test_a_store_can_be_closed_while_others_use_it(path):
     commit(saver, 0)
     begun = threading.Barrier(4)
 
+    def use_for_ever():
+        while True:
+            saver.load(Address("t"))
+
     def use():
         begun.wait()
-        with pytest.raises(Exception, match="closed"):
-            while True:
-                saver.load(Address("t"))
+        with pytest.raises(StoreError, match="closed"):
+            use_for_ever()
 
     def close():
         begun.wait()
@@ -138,15 +143,15 @@ def test_a_write_lock_held_in_this_process_is_named_after_the_timeout(path):
             held.set()
             enough.wait(20)
 
-        holder = threading.Thread(
-            target=saver._store.environment.write, args=(hold,), kwargs={"timeout": 1}
-        )
+        environment = environment_of(path)
+        holder = threading.Thread(target=environment.write, args=(hold,), kwargs={"timeout": 1})
         holder.start()
         held.wait(20)
         with pytest.raises(StoreBusyError, match="another OS thread"):
             commit(saver, 0)
         enough.set()
         holder.join()
+        environment.close()
         commit(saver, 0)
 
 
@@ -158,13 +163,15 @@ def test_those_who_wait_for_a_group_get_their_turn_after_a_timeout(path):
             held.set()
             enough.wait(20)
 
-        holder = threading.Thread(target=saver._group.commit, args=(hold, 1))
+        environment = environment_of(path)
+        holder = threading.Thread(target=environment.write, args=(hold,), kwargs={"timeout": 1})
         holder.start()
         held.wait(20)
         raised = run_all([lambda n=n: commit(saver, 0, thread=f"t{n}") for n in range(5)])
         assert [type(each) for each in raised] == [StoreBusyError] * 5
         enough.set()
         holder.join()
+        environment.close()
         commit(saver, 0)
         assert [each.thread_id for each in saver.namespaces()] == ["t"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +12,12 @@ from flowpregel._lmdb.environment import Environment
 from flowpregel._lmdb.seal import Seal
 from flowpregel._lmdb.table import Table, after
 from flowpregel.checkpoint.lmdb import keys, staterecord
+from flowpregel.checkpoint.lmdb.deltarecord import Added, DeltaRecord
 from flowpregel.checkpoint.lmdb.names import Names
+from flowpregel.checkpoint.lmdb.prepared import read_write
 from flowpregel.checkpoint.lmdb.scopes import Scope, Scopes
 from flowpregel.checkpoint.lmdb.state import DELTA, EMPTY, VALUE, Change, Place, State
 
-_DELTA_HEAD = struct.Struct(">BQ")
 _KINDS = {VALUE: keys.VALUE, DELTA: keys.DELTA}
 
 
@@ -136,32 +136,42 @@ class Book:
 
     def deltas(
         self, transaction: Any, scope: Scope, channel: str, number: int
-    ) -> tuple[bytes | None, list[bytes]]:
+    ) -> tuple[bytes | None, list[Added]]:
         """Return the encoded snapshot that deltas start from, and them, newest first."""
         tail = self.names.known(transaction, channel).to_bytes(4, "big")
-        head = keys.of_scope(scope.number)
-        found: list[bytes] = []
-        kind = DELTA
-        while kind == DELTA:
-            key = head + number.to_bytes(8, "big") + keys.DELTA + tail
-            record = self.log.get(transaction, key)
-            if record is None:
-                raise self.log.corrupt(key, f"is missing: a delta of channel {channel!r}")
-            kind, number = _DELTA_HEAD.unpack_from(record)
-            found.append(record[_DELTA_HEAD.size :])
-        if kind == EMPTY:
+        found: list[Added] = []
+        place: Place = (DELTA, number)
+        while place[0] == DELTA:
+            delta = self.delta(transaction, scope, tail, place[1])
+            place = delta.previous
+            found.append(delta.added(lambda key: self._write(transaction, scope, key)))
+        if place[0] == EMPTY:
             return None, found
-        return self._record(transaction, scope, channel, (kind, number)), found
+        return self._record(transaction, scope, channel, place), found
 
-    def previous(
-        self, transaction: Any, scope: Scope, channel_tail: bytes, number: int
-    ) -> Place | None:
-        """Return where the writes of a delta were added to, or None if there is no delta."""
-        record = self.log.get(transaction, keys.log(scope.number, number, keys.DELTA, channel_tail))
+    def delta(self, transaction: Any, scope: Scope, channel: bytes, number: int) -> DeltaRecord:
+        """Return what a checkpoint added to the channel whose number is *channel*."""
+        key = keys.log(scope.number, number, keys.DELTA, channel)
+        record = self.log.get(transaction, key)
         if record is None:
-            return None
-        kind, earlier = _DELTA_HEAD.unpack_from(record)
-        return kind, earlier
+            raise self.log.corrupt(key, "is missing: what was added to a channel")
+        return DeltaRecord.from_bytes(record)
+
+    def inline(self, transaction: Any, scope: Scope, channel: bytes, number: int) -> None:
+        """Make a delta independent of the pending writes that it refers to."""
+        delta = self.delta(transaction, scope, channel, number)
+        parts = delta.added(lambda key: self._write(transaction, scope, key))
+        assert isinstance(parts, list)
+        key = keys.log(scope.number, number, keys.DELTA, channel)
+        self.log.put(transaction, key, DeltaRecord(delta.previous, parts=parts).to_bytes())
+
+    def _write(self, transaction: Any, scope: Scope, tail: bytes) -> bytes:
+        """Return the encoded value of a pending write that a delta refers to."""
+        key = keys.of_scope(scope.number) + tail
+        record = self.log.get(transaction, key)
+        if record is None:
+            raise self.log.corrupt(key, "is missing: a write that was added to a channel")
+        return read_write(key, record).encoded
 
     def places(
         self, transaction: Any, scope: Scope, wanted: Mapping[str, Version]
@@ -195,8 +205,3 @@ class Book:
         if record is None:
             raise self.log.corrupt(key, f"is missing: the value of channel {channel!r}")
         return record
-
-
-def delta_record(place: Place, encoded: bytes) -> bytes:
-    """Return the record of a delta that was added to what is at *place*."""
-    return _DELTA_HEAD.pack(*place) + encoded

@@ -83,6 +83,11 @@ def _needed_by(
         for channel, (_, place) in change.channels.items():
             tail = book.names.known(transaction, channel).to_bytes(4, "big")
             _need(book, transaction, scope, (tail, place), needed)
+    for kind, tail, number in needed:
+        if kind == DELTA:
+            delta = book.delta(transaction, scope, tail, number)
+            if any(int.from_bytes(each[:8], "big") in gone for each in delta.references):
+                book.inline(transaction, scope, tail, number)
     return needed
 
 
@@ -98,7 +103,7 @@ def _need(
         needed.add((place[0], channel, place[1]))
         if place[0] != DELTA:
             return
-        place = book.previous(transaction, scope, channel, place[1]) or (EMPTY, 0)
+        place = book.delta(transaction, scope, channel, place[1]).previous
 
 
 def _write_out(book: Book, transaction: Any, scope: Scope, number: int) -> Change:

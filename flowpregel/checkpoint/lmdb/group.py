@@ -12,8 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from flowpregel._lmdb.environment import Environment
@@ -72,34 +71,32 @@ class GroupCommit:
             Exception: Whatever *work* raises; nothing of it was committed.
         """
         request = Request(work)
-        with self._turn_of(request, timeout):
+        try:
+            self._await_turn(request, timeout)
             if not request.done:
                 self._commit_queue(timeout)
-        if request.error is not None:
-            raise request.error
-
-    # ------------------------------------------------------------ whose turn it is
-
-    @contextmanager
-    def _turn_of(self, request: Request, timeout: float) -> Iterator[None]:
-        """Wait until *request* has the turn or is done; pass the turn on afterwards."""
-        try:
-            with self._lock:
-                self._queue.append(request)
-                if self._busy:
-                    request.woken = threading.Lock()
-                    request.woken.acquire()
-                else:
-                    self._busy = request.has_turn = True
-            if request.woken is not None and not request.woken.acquire(timeout=timeout):
-                self._give_up(request, timeout)
-            yield
         finally:
             # Also after Ctrl-C at any point above: a turn that is lost stops everyone.
             if not request.done:
                 self._withdraw(request)
             if request.has_turn:
                 self._pass_on()
+        if request.error is not None:
+            raise request.error
+
+    # ------------------------------------------------------------ whose turn it is
+
+    def _await_turn(self, request: Request, timeout: float) -> None:
+        """Wait until *request* has the turn or is done."""
+        with self._lock:
+            self._queue.append(request)
+            if self._busy:
+                request.woken = threading.Lock()
+                request.woken.acquire()
+            else:
+                self._busy = request.has_turn = True
+        if request.woken is not None and not request.woken.acquire(timeout=timeout):
+            self._give_up(request, timeout)
 
     def _give_up(self, request: Request, timeout: float) -> None:
         if self._withdraw(request):
@@ -149,9 +146,9 @@ class GroupCommit:
         try:
             self._commit(requests, timeout)
         except Exception as error:  # noqa: BLE001 - it is raised in the OS thread that asked
-            if len(requests) == 1:
-                requests[0].error = error
-                requests[0].done = True
+            if len(requests) == 1 or isinstance(error, StoreBusyError):
+                for request in requests:
+                    request.error, request.done = error, True
                 return
             # One of them may be to blame: each on its own, so that the others are kept.
             for request in requests:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from flowpregel._lmdb.table import Table
@@ -32,6 +33,15 @@ class Names:
             self._numbers[name] = number
             self._names[number] = name
         self._added = {}
+
+    def numbers(self, transaction: Any) -> Callable[[str], int]:
+        """Return a function that does what `number` does, in one transaction."""
+        known = self._numbers
+
+        def number(name: str) -> int:
+            return known.get(name) or self.number(transaction, name)
+
+        return number
 
     def number(self, transaction: Any, name: str) -> int:
         """Return the number of *name*, giving it one if it has none yet."""

@@ -27,6 +27,16 @@ class PreparedWrite(NamedTuple):
     encoded: bytes
 
 
+class PreparedDelta(NamedTuple):
+    """What was added to a channel: encoded, or the pending writes that it is made of."""
+
+    channel: str
+    previous: Version | None
+    encoded: bytes
+    written: tuple[int, ...]
+    """Where these are among the batch's writes; empty: it is encoded."""
+
+
 class Prepared:
     """A batch, encoded."""
 
@@ -47,7 +57,7 @@ class Prepared:
             for index, (channel, value) in enumerate(task.writes)
         ]
         self.values: list[tuple[str, bytes]] = []
-        self.deltas: list[tuple[str, Version | None, bytes]] = []
+        self.deltas: list[PreparedDelta] = []
         self.metadata = b""
         if batch.checkpoint is not None:
             self._prepare(batch.checkpoint, codec)
@@ -58,12 +68,27 @@ class Prepared:
             what = f"the value of channel {channel!r} (step {step})"
             self.values.append((channel, encode(codec, value, what)))
         for channel, delta in checkpoint.deltas.items():
-            if channel not in checkpoint.values:
+            if channel in checkpoint.values:
+                continue
+            written, encoded = self._written(channel, delta.writes), b""
+            if not written:
                 what = f"what was added to channel {channel!r} (step {step})"
                 encoded = encode(codec, delta.writes, what)
-                self.deltas.append((channel, delta.previous, encoded))
+            self.deltas.append(PreparedDelta(channel, delta.previous, encoded, written))
         if checkpoint.metadata:
             self.metadata = encode(codec, dict(checkpoint.metadata), "the metadata of a checkpoint")
+
+    def _written(self, channel: str, values: tuple[Any, ...]) -> tuple[int, ...]:
+        """Return which pending writes of the batch have exactly these objects, if all are there."""
+        found = {}
+        number = 0
+        for task in self.batch.writes:
+            for name, value in task.writes:
+                if name == channel:
+                    found[id(value)] = number
+                number += 1
+        numbers = tuple(found.get(id(value), -1) for value in values)
+        return () if -1 in numbers else numbers
 
 
 def write_record(write: PreparedWrite, channel: int) -> bytes:

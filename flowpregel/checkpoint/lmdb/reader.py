@@ -16,6 +16,7 @@ from flowpregel._lmdb.codec import Codec, decode
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import convert
 from flowpregel.checkpoint.lmdb.book import Book, Found
+from flowpregel.checkpoint.lmdb.deltarecord import Added
 from flowpregel.checkpoint.lmdb.prepared import KeptWrite, read_write
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.checkpoint.lmdb.state import DELTA, VALUE
@@ -32,7 +33,7 @@ class Copied:
     found: Found
     is_latest: bool
     values: dict[str, bytes]
-    deltas: dict[str, tuple[bytes | None, list[bytes]]]
+    deltas: dict[str, tuple[bytes | None, list[Added]]]
     writes: list[tuple[KeptWrite, str]]
 
 
@@ -159,7 +160,7 @@ class Reader:
             deltas={
                 channel: DeltaHistory(
                     MISSING if seed is None else self._value(seed, channel),
-                    tuple(self._value(each, channel) for each in reversed(newest_first)),
+                    tuple(self._added(each, channel) for each in reversed(newest_first)),
                 )
                 for channel, (seed, newest_first) in copied.deltas.items()
             },
@@ -181,6 +182,11 @@ class Reader:
             values=values,
             metadata=self.metadata(state.metadata),
         )
+
+    def _added(self, added: Added, channel: str) -> Any:
+        if isinstance(added, list):
+            return tuple([self._value(each, channel) for each in added])
+        return self._value(added, channel)
 
     def _value(self, encoded: bytes, channel: str) -> Any:
         return decode(self._codec, encoded, f"a value of channel {channel!r}")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
-from flowpregel._core.records import Checkpoint
 from flowpregel.checkpoint.lmdb import forget, keys, staterecord
-from flowpregel.checkpoint.lmdb.book import Book, delta_record
-from flowpregel.checkpoint.lmdb.prepared import Prepared, write_record
+from flowpregel.checkpoint.lmdb.book import Book
+from flowpregel.checkpoint.lmdb.deltarecord import DeltaRecord
+from flowpregel.checkpoint.lmdb.prepared import Prepared, PreparedDelta, write_record
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.checkpoint.lmdb.state import (
     DELTA,
@@ -27,6 +27,11 @@ from flowpregel.checkpoint.lmdb.state import (
 from flowpregel.errors import ConfigurationError, LeaseLostError
 
 _MOST_HEADS = 1024
+_REFERENCE_COSTS = 40
+"""Bytes: a write that is not larger is kept twice rather than looked up."""
+
+Kept: TypeAlias = dict[int, bytes]
+"""Where pending writes of a batch are in ``log``, without the scope, by their index."""
 
 
 @dataclass(slots=True)
@@ -84,16 +89,18 @@ class Writer:
                 raise LeaseLostError(address.thread_id, address.namespace, "a newer run")
             scope = replace(scope, fence=batch.fence)
             scopes.put(transaction, scope)
-        self._put_writes(transaction, scope, prepared)
+        kept = self._put_writes(transaction, scope, prepared)
         if batch.checkpoint is not None:
-            self._put_checkpoint(transaction, scope, prepared, batch.checkpoint)
+            self._put_checkpoint(transaction, scope, prepared, kept)
 
     # ------------------------------------------------------------ pending writes
 
-    def _put_writes(self, transaction: Any, scope: Scope, prepared: Prepared) -> None:
+    def _put_writes(self, transaction: Any, scope: Scope, prepared: Prepared) -> Kept:
+        """Put pending writes; return where each is, but for those whose place was taken."""
+        kept: Kept = {}
         log, names = self._book.log, self._book.names
         numbers: dict[str, int] = {}
-        for write in prepared.writes:
+        for index, write in enumerate(prepared.writes):
             number = numbers.get(write.checkpoint_id)
             if number is None:
                 number = self._number(transaction, scope, write.checkpoint_id)
@@ -103,6 +110,9 @@ class Writer:
             if write.position >= 0 and log.has(transaction, key):
                 continue
             log.put(transaction, key, write_record(write, names.number(transaction, write.channel)))
+            if write.position >= 0:
+                kept[index] = key[8:]
+        return kept
 
     def _number(self, transaction: Any, scope: Scope, checkpoint_id: str) -> int:
         """Return the number of a checkpoint id, giving it one if it has none yet."""
@@ -121,8 +131,10 @@ class Writer:
     # ------------------------------------------------------------ checkpoints
 
     def _put_checkpoint(
-        self, transaction: Any, scope: Scope, prepared: Prepared, checkpoint: Checkpoint
+        self, transaction: Any, scope: Scope, prepared: Prepared, kept: Kept
     ) -> None:
+        checkpoint = prepared.batch.checkpoint
+        assert checkpoint is not None
         if checkpoint.parent_id == checkpoint.id:
             raise ConfigurationError(f"checkpoint {checkpoint.id!r} cannot be its own parent")
         parent = self._parent(transaction, scope, checkpoint.parent_id)
@@ -136,11 +148,11 @@ class Writer:
                 # It is written anew: others may build on what it was.
                 scope, number = forget.supersede(self._book, transaction, scope, checkpoint.id)
         old = State() if parent is None else parent.state
-        written, records = self._records(transaction, scope, prepared, number, old)
+        places = self._previous(transaction, scope, prepared, old)
+        head = keys.log(scope.number, number, b"")
+        written, records = self._records(transaction, head, prepared, kept, places)
         change, state = self._change(transaction, scope, prepared, written, parent)
-        record = staterecord.pack(
-            change, lambda name: self._book.names.number(transaction, name), number
-        )
+        record = staterecord.pack(change, self._book.names.numbers(transaction), number)
         key = keys.log(scope.number, number, keys.CHECKPOINT)
         self._book.log.put(transaction, key, record, fresh=True)
         for key, encoded in records:
@@ -212,28 +224,44 @@ class Writer:
             change.metadata = None
         return change, state
 
+    def _previous(
+        self, transaction: Any, scope: Scope, prepared: Prepared, old: State
+    ) -> list[Place]:
+        """Return where what each delta was added to is."""
+        places: list[Place] = []
+        for delta in prepared.deltas:
+            place: Place = (EMPTY, 0)
+            if delta.previous is not None:
+                if old.versions.get(delta.channel) == delta.previous:
+                    place = old.places[delta.channel]
+                else:
+                    wanted = {delta.channel: delta.previous}
+                    found = self._book.places(transaction, scope, wanted)
+                    place = found.get(delta.channel, place)
+            places.append(place)
+        return places
+
     def _records(
-        self, transaction: Any, scope: Scope, prepared: Prepared, number: int, old: State
+        self,
+        transaction: Any,
+        head: bytes,
+        prepared: Prepared,
+        kept: Kept,
+        previous: list[Place],
     ) -> tuple[dict[str, Place], list[tuple[bytes, bytes]]]:
         """Return where each changed channel's value will be, and the records of those."""
-        names, head = self._book.names, keys.log(scope.number, number, b"")
+        number_of, number = self._book.names.numbers(transaction), keys.number_of(head)
         checkpoint = prepared.batch.checkpoint
         assert checkpoint is not None
         written: dict[str, Place] = dict.fromkeys(checkpoint.changed, (EMPTY, number))
         records = []
-        for channel, previous, encoded in prepared.deltas:
-            place: Place = (EMPTY, 0)
-            if previous is not None:
-                if old.versions.get(channel) == previous:
-                    place = old.places[channel]
-                else:
-                    found = self._book.places(transaction, scope, {channel: previous})
-                    place = found.get(channel, place)
-            tail = names.number(transaction, channel).to_bytes(4, "big")
-            records.append((head + keys.DELTA + tail, delta_record(place, encoded)))
-            written[channel] = (DELTA, number)
+        for delta, place in zip(prepared.deltas, previous, strict=True):
+            tail = number_of(delta.channel).to_bytes(4, "big")
+            record = _delta_record(prepared, delta, place, kept)
+            records.append((head + keys.DELTA + tail, record.to_bytes()))
+            written[delta.channel] = (DELTA, number)
         for channel, encoded in prepared.values:
-            tail = names.number(transaction, channel).to_bytes(4, "big")
+            tail = number_of(channel).to_bytes(4, "big")
             records.append((head + keys.VALUE + tail, encoded))
             written[channel] = (VALUE, number)
         # In the order of the keys: pages that are filled from left to right get full.
@@ -259,3 +287,16 @@ class Writer:
         found = self._book.places(transaction, scope, wanted)
         for name, version in wanted.items():
             channels[name] = Entry(version, found.get(name, (EMPTY, 0)))
+
+
+def _delta_record(
+    prepared: Prepared, delta: PreparedDelta, previous: Place, kept: Kept
+) -> DeltaRecord:
+    if not delta.written:
+        return DeltaRecord(previous, encoded=delta.encoded)
+    parts = [prepared.writes[index].encoded for index in delta.written]
+    large = sum(map(len, parts)) > _REFERENCE_COSTS * len(parts)
+    # A write whose place was taken by an earlier one was not kept: that one may differ.
+    if large and all(index in kept for index in delta.written):
+        return DeltaRecord(previous, references=[kept[index] for index in delta.written])
+    return DeltaRecord(previous, parts=parts)

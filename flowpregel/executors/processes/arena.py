@@ -36,6 +36,8 @@ _MOST_SEGMENTS: Final = 256
 _SAMPLES: Final = 256
 _SAMPLE: Final = 64
 _EDGE: Final = 4096
+_KEEP: Final = 256 << 20
+"""Larger leases are given back at once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +58,9 @@ class _Shared:
     source: Any
     """The object whose bytes these are, kept alive so that its id stays its own."""
     readers: int = 0
+    """Who may still look at it."""
+    uses: int = 0
+    """Tasks that were given it and have not ended."""
 
 
 class Arena:
@@ -90,6 +95,7 @@ class Arena:
             known = self._by_source.get(id(source)) if source is not None else None
             if known is not None and _looks_the_same(data, known):
                 known.readers += 1
+                known.uses += 1
                 return known.lease
             segment = self._segment_for(data.nbytes)
             if segment is None:
@@ -98,7 +104,7 @@ class Arena:
             segment.memory[: data.nbytes] = data
             lease = Lease(next(self._numbers), segment.id, data.nbytes)
             segment.lease = lease.id
-            shared = _Shared(lease, segment, source if self._remember else None, 1)
+            shared = _Shared(lease, segment, source if self._remember else None, 1, 1)
             self._shared[lease.id] = shared
             if shared.source is not None:
                 self._by_source[id(source)] = shared
@@ -115,8 +121,31 @@ class Arena:
                 return
             del self._shared[lease_id]
             shared.segment.lease = None
-            if shared.source is not None and self._by_source.get(id(shared.source)) is shared:
-                del self._by_source[id(shared.source)]
+            self._forget_source(shared)
+
+    def ended(self, lease_id: int) -> None:
+        """Note that a task that was given a lease has ended.
+
+        Once all have, its object may be changed, and is written anew when it is
+        sent again, though somebody may still look at the old bytes.
+        """
+        with self._lock:
+            shared = self._shared.get(lease_id)
+            if shared is None:
+                return
+            shared.uses -= 1
+            if shared.uses <= 0:
+                self._forget_source(shared)
+
+    def _forget_source(self, shared: _Shared) -> None:
+        source, shared.source = shared.source, None
+        if source is not None and self._by_source.get(id(source)) is shared:
+            del self._by_source[id(source)]
+
+    @property
+    def leased(self) -> int:
+        """How many leases are out."""
+        return len(self._shared)
 
     def descriptor(self, segment_id: int) -> int:
         """Return the descriptor of a segment."""
@@ -247,6 +276,8 @@ class Reader:
         self._done = done
         self._fds: dict[int, int] = {}
         self._open: dict[int, tuple[weakref.ref[mmap.mmap], list[int]]] = {}
+        self._recent: list[mmap.mmap] = []
+        self._opened: list[mmap.mmap] = []
 
     def open(self, lease: Lease) -> memoryview:
         """Return the bytes of *lease*, read-only.
@@ -258,6 +289,7 @@ class Reader:
         memory = known[0]() if known is not None else None
         if known is not None and memory is not None:
             known[1][0] += 1
+            self._opened.append(memory)
             return memoryview(memory)
         while lease.segment not in self._fds:
             segment, fd = self._door.take_in()
@@ -265,10 +297,20 @@ class Reader:
         # One mapping a lease: when numpy and all others have let go of it, it goes,
         # and that is how we know.
         memory = mmap.mmap(self._fds[lease.segment], lease.size, prot=mmap.PROT_READ)
+        if lease.size <= _KEEP:
+            self._opened.append(memory)
         opened = [1]
         self._open[lease.id] = (weakref.ref(memory), opened)
         weakref.finalize(memory, self._gone, lease.id, opened).atexit = False
         return memoryview(memory)
+
+    def next_task(self) -> None:
+        """Keep what was opened since the last call, and no longer what was before.
+
+        The next task is often given the same object; to map it again costs more
+        than to read it.
+        """
+        self._recent, self._opened = self._opened, []
 
     def _gone(self, lease_id: int, opened: list[int]) -> None:
         self._open.pop(lease_id, None)

@@ -39,7 +39,9 @@ WORTH: Final = 0.010
 LARGEST: Final = 1024
 STALE: Final = 2 * WORTH
 """Seconds after which a batch is looked at again."""
-_SMOOTHING: Final = 0.3
+_OUTLIER: Final = 4
+_FASTER: Final = 0.6
+_SLOWER: Final = 0.2
 
 
 class Crew(Protocol):
@@ -76,13 +78,16 @@ class Dispatch:
 
     def measured(self, flight: Flight, seconds: float) -> None:
         """Note how long a task has run."""
-        known = self._pace.get(flight.digest)
         if flight.has_called:
             return
-        if known is None or seconds > 4 * known:
+        known = self._pace.get(flight.digest)
+        if known is None:
             self._pace[flight.digest] = seconds
-        else:
-            self._pace[flight.digest] = known + _SMOOTHING * (seconds - known)
+            return
+        # One that was held up says little about the others; one that was faster, much.
+        seconds = min(seconds, _OUTLIER * known)
+        weight = _FASTER if seconds < known else _SLOWER
+        self._pace[flight.digest] = known + weight * (seconds - known)
 
     def called(self, flight: Flight, slot: Slot) -> None:
         """Note that a task waits for another: tasks like it are sent alone."""
@@ -157,7 +162,8 @@ class Dispatch:
         except Exception as error:  # noqa: BLE001 - the task's failure, told as such
             self._crew.land(flight, Raised(_not_packed(flight, error)))
             return None
-        slot.reads.update(lease.id for lease in leases)
+        flight.leases = [lease.id for lease in leases]
+        slot.reads.update(flight.leases)
         if self.arena.is_full:
             self.arena.is_full = False
             _log.warning(

@@ -44,12 +44,14 @@ class WorkerEnds:
         self._outlet = outlet
         self._listen = listen
         self._waiting: dict[int, Future[Any]] = {}
+        self._number = 0
         self._numbers = count(1)
         self._lock = threading.Lock()
         self.store = StoreProxy(self._ask)
 
     def begin(self, number: int) -> None:
         """Note that task *number* begins: what an earlier one waits for is not for it."""
+        self._number = number
         if self._waiting:
             with self._lock:
                 self._waiting.clear()
@@ -87,7 +89,7 @@ class WorkerEnds:
 
     def _ask(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         body, _ = parcel.pack((method, args, kwargs))
-        return self._request(frames.ASKED, 0, body).result()
+        return self._request(frames.ASKED, self._number, body).result()
 
     def _request(self, kind: int, number: int, body: bytes) -> Future[Any]:
         future: Future[Any] = Future()

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from functools import partial
+from typing import Any, ParamSpec, Self, TypeVar
 
 from flowpregel._core.effects import Call
-from flowpregel._core.records import Outcome
+from flowpregel._core.records import Arguments, Outcome
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
 from flowpregel.executors.processes import payload
 from flowpregel.executors.processes.arena import default_limit
 from flowpregel.executors.processes.caps import thread_caps
-from flowpregel.executors.processes.pool import Plan, Pool
+from flowpregel.executors.processes.crew import Plan
+from flowpregel.executors.processes.plain import PlainCalls
+from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.reception import Reception
 from flowpregel.executors.processes.stopping import Stopping
 
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
 
-class ProcessExecutor(Executor):
+
+class ProcessExecutor(Executor, concurrent.futures.Executor):
     """Runs tasks in worker processes, one loky process a slot.
 
     A crash, a timeout or a cancellation costs the one task; a new worker takes
-    the place of the lost one.
+    the place of the lost one. It is also a `concurrent.futures.Executor` for
+    plain functions.
 
     Args:
         max_workers: How many tasks run at the same time; None: as many as this
@@ -33,6 +42,8 @@ class ProcessExecutor(Executor):
         worker_max_rss: A worker that uses more memory (bytes) after a task is replaced.
         grace: Seconds between the signal that asks a task to stop, and the kill.
         warm: Whether all workers are started with the first one.
+        shared_memory: The most bytes of shared memory for large buffers; None: a quarter
+            of the machine's memory. What does not fit goes through the links.
 
     Raises:
         ConfigurationError: An argument makes no sense.
@@ -55,16 +66,15 @@ class ProcessExecutor(Executor):
         worker_max_rss: int | None = None,
         grace: float = 2.0,
         warm: bool = True,
+        shared_memory: int | None = None,
     ) -> None:
-        for name, value in (
-            ("max_workers", max_workers),
-            ("worker_max_tasks", worker_max_tasks),
-            ("worker_max_rss", worker_max_rss),
-        ):
-            if value is not None and value < 1:
-                raise ConfigurationError(f"{name} is {value}; use at least 1, or None")
+        _check_counts(
+            max_workers=max_workers,
+            worker_max_tasks=worker_max_tasks,
+            worker_max_rss=worker_max_rss,
+        )
         if grace < 0:
-            raise ConfigurationError(f"grace is {grace}; it is seconds and cannot be negative")
+            raise ConfigurationError(f"grace is {grace!r}; it is seconds and cannot be negative")
         cpus = count_cpus()
         size = max_workers or cpus
         plan = Plan(
@@ -75,11 +85,13 @@ class ProcessExecutor(Executor):
             worker_max_rss=worker_max_rss,
             grace=grace,
             warm=warm,
-            shared_limit=default_limit(),
+            shared_limit=default_limit() if shared_memory is None else shared_memory,
         )
         self._pool = Pool(plan)
-        Reception(self._pool)
+        self._reception = Reception(self._pool)
         self._stopping = Stopping(self._pool)
+        self._calls = PlainCalls(self._pool, partial(self.cancel, kill=True))
+        self._leaving = False
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job* as soon as a worker is free; its `Ended` is posted exactly once."""
@@ -96,17 +108,58 @@ class ProcessExecutor(Executor):
     def close(self) -> None:
         """Stop every task and end every worker. May be called again."""
         self._pool.close()
+        self._reception.close()
 
     @property
     def is_closed(self) -> bool:
         """Whether it was closed, and takes no more jobs."""
         return self._pool.is_closed
 
+    # ------------------------------------------------ plain functions
+
+    def submit(
+        self, fn: Callable[Params, Result], /, *args: Params.args, **kwargs: Params.kwargs
+    ) -> concurrent.futures.Future[Result]:
+        """Call ``fn(*args, **kwargs)`` in a worker; return the future of its result.
+
+        Raises:
+            RuntimeError: The executor was shut down.
+        """
+        if self.is_closed or self._leaving:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        return self._calls.submit(fn, Arguments(args, kwargs))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls; end the workers when those that were submitted have ended.
+
+        Args:
+            wait: Whether to return only then.
+            cancel_futures: Whether to stop the calls instead of waiting for them.
+        """
+        self._leaving = True
+        if cancel_futures:
+            for future in tuple(self._calls.open):
+                future.cancel()
+        if wait:
+            self._drain()
+        else:
+            threading.Thread(target=self._drain, name="flowpregel-shutdown").start()
+
+    def _drain(self) -> None:
+        concurrent.futures.wait(tuple(self._calls.open))
+        self.close()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.close()
+        self.shutdown()
+
+
+def _check_counts(**counts: object) -> None:
+    for name, value in counts.items():
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise ConfigurationError(f"{name} is {value!r}; use a whole number, or None")
 
 
 def count_cpus() -> int:

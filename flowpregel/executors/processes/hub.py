@@ -282,11 +282,14 @@ class Hub:
                 self._resting = False
                 self._owner.tick(time.monotonic())
                 continue
-            if not self._owner.has_unattended():
-                self._rest(PATIENCE)
-                if turns != self._turns:
-                    continue
-            if self._role.acquire(timeout=PATIENCE):
+            if self._owner.has_unattended():
+                if self._role.acquire(timeout=PATIENCE):
+                    self._take_care()
+                continue
+            self._rest(PATIENCE)
+            # Who reads now is left alone: to queue for the role would take it from
+            # a run that comes back for it at once.
+            if turns == self._turns and self._role.acquire(blocking=False):
                 self._take_care()
 
     def _take_care(self) -> None:

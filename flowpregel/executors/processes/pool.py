@@ -6,8 +6,7 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from typing import Final
@@ -19,37 +18,14 @@ from flowpregel.executors.base import Job, JobKey, Mailbox
 from flowpregel.executors.processes import frames, messages
 from flowpregel.executors.processes.arena import Arena
 from flowpregel.executors.processes.codebook import Codebook
+from flowpregel.executors.processes.crew import Crew, Plan
 from flowpregel.executors.processes.deadlines import Deadlines
-from flowpregel.executors.processes.death import memory_of
 from flowpregel.executors.processes.dispatch import Dispatch
 from flowpregel.executors.processes.hub import Hub, Seat
 from flowpregel.executors.processes.line import CalledNodes, Line
 from flowpregel.executors.processes.slot import Flight, Slot, State
-from flowpregel.executors.processes.spawner import Newborn, Order, spawner
 
 _START_TRIES: Final = 3
-_SPARE: Final = 8
-"""How many more workers than the pool's size may be kept for tasks that call others."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How a pool is to be."""
-
-    size: int
-    """How many workers run tasks at the same time."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    initializer: bytes = b""
-    worker_max_tasks: int | None = None
-    worker_max_rss: int | None = None
-    grace: float = 2.0
-    """Seconds between the signal that asks a task to stop and the kill."""
-    shared_limit: int = 0
-    """The most bytes of shared memory: half for inputs, half for results."""
-    warm: bool = True
-    """Whether all workers are started with the first."""
-    idle_after: float = 60.0
-    """Seconds after which an idle worker leaves."""
 
 
 class Pool:
@@ -65,22 +41,16 @@ class Pool:
         self.deadlines = Deadlines()
         self.arena = Arena(plan.shared_limit // 2, remember=True)
         self.dispatch = Dispatch(self, self.hub, self.deadlines, self.arena)
-        self.slots: set[Slot] = set()
+        self.crew = Crew(plan, self.deadlines, self._on_born)
         self.flights: dict[int, Flight] = {}
         self._by_key: dict[JobKey, Flight] = {}
         self.lock = threading.Lock()
         self._codebook = Codebook()
         self._waiting = Line()
         self.called_nodes = CalledNodes()
-        self._idle: list[Slot] = []
         self._unattended = 0
-        self._parents = 0
-        """How many workers hold a task that waits for its calls."""
-        self._most_parents = 0
         self._numbers = count(1)
-        self._failed_starts = 0
         self._started = False
-        self._closed = False
         self._pid = os.getpid()
         self.watch: Callable[[Slot], None]
         """Watches a slot's ends; set by the reception."""
@@ -92,7 +62,7 @@ class Pool:
     def is_busy(self) -> bool:
         """Whether links must be read."""
         return bool(self.flights) or any(
-            slot.state in (State.STARTING, State.LEAVING) for slot in tuple(self.slots)
+            slot.state in (State.STARTING, State.LEAVING) for slot in tuple(self.crew.slots)
         )
 
     def has_unattended(self) -> bool:
@@ -106,10 +76,7 @@ class Pool:
     def idle_wait(self) -> float | None:
         """Let workers go that were idle for long; return the seconds until the next is."""
         with self.lock:
-            latest = time.monotonic() - self.plan.idle_after
-            while self._idle and self._idle[0].idle_since <= latest:
-                self._idle.pop(0).dismiss()
-            return self._idle[0].idle_since - latest if self._idle else None
+            return self.crew.reap_idle()
 
     # ------------------------------------------------ tasks in
 
@@ -130,7 +97,7 @@ class Pool:
             self.post(flight, self._ended(flight, Raised(error)))
             return
         with self.lock:
-            closed = self._closed
+            closed = self.crew.is_closed
             if not closed:
                 self.flights[flight.number] = flight
                 self._by_key[job.key] = flight
@@ -173,12 +140,12 @@ class Pool:
         """Give waiting tasks to idle workers; start workers that are missing."""
         while self._waiting:
             with self.lock:
-                if not self._waiting or self._is_full():
+                if not self._waiting or self.crew.is_full():
                     return
-                if not self._idle:
-                    self._grow()
+                if not self.crew.idle:
+                    self.crew.grow(len(self._waiting))
                     return
-                slot = self._idle.pop()
+                slot = self.crew.idle.pop()
                 group = self.dispatch.group(self._waiting, self.plan.size)
                 slot.state = State.BUSY
                 for flight in group:
@@ -191,7 +158,7 @@ class Pool:
 
     def has_idle(self) -> bool:
         """Whether a worker has nothing to do."""
-        return bool(self._idle)
+        return bool(self.crew.idle)
 
     def recalled(self, flights: list[Flight]) -> None:
         """Let flights wait again, first in line."""
@@ -216,48 +183,35 @@ class Pool:
             slot, flight.slot = flight.slot, None
             if slot is not None:
                 slot.flights.pop(flight.number, None)
-                self._count_calls(slot, -len(flight.calls))
+                self.crew.count_calls(slot, -len(flight.calls))
                 slot.served += 1
-                self._rest(slot)
+                self.crew.rest(slot)
         self.pump()
+        # Not before others that wait with the same object were sent.
+        for lease in flight.leases:
+            self.arena.ended(lease)
         if known:
             self.post(flight, self._ended(flight, outcome))
 
-    def _rest(self, slot: Slot) -> None:
-        """Make a slot without tasks idle, or let its worker go. The lock is held."""
-        if slot.flights or slot.state is not State.BUSY:
-            return
-        if self._is_worn(slot) or self._closed or len(self._idle) >= self._most_idle():
-            slot.dismiss()
-            return
-        slot.state = State.IDLE
-        slot.idle_since = time.monotonic()
-        self._idle.append(slot)
+    def requeue(self, flight: Flight, error: BaseException | None) -> None:
+        """Let *flight* wait again: its worker ended, and it was not the one that ran.
 
-    def requeue(self, flight: Flight, error: BaseException) -> None:
-        """Let *flight* wait again: its worker ended before it had begun.
-
-        Workers that always end before they begin a task give up with *error*.
+        Args:
+            flight: Which.
+            error: What to give up with after some tries, if no task ran at all:
+                workers may always end before they begin. None: another task ran.
         """
-        if flight.requeued >= _START_TRIES or flight.stopping is not None or self._closed:
-            self.land(flight, Raised(error) if flight.stopping is None else Withdrawn())
+        tried = flight.requeued >= _START_TRIES and error is not None
+        if tried or flight.stopping is not None or self.crew.is_closed:
+            failed = error is not None and flight.stopping is None
+            self.land(flight, Raised(error) if error is not None and failed else Withdrawn())
             return
         with self.lock:
-            flight.requeued += 1
+            flight.requeued += error is not None
             if flight.slot is not None:
                 flight.slot.flights.pop(flight.number, None)
             flight.slot = None
             self._waiting.add_first(flight)
-
-    def _most_idle(self) -> int:
-        """How many workers may idle: those of the pool, and some for parents that wait."""
-        return self.plan.size + min(self._most_parents, self.plan.size + _SPARE)
-
-    def _is_worn(self, slot: Slot) -> bool:
-        plan = self.plan
-        if plan.worker_max_tasks is not None and slot.served >= plan.worker_max_tasks:
-            return True
-        return plan.worker_max_rss is not None and memory_of(slot.pid) > plan.worker_max_rss
 
     def post(self, flight: Flight, event: Event) -> None:
         """Tell the run of *flight*."""
@@ -277,11 +231,15 @@ class Pool:
             slot = flight.slot
             if slot is not None and request in flight.calls:
                 flight.calls.discard(request)
-                self._count_calls(slot, -1)
+                self.crew.count_calls(slot, -1)
         if slot is None:
             return
         body = messages.pack_outcome(outcome, call.node.name, None)
-        if not slot.link.send(frames.ANSWER, request, body):
+        self.send(slot, frames.ANSWER, request, body)
+
+    def send(self, slot: Slot, kind: int, number: int, body: bytes) -> None:
+        """Send a worker a frame, now or as soon as its link takes it."""
+        if not slot.link.send(kind, number, body):
             self.hub.watch_writable(slot.link.fileno(), partial(self.dispatch.flush, slot))
 
     def called(self, flight: Flight, request: int) -> None:
@@ -291,16 +249,10 @@ class Pool:
             flight.has_called = True
             if slot is not None:
                 flight.calls.add(request)
-                self._count_calls(slot, 1)
+                self.crew.count_calls(slot, 1)
         if slot is not None:
             self.dispatch.called(flight, slot)
         self.pump()
-
-    def _count_calls(self, slot: Slot, change: int) -> None:
-        was = slot.is_waiting
-        slot.open_calls += change
-        self._parents += slot.is_waiting - was
-        self._most_parents = max(self._most_parents, self._parents)
 
     def withdraw(self, key: JobKey) -> Flight | None:
         """End the job if it waits; else return its flight."""
@@ -314,73 +266,28 @@ class Pool:
 
     # ------------------------------------------------ workers
 
-    def _active(self) -> int:
-        """How many workers run tasks, or could. One that only waits for its calls does not."""
-        return sum(slot.state is not State.LEAVING and not slot.is_waiting for slot in self.slots)
-
-    def _is_full(self) -> bool:
-        """Whether as many tasks run as may. More workers than that are spare: parents wait."""
-        if len(self.slots) <= self.plan.size:
-            return False
-        running = sum(slot.state is State.BUSY and not slot.is_waiting for slot in self.slots)
-        return running >= self.plan.size
-
-    def _grow(self) -> None:
-        """Start as many workers as the tasks that wait need. The lock is held."""
-        if len(self.slots) >= self.plan.size and not self._parents:
+    def _on_born(self, slot: Slot, error: BaseException | None) -> None:
+        if error is not None:
+            self.lose_start(slot, error)
             return
-        starting = sum(slot.state is State.STARTING for slot in self.slots)
-        wanted = min(len(self._waiting) - starting, self.plan.size - self._active())
-        for _ in range(max(0, wanted)):
-            self._hire()
-
-    def _fill(self) -> None:
-        """Start what is missing of a warm pool. The lock is held."""
-        if self.plan.warm and not self._closed and not self._failed_starts:
-            for _ in range(self.plan.size - self._active()):
-                self._hire()
-
-    def _hire(self) -> None:
-        slot = Slot(f"flowpregel-{len(self.slots)}")
-        self.slots.add(slot)
-        order = Order(
-            name=slot.name,
-            env=self.plan.env,
-            initializer=self.plan.initializer,
-            shared_limit=self.plan.shared_limit // (2 * self.plan.size),
-            started=partial(self._on_born, slot),
-        )
-        spawner.order(order)
-
-    def _on_born(self, slot: Slot, result: Newborn | BaseException) -> None:
-        if isinstance(result, BaseException):
-            self.lose_start(slot, result)
-            return
-        slot.born(result)
         self.watch(slot)
-        if self._closed:
-            slot.kill("the pool was closed")
         self.hub.wake()
 
     def ready(self, slot: Slot) -> None:
         """Note that a worker has started."""
         with self.lock:
-            self._failed_starts = 0
-            if slot.state is State.STARTING:
-                slot.state = State.BUSY
-                self._rest(slot)
-            self._fill()
+            self.crew.ready(slot)
         self.pump()
 
     def lose_start(self, slot: Slot, error: BaseException) -> None:
         """Note that a worker could not start; after some tries, what waits fails."""
         with self.lock:
-            self.slots.discard(slot)
-            self._failed_starts += 1
-            hopeless = self._failed_starts >= _START_TRIES
+            self.crew.slots.discard(slot)
+            self.crew.failed_starts += 1
+            hopeless = self.crew.failed_starts >= _START_TRIES
             lost = self._waiting.take_all() if hopeless else []
             if hopeless:
-                self._failed_starts = 0
+                self.crew.failed_starts = 0
         for flight in lost:
             failure = ExecutorUnavailableError(f"no worker process can be started: {error}")
             failure.__cause__ = error
@@ -390,14 +297,9 @@ class Pool:
     def remove(self, slot: Slot) -> list[Flight]:
         """Forget the slot of a worker that has ended; return its tasks."""
         with self.lock:
-            self.slots.discard(slot)
-            slot.state = State.LEAVING
-            if slot in self._idle:
-                self._idle.remove(slot)
+            self.crew.remove(slot)
             for lease, readers in slot.reads.items():
                 self.arena.release(lease, readers)
-            if slot.killed is not None or slot.served:
-                self._fill()
             return [*slot.flights.values()]
 
     # ------------------------------------------------ the end
@@ -405,23 +307,15 @@ class Pool:
     @property
     def is_closed(self) -> bool:
         """Whether it takes no more tasks."""
-        return self._closed
+        return self.crew.is_closed
 
     def close(self) -> None:
         """Stop every task, end every worker."""
         with self.lock:
-            if self._closed or self._pid != os.getpid():
+            if self.crew.is_closed or self._pid != os.getpid():
                 return
-            self._closed = True
             waiting = self._waiting.take_all()
-            for slot in self.slots:
-                if slot.state is State.IDLE:
-                    slot.dismiss()
-                elif slot.state is not State.LEAVING:
-                    for flight in slot.flights.values():
-                        flight.stopping = "cancel"
-                    slot.kill("the pool was closed")
-            self._idle.clear()
+            self.crew.close()
         for flight in waiting:
             self.land(flight, Withdrawn())
         atexit.unregister(self.close)
@@ -432,11 +326,10 @@ class Pool:
     def _wait_for_ends(self) -> None:
         seat = Seat(self.hub)
         deadline = time.monotonic() + self.plan.grace
-        while self.slots:
+        while self.crew.slots:
             self.hub.attend(seat, 0.05)
             if time.monotonic() > deadline:
-                for slot in tuple(self.slots):
-                    slot.kill("the pool was closed")
+                self.crew.end_all()
 
 
 def _closed_error() -> ExecutorUnavailableError:

@@ -12,6 +12,7 @@ from flowpregel.errors import NodeTimeoutError, TaskSerializationError
 from flowpregel.executors.processes import frames, messages, parcel, payload
 from flowpregel.executors.processes.arena import returns_in
 from flowpregel.executors.processes.death import PostMortem, Tail, count_oom_kills, reap
+from flowpregel.executors.processes.desk import Desk
 from flowpregel.executors.processes.frames import Frame, GarbageError
 from flowpregel.executors.processes.listen import Lines, pass_on_record
 from flowpregel.executors.processes.pool import Pool
@@ -33,9 +34,14 @@ class Reception:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         pool.watch = self.watch
+        self._desk = Desk(pool)
         self._tails: dict[Slot, Tail] = {}
         self._streams: dict[Slot, tuple[Lines, Lines]] = {}
         self._oom_kills = count_oom_kills()
+
+    def close(self) -> None:
+        """Let go of what is held beside the links."""
+        self._desk.close()
 
     def watch(self, slot: Slot) -> None:
         """Watch all ends of a worker that was started."""
@@ -62,6 +68,7 @@ class Reception:
             is_open, arrived = False, []
         for frame in arrived:
             self._receive(slot, frame)
+        self._release(slot)
         if not is_open:
             self._pool.hub.forget(slot.link.fileno())
             # How it ended, the kernel tells in a moment. One that only closed its link is no use.
@@ -76,7 +83,7 @@ class Reception:
             case frames.READY:
                 self._pool.ready(slot)
             case frames.RETURNED:
-                self._on_returned(slot, frame.body)
+                slot.returned.append(frame.body)
             case frames.FAILED:
                 outcome = messages.unpack_outcome(frame.body, "in the pool's initializer", None)
                 slot.failure = outcome.error if isinstance(outcome, Raised) else None
@@ -89,9 +96,9 @@ class Reception:
             case _:
                 flight = slot.flights.get(frame.number)
                 if flight is not None:
-                    self._on_news(flight, frame)
+                    self._on_news(slot, flight, frame)
 
-    def _on_news(self, flight: Flight, frame: Frame) -> None:
+    def _on_news(self, slot: Slot, flight: Flight, frame: Frame) -> None:
         """Act on what a running task says."""
         policy = flight.job.timeout
         if policy is not None and (frame.kind == frames.BEAT or policy.refresh_on == "auto"):
@@ -101,13 +108,17 @@ class Reception:
             self._pool.post(flight, Emitted(flight.job.info.task_id, chunk))
         elif frame.kind == frames.CALLED:
             self._on_called(flight, frame.body)
+        elif frame.kind == frames.ASKED:
+            self._desk.serve(slot, flight, frame.body)
 
-    def _on_returned(self, slot: Slot, body: bytes) -> None:
-        for lease, readers in returns_in(body):
-            self._pool.arena.release(lease, readers)
-            slot.reads.subtract({lease: readers})
-            if slot.reads[lease] <= 0:
-                del slot.reads[lease]
+    def _release(self, slot: Slot) -> None:
+        """Release what the worker reads no more, after its next task may have been given it."""
+        while slot.returned:
+            for lease, readers in returns_in(slot.returned.pop()):
+                self._pool.arena.release(lease, readers)
+                slot.reads.subtract({lease: readers})
+                if slot.reads[lease] <= 0:
+                    del slot.reads[lease]
 
     def _on_ended(self, slot: Slot, frame: Frame) -> None:
         flight = slot.flights.get(frame.number)
@@ -184,7 +195,7 @@ class Reception:
             if flight is running:
                 self._pool.land(flight, fatal_outcome(flight, report))
             else:
-                self._pool.requeue(flight, report.error(flight.job.info.name))
+                self._pool.requeue(flight, None if running else report.error(flight.job.info.name))
         if starting:
             cause = slot.failure or report.error("(starting)")
             self._pool.lose_start(slot, cause)
@@ -197,6 +208,7 @@ class Reception:
             arrived = []
         for frame in arrived:
             self._receive(slot, frame)
+        self._release(slot)
         if not arrived:
             self._pool.hub.forget(slot.link.fileno())
 

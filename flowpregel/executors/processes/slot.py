@@ -46,6 +46,8 @@ class Flight:
     has_called: bool = False
     requeued: int = 0
     """How often its worker ended before it had begun."""
+    leases: list[int] = field(default_factory=list)
+    """What it was given in shared memory."""
     digest: bytes = b""
     """Names its node's code."""
     code: bytes = b""
@@ -83,6 +85,8 @@ class Slot:
         """What its initializer raised."""
         self.reads: Counter[int] = Counter()
         """Leases of the pool's arena that the worker reads, and how often they were sent."""
+        self.returned: list[bytes] = []
+        """What it said it reads no more, until that is acted on."""
         self.returns = Returns()
         """Leases of the worker's arena that we read no more."""
         self._born: Newborn | None = None

@@ -134,6 +134,10 @@ class Worker:
         name = "?"
         try:
             self._stoppable = True
+            if self._board.unwanted == number:
+                # The signal came before the task did.
+                self._stopped = True
+                raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
             outcome, name = self._perform(data)
         except TaskCancelled:
             outcome = Withdrawn()
@@ -159,6 +163,7 @@ class Worker:
             job = messages.unpack_job(
                 data[payload.DIGEST_SIZE :], node, self._ends.store, self._reader.open
             )
+            self._reader.next_task()
         except TaskCancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything

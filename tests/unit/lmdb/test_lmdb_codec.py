@@ -36,10 +36,12 @@ def back(value):
 @pytest.mark.parametrize("value", [
     None, True, False, 0, 1, -1, 2**63 - 1, -(2**63), 2**63, 10**400, 0.5, math.inf, 1 + 2j,
     "", "text", "\0", "\ud800 lone", "ä" * 1000, b"", b"\x93", bytearray(b"x"), (), (1,), [1, (2,)],
-    {1, 2}, frozenset({1}), {"a": {"b": (1, [2])}}, {1: "int", "1": "text", (1,): "tuple"}, range(3),
+    {1, 2}, frozenset({1}), {"a": {"b": (1, [2])}}, {1: "int", "1": "text", (1,): "tuple"},
+    range(3),
     slice(1, 2), ..., NotImplemented, datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC),
     datetime.timedelta(1), decimal.Decimal("1.10"), uuid.UUID(int=7), deque([1], maxlen=3),
-    OrderedDict(a=1), Counter("aab"), defaultdict(list, a=[1]), Pair(1, (2,)), Color.RED, Level.HIGH,
+    OrderedDict(a=1), Counter("aab"), defaultdict(list, a=[1]), Pair(1, (2,)), Color.RED,
+    Level.HIGH,
     Point(1, (2, 3)), Slotted([1]), Point, Color, len, print, Exception, type(None),
     [Color.RED, {"p": Point(1, ())}],
 ])  # fmt: skip

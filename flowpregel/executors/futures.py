@@ -1,0 +1,124 @@
+"""Any `concurrent.futures.Executor` as a place where tasks run.
+
+::
+
+    start(job) --> submit(perform_packed, job as bytes) --> somewhere --> outcome as bytes
+                                                                              |
+    mailbox <-------------------- Ended --------------------- done callback <-+
+
+The engine is given a plain function and bytes that hold everything the task
+needs, so it can be threads, processes or a cluster. What it cannot do (stop a
+running task, stream, take calls back) is said in `capabilities`.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import threading
+from typing import Any
+
+from flowpregel._core.effects import Call, Ended
+from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel.context import Ends
+from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
+from flowpregel.executors.attempt import perform
+from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
+from flowpregel.executors.processes import messages, payload
+
+
+class FuturesExecutor(Executor):
+    """Runs tasks on a `concurrent.futures.Executor` that somebody else owns.
+
+    Args:
+        engine: Where tasks are submitted; it is not shut down by us.
+
+    Example:
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> FuturesExecutor(ThreadPoolExecutor(2)).capabilities.times_out
+        False
+    """
+
+    capabilities = Capabilities(streams=False, calls=False)
+
+    def __init__(self, engine: concurrent.futures.Executor) -> None:
+        self._engine = engine
+        self._futures: dict[JobKey, concurrent.futures.Future[bytes]] = {}
+        self._lock = threading.Lock()
+
+    def start(self, job: Job, mailbox: Mailbox) -> None:
+        """Submit *job*; its `Ended` is posted exactly once."""
+        try:
+            node = messages.pack_node(job.node)
+            body, _ = messages.pack_job(job, None)
+            future = self._engine.submit(perform_packed, node, body)
+        except Exception as error:  # noqa: BLE001 - the task's failure, told as such
+            mailbox.post(_ended(job, Raised(error)))
+            return
+        with self._lock:
+            self._futures[job.key] = future
+        future.add_done_callback(lambda done: self._finish(job, mailbox, done))
+
+    def _finish(self, job: Job, mailbox: Mailbox, future: concurrent.futures.Future[bytes]) -> None:
+        with self._lock:
+            self._futures.pop(job.key, None)
+        mailbox.post(_ended(job, _outcome_of(job, future)))
+
+    def cancel(self, key: JobKey, *, kill: bool) -> None:
+        """Withdraw a job that has not begun; one that runs goes on."""
+        with self._lock:
+            future = self._futures.get(key)
+        if future is not None:
+            future.cancel()
+
+    def resolve(self, call: Call, outcome: Outcome) -> None:
+        """Never asked: a task here cannot make calls."""
+        raise ExecutorUnavailableError(f"{type(self._engine).__name__} carries no answers")
+
+
+def perform_packed(node: bytes, body: bytes) -> bytes:
+    """Run a packed job wherever this is called, and return its packed outcome; raises nothing."""
+    try:
+        code = payload.loads(node)
+        job = messages.unpack_job(body, code, None, None)
+        outcome = perform(job, Ends(emit=_no_stream, call=_no_call, beat=_no_beat))
+    except BaseException as error:  # noqa: BLE001 - the engine may be ended by what escapes
+        return messages.pack_outcome(Raised(error), "?", None)
+    return messages.pack_outcome(outcome, job.info.name, None)
+
+
+def _outcome_of(job: Job, future: concurrent.futures.Future[bytes]) -> Outcome:
+    if future.cancelled():
+        return Withdrawn()
+    error = future.exception()
+    if isinstance(error, concurrent.futures.BrokenExecutor):
+        cause = f"its engine broke: {error}"
+        died = WorkerDiedError(job.info.name, 0, cause)
+        died.__cause__ = error
+        return Raised(died)
+    if error is not None:
+        return Raised(error)
+    origin = f"in task {job.info.name!r} (attempt {job.info.attempt}), on another executor"
+    try:
+        return messages.unpack_outcome(future.result(), origin, None)
+    except BaseException as problem:  # noqa: BLE001 - a user's class may raise anything
+        return Raised(problem)
+
+
+def _ended(job: Job, outcome: Outcome) -> Ended:
+    return Ended(job.info.task_id, job.info.attempt, outcome)
+
+
+def _no_stream(chunk: Any) -> None:
+    """Drop a chunk: there is no way back while a task runs."""
+
+
+def _no_call(*_: Any) -> Any:
+    raise ExecutorUnavailableError(
+        f"a task in process {os.getpid()} cannot call another task: its executor has no way "
+        "back while a task runs; use executor='processes' or 'threads' for the caller"
+    )
+
+
+def _no_beat() -> None:
+    """Show nothing: where nothing can be timed out, nobody listens."""

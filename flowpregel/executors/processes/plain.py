@@ -1,0 +1,105 @@
+"""Plain functions on the pool: the pool as a `concurrent.futures.Executor`."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from itertools import count
+from typing import Any, Final
+
+from flowpregel._core.callee import Callee, name_of
+from flowpregel._core.effects import Ended, Event
+from flowpregel._core.records import RETURN, Arguments, Kind, Node, Raised, Returned
+from flowpregel.context import TaskInfo
+from flowpregel.executors.base import Job, JobKey
+from flowpregel.executors.processes.pool import Pool
+
+_MOST: Final = 256
+
+
+class PoolFuture(Future[Any]):
+    """The result of a plain function in a worker; `cancel` stops it even while it runs."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        super().__init__()
+        self._stop = stop
+
+    def cancel(self) -> bool:
+        """Withdraw the call, or stop it where it runs; return whether it made no result."""
+        if not super().cancel():
+            return False
+        self._stop()
+        return True
+
+
+class _Slip:
+    """The mailbox of one call."""
+
+    attentive = False
+    attend: Callable[[float | None], None] | None = None
+    interrupt_attend: Callable[[], None] | None = None
+
+    def __init__(self, future: PoolFuture, done: Callable[[PoolFuture], None]) -> None:
+        self._future = future
+        self._done = done
+
+    def post(self, event: Event) -> None:
+        """Give the future what the call has become."""
+        if not isinstance(event, Ended):
+            return
+        self._done(self._future)
+        if not self._future.set_running_or_notify_cancel():
+            return
+        match event.outcome:
+            case Returned(writes):
+                value = next((value for key, value in writes if key == RETURN), None)
+                self._future.set_result(value)
+            case Raised(error):
+                self._future.set_exception(error)
+            case _:
+                self._future.set_exception(RuntimeError("the pool was closed"))
+
+
+class PlainCalls:
+    """Turns function calls into jobs.
+
+    Args:
+        pool: Where they run.
+        cancel: Stops a job.
+    """
+
+    def __init__(self, pool: Pool, cancel: Callable[[JobKey], None]) -> None:
+        self._pool = pool
+        self._cancel = cancel
+        self._numbers = count(1)
+        self._nodes: OrderedDict[int, tuple[Any, Node]] = OrderedDict()
+        self._lock = threading.Lock()
+        self.open: set[PoolFuture] = set()
+        """Futures of calls that have not ended."""
+
+    def submit(self, function: Callable[..., Any], arguments: Arguments) -> PoolFuture:
+        """Start a call and return its future."""
+        node = self._node(function)
+        info = TaskInfo(
+            task_id=f"call-{next(self._numbers)}", name=node.name, namespace="", step=0, stop=0
+        )
+        job = Job(info=info, kind=Kind.CALL, node=node, input=arguments)
+        future = PoolFuture(lambda: self._cancel(job.key))
+        self.open.add(future)
+        self._pool.take(job, _Slip(future, self.open.discard))
+        return future
+
+    def _node(self, function: Callable[..., Any]) -> Node:
+        with self._lock:
+            known = self._nodes.get(id(function))
+            if known is not None:
+                return known[1]
+            callee = Callee(function, None, (), name_of(function))
+            node = Node(name=callee.name, steps=(callee,))
+            # The function is kept beside, so that its id names nothing else meanwhile.
+            self._nodes[id(function)] = function, node
+            if len(self._nodes) > _MOST:
+                self._nodes.popitem(last=False)
+            return node

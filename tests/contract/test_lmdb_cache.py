@@ -1,0 +1,48 @@
+"""The cache contract on `LMDBCache`, and what is shared between openings."""
+
+import pytest
+
+from flowpregel.cache.lmdb import LMDBCache
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.testing.cache_contract import CacheContract
+
+A, B, C = ((("f",), "a"), (("f",), "b"), (("g",), "a"))
+
+
+@pytest.fixture(autouse=True)
+def store_key(monkeypatch):
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "the tests' key")
+
+
+class TestLMDBCache(CacheContract):
+    def make_cache(self, folder, **options):
+        return LMDBCache(folder / "store.lmdb", **options)
+
+
+def test_what_was_kept_is_there_when_the_cache_is_opened_again(tmp_path):
+    with LMDBCache(tmp_path / "store") as cache:
+        cache.set({A: ([("x", (1, 2))], None)})
+
+    with LMDBCache(tmp_path / "store") as cache:
+        assert cache.get([A]) == {A: [("x", (1, 2))]}
+
+
+def test_a_cache_and_a_saver_live_in_one_folder(tmp_path):
+    with LMDBSaver(tmp_path / "store") as saver, LMDBCache(tmp_path / "store") as cache:
+        cache.set({A: (bytes(3_000_000), None), B: (2, None)})
+        assert len(cache.get([A])[A]) == 3_000_000
+        cache.clear([("f",)])
+        assert cache.get([A, B]) == {}
+        cache.set({C: (3, None)})
+        assert cache.get([C]) == {C: 3}
+        assert saver.verify().ok
+
+
+def test_the_size_is_bounded_over_openings(tmp_path):
+    for number in range(6):
+        with LMDBCache(tmp_path / "store", max_entries=3) as cache:
+            cache.set({(("f",), str(number)): (number, None)})
+
+    with LMDBCache(tmp_path / "store") as cache:
+        found = cache.get([(("f",), str(number)) for number in range(6)])
+    assert [*found.values()] == [3, 4, 5]

@@ -1,0 +1,142 @@
+"""What the tests of worker processes share: jobs, a mailbox, and looking at processes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from flowpregel._core.callee import Callee, callee_of
+from flowpregel._core.effects import Call, Called, Emitted, Ended
+from flowpregel._core.records import RETURN, Arguments, Kind, Node, Outcome, Raised, Returned
+from flowpregel._host.mailbox import ThreadMailbox
+from flowpregel.context import TaskInfo, current
+from flowpregel.executors.base import Job
+from flowpregel.executors.processes import ProcessExecutor
+from flowpregel.policies import TimeoutPolicy
+
+_numbers = itertools.count()
+
+
+def node_of(function: Callable[..., Any]) -> Node:
+    """Return a node that calls *function*."""
+    return Node(name=function.__name__, steps=(callee_of(function),))
+
+
+def job_of(function: Any, given: Any = None, *, timeout: Any = None, **rest: Any) -> Job:
+    """Return a job for a function or node."""
+    node = function if isinstance(function, Node) else node_of(function)
+    info = TaskInfo(task_id=f"task-{next(_numbers)}", name=node.name, namespace="", step=0, stop=25)
+    return Job(
+        info=info, kind=Kind.CALL, node=node, input=given,
+        timeout=TimeoutPolicy.coerce(timeout), **rest,
+    )  # fmt: skip
+
+
+class Run:
+    """A run that starts jobs and answers the calls they make.
+
+    Args:
+        pool: Where the jobs run.
+    """
+
+    def __init__(self, pool: ProcessExecutor) -> None:
+        self.pool = pool
+        self.mailbox = ThreadMailbox()
+        self.chunks: list[Any] = []
+        self.ended_at: dict[str, float] = {}
+        self._calls: dict[str, Call] = {}
+
+    def start(self, function: Any, given: Any = None, **rest: Any) -> Job:
+        """Start a job."""
+        job = job_of(function, given, **rest)
+        self.pool.start(job, self.mailbox)
+        return job
+
+    def outcomes(self, *jobs: Job, seconds: float = 30.0) -> list[Outcome]:
+        """Wait until *jobs* have ended, and say how."""
+        found: dict[str, Outcome] = {}
+        wanted = [job.info.task_id for job in jobs]
+        deadline = time.monotonic() + seconds
+        while not set(wanted) <= found.keys():
+            left = deadline - time.monotonic()
+            assert left > 0, f"only {found} ended"
+            for event in self.mailbox.take(left):
+                self._meet(event, found)
+        return [found[task_id] for task_id in wanted]
+
+    def outcome(self, function: Any, given: Any = None, **rest: Any) -> Outcome:
+        """Run one job to its end."""
+        return self.outcomes(self.start(function, given, **rest))[0]
+
+    def _meet(self, event: Any, found: dict[str, Outcome]) -> None:
+        match event:
+            case Emitted():
+                self.chunks.append(event.payload)
+            case Called(call):
+                child = self.start(call.node, call.arguments)
+                self._calls[child.info.task_id] = call
+            case Ended():
+                self.ended_at[event.task_id] = time.monotonic()
+                call = self._calls.pop(event.task_id, None)
+                if call is None:
+                    found[event.task_id] = event.outcome
+                else:
+                    self.pool.resolve(call, event.outcome)
+
+
+def value_of(outcome: Outcome) -> Any:
+    """Return what a job returned."""
+    assert isinstance(outcome, Returned), outcome
+    return dict(outcome.writes)[RETURN]
+
+
+def error_of(outcome: Outcome) -> Any:
+    """Return what a job raised."""
+    assert isinstance(outcome, Raised), outcome
+    return outcome.error
+
+
+def call_task(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a task from inside a task; return its future."""
+    scope = current.get()
+    assert scope is not None
+    node = Node(name=function.__name__, steps=(Callee(function, None, (), function.__name__),))
+    return scope.ends.call(node, Arguments(args, {}), None, function.__name__)
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
+    """Look again and again until *condition* holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        os.sched_yield()
+
+
+# Tasks that call tasks. They live here because a worker that needs them imports this
+# module alone.
+
+
+def descend(depth: int) -> int:
+    """Call itself *depth* deep."""
+    return 1 + int(call_task(descend, depth - 1).result()) if depth else 0
+
+
+def parent(number: int) -> int:
+    """Have a child return *number*."""
+    return int(call_task(_child, number).result())
+
+
+def _child(number: int) -> int:
+    return number

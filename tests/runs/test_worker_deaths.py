@@ -1,0 +1,259 @@
+"""Workers that die, hang or are stopped cost their one task, and nothing else."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from flowpregel._core.records import Withdrawn
+from flowpregel.errors import NodeTimeoutError, TaskExitError, WorkerDiedError
+from flowpregel.executors.processes import ProcessExecutor
+from tests.runs.pooling import Run, error_of, is_alive, value_of, wait_until
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessExecutor]:
+    """A pool of two workers that stops tasks quickly."""
+    with ProcessExecutor(2, grace=0.3) as pool:
+        yield pool
+
+
+@pytest.fixture
+def run(pool: ProcessExecutor) -> Run:
+    """A run on the pool."""
+    return Run(pool)
+
+
+def pid(_: Any) -> int:
+    return os.getpid()
+
+
+def die_of(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+def segfault(_: Any) -> None:
+    ctypes.string_at(0)
+
+
+def leave(code: int) -> None:
+    os._exit(code)
+
+
+def raise_it(error: BaseException) -> None:
+    raise error
+
+
+def busy(seconds: float) -> float:
+    """Compute for that long."""
+    began = time.monotonic()
+    while time.monotonic() - began < seconds:
+        pass
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT, signal.SIGTERM])
+def test_a_task_whose_worker_is_killed_fails_with_the_signals_name(run: Run, number: int) -> None:
+    """The post-mortem says task, pid and signal."""
+    error = error_of(run.outcome(die_of, number))
+
+    assert isinstance(error, WorkerDiedError)
+    assert "die_of" == error.task
+    assert signal.Signals(number).name in str(error)
+    assert "peak memory" in error.report
+
+
+def test_a_segfault_is_reported_with_the_line_it_happened_on(run: Run) -> None:
+    """The worker's faulthandler dump comes along."""
+    error = error_of(run.outcome(segfault))
+
+    assert "SIGSEGV" in error.cause
+    assert "in segfault" in error.report
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_task_that_leaves_its_process_fails_with_the_exit_code(run: Run, code: int) -> None:
+    """Code 0 is no success: the task has not returned."""
+    assert f"it exited with code {code}" == error_of(run.outcome(leave, code)).cause
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt()])
+def test_a_task_that_tries_to_end_the_program_fails(run: Run, error: BaseException) -> None:
+    """It is that task's failure, and its worker lives on."""
+    assert isinstance(error_of(run.outcome(raise_it, error)), TaskExitError)
+
+
+def test_the_next_task_after_a_death_runs(run: Run) -> None:
+    """The pool never breaks as a whole."""
+    run.outcome(die_of, signal.SIGKILL)
+
+    assert value_of(run.outcome(pid)) != os.getpid()
+
+
+@pytest.mark.slow
+def test_siblings_of_a_killed_task_finish_undisturbed(run: Run) -> None:
+    """Their results and their durations are what they would have been."""
+    sibling = run.start(busy, 0.4)
+    dying = [run.start(die_of, signal.SIGKILL) for _ in range(2)]
+
+    seconds = value_of(run.outcomes(sibling, *dying)[0])
+
+    assert 0.4 <= seconds < 0.5
+
+
+# ------------------------------------------------ timeouts and cancellation
+
+
+def loop_for_ever(_: Any) -> None:
+    while True:
+        pass
+
+
+def ignore_everything(_: Any) -> None:
+    while True:
+        try:
+            loop_for_ever(None)
+        except BaseException:  # noqa: BLE001 - what a stubborn task does
+            continue
+
+
+def sort_for_ever(_: Any) -> None:
+    libc = ctypes.PyDLL(None)  # holds the GIL while it sleeps
+    libc.sleep(60)
+
+
+@pytest.mark.parametrize("task", [loop_for_ever, time.sleep, sort_for_ever, ignore_everything])
+@pytest.mark.slow
+def test_a_task_is_stopped_within_timeout_and_grace(run: Run, task: Any) -> None:
+    """In Python code the signal is enough; what does not look is killed."""
+    began = time.monotonic()
+
+    error = error_of(run.outcome(task, 60, timeout=0.2))
+
+    assert isinstance(error, NodeTimeoutError)
+    assert time.monotonic() - began < 0.2 + 0.3 + 0.5
+
+
+def test_a_task_within_its_timeout_is_left_alone(run: Run) -> None:
+    """The time begins when the task does."""
+    assert value_of(run.outcome(pid, timeout=5))
+
+
+@pytest.mark.slow
+def test_a_running_task_can_be_cancelled(run: Run) -> None:
+    """It ends as withdrawn, and its worker goes on."""
+    job = run.start(loop_for_ever)
+    run.pool.cancel(job.key, kill=True)
+
+    assert [Withdrawn()] == run.outcomes(job)
+
+
+def test_a_waiting_task_can_be_withdrawn(run: Run) -> None:
+    """Nothing has to be killed for it."""
+    running = [run.start(busy, 0.05) for _ in range(2)]
+    waiting = run.start(pid)
+    run.pool.cancel(waiting.key, kill=False)
+
+    assert Withdrawn() == run.outcomes(waiting, *running)[0]
+
+
+def test_a_late_stop_does_not_hit_the_next_task(run: Run) -> None:
+    """The signal names the task that it is meant for."""
+    for _ in range(50):
+        job = run.start(pid)
+        run.pool.cancel(job.key, kill=True)
+        after = run.start(busy, 0.001)
+        assert value_of(run.outcomes(after, job)[0]) >= 0.001
+
+
+# ------------------------------------------------ what is left behind
+
+
+def start_child(_: Any) -> int:
+    return subprocess.Popen(["sleep", "60"]).pid
+
+
+def test_what_a_task_started_ends_with_its_worker() -> None:
+    """A process group is killed with its leader."""
+    with ProcessExecutor(1) as pool:
+        child = value_of(Run(pool).outcome(start_child))
+        assert is_alive(child)
+
+    wait_until(lambda: not is_alive(child))
+
+
+def fork_and_return(_: Any) -> int:
+    os.fork()
+    return 5
+
+
+def test_a_fork_that_comes_out_of_a_task_is_not_a_second_worker(run: Run) -> None:
+    """One result arrives, and the link stays whole."""
+    assert 5 == value_of(run.outcome(fork_and_return))
+    assert value_of(run.outcome(pid))
+
+
+def test_a_closed_pool_leaves_no_process_and_no_descriptor() -> None:
+    """Whatever its workers were doing."""
+    before = len(os.listdir("/proc/self/fd"))
+    pool = ProcessExecutor(2, grace=0.2)
+    run = Run(pool)
+    pids = [value_of(each) for each in run.outcomes(*(run.start(pid) for _ in range(4)))]
+    job = run.start(loop_for_ever)
+
+    pool.close()
+
+    assert [Withdrawn()] == run.outcomes(job)
+    assert [] == [each for each in pids if is_alive(each)]
+    assert len(os.listdir("/proc/self/fd")) <= before + 4  # loky's trackers, once a program
+
+
+COORDINATOR = """
+import os, sys, time
+from flowpregel.executors.processes import ProcessExecutor
+if __name__ == "__main__":
+    pool = ProcessExecutor(2)
+    future = pool.submit(os.getpid)
+    print(future.result(), flush=True)
+    pool.submit(time.sleep, 60)
+    print(pool.submit(os.getpid).result(), flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_workers_end_with_their_coordinator(number: int) -> None:
+    """However it ends, also while a task runs."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", COORDINATOR], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert program.stdout is not None
+    workers = [int(program.stdout.readline()) for _ in range(2)]
+
+    program.send_signal(number)
+    program.wait(5)
+    program.stdout.close()
+
+    wait_until(lambda: not any(is_alive(each) for each in workers), seconds=2)
+
+
+def test_workers_outlive_the_os_thread_that_needed_them(run: Run) -> None:
+    """They are started by one that lives as long as the program."""
+    pids = set()
+    for _ in range(20):
+        thread = threading.Thread(target=lambda: pids.add(value_of(Run(run.pool).outcome(pid))))
+        thread.start()
+        thread.join()
+
+    assert len(pids) <= 2
