@@ -9,6 +9,7 @@ from typing import Any
 
 from flowpregel._core.records import Address, Batch, Saved
 from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.func import entrypoint, task
 from flowpregel.testing.crash import effect
 
@@ -22,7 +23,7 @@ def square(n: int) -> int:
     return n * n
 
 
-def run(saver: Any, executor: str, durability: Any = "sync", tasks: int = TASKS) -> int:
+def run(saver: Any, executor: Any, durability: Any = "sync", tasks: int = TASKS) -> int:
     """Run the workflow on *saver*: its tasks two by two, so that there are several commits."""
 
     @entrypoint(checkpointer=saver, executor=executor)
@@ -55,9 +56,9 @@ def threads(folder: Path) -> int:
 
 
 def processes(folder: Path) -> int:
-    """Tasks in worker processes."""
-    with LMDBSaver(folder / "store") as saver:
-        return run(saver, "processes")
+    """Tasks in a worker process: one, so that each run passes the same points."""
+    with LMDBSaver(folder / "store") as saver, ProcessExecutor(1) as pool:
+        return run(saver, pool)
 
 
 def lagging(folder: Path) -> int:
