@@ -55,6 +55,7 @@ _EFFECT = "effect"
 _KEPT = ("keeper.commit.after", "writer.commit.after")
 _MOST_SHOWN = 20
 _MOST_LINES = 8
+_AROUND = 40
 
 
 class CrashError(Exception):
@@ -197,7 +198,8 @@ class _Nursery:
         """Run a child; return its exit code, or the negative number of the signal that ended it."""
         data = pickle.dumps(order)
         assert self._process.stdin is not None
-        self._process.stdin.write(LENGTH.pack(len(data)) + data)
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(LENGTH.pack(len(data)) + data)
         pid = self._reply(self._timeout)
         if pid is None:
             raise CrashError("the process that forks the runs did not start: see its output")
@@ -295,7 +297,7 @@ class _Harness:
                 self._report.missed.append(point)
             else:
                 self._report.kills += 1
-            dead = _Series.copy(series, self._new_folder()) if pairs else None
+            dead = series.copy(self._new_folder()) if pairs else None
             at = len(series.lines())
             # A worker that was killed fails its task, and with it, perhaps, the run.
             if status != 0 and series.once.exists():
@@ -314,8 +316,9 @@ class _Harness:
 
     def _run(self, series: _Series, point: Point | None) -> int:
         self._report.runs += 1
-        env = {_fault.TRACE: str(series.log)}
-        env.setdefault("FLOWPREGEL_STORE_KEY", os.environ.get("FLOWPREGEL_STORE_KEY", "a test's"))
+        # Stores of a test need no key of the user's, and shall not make one.
+        key = os.environ.get("FLOWPREGEL_STORE_KEY", "the key of a test")
+        env = {_fault.TRACE: str(series.log), "FLOWPREGEL_STORE_KEY": key}
         if point is not None:
             env |= {_fault.FAULT: f"{point}:kill", _fault.ONCE: str(series.once)}
         return self._nursery.run(
@@ -389,8 +392,19 @@ def _differences(
 ) -> Iterator[str]:
     """Yield the first line in which two histories differ."""
     for old, new in zip(expected, found, strict=False):
-        if old != new:
-            yield f"the history has {new}, not {old}"
-            return
+        for before, after in zip(old, new, strict=True):
+            if before != after:
+                has, had = _around_difference(after, before)
+                place = f"checkpoint {old[3]} of thread {old[1]!r}, namespace {old[2]!r}"
+                yield f"{place}, has {has}, not {had}"
+                return
     if len(expected) != len(found):
         yield f"the history has {len(found)} checkpoints, not {len(expected)}"
+
+
+def _around_difference(one: str, other: str) -> tuple[str, str]:
+    """Return what two texts have where they begin to differ."""
+    pairs = enumerate(zip(one, other, strict=False))
+    at = next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
+    start, end = max(0, at - _AROUND), at + 2 * _AROUND
+    return f"...{one[start:end]}...", f"...{other[start:end]}..."

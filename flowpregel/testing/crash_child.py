@@ -167,16 +167,28 @@ def _lines(saver: Any, thread_id: str, namespace: str) -> Iterator[tuple[str, ..
             str(checkpoint.step),
             checkpoint.source,
             repr({**values, **deltas}),
-            repr([(write.channel, _written(write)) for write in saved.writes]),
+            repr([item for write in saved.writes if (item := _written(write))]),
         )
 
 
 def _written(write: Any) -> Any:
-    from flowpregel._core.records import INTERRUPT, RESUME  # noqa: PLC0415 - heavy with the rest
+    """Return what a pending write is compared by; None: it is not.
 
+    A failure is left out. One that was overcome stays beside the result, and a
+    worker that is killed makes its task fail.
+    """
+    from flowpregel._core.records import (  # noqa: PLC0415 - heavy with the rest
+        ERROR,
+        ERROR_SOURCE,
+        INTERRUPT,
+        RESUME,
+    )
+
+    if write.channel in (ERROR, ERROR_SOURCE):
+        return None
     if write.channel == INTERRUPT:  # an interrupt's id is made from its task's
-        return [_shown(item.value) for item in write.value]
-    return "" if write.channel == RESUME else _shown(write.value)
+        return write.channel, [_shown(item.value) for item in write.value]
+    return write.channel, "" if write.channel == RESUME else _shown(write.value)
 
 
 def _shown(value: Any) -> tuple[str, str]:

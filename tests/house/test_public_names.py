@@ -36,6 +36,7 @@ PUBLIC = [
     "flowpregel.store.lmdb",
     "flowpregel.store.memory",
     "flowpregel.testing",
+    "flowpregel.testing.crash",
     "flowpregel.types",
 ]
 BUILT = [module for module in PUBLIC if importlib.util.find_spec(module) is not None]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
+from flowpregel import START, Command, StateGraph, interrupt
 from flowpregel._core.records import Address, Batch, Saved
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.executors.processes import ProcessExecutor
@@ -105,3 +107,61 @@ def forgetful(folder: Path) -> int:
     """On a saver that loses pending writes."""
     with TwiceSaver(folder / "store") as saver:
         return run(saver, "inline")
+
+
+@task
+def approve(n: int) -> str:
+    """Ask, and tell what was answered."""
+    answer = interrupt(f"{n}?")
+    effect(f"approved {n}")
+    return f"{n} {answer}"
+
+
+def asking(folder: Path) -> Any:
+    """A workflow that asks, and is answered."""
+    with LMDBSaver(folder / "store") as saver:
+
+        @entrypoint(checkpointer=saver, executor="inline")
+        def flow(n: int) -> str:
+            return approve(square(n).result()).result()
+
+        result = flow.invoke(3, thread_id="1", run_id="one", durability="sync")
+        if "__interrupt__" in result:
+            result = flow.invoke(Command(resume="yes"), thread_id="1", durability="sync")
+        return result
+
+
+class Notes(TypedDict, total=False):
+    """What the nodes of the graph wrote."""
+
+    n: int
+    notes: Annotated[list[str], operator.add]
+
+
+def noting(name: str) -> Any:
+    """Return a node that writes its name."""
+
+    def node(state: Notes) -> dict[str, Any]:
+        effect(f"{name} {state['n']}")
+        return {"notes": [name]}
+
+    return node
+
+
+def graph(folder: Path) -> Any:
+    """Two nodes side by side, one of them a graph, and one after both."""
+    inner = StateGraph(Notes)
+    inner.add_node("deep", noting("deep"))
+    inner.add_node("deeper", noting("deeper"))
+    inner.add_edge(START, "deep")
+    inner.add_edge("deep", "deeper")
+    outer = StateGraph(Notes)
+    outer.add_node("left", noting("left"))
+    outer.add_node("right", inner.compile())
+    outer.add_node("last", noting("last"))
+    outer.add_edge(START, "left")
+    outer.add_edge(START, "right")
+    outer.add_edge(["left", "right"], "last")
+    with LMDBSaver(folder / "store") as saver:
+        app = outer.compile(checkpointer=saver)
+        return app.invoke({"n": 1, "notes": []}, thread_id="1", run_id="one", durability="sync")

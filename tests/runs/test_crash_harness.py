@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from tests.runs import crash_flows
 
 ROOT = Path(__file__).parents[2]
 FLOWS = "tests.runs.crash_flows"
+ALL = bool(os.environ.get("FLOWPREGEL_CRASH_ALL"))
+"""Whether a run in worker processes is killed at all of its points."""
 
 
 def killed(name: str, **more: Any) -> Report:
@@ -52,8 +55,18 @@ def test_workers_and_coordinator_may_be_killed() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["inline", "threads", "processes", "lagging", "at_exit"])
 def test_six_tasks_may_be_killed_anywhere(name: str) -> None:
-    """Each executor with `sync`, and each durability."""
-    report = killed(name)
+    """Each executor with `sync`, and each durability; starting workers so often takes minutes."""
+    most = 24 if name == "processes" and not ALL else None
+    report = killed(name, at_most=most)
+
+    assert report.ok, report
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["asking", "graph"])
+def test_questions_and_nested_graphs_survive(name: str) -> None:
+    """Some points of a run that is answered, and of a graph with a graph inside."""
+    report = killed(name, at_most=20)
 
     assert report.ok, report
 
@@ -99,6 +112,24 @@ def test_another_result_is_found() -> None:
     report = crash_everywhere(starts_anew, at_most=2)
 
     assert {"the result is 3, not 2"} == {violation.what for violation in report.violations}
+
+
+def with_more(folder: Path) -> int:
+    """Run anew each time, with other input."""
+    tries = folder / "tries"
+    tries.write_text(f"{tries.read_text() if tries.exists() else ''}xx")
+    shutil.rmtree(folder / "store", ignore_errors=True)
+    with LMDBSaver(folder / "store") as saver:
+        crash_flows.run(saver, "inline", tasks=len(tries.read_text()))
+    return 0
+
+
+def test_another_history_is_found() -> None:
+    """The message says which checkpoint, and what it has."""
+    report = crash_everywhere(with_more, at_most=2)
+
+    assert 2 == len(report.violations), report
+    assert all("checkpoint -1 of thread '1'" in str(each) for each in report.violations), report
 
 
 def fails(folder: Path) -> None:
