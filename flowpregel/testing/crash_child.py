@@ -13,6 +13,7 @@ is a process of its own all the same.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import pickle
@@ -69,6 +70,7 @@ def main() -> int:
     orders, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb", buffering=0)
     for name in (*_HEAVY, *sys.argv[1:]):
         importlib.import_module(name)
+    gc.freeze()  # so that no child looks through all of this when it ends
     while (order := _next(orders)) is not None:
         pid = os.fork()
         if pid == 0:

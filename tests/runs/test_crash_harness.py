@@ -26,7 +26,7 @@ ALL = bool(os.environ.get("FLOWPREGEL_CRASH_ALL"))
 
 def killed(name: str, **more: Any) -> Report:
     """Kill a workflow of `crash_flows` everywhere."""
-    report = crash_everywhere(f"{FLOWS}:{name}", **more)
+    report = crash_everywhere(f"{FLOWS}:{name}", modules=(FLOWS,), **more)
     print(name, report)
     return report
 
