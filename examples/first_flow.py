@@ -1,6 +1,6 @@
 """A first flow: durable tasks in worker processes. Run it; stop it with kill -9; run it again.
 
-    python examples/first_flow.py
+python examples/first_flow.py
 """
 
 import time
