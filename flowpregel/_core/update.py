@@ -148,6 +148,14 @@ def _finish(program: Program, state: State, applied: Applied) -> None:
             _note_change(state, name, applied)
 
 
+def changing(program: Program, state: State, brought: Sequence[Writes]) -> set[str]:
+    """Return the channels that `apply` may change."""
+    names = {name for item in brought for name in item.triggers}
+    names.update(name for item in brought for name, _ in item.writes)
+    names.update(state.restless, program.finishing)
+    return names & state.channels.keys()
+
+
 def _see(state: State, brought: Sequence[Writes], applied: Applied) -> bool:
     """Note what tasks have seen, consume their triggers; return whether any had one."""
     consumed: set[str] = set()

@@ -180,10 +180,14 @@ class Running(Threads):
             Payloads; with a list of modes ``(mode, payload)``; with
             ``subgraphs=True`` the namespace comes first.
         """
-        host, request = self._host(input, config, asked)
-        for item in watched(drive(host), request.view):
-            if _shown(item, request):
-                yield wrap(item, request, version)
+        host, request = self._host(input, config, self._streaming(asked))
+        items = watched(drive(host), request.view)
+        try:
+            for item in items:
+                if _shown(item, request):
+                    yield wrap(item, request, version)
+        finally:
+            items.close()  # type: ignore[attr-defined]
 
     async def astream(
         self,
@@ -194,7 +198,7 @@ class Running(Threads):
         **asked: Unpack[StreamKeywords],
     ) -> AsyncIterator[Any]:
         """`stream`, on the running event loop."""
-        host, request = self._host(input, config, asked, loop=running_loop())
+        host, request = self._host(input, config, self._streaming(asked), loop=running_loop())
         items = awatched(adrive(host), request.view)
         try:
             async for item in items:
@@ -255,6 +259,12 @@ class Running(Threads):
 
         runs = [one(given, own) for given, own in zip(inputs, configs, strict=True)]
         return await asyncio.gather(*runs, return_exceptions=return_exceptions)
+
+    def _streaming(self, asked: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what was asked of a stream, which shows more than a run returns."""
+        if asked.get("output_keys") is not None:
+            return asked
+        return {**asked, "output_keys": self.stream_channels_asis}
 
     def _host(
         self,

@@ -16,61 +16,76 @@ SAME_ERRORS = {"RuntimeError": "UnknownInterruptError"}
 RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 
 
-MODES = ["values", "updates"]
-Read = Callable[[Any, Any, Any, Callable[[Any], None]], None]
+Note = Callable[[Any], None]
+Read = Callable[[Any, Any, Any, dict[str, Any], Note], None]
 
 
-def read_stream(app: Any, given: Any, config: Any, note: Callable[[Any], None]) -> None:
+def read_stream(app: Any, given: Any, config: Any, asked: dict[str, Any], note: Note) -> None:
     """Run *app*, and *note* each item of its stream."""
-    for event in app.stream(given, config, stream_mode=MODES, subgraphs=True, durability="sync"):
+    for event in app.stream(given, config, **asked):
         note(event)
 
 
-def read_async_stream(app: Any, given: Any, config: Any, note: Callable[[Any], None]) -> None:
+def read_async_stream(app: Any, given: Any, config: Any, asked: dict[str, Any], note: Note) -> None:
     """Do the same on an event loop."""
 
     async def read() -> None:
-        asked = {"stream_mode": MODES, "subgraphs": True, "durability": "sync"}
         async for event in app.astream(given, config, **asked):
             note(event)
 
     asyncio.run(read())
 
 
-def told(side: Side, plan: Plan, read: Read | None = None) -> list[Any]:
+def told(side: Side, plan: Plan, read: Read = read_stream, durability: str = "sync") -> list[Any]:
     """Return everything that can be seen while the story of *plan* happens on *side*."""
-    teller = Teller(side, plan, read)
+    teller = Teller(side, plan, read, durability)
     return [seen for action in plan.actions for seen in teller.does(action)]
 
 
 class Teller:
     """One thread on one engine."""
 
-    def __init__(self, side: Side, plan: Plan, read: Read | None = None) -> None:
+    def __init__(self, side: Side, plan: Plan, read: Read, durability: str) -> None:
         self.side = side
-        self.read = read or read_stream
+        self.read = read
+        self.at_exit = durability == "exit"
+        self.asked = {
+            "stream_mode": ["values", "updates"],
+            "subgraphs": True,
+            "durability": durability,
+        }
         self.plan = plan
         self.app = build(side, plan.graph, side.saver())
         self.config = {"configurable": {"thread_id": "1"}, "recursion_limit": RECURSION_LIMIT}
+        self.torn = False
+        """Whether a superstep failed of which LangGraph keeps a part."""
         self.asks_on = False
         """Whether a task that was given an answer asks something else."""
         self.names = [node.name for node in plan.graph.nodes]
 
     def does(self, action: Action) -> list[Any]:
         """Do *action*, and return what it showed, and how the thread looks then."""
-        if self._is_ambiguous(action):
+        if self.torn or self._is_ambiguous(action):
             return ["not compared"]
         shown = _caught(lambda: self._act(action))
+        if self.at_exit and "raised InvalidUpdateError" in repr(shown):
+            # Listed as different: LangGraph keeps half of the superstep.
+            self.torn = True
+            return [(action.kind, shown)]
         if action.kind in ("answer", "input"):
             self.asks_on = action.kind == "answer" and bool(self._waiting())
-        return [(action.kind, shown), ("state", self._state()), ("history", self._history())]
+        seen = [(action.kind, shown), ("state", self._state())]
+        return seen if self.at_exit else [*seen, ("history", self._history())]
 
     def _is_ambiguous(self, action: Action) -> bool:
         """Return whether the engines do different things with *action*, as is listed.
 
         While a task asks on, LangGraph answers its next question with the old
         answer. And which tasks have ended when one fails is a matter of luck.
+        With durability ``exit`` it keeps checkpoints that no superstep made.
         """
+        if self.at_exit and action.kind in ("replay", "fork"):
+            return True
         if self.asks_on and action.kind in ("go", "command", "replay"):
             return True
         return action.kind == "command" and any(node.fails for node in self.plan.graph.nodes)
@@ -165,7 +180,7 @@ class Teller:
             where = tuple(part.split(":")[0] for part in namespace)
             events.append((where, mode, plain(payload)))
 
-        end = _caught(lambda: self.read(self.app, given, config, note))
+        end = _caught(lambda: self.read(self.app, given, config, self.asked, note))
         shown = in_any_order(events)
         if end == "raised InvalidUpdateError" and events and _tells_of_a_task(events[-1]):
             # Listed as different: LangGraph may not show what led to the error.
@@ -200,7 +215,7 @@ class Teller:
                 )
                 for task in state.tasks
             ),
-            "is first": state.parent_config is None,
+            "is first": state.parent_config is None and not self.at_exit,
         }
 
 
