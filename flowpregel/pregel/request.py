@@ -11,6 +11,7 @@ from typing import Any, Literal
 from flowpregel._core.program import Options, Program
 from flowpregel._core.records import Durability
 from flowpregel._core.run import run
+from flowpregel._fault import fault
 from flowpregel._host import clock
 from flowpregel._host.host import Plan
 from flowpregel._host.keeper import Keeper
@@ -108,7 +109,11 @@ def plan_of(graph: PregelBase, request: Request) -> Plan:
         return _plan(graph, request, None, None, ExitStack())
     address = request.parsed.address
     resources = ExitStack()
+    resources.callback(fault, "lease.released.after")
+    fault("lease.taken.before")
     fence = resources.enter_context(saver.lease(address.thread_id, address.namespace)).fence
+    fault("lease.taken.after")
+    resources.callback(fault, "lease.released.before")
     try:
         return _plan(graph, request, saver, fence, resources)
     except BaseException:
@@ -123,7 +128,9 @@ def _plan(
     fence: int | None,
     resources: ExitStack,
 ) -> Plan:
+    fault("run.start.before")
     start = _start(graph, request, saver)
+    fault("run.start.after")
     parsed = replace(request.parsed, run_id=start.run_id)
     options = options_of(graph, replace(request, parsed=parsed), saver, fence)
     options = replace(options, loaded=start.loaded, metadata={**start.metadata, **options.metadata})
