@@ -43,7 +43,7 @@ def look_up(
     if not keyed:
         return {}
     found = yield Look(tuple({key for key, _ in keyed}))
-    known = {}
+    known: dict[str, Sequence[Write]] = {}
     for key, task in keyed:
         if key in found:
             task.cache_key = None

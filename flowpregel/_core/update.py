@@ -132,7 +132,11 @@ def apply(program: Program, state: State, brought: Sequence[Writes], version: Ve
             if channel not in SILENT_WRITES:
                 by_channel.setdefault(channel, []).append(value)
     for name, values in by_channel.items():
-        _update(state, name, values, applied)
+        try:
+            _update(state, name, values, applied)
+        except Exception as error:
+            error.add_note(f"channel {name!r} was written by {_writers_of(name, brought)}")
+            raise
     if is_superstep:
         _pass_over(state, by_channel.keys(), applied)
         if not _anything_to_run(program, applied):
@@ -160,6 +164,15 @@ def changing(program: Program, state: State, brought: Sequence[Writes]) -> set[s
     names.update(name for item in brought for name, _ in item.writes)
     names.update(state.restless, program.finishing)
     return names & state.channels.keys()
+
+
+def _writers_of(channel: str, brought: Sequence[Writes]) -> str:
+    """Return who wrote to *channel*, for a message."""
+    return ", ".join(
+        repr(item.reader) if item.reader else "the run's own command"
+        for item in brought
+        if any(key == channel for key, _ in item.writes)
+    )
 
 
 def _see(state: State, brought: Sequence[Writes], applied: Applied) -> bool:

@@ -266,7 +266,7 @@ class CrashDriver:
             self._steps.close()
             raise Crashed
 
-    def _turn(self, future: CallFuture) -> None:
+    def _turn(self, future: CallFuture[Any]) -> None:
         """Let the run go on while a task waits for *future*, as the host's inline executor does."""
         while not future.done():
             if self._dropped or self._wait is None:
@@ -336,6 +336,7 @@ class CrashDriver:
 
     # ------------------------------------------------------------ tasks
 
+    attentive = False
     attend: Callable[[float | None], None] | None = None
     interrupt_attend: Callable[[], None] | None = None
 

@@ -23,7 +23,25 @@
   reach, `setup` what it is started with.
 """
 
-from flowpregel.executors.processes.default import default_pool
-from flowpregel.executors.processes.executor import ProcessExecutor
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flowpregel.executors.processes.default import default_pool
+    from flowpregel.executors.processes.executor import ProcessExecutor
 
 __all__ = ["ProcessExecutor", "default_pool"]
+
+
+def __getattr__(name: str) -> Any:
+    # A worker imports this package for its loop alone, and should not wait for the rest.
+    if name == "ProcessExecutor":
+        from flowpregel.executors.processes import executor  # noqa: PLC0415
+
+        return executor.ProcessExecutor
+    if name == "default_pool":
+        from flowpregel.executors.processes import default  # noqa: PLC0415
+
+        return default.default_pool
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

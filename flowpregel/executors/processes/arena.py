@@ -142,6 +142,11 @@ class Arena:
         if source is not None and self._by_source.get(id(source)) is shared:
             del self._by_source[id(source)]
 
+    @property
+    def leased(self) -> int:
+        """How many leases are out."""
+        return len(self._shared)
+
     def descriptor(self, segment_id: int) -> int:
         """Return the descriptor of a segment."""
         return self._segments[segment_id].fd

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import tempfile
 from struct import Struct
 from typing import Final
 
@@ -28,6 +27,8 @@ def new_shared_file(size: int) -> int:
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("flowpregel", os.MFD_CLOEXEC)
     else:
+        import tempfile  # noqa: PLC0415 - only where there is no memfd
+
         fd, name = tempfile.mkstemp(prefix="flowpregel-")
         os.unlink(name)
     try:

@@ -42,6 +42,8 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         worker_max_rss: A worker that uses more memory (bytes) after a task is replaced.
         grace: Seconds between the signal that asks a task to stop, and the kill.
         warm: Whether all workers are started with the first one.
+        shared_memory: The most bytes of shared memory for large buffers; None: a quarter
+            of the machine's memory. What does not fit goes through the links.
 
     Raises:
         ConfigurationError: An argument makes no sense.
@@ -64,6 +66,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         worker_max_rss: int | None = None,
         grace: float = 2.0,
         warm: bool = True,
+        shared_memory: int | None = None,
     ) -> None:
         _check_counts(
             max_workers=max_workers,
@@ -82,7 +85,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
             worker_max_rss=worker_max_rss,
             grace=grace,
             warm=warm,
-            shared_limit=default_limit(),
+            shared_limit=default_limit() if shared_memory is None else shared_memory,
         )
         self._pool = Pool(plan)
         self._reception = Reception(self._pool)

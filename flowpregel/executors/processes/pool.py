@@ -193,16 +193,21 @@ class Pool:
         if known:
             self.post(flight, self._ended(flight, outcome))
 
-    def requeue(self, flight: Flight, error: BaseException) -> None:
-        """Let *flight* wait again: its worker ended before it had begun.
+    def requeue(self, flight: Flight, error: BaseException | None) -> None:
+        """Let *flight* wait again: its worker ended, and it was not the one that ran.
 
-        Workers that always end before they begin a task give up with *error*.
+        Args:
+            flight: Which.
+            error: What to give up with after some tries, if no task ran at all:
+                workers may always end before they begin. None: another task ran.
         """
-        if flight.requeued >= _START_TRIES or flight.stopping is not None or self.crew.is_closed:
-            self.land(flight, Raised(error) if flight.stopping is None else Withdrawn())
+        tried = flight.requeued >= _START_TRIES and error is not None
+        if tried or flight.stopping is not None or self.crew.is_closed:
+            failed = error is not None and flight.stopping is None
+            self.land(flight, Raised(error) if error is not None and failed else Withdrawn())
             return
         with self.lock:
-            flight.requeued += 1
+            flight.requeued += error is not None
             if flight.slot is not None:
                 flight.slot.flights.pop(flight.number, None)
             flight.slot = None
@@ -306,8 +311,11 @@ class Pool:
 
     def close(self) -> None:
         """Stop every task, end every worker."""
+        if self._pid != os.getpid():
+            # In a fork: the workers are the other process's, and the lock may be held for ever.
+            return
         with self.lock:
-            if self.crew.is_closed or self._pid != os.getpid():
+            if self.crew.is_closed:
                 return
             waiting = self._waiting.take_all()
             self.crew.close()

@@ -91,61 +91,81 @@ spawner = Spawner()
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _spawn(order: Order) -> Newborn:
-    from loky.backend import get_context  # noqa: PLC0415 - 56 ms, only when needed
+class _Wires:
+    """Both ends of everything that connects a worker that is not started yet."""
 
-    link, far_link = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    door, far_door = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    board = new_board_file()
-    tokens_read, tokens_write = os.pipe()
-    stdout, far_stdout = os.pipe()
-    stderr, far_stderr = os.pipe()
-    far = [far_link.fileno(), far_door.fileno(), board, tokens_read, far_stdout, far_stderr]
-    mark = int.from_bytes(os.urandom(4), "little")
-    setup = Setup(
-        link=Inherited(far[0]),
-        door=Inherited(far[1]),
-        board=Inherited(board),
-        tokens=Inherited(tokens_read),
-        stdout=Inherited(far_stdout),
-        stderr=Inherited(far_stderr),
-        mark=mark,
-        coordinator=os.getpid(),
-        initializer=order.initializer,
-        shared_limit=order.shared_limit,
-        log_level=logging.getLogger().level,
-    )
-    process = get_context("loky").Process(
-        target=worker.main, args=(setup,), name=order.name, env=dict(order.env)
-    )
-    try:
-        process.start()
-        newborn = Newborn(
+    def __init__(self) -> None:
+        self.link, self.far_link = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.door, self.far_door = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.board = new_board_file()
+        self.tokens_read, self.tokens_write = os.pipe()
+        self.stdout, self.far_stdout = os.pipe()
+        self.stderr, self.far_stderr = os.pipe()
+        self.mark = int.from_bytes(os.urandom(4), "little")
+
+    def setup(self, order: Order) -> Setup:
+        """Return what the worker is told."""
+        return Setup(
+            link=Inherited(self.far_link.fileno()),
+            door=Inherited(self.far_door.fileno()),
+            board=Inherited(self.board),
+            tokens=Inherited(self.tokens_read),
+            stdout=Inherited(self.far_stdout),
+            stderr=Inherited(self.far_stderr),
+            mark=self.mark,
+            coordinator=os.getpid(),
+            initializer=order.initializer,
+            shared_limit=order.shared_limit,
+            log_level=logging.getLogger().level,
+        )
+
+    def newborn(self, process: Any) -> Newborn:
+        """Return the coordinator's ends, none of which ever blocks."""
+        os.set_inheritable(self.tokens_read, False)
+        self.door.setblocking(False)
+        for fd in (self.tokens_read, self.tokens_write, self.stdout, self.stderr):
+            os.set_blocking(fd, False)
+        return Newborn(
             process=process,
             pid=process.pid,
             pidfd=os.pidfd_open(process.pid) if hasattr(os, "pidfd_open") else None,
-            link=link,
-            door=door,
-            board=Board(board),
-            tokens_read=tokens_read,
-            tokens_write=tokens_write,
-            stdout=stdout,
-            stderr=stderr,
-            mark=mark,
+            link=self.link,
+            door=self.door,
+            board=Board(self.board),
+            tokens_read=self.tokens_read,
+            tokens_write=self.tokens_write,
+            stdout=self.stdout,
+            stderr=self.stderr,
+            mark=self.mark,
         )
-    except BaseException:
-        for fd in (tokens_read, tokens_write, stdout, stderr):
+
+    def close_far(self) -> None:
+        """Close the ends that are the worker's."""
+        self.far_link.close()
+        self.far_door.close()
+        for fd in (self.board, self.far_stdout, self.far_stderr):
             os.close(fd)
-        link.close()
-        door.close()
+
+    def close_near(self) -> None:
+        """Close the ends that would have been the coordinator's."""
+        self.link.close()
+        self.door.close()
+        for fd in (self.tokens_read, self.tokens_write, self.stdout, self.stderr):
+            os.close(fd)
+
+
+def _spawn(order: Order) -> Newborn:
+    from loky.backend import get_context  # noqa: PLC0415 - 56 ms, only when needed
+
+    wires = _Wires()
+    process = get_context("loky").Process(
+        target=worker.main, args=(wires.setup(order),), name=order.name, env=dict(order.env)
+    )
+    try:
+        process.start()
+        return wires.newborn(process)
+    except BaseException:
+        wires.close_near()
         raise
     finally:
-        far_link.close()
-        far_door.close()
-        for fd in (board, far_stdout, far_stderr):
-            os.close(fd)
-    os.set_inheritable(tokens_read, False)
-    door.setblocking(False)
-    for fd in (tokens_read, tokens_write, stdout, stderr):
-        os.set_blocking(fd, False)
-    return newborn
+        wires.close_far()

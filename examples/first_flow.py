@@ -1,0 +1,29 @@
+"""A first flow: durable tasks in worker processes. Run it; stop it with kill -9; run it again.
+
+python examples/first_flow.py
+"""
+
+import time
+
+from flowpregel.func import entrypoint, task
+
+
+@task  # Its calls are recorded; they run in worker processes, as many at once as there are cores.
+def simulate(seed: int) -> float:
+    time.sleep(0.5)  # stands for half a second of hard work
+    print(f"  simulated {seed}", flush=True)
+    return (seed * 2_654_435_761 % 1_000) / 1_000
+
+
+@entrypoint(checkpointer="first-flow.lmdb")  # the folder in which the run is kept
+def study(seeds: list[int]) -> float:
+    futures = [simulate(seed) for seed in seeds]  # all of them start
+    return sum(future.result() for future in futures) / len(futures)
+
+
+if __name__ == "__main__":
+    # resume="auto": if the thread "study-1" has a run that was stopped, go on with it. The
+    # body of `study` runs again from its first line, but a call that has a recorded result
+    # returns that result and simulates nothing. Otherwise a new run starts.
+    mean = study.invoke(list(range(12)), thread_id="study-1", resume="auto")
+    print(f"the mean is {mean:.3f}")

@@ -1,0 +1,126 @@
+"""The main job: a census that is killed again and again ends with the same report."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowpregel._core.records import RETURN, Address
+from flowpregel.checkpoint.lmdb import LMDBSaver
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+KILLS = int(os.environ.get("FLOWPREGEL_CENSUS_KILLS", "3"))
+"""How often the census is killed; the issue asks for 20."""
+STDLIB = Path(sysconfig.get_paths()["stdlib"])
+FOLDERS = [str(STDLIB / name) for name in ("asyncio", "email", "importlib", "xml", "json")]
+
+
+class Log:
+    """A pipe that the census logs to: what was written is here, whoever was killed since."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = path
+        # Open for both ends, so that neither a missing reader nor a missing writer ends it.
+        self._file = os.open(path, os.O_RDWR)
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        rest = b""
+        while not rest.endswith(b"END\n"):
+            rest += os.read(self._file, 65536)
+            *lines, rest = rest.split(b"\n")
+            with self._changed:
+                self.lines += [line.decode() for line in lines if line != b"END"]
+                self._changed.notify_all()
+            if b"END" in lines:
+                return
+
+    def wait_for(self, count: int, process: subprocess.Popen[str]) -> None:
+        """Wait until there are *count* lines, or *process* ends."""
+        with self._changed:
+            while len(self.lines) < count and process.poll() is None:
+                self._changed.wait(0.1)
+
+    def close(self) -> None:
+        """Stop reading."""
+        os.write(self._file, b"END\n")
+        self._reader.join()
+        os.close(self._file)
+
+
+def started(folder: Path, log: Path, executor: str) -> subprocess.Popen[str]:
+    """Start the census as a user does."""
+    return subprocess.Popen(
+        [sys.executable, str(EXAMPLES / "census.py"), *FOLDERS, "--executor", executor,
+         "--log", str(log), "--page", "page.html"],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+def report(output: str) -> str:
+    """Return the report without how long it took and how far it was on the way."""
+    start = output.index("\n\n")
+    return output[start : output.rindex("\n\n")]
+
+
+def committed(folder: Path) -> set[str]:
+    """Return the files whose measurements are on disk."""
+    with LMDBSaver(folder / "census.lmdb") as saver:
+        saved = saver.load(Address("census"))
+    values: list[Any] = (
+        [] if saved is None else [w.value for w in saved.writes if w.channel == RETURN]
+    )
+    return {value.path for value in values if hasattr(value, "path")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["processes", "threads"])
+def test_a_census_that_is_killed_goes_on_and_reports_the_same(
+    tmp_path: Path, executor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No file whose result was kept is measured again."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    undisturbed, disturbed = tmp_path / "a", tmp_path / "b"
+    for folder in (undisturbed, disturbed):
+        folder.mkdir()
+    expected, _ = started(undisturbed, undisturbed / "log", executor).communicate(timeout=120)
+    files = (undisturbed / "log").read_text().splitlines()
+    assert len(files) == len(set(files)) > 100
+
+    log, luck = Log(disturbed / "log"), random.Random(7)
+    done: set[str] = set()
+    try:
+        for _ in range(KILLS):
+            before = len(log.lines)
+            process = started(disturbed, log.path, executor)
+            log.wait_for(before + luck.randrange(1, 2 * len(files) // KILLS), process)
+            process.send_signal(signal.SIGKILL)
+            process.communicate(timeout=60)
+            assert not done & set(log.lines[before:]), "a committed file was measured again"
+            done = committed(disturbed)
+        before = len(log.lines)
+        found, _ = started(disturbed, log.path, executor).communicate(timeout=120)
+    finally:
+        log.close()
+
+    assert report(expected) == report(found), found
+    assert not done & set(log.lines[before:])
+    assert set(files) == set(log.lines)
+    again = sum(Counter(log.lines).values()) - len(files)
+    print(f"{executor}: {KILLS} kills, {len(files)} files, {again} measured more than once")

@@ -1,0 +1,229 @@
+"""Functional workflows whose tasks run in worker processes: the same promises."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowpregel._core.commands import Command
+from flowpregel.cache.memory import InMemoryCache
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.checkpoint.memory import InMemorySaver
+from flowpregel.context import get_stream_writer, interrupt
+from flowpregel.errors import NodeTimeoutError, ReplayMismatchError, WorkerDiedError
+from flowpregel.func import entrypoint, task
+from flowpregel.policies import CachePolicy, RetryPolicy
+from tests.runs.crashes import Once
+
+pytestmark = pytest.mark.slow
+
+
+@task
+def noted(n: int, log: str) -> tuple[int, int]:
+    """Add a line to a file, so that calls can be counted wherever they are made."""
+    with Path(log).open("a") as file:
+        file.write(f"{n}\n")
+    return n, os.getpid()
+
+
+def count(log: Path) -> list[int]:
+    return sorted(map(int, log.read_text().split())) if log.exists() else []
+
+
+def test_tasks_run_in_other_processes(drive: Any, tmp_path: Path) -> None:
+    """And their results come back as they were returned."""
+
+    @entrypoint(executor="processes")
+    def flow(n: int) -> list[tuple[int, int]]:
+        log = str(tmp_path / "log")
+        return [future.result() for future in noted.map(range(n), [log] * n)]
+
+    results = drive.invoke(flow, 5)
+
+    assert [0, 1, 2, 3, 4] == [n for n, _ in results]
+    assert os.getpid() not in {pid for _, pid in results}
+
+
+def test_a_resume_starts_nothing_that_is_recorded(drive: Any, tmp_path: Path) -> None:
+    """Whether the results are kept in memory or on disk."""
+    log, crash = tmp_path / "log", Once(OSError("crash"))
+
+    with LMDBSaver(tmp_path / "store") as saver:
+
+        @entrypoint(checkpointer=saver, executor="processes")
+        def flow(n: int) -> list[int]:
+            results = [future.result()[0] for future in noted.map(range(n), [str(log)] * n)]
+            crash()
+            return results
+
+        with pytest.raises(OSError, match="crash"):
+            drive.invoke(flow, 20, thread_id="1", durability="sync")
+
+        assert list(range(20)) == drive.invoke(flow, None, thread_id="1")
+        assert list(range(20)) == count(log)
+
+
+def test_tasks_call_tasks_and_methods_are_tasks(drive: Any) -> None:
+    """Closures, methods and nested calls travel to workers."""
+    factor = 3
+
+    @task
+    def inner(n: int) -> int:
+        return factor * n
+
+    class Adder:
+        def __init__(self, k: int) -> None:
+            self.k = k
+
+        @task
+        def add(self, n: int) -> int:
+            return self.k + inner(n).result()
+
+    @entrypoint(executor="processes", checkpointer=InMemorySaver())
+    def flow(n: int) -> list[int]:
+        return [future.result() for future in Adder(1).add.map(range(n))]
+
+    assert [1, 4, 7, 10] == drive.invoke(flow, 4, thread_id="1")
+
+
+@task
+async def later(n: int) -> int:
+    return n + 1
+
+
+def test_async_tasks_run_beside_those_in_workers(drive: Any, tmp_path: Path) -> None:
+    """They have no need of a process."""
+
+    @entrypoint(executor="processes")
+    def flow(n: int) -> int:
+        return later(noted(n, str(tmp_path / "log")).result()[0]).result()
+
+    assert 4 == drive.invoke(flow, 3)
+
+
+@task
+def approve(n: int) -> str:
+    return f"{n}: {interrupt(n)}"
+
+
+def test_tasks_in_workers_ask(drive: Any) -> None:
+    """Their questions are reported together, and answered by id."""
+
+    @entrypoint(executor="processes", checkpointer=InMemorySaver())
+    def flow(n: int) -> list[str]:
+        return [future.result() for future in approve.map(range(n))]
+
+    asked = drive.invoke(flow, 3, thread_id="1")["__interrupt__"]
+    answers = {item.id: f"yes {item.value}" for item in asked}
+
+    assert ["0: yes 0", "1: yes 1", "2: yes 2"] == drive.invoke(
+        flow, Command(resume=answers), thread_id="1"
+    )
+
+
+@task
+def streamed(n: int) -> int:
+    get_stream_writer()(n)
+    return n
+
+
+def test_tasks_in_workers_stream(drive: Any) -> None:
+    """What they give the stream arrives before their result."""
+
+    @entrypoint(executor="processes")
+    def flow(n: int) -> int:
+        return streamed(n).result()
+
+    items = drive.stream(flow, 7, stream_mode=["custom", "updates"])
+
+    assert [("custom", 7), ("updates", {"streamed": 7}), ("updates", {"flow": 7})] == items
+
+
+@task(timeout=0.3)
+def endless(n: int) -> None:
+    while True:
+        pass
+
+
+@task
+def deadly(n: int) -> None:
+    os._exit(3)
+
+
+def test_a_task_in_a_worker_is_stopped_when_its_time_is_over(drive: Any) -> None:
+    """Sync code too; the body catches it, and its siblings do not notice."""
+
+    @entrypoint(executor="processes")
+    def flow(n: int) -> tuple[str, int]:
+        stuck, fine = endless(n), streamed(n)
+        with pytest.raises(NodeTimeoutError) as caught:
+            stuck.result()
+        return caught.value.kind, fine.result()
+
+    assert ("run", 5) == drive.invoke(flow, 5)
+
+
+def test_a_worker_that_dies_costs_one_task(drive: Any) -> None:
+    """The body may catch that as well."""
+
+    @entrypoint(executor="processes")
+    def flow(n: int) -> list[int]:
+        dead, fine = deadly(n), streamed.map(range(n))
+        with pytest.raises(WorkerDiedError):
+            dead.result()
+        return [future.result() for future in fine]
+
+    assert [0, 1, 2] == drive.invoke(flow, 3)
+
+
+@task(retry_policy=RetryPolicy(initial_interval=0, jitter=False, retry_on=OSError))
+def flaky(n: int, log: str) -> int:
+    noted.func(n, log)
+    if len(count(Path(log))) < 3:
+        raise OSError("again")
+    return n
+
+
+def test_a_task_in_a_worker_is_tried_again(drive: Any, tmp_path: Path) -> None:
+    """By its own policy."""
+    log = tmp_path / "log"
+
+    @entrypoint(executor="processes")
+    def flow(n: int) -> int:
+        return flaky(n, str(log)).result()
+
+    assert 4 == drive.invoke(flow, 4)
+    assert [4, 4, 4] == count(log)
+
+
+def test_results_of_workers_are_shared(drive: Any, tmp_path: Path) -> None:
+    """The cache is asked here, before a worker is."""
+    log = tmp_path / "log"
+    shared = noted.with_options(cache_policy=CachePolicy(key_func=lambda n, log: str(n)))
+
+    @entrypoint(executor="processes", cache=InMemoryCache())
+    def flow(n: int) -> int:
+        return shared(n, str(log)).result()[0]
+
+    assert [4, 4] == [drive.invoke(flow, 4) for _ in range(2)]
+    assert [4] == count(log)
+
+
+def test_a_divergence_is_told_before_a_worker_is_asked(drive: Any, tmp_path: Path) -> None:
+    """As with any other executor."""
+    numbers, crash = [1, 2], Once(OSError("crash"))
+
+    @entrypoint(executor="processes", checkpointer=InMemorySaver())
+    def flow(log: str) -> int:
+        result = noted(numbers.pop(0), log).result()[0]
+        crash()
+        return result
+
+    with pytest.raises(OSError, match="crash"):
+        drive.invoke(flow, str(tmp_path / "log"), thread_id="1")
+    with pytest.raises(ReplayMismatchError, match=r"noted\(1"):
+        drive.invoke(flow, None, thread_id="1")
+    assert [1] == count(tmp_path / "log")

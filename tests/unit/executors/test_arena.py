@@ -1,0 +1,130 @@
+"""Shared memory: what is written is read, and used again only when nobody reads it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from flowpregel.executors.processes.arena import Arena, Door, Reader, Returns, returns_in
+from flowpregel.executors.processes.parcel import Lease, pack, unpack
+
+SIZE = 1 << 20
+
+
+class Pair:
+    """A writer and a reader in one process."""
+
+    def __init__(self, limit: int = 8 * SIZE) -> None:
+        near, far = socket.socketpair()
+        self.arena = Arena(limit, remember=True)
+        self.door = Door(near)
+        self.returns = Returns()
+        self.reader = Reader(Door(far), self.returns)
+        self._sockets = near, far
+
+    def share(self, data: memoryview, source: object) -> Lease | None:
+        lease = self.arena.share(data, source)
+        if lease is not None:
+            self.door.hand_over(lease.segment, self.arena.descriptor(lease.segment))
+        return lease
+
+    def release(self, lease_id: int, readers: int = 1) -> None:
+        self.arena.release(lease_id, readers)
+
+    def close(self) -> None:
+        self.reader.close()
+        self.arena.close()
+        for each in self._sockets:
+            each.close()
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """A pair with room for a few segments."""
+    pair = Pair()
+    yield pair
+    pair.close()
+
+
+def test_large_bytes_are_read_where_they_lie(pair: Pair) -> None:
+    """And cannot be written there."""
+    data = os.urandom(SIZE)
+    parcel, leases = pack(data, pair)
+
+    assert 1 == len(leases)
+    assert len(parcel) < 100
+    assert data == unpack(parcel, pair.reader.open)
+    assert pair.reader.open(leases[0]).readonly
+
+
+def test_a_segment_is_used_again_when_its_last_view_is_gone(pair: Pair) -> None:
+    """And not before."""
+    first = pair.share(memoryview(bytes(SIZE)), None)
+    assert first is not None
+    view = pair.reader.open(first)
+    second = pair.share(memoryview(bytes(SIZE)), None)
+    assert second is not None
+    assert first.segment != second.segment
+
+    del view
+    for _ in range(2):  # the last task's leases are kept for the next
+        pair.reader.next_task()
+    gc.collect()
+    for lease_id, readers in returns_in(pair.returns.take()):
+        pair.arena.release(lease_id, readers)
+    third = pair.share(memoryview(bytes(SIZE)), None)
+
+    assert third is not None
+    assert first.segment == third.segment
+
+
+def test_one_object_for_two_tasks_is_written_once(pair: Pair) -> None:
+    """While the first has not ended."""
+    source = bytearray(SIZE)
+
+    assert pair.share(memoryview(source), source) == pair.share(memoryview(source), source)
+
+
+def test_an_object_is_written_anew_after_its_tasks_have_ended(pair: Pair) -> None:
+    """It may have changed in a place where no sample was taken."""
+    source = bytearray(SIZE)
+    first = pair.share(memoryview(source), source)
+    assert first is not None
+    pair.arena.ended(first.id)
+
+    assert first != pair.share(memoryview(source), source)
+
+
+def test_an_object_that_was_filled_anew_is_written_anew(pair: Pair) -> None:
+    """Though its first task still runs."""
+    source = bytearray(SIZE)
+    first = pair.share(memoryview(source), source)
+    source[:] = b"x" * SIZE
+
+    assert first != pair.share(memoryview(source), source)
+
+
+def test_what_does_not_fit_stays_in_the_parcel() -> None:
+    """A full arena makes things slower, not impossible."""
+    pair = Pair(limit=SIZE)
+    data = os.urandom(4 * SIZE)
+    parcel, leases = pack(data, pair)
+
+    assert [] == leases
+    assert pair.arena.is_full
+    assert data == unpack(parcel, pair.reader.open)
+    pair.close()
+
+
+def test_a_value_that_cannot_be_pickled_leaves_no_lease(pair: Pair) -> None:
+    """What was written for it is free again."""
+    import numpy as np
+
+    with pytest.raises(TypeError):
+        pack([np.zeros(SIZE), (each for each in ())], pair)
+
+    assert 0 == pair.arena.leased

@@ -1,0 +1,137 @@
+"""What the pool decides without a process: order, batches, paths to culprits, thread caps."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from flowpregel._core.records import Kind, Node
+from flowpregel.context import TaskInfo
+from flowpregel.errors import ConfigurationError
+from flowpregel.executors.base import Job
+from flowpregel.executors.processes import ProcessExecutor
+from flowpregel.executors.processes.arena import Arena
+from flowpregel.executors.processes.caps import thread_caps
+from flowpregel.executors.processes.culprit import find_culprit
+from flowpregel.executors.processes.deadlines import Deadlines
+from flowpregel.executors.processes.dispatch import WORTH, Dispatch
+from flowpregel.executors.processes.line import CalledNodes, Line
+from flowpregel.executors.processes.slot import Flight
+
+
+def flight(depth: int = 0, digest: bytes = b"a") -> Flight:
+    """Return a flight that waits."""
+    info = TaskInfo(task_id="t", name="n", namespace="", step=0, stop=1)
+    job = Job(info=info, kind=Kind.PULL, node=Node(name="n"), input=None)
+    return Flight(job, None, 0, True, depth=depth, digest=digest)  # type: ignore[arg-type]
+
+
+def line_of(*flights: Flight) -> Line:
+    """Return a line."""
+    line = Line()
+    for each in flights:
+        line.add(each)
+    return line
+
+
+def test_children_go_before_their_parents_siblings() -> None:
+    """And first come, first served among equals."""
+    shallow, deep, later = flight(0), flight(2), flight(0)
+    line = line_of(shallow, deep, later)
+
+    assert [deep, shallow, later] == [line.take() for _ in range(3)]
+    assert 0 == len(line)
+
+
+def test_a_node_called_at_two_depths_is_two_nodes() -> None:
+    """Its object tells how deep a task is."""
+    called = CalledNodes()
+    nodes = [Node(name="n") for _ in range(2)]
+    for depth, node in enumerate(nodes, 1):
+        called.keep(b"code", depth, node)
+
+    assert [1, 2] == [called.depth_of(node) for node in nodes]
+    assert nodes[1] is called.find(b"code", 2)
+
+
+@pytest.fixture
+def dispatch() -> Dispatch:
+    """A dispatch that has nothing to send to."""
+    nothing: Any = None
+    return Dispatch(nothing, nothing, Deadlines(), Arena(0))
+
+
+def test_a_task_that_was_never_run_is_sent_alone(dispatch: Dispatch) -> None:
+    """It may take an hour."""
+    assert 1 == len(dispatch.group(line_of(*(flight() for _ in range(10))), 2))
+
+
+def test_a_batch_is_worth_its_time_and_leaves_work_for_the_others(dispatch: Dispatch) -> None:
+    """A fine task travels with many, but not with all there are."""
+    dispatch.measured(flight(), WORTH / 100)
+
+    assert 100 == len(dispatch.group(line_of(*(flight() for _ in range(1_000))), 2))
+    assert 10 == len(dispatch.group(line_of(*(flight() for _ in range(20))), 2))
+
+
+def test_one_task_that_was_held_up_does_not_end_batches(dispatch: Dispatch) -> None:
+    """Half a second for the operating system says nothing about the others."""
+    for seconds in (20e-6, 0.5):
+        dispatch.measured(flight(), seconds)
+
+    assert 100 < len(dispatch.group(line_of(*(flight() for _ in range(10_000))), 2))
+
+
+def test_deadlines_are_called_in_their_order() -> None:
+    """And each once."""
+    seen: list[str] = []
+    deadlines = Deadlines()
+    deadlines.add(2.0, lambda now: seen.append("second"))
+    assert deadlines.add(1.0, lambda now: seen.append("first"))
+
+    assert 2.0 == deadlines.run(1.5)
+    assert deadlines.run(3.0) is None
+    assert ["first", "second"] == seen
+
+
+class Holder:
+    """Holds a lock, deep down."""
+
+    def __init__(self) -> None:
+        self.parts = {"inner": (0, threading.Lock())}
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ([1, threading.Lock()], "result[1]: _thread.lock"),
+        ({"a": Holder()}, "result['a'].parts['inner'][1]: _thread.lock"),
+        (ValueError("x", threading.Lock()), "result.args[1]: _thread.lock"),
+    ],
+)
+def test_the_way_to_a_culprit_is_written_as_code(value: Any, path: str) -> None:
+    """So that it can be looked at."""
+    assert path == find_culprit(value, "result")[0]
+
+
+def test_thread_caps_are_shares_and_leave_the_users_word(monkeypatch: Any) -> None:
+    """At least one thread each."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+
+    caps = thread_caps(8, 3)
+
+    assert "2" == caps["MKL_NUM_THREADS"]
+    assert "OMP_NUM_THREADS" not in caps
+    assert "1" == thread_caps(1, 4)["MKL_NUM_THREADS"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_workers": 0}, {"worker_max_tasks": -1}, {"grace": -1}, {"max_workers": "2"}]
+)
+def test_a_pool_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    """Before anything is started."""
+    with pytest.raises(ConfigurationError):
+        ProcessExecutor(**wrong)
