@@ -21,7 +21,7 @@ def study(seeds: list[int]) -> float:
     return sum(future.result() for future in futures) / len(futures)
 
 
-if __name__ == "__main__":  # worker processes import this file too, and are not to run it
+if __name__ == "__main__":
     # resume="auto": if the thread "study-1" has a run that was stopped, go on with it. The
     # body of `study` runs again from its first line, but a call that has a recorded result
     # returns that result and simulates nothing. Otherwise a new run starts.

@@ -47,6 +47,7 @@ from flowpregel._core.records import (
     Task,
     Withdrawn,
 )
+from flowpregel._fault import fault
 from flowpregel._host.keeper import Keeper
 from flowpregel._host.placing import Placing, Surroundings
 from flowpregel.channels.context import Context
@@ -186,6 +187,7 @@ class Pump:
                 self.outbox.append((namespace, effect.mode, effect.payload))
             case Resolve():
                 self._placing.resolve(effect.call, effect.outcome)
+                fault("task.resolved")
             case Cancel():
                 nested = self._nested.get(effect.task_id)
                 if nested is None:
@@ -217,6 +219,7 @@ class Pump:
     def _route(self, event: Event) -> None:
         match event:
             case Ended():
+                fault("task.ended", event.task_id)
                 owner = self._owners.pop(event.task_id, None)
                 self._placing.ended(event.task_id)
             case Called():
@@ -240,6 +243,7 @@ class Pump:
             return
         if task.node.role != "graph":
             self._placing.start(task, setting, active.around)
+            fault("task.submitted", task.id)
             return
         try:
             steps, around = task.node.graph.nested_run(task, setting, active.around)

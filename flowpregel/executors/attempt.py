@@ -24,6 +24,7 @@ from flowpregel._core.records import (
     Withdrawn,
     Write,
 )
+from flowpregel._fault import fault
 from flowpregel.context import Ends, Scope, config_of, current, runtime_of
 from flowpregel.errors import (
     ConfigurationError,
@@ -138,11 +139,13 @@ def _attempt(
     """Call the node's steps, then its writers; yield what is to be awaited."""
     node = job.node
     value = job.input
+    fault("task.before", job.info.task_id)
     if node.contexts:
         value = _entered(node.contexts, value)
     for callee in node.steps:
         result = call(callee, value, scope, prefer_async=prefer_async)
         value = (yield result) if hasattr(result, "__await__") else result
+    fault("task.after", job.info.task_id)
     if job.kind is Kind.CALL:
         return ((RETURN, value),)
     for writer in node.writers:

@@ -122,9 +122,7 @@ def _row(name: str, what: str, goal: float, ours: Side, theirs: Any = None) -> R
         import langgraph.func
 
         sides["langgraph"] = theirs(langgraph.func)
-    return Row(
-        name=name, what=what, unit="a task", sides=sides, against="langgraph", goal=goal
-    )
+    return Row(name=name, what=what, unit="a task", sides=sides, against="langgraph", goal=goal)
 
 
 def _scale_row(executor: str) -> Row:
