@@ -6,10 +6,12 @@ import importlib
 import os
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.pregel import Pregel
+
+if TYPE_CHECKING:
+    from flowpregel.pregel.pregel import Pregel
 
 FLOW = "flow"
 """Under this name the metadata of a run keep which flow the command ran."""
@@ -21,6 +23,8 @@ def load_flow(name: str) -> Pregel:
     Raises:
         ConfigurationError: There is none; the message says what there is.
     """
+    from flowpregel.pregel.pregel import Pregel  # noqa: PLC0415 - keeps --help fast
+
     where, colon, attribute = name.rpartition(":")
     if not colon or not where or not attribute:
         raise ConfigurationError(

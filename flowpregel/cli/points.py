@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from itertools import islice
+from typing import TYPE_CHECKING
 
-from flowpregel._core.records import Address, Saved
-from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.cli.stores import newest
 from flowpregel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from flowpregel._core.records import Saved
+    from flowpregel.checkpoint.lmdb import LMDBSaver
 
 _STEP = re.compile(r"-?\d{1,7}")
 
@@ -25,6 +28,8 @@ def find(saver: LMDBSaver, thread_id: str, name: str | None) -> Saved:
     Raises:
         ConfigurationError: There is none, or more than one.
     """
+    from flowpregel._core.records import Address  # noqa: PLC0415 - keeps --help fast
+
     latest = newest(saver, thread_id)
     if name is None:
         return latest

@@ -8,9 +8,8 @@ import time
 import traceback
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.cli.codes import Code, is_refusal
 from flowpregel.cli.flows import FLOW, load_flow
 from flowpregel.cli.output import note, tell, tell_json
@@ -18,8 +17,9 @@ from flowpregel.cli.preview import FULL, Limits, one_line, plain
 from flowpregel.cli.stores import existing, newest, reading
 from flowpregel.cli.view import view_of
 from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.base import as_checkpointer
-from flowpregel.pregel.pregel import Pregel
+
+if TYPE_CHECKING:
+    from flowpregel.pregel.pregel import Pregel
 
 _RESULT = Limits(depth=6, count=50, size=2_000, total=2_000)
 
@@ -45,6 +45,8 @@ def errand_of(flow: str, thread_id: str, options: dict[str, Any]) -> Errand:
 
 def with_store(flow: Pregel, store: str | None) -> Pregel:
     """Return *flow* with the store at *store*, or its own if that is None."""
+    from flowpregel.pregel.base import as_checkpointer  # noqa: PLC0415 - keeps --help fast
+
     return flow if store is None else flow.copy({"checkpointer": as_checkpointer(store)})
 
 
@@ -69,6 +71,8 @@ def recorded_flow(thread_id: str, flow: str | None, store: str | None) -> str:
 
 def perform(errand: Errand, given: Any, **asked: Any) -> Code:
     """Run the flow of *errand* on *given*, tell how it went, and return the exit code."""
+    from flowpregel.checkpoint.base import BaseCheckpointSaver  # noqa: PLC0415 - keeps --help fast
+
     flow = with_store(load_flow(errand.flow), errand.store)
     keeps = isinstance(flow.checkpointer, BaseCheckpointSaver)
     if keeps:

@@ -3,37 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-from flowpregel._core.records import Address, Saved
 from flowpregel._lmdb import folder
-from flowpregel.checkpoint.lmdb import LMDBSaver, PythonCodec
 from flowpregel.errors import ConfigurationError, StoreError
 
-
-@dataclass(frozen=True)
-class Unreadable:
-    """Stands for a value that cannot be decoded here, its class missing perhaps."""
-
-    why: str
-
-    def __repr__(self) -> str:
-        return f"<unreadable: {self.why}>"
-
-
-class LenientCodec(PythonCodec):
-    """Decodes what can be, and shows the rest as `Unreadable`.
-
-    One value whose class is gone must not hide all the others.
-    """
-
-    def decode(self, data: bytes) -> Any:
-        """Return the value that was encoded, or an `Unreadable`."""
-        try:
-            return super().decode(data)
-        except Exception as error:  # noqa: BLE001 - unpickling runs any code of the user's
-            return Unreadable(f"{type(error).__name__}: {error}")
+if TYPE_CHECKING:
+    from flowpregel._core.records import Saved
+    from flowpregel.checkpoint.lmdb import LMDBSaver
 
 
 def reading(path: str | None) -> LMDBSaver:
@@ -43,6 +20,9 @@ def reading(path: str | None) -> LMDBSaver:
         ConfigurationError: No path was given.
         StoreError: There is no store, or it cannot be opened.
     """
+    from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - keeps --help fast
+    from flowpregel.cli.lenient import LenientCodec  # noqa: PLC0415 - keeps --help fast
+
     real = existing(path)
     return LMDBSaver(real, readonly=True, lock=os.access(real, os.W_OK), codec=LenientCodec())
 
@@ -54,6 +34,8 @@ def writing(path: str | None) -> LMDBSaver:
         ConfigurationError: No path was given.
         StoreError: There is no store, or it cannot be opened.
     """
+    from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - keeps --help fast
+
     return LMDBSaver(existing(path))
 
 
@@ -73,6 +55,8 @@ def newest(saver: LMDBSaver, thread_id: str) -> Saved:
     Raises:
         ConfigurationError: The store has no such thread.
     """
+    from flowpregel._core.records import Address  # noqa: PLC0415 - keeps --help fast
+
     saved = saver.load(Address(thread_id))
     if saved is None:
         raise ConfigurationError(

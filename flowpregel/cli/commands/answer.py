@@ -7,14 +7,10 @@ from typing import Any
 
 import click
 
-from flowpregel._core.commands import Command
-from flowpregel._core.records import Address
-from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.cli.flows import load_flow
 from flowpregel.cli.options import flow_option, run_options, thread_argument
 from flowpregel.cli.preview import one_line
 from flowpregel.cli.running import errand_of, perform, recorded_flow
-from flowpregel.cli.status import work_of
 from flowpregel.cli.stores import reading
 from flowpregel.errors import ConfigurationError
 
@@ -41,6 +37,8 @@ def command(
 
     VALUE is JSON; what is not JSON is text.
     """
+    from flowpregel._core.commands import Command  # noqa: PLC0415 - keeps --help fast
+
     found = recorded_flow(thread, flow, options["store"])
     answer = value if text else _value_of(value)
     asked = _asked(found, options["store"], thread)
@@ -57,6 +55,10 @@ def _value_of(text: str) -> Any:
 
 def _asked(flow: str, store: str | None, thread_id: str) -> dict[str, Any]:
     """Return the pending questions of a thread by their ids."""
+    from flowpregel._core.records import Address  # noqa: PLC0415 - keeps --help fast
+    from flowpregel.checkpoint.base import BaseCheckpointSaver  # noqa: PLC0415 - keeps --help fast
+    from flowpregel.cli.status import work_of  # noqa: PLC0415 - keeps --help fast
+
     saved = None
     if store is not None:
         with reading(store) as saver:

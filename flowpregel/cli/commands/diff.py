@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from flowpregel._core.records import Saved
 from flowpregel.cli.options import (
     all_option,
     full_option,
@@ -17,9 +16,11 @@ from flowpregel.cli.options import (
 from flowpregel.cli.output import tell, tell_json
 from flowpregel.cli.points import find
 from flowpregel.cli.preview import FULL, Limits, one_line, plain
-from flowpregel.cli.status import values_of
 from flowpregel.cli.stores import reading
 from flowpregel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from flowpregel._core.records import Saved
 
 
 @click.command()
@@ -73,6 +74,8 @@ def command(  # noqa: PLR0913 - one for each option of the command
 
 def changes_of(old: Saved, new: Saved, *, show_all: bool) -> dict[str, dict[str, Any]]:
     """Return, for each channel that differs, what each side holds; empty sides are left out."""
+    from flowpregel.cli.status import values_of  # noqa: PLC0415 - keeps --help fast
+
     before, after = values_of(old, show_all=show_all), values_of(new, show_all=show_all)
     changes = {}
     for name in sorted(before.keys() | after.keys()):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from flowpregel.cli.checks import Finding, machine, store_folder
 from flowpregel.cli.codes import Code
 from flowpregel.cli.options import json_option, store_option
 from flowpregel.cli.output import table, tell_json
+
+if TYPE_CHECKING:
+    from flowpregel.cli.checks import Finding
 
 
 @click.command()
@@ -20,6 +24,8 @@ def command(ctx: click.Context, store: str | None, as_json: bool) -> None:
     Exits with 0 if all is well, 4 if the store's folder is not, 1 if anything
     else is not.
     """
+    from flowpregel.cli.checks import machine, store_folder  # noqa: PLC0415 - keeps --help fast
+
     of_machine = machine()
     of_store = [] if store is None else store_folder(store)
     if as_json:

@@ -6,7 +6,6 @@ import re
 
 import click
 
-from flowpregel.checkpoint.lmdb import Retention
 from flowpregel.cli.options import json_option, store_option
 from flowpregel.cli.output import size_of, tell, tell_json
 from flowpregel.cli.stores import newest, writing
@@ -38,6 +37,8 @@ def command(  # noqa: PLR0913 - one for each option of the command
     A checkpoint is dropped if any of the bounds says so. The newest of a
     thread, those that wait for an answer and those that are pinned stay.
     """
+    from flowpregel.checkpoint.lmdb import Retention  # noqa: PLC0415 - keeps --help fast
+
     retention = Retention(
         keep_last=keep_last,
         max_age=None if max_age is None else quantity("--max-age", max_age, _SECONDS),

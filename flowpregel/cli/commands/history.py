@@ -6,10 +6,8 @@ from typing import Any
 
 import click
 
-from flowpregel._core.records import Address
 from flowpregel.cli.options import json_option, store_option, thread_argument
 from flowpregel.cli.output import table, tell_json, time_of
-from flowpregel.cli.status import is_engines
 from flowpregel.cli.stores import newest, reading
 
 
@@ -22,6 +20,9 @@ from flowpregel.cli.stores import newest, reading
 @json_option
 def command(thread: str, limit: int, store: str | None, as_json: bool) -> None:
     """List a thread's checkpoints, newest first."""
+    from flowpregel._core.records import Address  # noqa: PLC0415 - keeps --help fast
+    from flowpregel.cli.status import is_engines  # noqa: PLC0415 - keeps --help fast
+
     with reading(store) as saver:
         newest(saver, thread)
         found = [

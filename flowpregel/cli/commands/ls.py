@@ -7,7 +7,6 @@ import click
 from flowpregel.cli.flows import FLOW
 from flowpregel.cli.options import json_option, store_option
 from flowpregel.cli.output import table, tell_json, time_of
-from flowpregel.cli.status import status_of
 from flowpregel.cli.stores import newest, reading
 
 
@@ -25,6 +24,8 @@ def command(status: str | None, store: str | None, as_json: bool) -> None:
     A thread is running; interrupted (it waits for an answer); failed; stopped
     (a superstep had begun and was not ended: resume it); or idle.
     """
+    from flowpregel.cli.status import status_of  # noqa: PLC0415 - keeps --help fast
+
     rows = []
     with reading(store) as saver:
         for info in saver.threads():

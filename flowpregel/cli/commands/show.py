@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from flowpregel._core.records import Saved
 from flowpregel.cli.flows import load_flow
-from flowpregel.cli.options import flow_option, full_option, json_option, store_option
-from flowpregel.cli.options import thread_argument as thread
+from flowpregel.cli.options import (
+    flow_option,
+    full_option,
+    json_option,
+    store_option,
+    thread_argument,
+)
 from flowpregel.cli.output import fields, table, tell, tell_json, time_of
 from flowpregel.cli.preview import FULL, Limits, one_line, plain
-from flowpregel.cli.status import Work, status_of, work_of
 from flowpregel.cli.stores import newest, reading
-from flowpregel.pregel.snapshot import snapshot
+
+if TYPE_CHECKING:
+    from flowpregel._core.records import Saved
+    from flowpregel.cli.status import Work
 
 _CELL = Limits(depth=3, count=6, size=60, total=60)
 _MOST = 100
@@ -22,7 +28,7 @@ _MOST = 100
 
 
 @click.command()
-@thread
+@thread_argument
 @flow_option("Import the flow too, to name its nodes and what comes next.")
 @full_option
 @store_option
@@ -32,6 +38,9 @@ def command(thread: str, flow: str | None, full: bool, store: str | None, as_jso
 
     The tasks are those of the superstep that is not over.
     """
+    from flowpregel.cli.status import status_of, work_of  # noqa: PLC0415 - keeps --help fast
+    from flowpregel.pregel.snapshot import snapshot  # noqa: PLC0415 - keeps --help fast
+
     program = None if flow is None else load_flow(flow).program
     with reading(store) as saver:
         running = any(t.thread_id == thread and t.status == "running" for t in saver.threads())

@@ -14,7 +14,6 @@ from flowpregel.cli.options import (
 from flowpregel.cli.output import table, tell_json
 from flowpregel.cli.points import find
 from flowpregel.cli.preview import FULL, Limits, one_line, plain
-from flowpregel.cli.status import values_of
 from flowpregel.cli.stores import reading
 
 
@@ -38,6 +37,8 @@ def command(
     CHECKPOINT is a step, an id or its beginning; by default the newest. What
     tasks of an unfinished superstep wrote is not in it: `show` lists that.
     """
+    from flowpregel.cli.status import values_of  # noqa: PLC0415 - keeps --help fast
+
     with reading(store) as saver:
         saved = find(saver, thread, checkpoint)
     values = values_of(saved, show_all=show_all)
