@@ -13,7 +13,8 @@ environment variables is set they do nothing:
     Made before acting; while it is there, nothing acts. So a fault in a worker
     does not meet the worker that replaces it.
 
-A worker process reads its own copy of them, and counts for itself.
+A worker process reads its own copy of them and counts for itself; the names of its
+points begin with ``worker.``.
 """
 
 from __future__ import annotations
@@ -39,13 +40,17 @@ class Points:
         trace: The file to append to, if any.
         fault: What to do and where, as the environment variable says it.
         once: The file that tells that it was done.
+        prefix: What the names of this process's points begin with.
 
     Raises:
         ValueError: *fault* cannot be read.
     """
 
-    def __init__(self, trace: str | None, fault: str | None, once: str | None) -> None:
+    def __init__(
+        self, trace: str | None, fault: str | None, once: str | None, prefix: str = ""
+    ) -> None:
         self._passed: Counter[str] = Counter()
+        self._prefix = prefix
         self._trace, self._once = trace, once
         self._name, self._at, self._action = "", 0, ""
         if fault:
@@ -58,6 +63,7 @@ class Points:
 
     def passed(self, name: str, about: str) -> None:
         """Note that the point *name* is passed, and act if it is the one."""
+        name = self._prefix + name
         self._passed[name] += 1
         count = self._passed[name]
         if self._trace:
@@ -100,11 +106,15 @@ def _act(action: str, where: str) -> None:
 _points: Points | None = None
 
 
-def arm() -> None:
-    """Read the environment variables again; counting starts anew."""
+def arm(prefix: str = "") -> None:
+    """Read the environment variables again; counting starts anew.
+
+    Args:
+        prefix: What the names of this process's points begin with.
+    """
     global _points
     trace, what = os.environ.get(TRACE), os.environ.get(FAULT)
-    _points = Points(trace, what, os.environ.get(ONCE)) if trace or what else None
+    _points = Points(trace, what, os.environ.get(ONCE), prefix) if trace or what else None
 
 
 def fault(name: str, about: Any = None, tell: Callable[[Any], str] = str) -> None:

@@ -174,7 +174,10 @@ class Superstep:
 
     def _without_shared(self, tasks: list[Task]) -> Steps:
         """Take results that were shared before, and return the tasks left to run."""
-        known = yield from look_up(tasks, self.run.options.cache)
+        default = self.run.options.cache
+        if default is None and not any(task.node.cache is not None for task in tasks):
+            return tasks
+        known = yield from look_up(tasks, default)
         for task in tasks:
             if task.id in known:
                 task.writes = known[task.id]
@@ -200,8 +203,10 @@ class Superstep:
     # ------------------------------------------------------------ events
 
     def _next_deadline(self) -> int | None:
-        due = (self._attempts.earliest, self._deadline)
-        return min((at for at in due if at is not None), default=None)
+        attempt, deadline = self._attempts.earliest, self._deadline
+        if attempt is None or deadline is None:
+            return deadline if attempt is None else attempt
+        return min(attempt, deadline)
 
     def _check_time(self, wakeup: Wakeup) -> None:
         """Move the clock, and end the superstep if it took too long."""
@@ -216,8 +221,9 @@ class Superstep:
         )
 
     def _take_in(self, wakeup: Wakeup) -> Iterable[Effect]:
-        again = [self.open.get(task_id) for task_id in self._attempts.take(wakeup.monotonic)]
-        yield from (Submit(task, self.setting) for task in again if task is not None)
+        if self._attempts.earliest is not None:
+            again = [self.open.get(task_id) for task_id in self._attempts.take(wakeup.monotonic)]
+            yield from (Submit(task, self.setting) for task in again if task is not None)
         for event in wakeup.events:
             match event:
                 case Ended():

@@ -57,6 +57,7 @@ class Teller:
         self.plan = plan
         self.app = build(side, plan.graph, side.saver())
         self.config = {"configurable": {"thread_id": "1"}, "recursion_limit": RECURSION_LIMIT}
+        self.handled = [node.name for node in plan.graph.nodes if node.handled]
         self.torn = False
         """Whether a superstep failed of which LangGraph keeps a part."""
         self.asks_on = False
@@ -88,7 +89,9 @@ class Teller:
             return True
         if self.asks_on and action.kind in ("go", "command", "replay"):
             return True
-        return action.kind == "command" and any(node.fails for node in self.plan.graph.nodes)
+        # It asks a handler again when it resumes; after a command that sees another state.
+        nodes = self.plan.graph.nodes
+        return action.kind == "command" and any(node.fails or node.handled for node in nodes)
 
     # ------------------------------------------------------------ actions
 
@@ -131,17 +134,24 @@ class Teller:
         """Return whether the engines differ in such an update, as is listed.
 
         LangGraph forgets what a `Command` wrote that no checkpoint holds yet; it
-        mixes the update into the record of a task that has ended; and it does
-        not know which node to act as where only the input is due on a fork.
+        mixes the update into the record of a task that has ended or was handled;
+        and it does not know which node to act as on a replay where none has run.
         """
-        if self._holds_command(config):
+        if self._holds_command(config) or (name is None and self._none_has_run(config)):
             return True
         state = _caught(lambda: self.app.get_state(config))
         if isinstance(state, str):
             return True
-        if name is None and "__start__" in {task.name for task in state.tasks}:
-            return True
-        return any(task.result is not None and name in (None, task.name) for task in state.tasks)
+        return any(
+            task.result is not None or (task.error is not None and task.name in self.handled)
+            for task in state.tasks
+            if name in (None, task.name)
+        )
+
+    def _none_has_run(self, config: Any) -> bool:
+        saved = self.app.checkpointer.get_tuple(config)
+        seen = {} if saved is None else saved.checkpoint["versions_seen"]
+        return not any(seen.get(name) for name in ("__start__", *self.names))
 
     def _holds_command(self, config: Any) -> bool:
         """Return whether what a `Command` wrote is still pending on a checkpoint."""
@@ -177,6 +187,9 @@ class Teller:
 
         def note(event: Any) -> None:
             namespace, mode, payload = event
+            if mode == "updates" and any(payload.get(name, "") is None for name in self.handled):
+                # Listed as different: LangGraph may tell that a task ended which has failed.
+                return
             where = tuple(part.split(":")[0] for part in namespace)
             events.append((where, mode, plain(payload)))
 
@@ -231,11 +244,15 @@ def _caught(do: Any) -> Any:
 def plain(value: Any) -> Any:
     """Return *value* without what differs between the engines by nature: ids and classes."""
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in sorted(value.items())}
+        found = {key: plain(item) for key, item in sorted(value.items())}
+        if any(str(key).startswith("__error_handler__") for key in found):
+            # Listed as different: LangGraph calls a handler again when it resumes.
+            found.pop("__metadata__", None)
+        return found
     if isinstance(value, list | tuple):
-        found = [plain(item) for item in value]
-        is_questions = bool(found) and all(hasattr(item, "value") for item in value)
-        return sorted(found) if is_questions else found
+        items = [plain(item) for item in value]
+        is_questions = bool(items) and all(hasattr(item, "value") for item in value)
+        return sorted(items) if is_questions else items
     if type(value).__name__ == "Interrupt":
         return f"asks {value.value}"
     if type(value).__name__ == "Overwrite":

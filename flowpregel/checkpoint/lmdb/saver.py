@@ -240,6 +240,26 @@ class LMDBSaver(TransactionalSaver):
         folder.create(target, lambda draft: self._store.environment.copy(draft, compact=True))
         folder.close_to_others(target)
 
+    def sweep(self, retention: Retention, thread_ids: Sequence[str] | None = None) -> int:
+        """Drop at once the history that *retention* does not keep; return how many checkpoints.
+
+        Args:
+            retention: What to keep.
+            thread_ids: Whose; None is every thread's.
+        """
+        sweeper = Sweeper(self._book, retention)
+        dropped: list[int] = []
+        for thread_id in (None,) if thread_ids is None else thread_ids:
+            for scope in [*self._scopes(thread_id)]:
+                counted: list[int] = []  # of the transaction's last try
+
+                def work(transaction: Any, scope: Scope = scope, into: Any = counted) -> None:
+                    into[:] = [sweeper.sweep(transaction, scope.thread_id, scope.namespace)]
+
+                self._change(work)
+                dropped += counted
+        return sum(dropped)
+
     def compact(self) -> None:
         """Write the file anew without the room that is free.
 
