@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from flowpregel.checkpoint.lmdb import PythonCodec
 
 
-@dataclass(frozen=True)
 class Unreadable:
-    """Stands for a value that cannot be decoded here, its class missing perhaps."""
+    """Stands for a value that cannot be decoded here, its class missing perhaps.
 
-    why: str
+    Args:
+        why: What was in the way.
+    """
+
+    def __init__(self, why: str) -> None:
+        self.why = why
 
     def __repr__(self) -> str:
         return f"<unreadable: {self.why}>"

@@ -15,13 +15,14 @@ class Counts:
     """The tasks of one name."""
 
     running: int = 0
+    """Or waiting for a worker: a run does not know which."""
     done: int = 0
     failed: int = 0
     waiting: int = 0
 
     def text(self) -> str:
         """Return them in words, leaving out what is none."""
-        rest = [(self.running, "running"), (self.failed, "failed"), (self.waiting, "waiting")]
+        rest = [(self.running, "in flight"), (self.failed, "failed"), (self.waiting, "waiting")]
         return ", ".join([f"{self.done} done", *(f"{n} {word}" for n, word in rest if n)])
 
 

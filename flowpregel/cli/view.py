@@ -124,13 +124,14 @@ class Live(Silent):
             self._console.print(line, markup=False, style="red")
 
     def _table(self) -> Any:
+        from rich.console import Group  # noqa: PLC0415 - 30 ms, for terminals only
         from rich.table import Table  # noqa: PLC0415 - 30 ms, for terminals only
         from rich.text import Text  # noqa: PLC0415 - 30 ms, for terminals only
 
         now = self._clock()
-        table = Table(box=None, pad_edge=False, title_justify="left")
-        table.title = Text(f"{now - self._tally.started:.0f} s, {self._tally.summary(now)}")
-        for column in ("task", "done", "running", "failed", "waiting"):
+        title = Text(f"{now - self._tally.started:.0f} s, {self._tally.summary(now)}")
+        table = Table(box=None, pad_edge=False)
+        for column in ("task", "done", "in flight", "failed", "waiting"):
             table.add_column(column, justify="left" if column == "task" else "right")
         # The drawing thread must not meet a dict that the run changes.
         rows = [*self._tally.by_name.items()]
@@ -139,7 +140,7 @@ class Live(Silent):
             table.add_row(Text(name), *(f"{each:,}" if each else "" for each in numbers))
         if len(rows) > _SHOWN:
             table.add_row(f"… {len(rows) - _SHOWN} more")
-        return table
+        return Group(title, table)
 
 
 def _failure(event: Mapping[str, Any]) -> str | None:
