@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowpregel._version import __version__
+
 if TYPE_CHECKING:
     from flowpregel._core.commands import Command, Interrupt, Send
     from flowpregel.channels import Overwrite
@@ -44,8 +46,6 @@ __all__ = [
     "progress",
     "task",
 ]
-
-__version__ = "0.1.0"
 
 # Imported when first asked for (PEP 562): whoever needs one of them need not pay for all.
 _HOMES = {
