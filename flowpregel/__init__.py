@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
     from flowpregel.pregel.node import NodeBuilder
     from flowpregel.pregel.pregel import Pregel
+    from flowpregel.pregel.progress import progress
 
 __all__ = [
     "END",
@@ -40,6 +41,7 @@ __all__ = [
     "entrypoint",
     "get_runtime",
     "interrupt",
+    "progress",
     "task",
 ]
 
@@ -67,6 +69,7 @@ _HOMES = {
     "entrypoint": "func",
     "get_runtime": "context",
     "interrupt": "context",
+    "progress": "pregel.progress",
     "task": "func",
 }
 

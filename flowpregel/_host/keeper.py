@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from flowpregel._core.effects import Load
 from flowpregel._core.records import Batch, Durability, Saved
-from flowpregel._host.writer import BackgroundWriter
+from flowpregel._fault import fault
+from flowpregel._host.writer import BackgroundWriter, finished
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 
 
@@ -32,19 +33,24 @@ class Keeper:
         The first batch of a run is always committed here, so that a store that
         cannot be written is noticed before the first task runs.
         """
-        if self._direct:
-            self.saver.commit((batch,))
-        elif self._writer is None:
-            self.saver.commit((batch,))
-            self._writer = BackgroundWriter(self.saver)
-        else:
+        fault("keeper.commit.before")
+        if not self._direct and self._writer is not None:
             self._writer.put(batch)
+            fault("keeper.handed over")
+            return
+        self.saver.commit((batch,))
+        fault("keeper.commit.after", (batch,), finished)
+        if not self._direct:
+            self._writer = BackgroundWriter(self.saver)
 
     def load(self, load: Load) -> Saved | None:
         """Return what *load* asks for, this run's own commits included."""
         if self._writer is not None:
             self._writer.flush()
-        return self.saver.load(load.address, before=load.before)
+        fault("keeper.load.before")
+        saved = self.saver.load(load.address, before=load.before)
+        fault("keeper.load.after")
+        return saved
 
     def close(self) -> None:
         """Wait until everything is committed.

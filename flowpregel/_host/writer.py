@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterable
 
-from flowpregel._core.records import Batch
+from flowpregel._core.records import CONTROL_WRITES, Batch
+from flowpregel._fault import fault
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 
 MOST_BEHIND = 32
 """How many batches may wait: what a crash can cost with ``durability="async"``."""
+
+
+def finished(batches: Iterable[Batch]) -> str:
+    """Return the ids of the tasks whose results *batches* keep, for the trace of a test."""
+    return " ".join(
+        writes.task_id
+        for batch in batches
+        for writes in batch.writes
+        if any(channel not in CONTROL_WRITES for channel, _ in writes.writes)
+    )
 
 
 class BackgroundWriter:
@@ -81,7 +93,9 @@ class BackgroundWriter:
             if not batches:
                 return
             try:
+                fault("writer.commit.before")
                 self._saver.commit(batches)
+                fault("writer.commit.after", batches, finished)
             except BaseException as error:  # noqa: BLE001 - raised where the run waits
                 with self._changed:
                     self._error = error

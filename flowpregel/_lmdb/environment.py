@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from flowpregel._fault import fault
 from flowpregel._lmdb import engine, failures, folder
 from flowpregel._lmdb.failures import CommitFailedError
 from flowpregel._lmdb.filelock import FileLock, Presence
@@ -114,12 +115,8 @@ class Environment:
             StoreFullError: There is no room; nothing of it was kept.
         """
         self._live()
-        lock = self._enter(timeout)
-        try:
+        with self._exclusively(timeout):
             return self._write(work)
-        finally:
-            lock.release()
-            self._writer.release()
 
     @contextmanager
     def _exclusively(self, timeout: float) -> Iterator[None]:
@@ -173,10 +170,12 @@ class Environment:
     def _attempt(self, work: Work[Result]) -> Result:
         import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store
 
+        fault("store.write.begin")
         transaction = self._live().begin(write=True)
         try:
             result = work(transaction)
             number = transaction.id()
+            fault("store.write.before")
         except BaseException:
             transaction.abort()
             raise
@@ -186,6 +185,7 @@ class Environment:
             raise
         except lmdb.Error as error:
             raise CommitFailedError(error, number, result) from error
+        fault("store.write.after")
         return result
 
     # ------------------------------------------------------------ the map

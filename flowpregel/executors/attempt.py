@@ -24,6 +24,7 @@ from flowpregel._core.records import (
     Withdrawn,
     Write,
 )
+from flowpregel._fault import fault
 from flowpregel.context import Ends, Scope, config_of, current, runtime_of
 from flowpregel.errors import (
     ConfigurationError,
@@ -51,6 +52,8 @@ def perform(job: Job, ends: Ends) -> Outcome:
         steps.close()
         if inspect.iscoroutine(awaited):
             awaited.close()
+        if hasattr(awaited, "add_done_callback"):
+            return Raised(future_returned(job.node.name))
         return Raised(async_in_sync_run(job.node.name))
     except BaseException as error:  # noqa: BLE001 - how it ended is the result
         return outcome_of(job, error)
@@ -132,17 +135,24 @@ def async_in_sync_run(name: str) -> TypeError:
     )
 
 
+def future_returned(name: str) -> TypeError:
+    """Return the error for sync code that returns a future in the place of its result."""
+    return TypeError(f"{name!r} returned a future: return what its .result() gives")
+
+
 def _attempt(
     job: Job, scope: Scope, *, prefer_async: bool = False
 ) -> Generator[Any, Any, Sequence[Write]]:
     """Call the node's steps, then its writers; yield what is to be awaited."""
     node = job.node
     value = job.input
+    fault("task.before", job.info.task_id)
     if node.contexts:
         value = _entered(node.contexts, value)
     for callee in node.steps:
         result = call(callee, value, scope, prefer_async=prefer_async)
         value = (yield result) if hasattr(result, "__await__") else result
+    fault("task.after", job.info.task_id)
     if job.kind is Kind.CALL:
         return ((RETURN, value),)
     for writer in node.writers:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from flowpregel._core.program import Options, Program
 from flowpregel._core.records import Durability
 from flowpregel._core.run import run
+from flowpregel._fault import fault
 from flowpregel._host import clock
 from flowpregel._host.host import Plan
 from flowpregel._host.keeper import Keeper
@@ -20,6 +21,8 @@ from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.base import PregelBase, Where, names_where
 from flowpregel.pregel.config import Parsed
+from flowpregel.pregel.progress import MODES as WATCHED
+from flowpregel.pregel.progress import View
 from flowpregel.pregel.resume import Start, looks_first, result_of, start_of
 
 STREAM_MODES = ("values", "updates", "custom", "checkpoints", "tasks", "debug")
@@ -44,6 +47,8 @@ class Request:
     resume: str | None = None
     on_mismatch: Literal["error", "rerun", "reuse"] = "error"
     printed: tuple[str, ...] = ()
+    view: View | None = None
+    """Shows how far the run is."""
 
 
 def modes_of(
@@ -104,7 +109,11 @@ def plan_of(graph: PregelBase, request: Request) -> Plan:
         return _plan(graph, request, None, None, ExitStack())
     address = request.parsed.address
     resources = ExitStack()
+    resources.callback(fault, "lease.released.after")
+    fault("lease.taken.before")
     fence = resources.enter_context(saver.lease(address.thread_id, address.namespace)).fence
+    fault("lease.taken.after")
+    resources.callback(fault, "lease.released.before")
     try:
         return _plan(graph, request, saver, fence, resources)
     except BaseException:
@@ -119,7 +128,9 @@ def _plan(
     fence: int | None,
     resources: ExitStack,
 ) -> Plan:
+    fault("run.start.before")
     start = _start(graph, request, saver)
+    fault("run.start.after")
     parsed = replace(request.parsed, run_id=start.run_id)
     options = options_of(graph, replace(request, parsed=parsed), saver, fence)
     options = replace(options, loaded=start.loaded, metadata={**start.metadata, **options.metadata})
@@ -175,7 +186,9 @@ def options_of(
         interrupt_before=names_where(graph.interrupt_before_nodes if before is None else before),
         interrupt_after=names_where(graph.interrupt_after_nodes if after is None else after),
         output_channels=_output_keys(graph.program, request.output_keys),
-        modes=frozenset((*request.modes, *request.printed)),
+        modes=frozenset(
+            (*request.modes, *request.printed, *(() if request.view is None else WATCHED))
+        ),
         step_timeout=graph.step_timeout,
         retry=graph.retry_policy,
         cache=graph.cache_policy,

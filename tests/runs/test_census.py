@@ -83,7 +83,9 @@ def committed(folder: Path) -> set[str]:
     """Return the files whose measurements are on disk."""
     with LMDBSaver(folder / "census.lmdb") as saver:
         saved = saver.load(Address("census"))
-    values: list[Any] = [] if saved is None else [w.value for w in saved.writes if w.channel == RETURN]
+    values: list[Any] = (
+        [] if saved is None else [w.value for w in saved.writes if w.channel == RETURN]
+    )
     return {value.path for value in values if hasattr(value, "path")}
 
 

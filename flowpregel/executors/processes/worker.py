@@ -20,6 +20,7 @@ from struct import Struct
 from typing import Any, Final
 
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
+from flowpregel._fault import arm, fault
 from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.processes import birth, frames, messages, payload, talk
@@ -40,6 +41,7 @@ _HOLD: Final = 1_000_000
 
 def main(setup: Setup) -> None:
     """Live as a worker until the coordinator is gone or says stop."""
+    arm("worker.")
     payload.mark_as_worker()
     birth.settle(setup.stdout, setup.stderr, setup.coordinator)
     worker = Worker(setup)
@@ -147,6 +149,7 @@ class Worker:
             # A fork of the worker that came out of the task: it is not the worker.
             os._exit(0)
         self._flush_prints()
+        fault("task.send.before")
         body = RAN.pack((time.monotonic_ns() - began) / 1e9)
         body += messages.pack_outcome(outcome, name, self._shares)
         del outcome

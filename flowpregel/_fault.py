@@ -1,0 +1,132 @@
+"""Fault points: places where a test may let the program die, stop, fail or wait.
+
+The calls stay in the code at every step that matters. Unless one of these
+environment variables is set they do nothing:
+
+``FLOWPREGEL_FAULT_TRACE=file``
+    Appends a line for each point that is passed: ``name<TAB>pid<TAB>n<TAB>about``.
+``FLOWPREGEL_FAULT=name:n:kill``
+    Acts when a process passes the point *name* for the *n*-th time: ``kill``
+    (SIGKILL to itself), ``stop`` (SIGSTOP), ``raise`` (`InjectedFault`), ``delay``
+    (0.1 s).
+``FLOWPREGEL_FAULT_ONCE=file``
+    Made before acting; while it is there, nothing acts. So a fault in a worker
+    does not meet the worker that replaces it.
+
+A worker process reads its own copy of them and counts for itself; the names of its
+points begin with ``worker.``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+TRACE, FAULT, ONCE = "FLOWPREGEL_FAULT_TRACE", "FLOWPREGEL_FAULT", "FLOWPREGEL_FAULT_ONCE"
+ACTIONS = ("kill", "stop", "raise", "delay")
+_DELAY = 0.1
+
+
+class InjectedFault(Exception):
+    """A fault that a test asked for."""
+
+
+class Points:
+    """Counts the points that this process passes, and acts at one of them.
+
+    Args:
+        trace: The file to append to, if any.
+        fault: What to do and where, as the environment variable says it.
+        once: The file that tells that it was done.
+        prefix: What the names of this process's points begin with.
+
+    Raises:
+        ValueError: *fault* cannot be read.
+    """
+
+    def __init__(
+        self, trace: str | None, fault: str | None, once: str | None, prefix: str = ""
+    ) -> None:
+        self._passed: Counter[str] = Counter()
+        self._prefix = prefix
+        self._trace, self._once = trace, once
+        self._name, self._at, self._action = "", 0, ""
+        if fault:
+            self._name, at, self._action = [*fault.split(":"), "", ""][:3]
+            if not at.isdigit() or self._action not in ACTIONS:
+                raise ValueError(
+                    f"{FAULT}={fault!r}; use name:n:action, the action one of {', '.join(ACTIONS)}"
+                )
+            self._at = int(at)
+
+    def passed(self, name: str, about: str) -> None:
+        """Note that the point *name* is passed, and act if it is the one."""
+        name = self._prefix + name
+        self._passed[name] += 1
+        count = self._passed[name]
+        if self._trace:
+            append(self._trace, f"{name}\t{os.getpid()}\t{count}\t{about}\n")
+        if name == self._name and count == self._at and self._is_first():
+            _act(self._action, f"{name}:{count}")
+
+    def _is_first(self) -> bool:
+        if not self._once:
+            return True
+        try:
+            os.close(os.open(self._once, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except FileExistsError:
+            return False
+        return True
+
+
+def append(path: str, line: str) -> None:
+    """Append *line* to a file in one write: whoever dies next, it is there and whole."""
+    file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+    try:
+        os.write(file, line.encode())
+    finally:
+        os.close(file)
+
+
+def _act(action: str, where: str) -> None:
+    if action == "raise":
+        raise InjectedFault(f"a fault was asked for at {where}")
+    if action == "delay":
+        import time  # noqa: PLC0415 - this module is imported by all and does nothing for most
+
+        time.sleep(_DELAY)
+        return
+    import signal  # noqa: PLC0415 - as above
+
+    os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGSTOP)
+
+
+_points: Points | None = None
+
+
+def arm(prefix: str = "") -> None:
+    """Read the environment variables again; counting starts anew.
+
+    Args:
+        prefix: What the names of this process's points begin with.
+    """
+    global _points
+    trace, what = os.environ.get(TRACE), os.environ.get(FAULT)
+    _points = Points(trace, what, os.environ.get(ONCE), prefix) if trace or what else None
+
+
+def fault(name: str, about: Any = None, tell: Callable[[Any], str] = str) -> None:
+    """Pass the fault point *name*.
+
+    Args:
+        name: Which point.
+        about: What the line in the trace is to say beside it.
+        tell: Turns *about* into a line's text; called only when there is a trace.
+    """
+    if _points is not None:
+        _points.passed(name, "" if about is None else tell(about))
+
+
+arm()

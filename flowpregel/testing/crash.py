@@ -1,0 +1,396 @@
+"""Kills a workflow at each of its fault points, goes on with it, and compares.
+
+A *workflow* is a function that is given a folder and returns a result. It keeps
+its store in that folder, and when it is called again with the same folder it goes
+on where the last call was killed, or returns what was returned (``run_id=`` does
+both)::
+
+    def workflow(folder):
+        with LMDBSaver(folder / "runs") as saver:
+            app = make_app(saver)
+            return app.invoke(7, thread_id="1", run_id="one", durability="sync")
+
+    report = crash_everywhere(workflow)
+    assert report.ok, report
+
+First it is run undisturbed, and the fault points that it passes are noted. Then,
+for each of them, it is run in a new folder until it is there and killed (a real
+``SIGKILL``; a point in a worker kills the worker), and called again in a new
+process until it ends. Every time:
+
+* its result, and the history in its store, are those of the undisturbed run;
+* no task ran again after its result was committed;
+* every side effect that it told of (`effect`) was made at least once, and none
+  by a task that was committed already.
+
+What ran, and what the engine was told is committed, stands in a log outside the
+store that survives every kill.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from flowpregel import _fault
+from flowpregel.context import current
+from flowpregel.testing.crash_child import LENGTH, REPLY, Came, Order
+
+__all__ = ["CrashError", "Point", "Report", "Violation", "crash_everywhere", "effect"]
+
+Workflow = Callable[[Path], Any]
+_EFFECT = "effect"
+_KEPT = ("keeper.commit.after", "writer.commit.after")
+_MOST_SHOWN = 20
+_MOST_LINES = 8
+
+
+class CrashError(Exception):
+    """The harness cannot do its work: the workflow fails when nobody disturbs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The *n*-th pass of a fault point in one process."""
+
+    name: str
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.n}"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that did not hold."""
+
+    killed_at: tuple[Point, ...]
+    what: str
+
+    def __str__(self) -> str:
+        return f"killed at {', then '.join(map(str, self.killed_at))}: {self.what}"
+
+
+@dataclass(slots=True)
+class Report:
+    """What the kills came to."""
+
+    points: tuple[Point, ...] = ()
+    """The fault points that the undisturbed run passed."""
+    kills: int = 0
+    """How many processes were killed."""
+    runs: int = 0
+    """How many processes were started to run the workflow."""
+    missed: list[Point] = field(default_factory=list)
+    """Points that a run did not come by: which worker gets which task is not fixed."""
+    violations: list[Violation] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every promise held, and something was killed."""
+        return not self.violations and self.kills > 0
+
+    def __str__(self) -> str:
+        lines = [
+            f"{len(self.points)} fault points, {self.kills} kills, {self.runs} runs, "
+            f"{len(self.missed)} points not met, {len(self.violations)} violations"
+        ]
+        lines += [f"  {violation}" for violation in self.violations[:_MOST_SHOWN]]
+        if len(self.violations) > _MOST_SHOWN:
+            lines.append(f"  and {len(self.violations) - _MOST_SHOWN} more")
+        return "\n".join(lines)
+
+
+def effect(what: str) -> None:
+    """Note in the log that a side effect was made; outside the harness, do nothing.
+
+    Args:
+        what: Which one, the same in every run; without line breaks.
+
+    Example:
+        >>> effect("sent the letter to Ada")
+    """
+    if log := os.environ.get(_fault.TRACE):
+        scope = current.get()
+        task_id = "-" if scope is None else scope.info.task_id
+        _fault.append(log, f"{_EFFECT}\t{os.getpid()}\t0\t{task_id} {what}\n")
+
+
+def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its own
+    workflow: Workflow | str,
+    *,
+    pairs: bool = False,
+    at_most: int | None = None,
+    history: bool = True,
+    timeout: float = 60.0,
+    modules: Sequence[str] = (),
+    folder: str | os.PathLike[str] | None = None,
+) -> Report:
+    """Kill *workflow* at each of its fault points, and return what became of it.
+
+    Args:
+        workflow: A function of a folder (`pathlib.Path`), or its ``"module:name"``.
+        pairs: Kill it again at each point of the run that goes on after a kill.
+        at_most: Use only so many points, evenly spread; with *pairs*, so many
+            of each recovery too.
+        history: Compare what is in the LMDB stores below its folder.
+        timeout: Seconds that a run may take.
+        modules: Names of modules to import once, before any run; saves time.
+        folder: Where to work; by default a temporary folder. What belongs to a
+            violation is left there.
+
+    Raises:
+        CrashError: The workflow fails undisturbed.
+
+    Example:
+        >>> report = crash_everywhere("myproject.flows:nightly")  # doctest: +SKIP
+        >>> print(report)  # doctest: +SKIP
+        39 fault points, 39 kills, 79 runs, 0 points not met, 0 violations
+    """
+    if not isinstance(workflow, str):
+        import cloudpickle  # noqa: PLC0415 - heavy
+
+        pickled: bytes = cloudpickle.dumps(workflow)
+    else:
+        pickled = pickle.dumps(workflow)
+    with (
+        tempfile.TemporaryDirectory(prefix="flowpregel-crash-") as temporary,
+        _Nursery(tuple(modules), timeout) as nursery,
+    ):
+        base = Path(temporary if folder is None else folder)
+        return _Harness(nursery, pickled, base, history, at_most).run(pairs=pairs)
+
+
+class _Nursery:
+    """The process that forks the children; see `crash_child`."""
+
+    def __init__(self, modules: tuple[str, ...], timeout: float) -> None:
+        self._timeout = timeout
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "flowpregel.testing.crash_child", *modules],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def run(self, order: Order) -> int:
+        """Run a child; return its exit code, or the negative number of the signal that ended it."""
+        data = pickle.dumps(order)
+        assert self._process.stdin is not None
+        self._process.stdin.write(LENGTH.pack(len(data)) + data)
+        pid = self._reply(self._timeout)
+        if pid is None:
+            raise CrashError("the process that forks the runs did not start: see its output")
+        status = self._reply(self._timeout)
+        if status is None:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            self._reply(self._timeout)
+            raise TimeoutError
+        return status
+
+    def _reply(self, timeout: float) -> int | None:
+        stdout = self._process.stdout
+        assert stdout is not None
+        if not select.select([stdout], [], [], timeout)[0]:
+            return None
+        data = stdout.read(REPLY.size)
+        return None if len(data) < REPLY.size else int(REPLY.unpack(data)[0])
+
+
+class _Series:
+    """The folder of one workflow that is killed and goes on: its store, its log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.work = folder / "work"
+        self.log, self.once = folder / "log", folder / "once"
+        self.result, self.output = folder / "result", folder / "output"
+        self.work.mkdir(parents=True, exist_ok=True)
+
+    def copy(self, folder: Path) -> _Series:
+        """Return a copy in another folder."""
+        shutil.copytree(self.folder, folder)
+        return _Series(folder)
+
+    def lines(self) -> list[list[str]]:
+        """Return the log: (name, pid, n, about) of each line."""
+        if not self.log.exists():
+            return []
+        return [line.split("\t", 3) for line in self.log.read_text().splitlines()]
+
+    def printed(self) -> str:
+        """Return the end of what the runs printed."""
+        text = self.output.read_text(errors="replace") if self.output.exists() else ""
+        return "\n".join(text.splitlines()[-_MOST_LINES:])
+
+
+class _Harness:
+    """Runs one workflow again and again.
+
+    Args:
+        nursery: Runs it.
+        workflow: The pickled workflow.
+        base: Where its folders are made.
+        history: Whether histories are compared.
+        at_most: How many points are used.
+    """
+
+    def __init__(
+        self, nursery: _Nursery, workflow: bytes, base: Path, history: bool, at_most: int | None
+    ) -> None:
+        self._nursery = nursery
+        self._workflow = workflow
+        self._base = base
+        self._history = history
+        self._at_most = at_most
+        self._count = 0
+        self._report = Report()
+        self._expected = Came(("", ""), ())
+        self._effects: Counter[str] = Counter()
+
+    def run(self, *, pairs: bool) -> Report:
+        """Kill the workflow everywhere."""
+        clean = _Series(self._new_folder())
+        status = self._run(clean, None)
+        if status != 0:
+            raise CrashError(f"undisturbed, the workflow ends with {status}:\n{clean.printed()}")
+        self._expected = _came(clean)
+        self._effects = Counter(_effects(clean.lines()))
+        self._report.points = tuple(_points(clean.lines()))
+        shutil.rmtree(clean.folder)
+        for point in self._chosen(self._report.points):
+            self._kill_at(_Series(self._new_folder()), (), point, pairs=pairs)
+        return self._report
+
+    def _kill_at(
+        self, series: _Series, before: tuple[Point, ...], point: Point, *, pairs: bool
+    ) -> None:
+        """Run on to *point*, kill there, go on to the end, and compare."""
+        killed_at = (*before, point)
+        series.once.unlink(missing_ok=True)
+        try:
+            status = self._run(series, point)
+            if not series.once.exists():
+                self._report.missed.append(point)
+            else:
+                self._report.kills += 1
+            dead = _Series.copy(series, self._new_folder()) if pairs else None
+            at = len(series.lines())
+            # A worker that was killed fails its task, and with it, perhaps, the run.
+            if status != 0 and series.once.exists():
+                status = self._run(series, None)
+        except TimeoutError:
+            self._report.violations.append(Violation(killed_at, "a run took too long"))
+            return
+        problems = [*self._problems(series, status)]
+        self._report.violations += [Violation(killed_at, problem) for problem in problems]
+        if dead is not None:
+            for second in self._chosen([*_points(series.lines()[at:])]):
+                self._kill_at(dead.copy(self._new_folder()), killed_at, second, pairs=False)
+            shutil.rmtree(dead.folder)
+        if not problems:
+            shutil.rmtree(series.folder)
+
+    def _run(self, series: _Series, point: Point | None) -> int:
+        self._report.runs += 1
+        env = {_fault.TRACE: str(series.log)}
+        env.setdefault("FLOWPREGEL_STORE_KEY", os.environ.get("FLOWPREGEL_STORE_KEY", "a test's"))
+        if point is not None:
+            env |= {_fault.FAULT: f"{point}:kill", _fault.ONCE: str(series.once)}
+        return self._nursery.run(
+            Order(
+                workflow=self._workflow,
+                folder=str(series.work),
+                result=str(series.result),
+                output=str(series.output),
+                env=env,
+                path=tuple(sys.path),
+                history=self._history,
+            )
+        )
+
+    def _problems(self, series: _Series, status: int) -> Iterator[str]:
+        if status != 0:
+            yield f"the run that went on ended with {status}:\n{series.printed()}"
+            return
+        came = _came(series)
+        if came.result[0] != self._expected.result[0]:
+            yield f"the result is {came.result[1]}, not {self._expected.result[1]}"
+        yield from _differences(self._expected.history, came.history)
+        lines = series.lines()
+        yield from _run_again(lines)
+        for what in (self._effects - Counter(_effects(lines))).elements():
+            yield f"the effect {what!r} was lost"
+
+    def _chosen(self, points: Sequence[Point]) -> Sequence[Point]:
+        most = self._at_most
+        if most is None or len(points) <= most:
+            return points
+        return [points[index * len(points) // most] for index in range(most)]
+
+    def _new_folder(self) -> Path:
+        self._count += 1
+        return self._base / f"{self._count:06}"
+
+
+def _came(series: _Series) -> Came:
+    came = pickle.loads(series.result.read_bytes())
+    assert isinstance(came, Came)
+    return came
+
+
+def _points(lines: Sequence[Sequence[str]]) -> Iterator[Point]:
+    """Yield each point that was passed, once, in the order of the first pass."""
+    seen = dict.fromkeys(Point(line[0], int(line[2])) for line in lines if line[0] != _EFFECT)
+    yield from seen
+
+
+def _effects(lines: Sequence[Sequence[str]]) -> Iterator[str]:
+    for line in lines:
+        if line[0] == _EFFECT:
+            yield line[3].partition(" ")[2]
+
+
+def _run_again(lines: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield what was done by a task after the engine was told that it is committed."""
+    kept: set[str] = set()
+    for name, _, _, about in lines:
+        if name in _KEPT:
+            kept.update(about.split())
+        elif name.removeprefix("worker.") == "task.before" and about in kept:
+            yield f"task {about} ran again after its result was committed"
+        elif name == _EFFECT and about.partition(" ")[0] in kept:
+            yield f"the effect {about.partition(' ')[2]!r} was made again by a committed task"
+
+
+def _differences(
+    expected: Sequence[tuple[str, ...]], found: Sequence[tuple[str, ...]]
+) -> Iterator[str]:
+    """Yield the first line in which two histories differ."""
+    for old, new in zip(expected, found, strict=False):
+        if old != new:
+            yield f"the history has {new}, not {old}"
+            return
+    if len(expected) != len(found):
+        yield f"the history has {len(found)} checkpoints, not {len(expected)}"

@@ -1,0 +1,131 @@
+"""A pytest plugin: ``pytest --crash-everywhere`` kills marked tests at every fault point.
+
+A test that is marked ``crash_everywhere`` runs once, as it stands, unless the
+option is given. With it the test is a workflow of `flowpregel.testing.crash`: it
+is run in processes of its own, killed at each point, and run again in the same
+``tmp_path`` until it passes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_MARKER = "crash_everywhere"
+_PROPERTY = "flowpregel_crash"
+_HELP = (
+    "crash_everywhere(pairs=False, at_most=None, timeout=60, history=True): with the option "
+    "--crash-everywhere the test is killed at each of its fault points and run again in the same "
+    "tmp_path until it passes; nothing may be lost or done twice (flowpregel.testing.crash)"
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--crash-everywhere``."""
+    parser.getgroup("flowpregel").addoption(
+        "--crash-everywhere",
+        action="store_true",
+        help="kill tests marked crash_everywhere at each of their fault points",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Describe the marker to ``pytest --markers``."""
+    config.addinivalue_line("markers", _HELP)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
+    """Kill the test everywhere, rather than call it, if that was asked for."""
+    marker = pyfuncitem.get_closest_marker(_MARKER)
+    if marker is None or not pyfuncitem.config.getoption("--crash-everywhere"):
+        return None
+    # Imported here: those who do not use the option do not pay for it.
+    from flowpregel.testing.crash import crash_everywhere  # noqa: PLC0415
+
+    report = crash_everywhere(_workflow_of(pyfuncitem), modules=("pytest",), **marker.kwargs)
+    text = str(report)
+    pyfuncitem.user_properties.append((_PROPERTY, text.splitlines()[0]))
+    if not report.ok:
+        pytest.fail(text, pytrace=False)
+    return True
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say at how many points each test was killed."""
+    lines = [
+        f"{report.nodeid}: {text}"
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for name, text in report.user_properties
+        if name == _PROPERTY
+    ]
+    if lines:
+        terminalreporter.section("killed everywhere")
+        for line in sorted(lines):
+            terminalreporter.line(line)
+
+
+def _workflow_of(item: pytest.Function) -> Callable[[Path], None]:
+    """Return the test as a function of the folder that takes the place of ``tmp_path``."""
+    import pickle  # noqa: PLC0415 - as above
+
+    names = item._fixtureinfo.argnames  # noqa: SLF001 - the one place that has them
+    given = {name: item.funcargs[name] for name in names if name != "tmp_path"}
+    try:
+        pickle.dumps(given)
+    except Exception as error:  # noqa: BLE001 - a user's __getstate__ may raise anything
+        pytest.fail(
+            f"--crash-everywhere: the test runs in other processes, and its fixtures "
+            f"{', '.join(given)} cannot be sent there ({error}); use tmp_path and plain values",
+            pytrace=False,
+        )
+    qualname = item.function.__qualname__
+    module = item.module.__name__
+    return partial(call_test, module, str(item.path), qualname, given, "tmp_path" in names)
+
+
+def call_test(
+    module: str,
+    file: str,
+    qualname: str,
+    given: Mapping[str, Any],
+    wants_folder: bool,
+    folder: Path,
+) -> None:
+    """Call a test in this process.
+
+    Args:
+        module: The name of its module.
+        file: Where that is, for modules that cannot be imported by name.
+        qualname: Which test: a function, or a method of a class.
+        given: Its fixtures and parameters.
+        wants_folder: Whether it takes ``tmp_path``.
+        folder: What it gets for it.
+    """
+    names = qualname.split(".")
+    found: Any = _imported(module, file)
+    for name in names[:-1]:
+        found = getattr(found, name)()
+    more = {"tmp_path": folder} if wants_folder else {}
+    getattr(found, names[-1])(**given, **more)
+
+
+def _imported(module: str, file: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        spec = importlib.util.spec_from_file_location(module, file)
+        assert spec is not None
+        assert spec.loader is not None
+        loaded = sys.modules[module] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loaded)
+        return loaded

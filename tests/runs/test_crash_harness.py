@@ -1,0 +1,221 @@
+"""Workflows that are killed at every fault point: nothing is lost, nothing done twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowpregel import _fault
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.testing.crash import CrashError, Point, Report, Violation, crash_everywhere
+from tests.runs import crash_flows
+
+ROOT = Path(__file__).parents[2]
+FLOWS = "tests.runs.crash_flows"
+
+
+def killed(name: str, **more: Any) -> Report:
+    """Kill a workflow of `crash_flows` everywhere."""
+    report = crash_everywhere(f"{FLOWS}:{name}", **more)
+    print(name, report)
+    return report
+
+
+# ---------------------------------------------------------------- the promise
+
+
+def test_a_small_workflow_that_is_killed_anywhere_loses_nothing() -> None:
+    """Every point of a run of two tasks in this process."""
+    report = killed("short")
+
+    assert report.ok, report
+    assert len(report.points) == report.kills > 30
+    assert [] == report.missed
+
+
+@pytest.mark.slow
+def test_workers_and_coordinator_may_be_killed() -> None:
+    """Some points of a run in worker processes, those in the workers among them."""
+    report = killed("processes", at_most=4)
+
+    assert report.ok, report
+    assert any(point.name.startswith("worker.") for point in report.points)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["inline", "threads", "processes", "lagging", "at_exit"])
+def test_six_tasks_may_be_killed_anywhere(name: str) -> None:
+    """Each executor with `sync`, and each durability."""
+    report = killed(name)
+
+    assert report.ok, report
+
+
+@pytest.mark.slow
+def test_a_second_kill_while_it_goes_on_does_no_harm() -> None:
+    """Pairs of points: some first ones, and for each some of its recovery."""
+    report = killed("short", pairs=True, at_most=5)
+
+    assert report.ok, report
+    assert 25 <= report.kills
+
+
+# ---------------------------------------------------------------- the harness sees
+
+
+def test_a_saver_that_acknowledges_too_early_is_found() -> None:
+    """What it said is committed runs again."""
+    report = killed("early", at_most=10)
+
+    assert not report.ok
+    assert any("ran again after its result was committed" in str(v) for v in report.violations)
+
+
+@pytest.mark.slow
+def test_a_saver_that_forgets_is_found() -> None:
+    """Pending writes that are gone after a crash."""
+    report = killed("forgetful", at_most=12)
+
+    assert any("was made again by a committed task" in str(v) for v in report.violations)
+
+
+def starts_anew(folder: Path) -> int:
+    """Go on in a way that gives another result and another history."""
+    tries = folder / "tries"
+    tries.write_text(f"{tries.read_text() if tries.exists() else ''}x")
+    with LMDBSaver(folder / "store") as saver:
+        return crash_flows.run(saver, "inline", tasks=2) + len(tries.read_text())
+
+
+def test_another_result_is_found() -> None:
+    """It is compared with that of the run which nobody disturbed."""
+    report = crash_everywhere(starts_anew, at_most=2)
+
+    assert {"the result is 3, not 2"} == {violation.what for violation in report.violations}
+
+
+def fails(folder: Path) -> None:
+    """Fail by itself."""
+    raise OSError("by itself")
+
+
+def test_a_workflow_that_fails_undisturbed_is_refused() -> None:
+    """There is nothing to compare with; the message has what it printed."""
+    with pytest.raises(CrashError, match="by itself"):
+        crash_everywhere(fails)
+
+
+def test_a_report_reads_as_a_sentence() -> None:
+    """First the counts, then each violation with where it was killed."""
+    points = (Point("a", 1), Point("b", 2))
+    report = Report(points, kills=2, runs=5, violations=[Violation(points, "it was lost")])
+
+    assert (
+        "2 fault points, 2 kills, 5 runs, 0 points not met, 1 violations\n"
+        "  killed at a:1, then b:2: it was lost"
+    ) == str(report)
+
+
+# ---------------------------------------------------------------- fault points
+
+
+def run_with(fault: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """Pass one point three times in a process with a fault."""
+    code = "from flowpregel._fault import fault\nfor n in (0, 1, 2): fault('p'); print(n, flush=1)"
+    env = {_fault.FAULT: fault, _fault.TRACE: str(tmp_path / "log"), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **env},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_a_fault_acts_at_its_pass(tmp_path: Path) -> None:
+    """And the trace has the passes up to it."""
+    done = run_with("p:2:kill", tmp_path)
+
+    assert (-signal.SIGKILL, "0\n") == (done.returncode, done.stdout)
+    names = [line.split("\t")[::2][:2] for line in (tmp_path / "log").read_text().splitlines()]
+    assert [["p", "1"], ["p", "2"]] == names
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"), [("p:2:raise", "InjectedFault: a fault was asked for at p:2"),
+                           ("p:2", "use name:n:action")]
+)  # fmt: skip
+def test_a_fault_may_raise_and_must_be_readable(tmp_path: Path, fault: str, message: str) -> None:
+    """The message says where, or what to write."""
+    assert message in run_with(fault, tmp_path).stderr
+
+
+# ---------------------------------------------------------------- the plugin
+
+PAGE = """
+    import pytest
+    from flowpregel import LMDBSaver
+    from flowpregel.func import entrypoint, task
+
+    @task
+    def double(n):
+        return 2 * n
+
+    @pytest.mark.crash_everywhere(at_most=6)
+    @pytest.mark.parametrize("n", [{n}])
+    def test_doubling(tmp_path, n):
+        with LMDBSaver(tmp_path / "store") as saver:
+            @entrypoint(checkpointer=saver, executor="inline")
+            def flow(n):
+                return double(n).result()
+            {broken}
+            assert 2 * n == flow.invoke(n, thread_id="1", run_id="one", durability="sync")
+"""
+
+
+def pytest_on(folder: Path, *options: str, broken: str = "") -> tuple[int, str]:
+    """Run pytest on a test file with the plugin."""
+    (folder / "test_page.py").write_text(textwrap.dedent(PAGE.format(n=4, broken=broken)))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-markers",
+         "-p", "flowpregel.testing.plugin", "test_page.py", *options],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
+@pytest.mark.slow
+def test_a_marked_test_runs_once_without_the_option(tmp_path: Path) -> None:
+    """As any other test."""
+    code, output = pytest_on(tmp_path)
+
+    assert 0 == code, output
+    assert "1 passed" in output
+    assert "killed everywhere" not in output
+
+
+@pytest.mark.slow
+def test_a_marked_test_is_killed_everywhere_with_the_option(tmp_path: Path) -> None:
+    """The summary has the count of points."""
+    code, output = pytest_on(tmp_path, "--crash-everywhere")
+
+    assert 0 == code, output
+    assert "test_page.py::test_doubling[4]: " in output
+    assert "fault points, 6 kills, 13 runs, 0 points not met, 0 violations" in output
+
+
+@pytest.mark.slow
+def test_a_marked_test_that_cannot_go_on_fails(tmp_path: Path) -> None:
+    """With the option only: it is fine as long as nobody kills it."""
+    broken = "(tmp_path / 'once').touch(exist_ok=False)"
+
+    assert 0 == pytest_on(tmp_path, broken=broken)[0]
+    code, output = pytest_on(tmp_path, "--crash-everywhere", broken=broken)
+
+    assert 1 == code, output
+    assert "FileExistsError" in output
