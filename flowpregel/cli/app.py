@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from flowpregel import __version__
+from flowpregel.cli.release import release
 
 _COMMANDS = {
     "run": "Run a flow, or go on with its thread's unfinished run.",
@@ -70,6 +70,6 @@ class Commands(click.Group):
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 waits for an answer, 4 the store "
     "cannot be used, 130 stopped by Ctrl-C.",
 )
-@click.version_option(__version__, prog_name="flowpregel")
+@click.version_option(release(), prog_name="flowpregel")
 def app() -> None:
     """Run durable flows, and look after what they keep."""

@@ -9,9 +9,9 @@ import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from flowpregel import __version__
 from flowpregel._lmdb import folder
 from flowpregel.cli.output import size_of
+from flowpregel.cli.release import release
 from flowpregel.cli.stores import reading
 from flowpregel.errors import StoreError
 
@@ -36,7 +36,7 @@ def machine() -> list[Finding]:
     python = f"{platform.python_implementation()} {platform.python_version()} on {sys.platform}"
     return [
         Finding("python", sys.version_info >= (3, 11), python),
-        Finding("flowpregel", True, __version__),
+        Finding("flowpregel", True, release()),
         *_packages(),
         _cores(),
         *_shared_memory(_SHM),
