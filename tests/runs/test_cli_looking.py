@@ -67,6 +67,11 @@ def test_a_thread_that_a_run_holds_is_running(store: str, shown: Callable[..., A
         assert ["finished"] == [each["thread_id"] for each in shown("ls", "--status", "running")]
 
 
+def test_show_tells_of_a_thread_that_a_run_holds(store: str, shown: Callable[..., Any]) -> None:
+    with LMDBSaver(store) as saver, saver.lease("waits"):
+        assert "running" == shown("show", "waits")["status"]
+
+
 def test_show_lists_tasks_by_what_became_of_them(shown: Callable[..., Any]) -> None:
     tasks = shown("show", "failed")["tasks"]
 

@@ -7,10 +7,12 @@ import pty
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+import flowpregel.cli
 from tests.runs.cli_flows import FLOWS
 
 ROOT = Path(__file__).parents[2]
@@ -93,6 +95,14 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 65_536)
     except OSError:  # what Linux says at the end of a terminal
         return b""
+
+
+def test_the_script_is_the_command() -> None:
+    """What an installation puts on PATH calls the same function."""
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+    module, _, name = scripts["flowpregel"].partition(":")
+
+    assert flowpregel.cli.main is getattr(sys.modules[module], name)
 
 
 def test_without_the_extra_the_command_says_how_to_get_it() -> None:

@@ -96,6 +96,20 @@ def test_resume_of_a_thread_that_names_no_flow_asks_for_one(cli: Invoke, store: 
     assert "pass --flow MODULE:FLOW" in result.stderr
 
 
+def test_resume_of_a_thread_that_is_not_there_is_refused(cli: Invoke) -> None:
+    run(cli, "total", [1])
+    result = cli("resume", "nobody", "--flow", f"{FLOWS}:total", "--quiet")
+
+    assert Code.USAGE == result.exit_code
+    assert "error: thread 'nobody' has no run to go on with\n" == result.stderr
+
+
+def test_resume_of_a_finished_run_gives_its_output(cli: Invoke) -> None:
+    run(cli, "total", [1])
+
+    assert (Code.OK, "2\n") == ((again := cli("resume", "total")).exit_code, again.stdout)
+
+
 def test_other_input_for_an_unfinished_run_is_refused(cli: Invoke) -> None:
     run(cli, "shares", [1, 0])
     result = run(cli, "shares", [1, 2])

@@ -8,6 +8,7 @@ import click
 
 from flowpregel.cli.options import flow_option, run_options, thread_argument
 from flowpregel.cli.running import errand_of, perform, recorded_flow
+from flowpregel.errors import ConfigurationError, EmptyInputError
 
 
 @click.command()
@@ -18,4 +19,8 @@ from flowpregel.cli.running import errand_of, perform, recorded_flow
 def command(ctx: click.Context, /, thread: str, flow: str | None, **options: Any) -> None:
     """Go on with a thread's unfinished run."""
     found = recorded_flow(thread, flow, options["store"])
-    ctx.exit(perform(errand_of(found, thread, options), None))
+    try:
+        code = perform(errand_of(found, thread, options), None)
+    except EmptyInputError as error:
+        raise ConfigurationError(f"thread {thread!r} has no run to go on with") from error
+    ctx.exit(code)

@@ -43,8 +43,9 @@ def command(thread: str, flow: str | None, full: bool, store: str | None, as_jso
 
     program = None if flow is None else load_flow(flow).program
     with reading(store) as saver:
-        running = any(t.thread_id == thread and t.status == "running" for t in saver.threads())
         saved = newest(saver, thread)
+        info = saver.thread(thread)
+    running = info is not None and info.status == "running"
     work, names, upcoming = work_of(saved), {}, None
     if program is not None:
         shown = snapshot(program, saved, live=True)
