@@ -343,16 +343,22 @@ class Superstep:
             return
         if task.node.handler is not None and self.stopped is None:
             self._keep(task, ((ERROR, keepable(error)), (ERROR_SOURCE, task.name)))
-            handler = self._handler_for(task, error)
-            self.open[handler.id] = handler
-            run.after.extend(run.narrator.started(handler, run.step, run.now))
-            run.after.append(Submit(handler, self.setting))
+            if self.failure is None:
+                # Otherwise the handler runs when the failing run is resumed.
+                self._hand_over(task, error)
             return
         self._keep(task, ((ERROR, keepable(error)),))
         self.calls.uncaught(task, error)
         if self.failure is None:
             self.failure = error
             yield from self._cancel_all(kill=False)
+
+    def _hand_over(self, failed: Task, error: BaseException) -> None:
+        """Start the error handler of a task, once its failure is kept."""
+        handler, run = self._handler_for(failed, error), self.run
+        self.open[handler.id] = handler
+        run.after.extend(run.narrator.started(handler, run.step, run.now))
+        run.after.append(Submit(handler, self.setting))
 
     def _handler_for(self, failed: Task, error: BaseException) -> Task:
         handler = handler_task(self.run.program, failed, error, self.run.place)
