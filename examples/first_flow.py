@@ -1,6 +1,6 @@
 """A first flow: durable tasks in worker processes. Run it; stop it with kill -9; run it again.
 
-    python examples/first_flow.py
+python examples/first_flow.py
 """
 
 import time
@@ -21,7 +21,7 @@ def study(seeds: list[int]) -> float:
     return sum(future.result() for future in futures) / len(futures)
 
 
-if __name__ == "__main__":  # worker processes import this file too, and are not to run it
+if __name__ == "__main__":
     # resume="auto": if the thread "study-1" has a run that was stopped, go on with it. The
     # body of `study` runs again from its first line, but a call that has a recorded result
     # returns that result and simulates nothing. Otherwise a new run starts.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowpregel._version import __version__
+
 if TYPE_CHECKING:
     from flowpregel._core.commands import Command, Interrupt, Send
     from flowpregel.channels import Overwrite
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
     from flowpregel.pregel.node import NodeBuilder
     from flowpregel.pregel.pregel import Pregel
+    from flowpregel.pregel.progress import progress
 
 __all__ = [
     "END",
@@ -40,10 +43,9 @@ __all__ = [
     "entrypoint",
     "get_runtime",
     "interrupt",
+    "progress",
     "task",
 ]
-
-__version__ = "0.1.0"
 
 # Imported when first asked for (PEP 562): whoever needs one of them need not pay for all.
 _HOMES = {
@@ -67,6 +69,7 @@ _HOMES = {
     "entrypoint": "func",
     "get_runtime": "context",
     "interrupt": "context",
+    "progress": "pregel.progress",
     "task": "func",
 }
 

@@ -304,7 +304,7 @@ def _start(run: Run, given: Any) -> Steps:
         raise EmptyInputError(
             f"Received no input for {', '.join(names(run.program.input_channels))}"
         )
-    dropped = plan(run.program, run.state, run.updated, run.place)
+    dropped = plan(run.program, run.state, None, run.place)
     for task in dropped:
         task.writes = ()
     version = run.options.next_version(run.state.newest, run.tick())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,7 +68,9 @@ class _Inputs:
             raise
 
 
-def plan(program: Program, state: State, updated: Iterable[str] | None, place: Place) -> list[Task]:
+def plan(
+    program: Program, state: State, updated: Collection[str] | None, place: Place
+) -> list[Task]:
     """Return the tasks of the next superstep: PULL by node name, then PUSH by index.
 
     Args:
@@ -89,7 +91,7 @@ def plan(program: Program, state: State, updated: Iterable[str] | None, place: P
     return tasks
 
 
-def _candidates(program: Program, state: State, updated: Iterable[str] | None) -> list[str]:
+def _candidates(program: Program, state: State, updated: Collection[str] | None) -> list[str]:
     """Return the nodes that may be due.
 
     When nothing was updated that is any: of a channel that holds a value from the
@@ -97,6 +99,8 @@ def _candidates(program: Program, state: State, updated: Iterable[str] | None) -
     """
     if not updated:
         return sorted(program.nodes) if state.versions else []
+    if len(updated) == 1:
+        return list(program.triggers.get(next(iter(updated)), ()))
     return sorted({name for channel in updated for name in program.triggers.get(channel, ())})
 
 

@@ -46,7 +46,10 @@ class Durability(Enum):
 
 
 class Kind(Enum):
-    """What caused a task. The order is the order in which writes are applied."""
+    """What caused a task. The order is the order in which writes are applied.
+
+    Those of a HANDLER come where those of the task that failed would have.
+    """
 
     PULL = 0
     PUSH = 1

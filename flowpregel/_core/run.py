@@ -16,7 +16,7 @@ from flowpregel._core.progress import Result, Run, Steps
 from flowpregel._core.records import Task
 from flowpregel._core.state import read
 from flowpregel._core.superstep import Superstep
-from flowpregel._core.update import Applied, apply, barrier_of
+from flowpregel._core.update import Applied, apply, barrier_of, changing
 from flowpregel.errors import (
     GraphDrained,
     GraphRecursionError,
@@ -101,10 +101,16 @@ def _step(run: Run, tasks: list[Task]) -> Steps:
 
 def _barrier(run: Run, tasks: list[Task]) -> Steps:
     """Apply what the tasks wrote, keep the state, and show it."""
+    brought = barrier_of(tasks)
+    before = run.state
+    if run.recorder.at_exit:
+        # Its one checkpoint is made at the end, and a barrier that fails is no part of it.
+        before = run.state.copy(changing(run.program, run.state, brought))
     version = run.options.next_version(run.state.newest, run.tick())
     try:
-        applied = apply(run.program, run.state, barrier_of(tasks), version)
+        applied = apply(run.program, run.state, brought, version)
     except BaseException:
+        run.state = before
         # The tasks are done all the same: what they wrote is kept before the run fails.
         yield from run.flush()
         raise
@@ -133,21 +139,16 @@ def _pause(run: Run) -> Steps:
 
 def _ask(run: Run, tasks: list[Task]) -> Steps:
     """Stop at interrupts, and show what the tasks that are done wrote."""
-    done = [task for task in tasks if task.writes]
-    if done:
-        channels = run.state.channels
-        run.state.channels = {name: channel.copy() for name, channel in channels.items()}
-        versions, seen, newest = dict(run.state.versions), dict(run.state.seen), run.state.newest
-        applied = apply(
-            run.program,
-            run.state,
-            barrier_of(done),
-            run.options.next_version(newest, run.tick()),
-        )
-        if _shows(run, applied):
-            run.after.extend(run.say(run.state.channels))
-        run.state.channels, run.state.versions = channels, versions
-        run.state.seen, run.state.newest = seen, newest
+    brought = barrier_of(task for task in tasks if task.writes)
+    if brought:
+        before = run.state.copy(changing(run.program, run.state, brought))
+        version = run.options.next_version(run.state.newest, run.tick())
+        try:
+            applied = apply(run.program, run.state, brought, version)
+            if _shows(run, applied):
+                run.after.extend(run.say(run.state.channels))
+        finally:
+            run.state = before
     result = run.result(paused=True)
     yield from run.leave()
     return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,21 @@ class State:
     """The available channels that change when a superstep does not write them."""
     updates_since_snapshot: dict[str, int] = field(default_factory=dict)
     """For each DeltaChannel: how many deltas its value takes to rebuild."""
+
+    def copy(self, changing: Iterable[str]) -> State:
+        """Return the state as it is, if no channels but *changing* change from now on."""
+        channels = dict(self.channels)
+        for name in changing:
+            channels[name] = channels[name].copy()
+            channels[name].key = name
+        return State(
+            channels,
+            dict(self.versions),
+            dict(self.seen),
+            self.newest,
+            set(self.restless),
+            dict(self.updates_since_snapshot),
+        )
 
 
 def new_state(program: Program) -> State:

@@ -106,8 +106,6 @@ class Superstep:
     def _repeat(self) -> Steps:
         """Start the tasks, and take in what happens until none is open."""
         yield from self._start()
-        if self.open and self.run.options.step_timeout is not None:
-            yield from self._set_deadline(self.run.options.step_timeout)
         while self.open:
             wakeup = yield Wait(self._next_deadline())
             self._check_time(wakeup)
@@ -142,7 +140,7 @@ class Superstep:
             run.after.extend(run.narrator.planned(self.tasks, run.step, run.now))
         due = yield from self._without_shared(due)
         if run.options.step_timeout is not None:
-            yield from self._start_clock()
+            yield from self._start_clock(run.options.step_timeout)
             if self.stopped is not None:
                 return
         for task in due:
@@ -153,10 +151,14 @@ class Superstep:
         for task in due:
             yield Submit(task, self.setting)
 
-    def _start_clock(self) -> Steps:
-        """Learn what time it is: this superstep may take only so long from now."""
+    def _start_clock(self, seconds: float) -> Steps:
+        """Learn what time it is: this superstep may take only so long from now.
+
+        The last wake-up's time will not do: a reader of the stream may have paused since.
+        """
         wakeup = yield Wait(0)
         self._check_time(wakeup)
+        self._deadline = wakeup.monotonic + int(seconds * 1e9)
         for event in wakeup.events:
             if isinstance(event, Stopped):
                 self.stopped = event.reason
@@ -172,7 +174,10 @@ class Superstep:
 
     def _without_shared(self, tasks: list[Task]) -> Steps:
         """Take results that were shared before, and return the tasks left to run."""
-        known = yield from look_up(tasks, self.run.options.cache)
+        default = self.run.options.cache
+        if default is None and not any(task.node.cache is not None for task in tasks):
+            return tasks
+        known = yield from look_up(tasks, default)
         for task in tasks:
             if task.id in known:
                 task.writes = known[task.id]
@@ -198,15 +203,10 @@ class Superstep:
     # ------------------------------------------------------------ events
 
     def _next_deadline(self) -> int | None:
-        due = (self._attempts.earliest, self._deadline)
-        return min((at for at in due if at is not None), default=None)
-
-    def _set_deadline(self, seconds: float) -> Steps:
-        """Ask what time it is: a reader of the stream may have paused for long."""
-        wakeup = yield Wait(0)
-        self._deadline = wakeup.monotonic + int(seconds * 1e9)
-        yield from self._take_in(wakeup)
-        yield from self.run.flush()
+        attempt, deadline = self._attempts.earliest, self._deadline
+        if attempt is None or deadline is None:
+            return deadline if attempt is None else attempt
+        return min(attempt, deadline)
 
     def _check_time(self, wakeup: Wakeup) -> None:
         """Move the clock, and end the superstep if it took too long."""
@@ -221,8 +221,9 @@ class Superstep:
         )
 
     def _take_in(self, wakeup: Wakeup) -> Iterable[Effect]:
-        again = [self.open.get(task_id) for task_id in self._attempts.take(wakeup.monotonic)]
-        yield from (Submit(task, self.setting) for task in again if task is not None)
+        if self._attempts.earliest is not None:
+            again = [self.open.get(task_id) for task_id in self._attempts.take(wakeup.monotonic)]
+            yield from (Submit(task, self.setting) for task in again if task is not None)
         for event in wakeup.events:
             match event:
                 case Ended():
@@ -342,16 +343,22 @@ class Superstep:
             return
         if task.node.handler is not None and self.stopped is None:
             self._keep(task, ((ERROR, keepable(error)), (ERROR_SOURCE, task.name)))
-            handler = self._handler_for(task, error)
-            self.open[handler.id] = handler
-            run.after.extend(run.narrator.started(handler, run.step, run.now))
-            run.after.append(Submit(handler, self.setting))
+            if self.failure is None:
+                # Otherwise the handler runs when the failing run is resumed.
+                self._hand_over(task, error)
             return
         self._keep(task, ((ERROR, keepable(error)),))
         self.calls.uncaught(task, error)
         if self.failure is None:
             self.failure = error
             yield from self._cancel_all(kill=False)
+
+    def _hand_over(self, failed: Task, error: BaseException) -> None:
+        """Start the error handler of a task, once its failure is kept."""
+        handler, run = self._handler_for(failed, error), self.run
+        self.open[handler.id] = handler
+        run.after.extend(run.narrator.started(handler, run.step, run.now))
+        run.after.append(Submit(handler, self.setting))
 
     def _handler_for(self, failed: Task, error: BaseException) -> Task:
         handler = handler_task(self.run.program, failed, error, self.run.place)

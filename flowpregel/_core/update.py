@@ -8,7 +8,7 @@ from typing import Any
 
 from flowpregel._core.commands import Send
 from flowpregel._core.program import Program
-from flowpregel._core.records import SILENT_WRITES, TASKS, Delta, Task, Version, Write
+from flowpregel._core.records import SILENT_WRITES, TASKS, Delta, Kind, Task, Version, Write
 from flowpregel._core.state import State
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.overwrite import has_overwrite
@@ -102,11 +102,17 @@ def barrier_of(tasks: Iterable[Task]) -> list[Writes]:
     ordered = list(tasks)
     if len(ordered) > 1:
         ordered.sort(key=_place)
-    return [Writes(task.writes, task.node.name, task.triggers) for task in ordered]
+    return [
+        # A handler was not triggered: the task that failed was, and has seen what did it.
+        Writes(task.writes, task.node.name, () if task.kind is Kind.HANDLER else task.triggers)
+        for task in ordered
+    ]
 
 
 def _place(task: Task) -> tuple[int, str]:
-    return task.kind.value, task.path
+    """Return where its writes come: those of a handler where the failed task's would have."""
+    handled = task.parent if task.kind is Kind.HANDLER else None
+    return (handled or task).kind.value, task.path
 
 
 def apply(program: Program, state: State, brought: Sequence[Writes], version: Version) -> Applied:
@@ -126,7 +132,11 @@ def apply(program: Program, state: State, brought: Sequence[Writes], version: Ve
             if channel not in SILENT_WRITES:
                 by_channel.setdefault(channel, []).append(value)
     for name, values in by_channel.items():
-        _update(state, name, values, applied)
+        try:
+            _update(state, name, values, applied)
+        except Exception as error:
+            error.add_note(f"channel {name!r} was written by {_writers_of(name, brought)}")
+            raise
     if is_superstep:
         _pass_over(state, by_channel.keys(), applied)
         if not _anything_to_run(program, applied):
@@ -146,6 +156,23 @@ def _finish(program: Program, state: State, applied: Applied) -> None:
     for name in program.finishing:
         if state.channels[name].finish():
             _note_change(state, name, applied)
+
+
+def changing(program: Program, state: State, brought: Sequence[Writes]) -> set[str]:
+    """Return the channels that `apply` may change."""
+    names = {name for item in brought for name in item.triggers}
+    names.update(name for item in brought for name, _ in item.writes)
+    names.update(state.restless, program.finishing)
+    return names & state.channels.keys()
+
+
+def _writers_of(channel: str, brought: Sequence[Writes]) -> str:
+    """Return who wrote to *channel*, for a message."""
+    return ", ".join(
+        repr(item.reader) if item.reader else "the run's own command"
+        for item in brought
+        if any(key == channel for key, _ in item.writes)
+    )
 
 
 def _see(state: State, brought: Sequence[Writes], applied: Applied) -> bool:

@@ -205,6 +205,9 @@ class Host:
         if self._request is not None and self._pump.stopping is None:
             self._inline.withdraw()
             self._pump.stop("the run was stopped")
+            if isinstance(self._request, Wait):
+                # It was told, which no event says: it must not wait for one.
+                self._request = Wait(0)
         return self._request
 
 

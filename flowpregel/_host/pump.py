@@ -86,6 +86,8 @@ class Active:
     """Where in the parent that task stands."""
     deadline: int | None = None
     inbox: list[Event] = field(default_factory=list)
+    is_told: bool = False
+    """Whether it was told to end."""
     namespace: tuple[str, ...] = ()
     channels: Mapping[str, Any] = field(default_factory=dict)
     """Its live channels, known once it has submitted a task."""
@@ -141,6 +143,12 @@ class Pump:
         """Tell every run to end: at its next wake-up it cancels its tasks."""
         self.stopping = reason
         for active in self._waiting:
+            self._tell(active, reason)
+
+    def _tell(self, active: Active, reason: str) -> None:
+        """Tell one run to end, once."""
+        if not active.is_told:
+            active.is_told = True
             active.inbox.append(Stopped(reason))
 
     # ------------------------------------------------------------ one run
@@ -158,8 +166,8 @@ class Pump:
             if isinstance(effect, Wait):
                 active.deadline = effect.deadline
                 self._waiting[active] = None
-                if self.stopping is not None and active.parent is not None:
-                    active.inbox.append(Stopped(self.stopping))
+                if self.stopping is not None:
+                    self._tell(active, self.stopping)
                 return None
             if isinstance(effect, Commit | Load | Look | Share):
                 try:
@@ -185,7 +193,7 @@ class Pump:
                 if nested is None:
                     self._placing.cancel(effect.task_id, kill=effect.kill)
                 elif effect.kill:
-                    nested.inbox.append(Stopped("the run was stopped"))
+                    self._tell(nested, "the run was stopped")
 
     def _deadline(self) -> int | None:
         earliest: int | None = None
@@ -230,6 +238,9 @@ class Pump:
     def _submit(self, active: Active, task: Task, setting: Setting) -> None:
         self._owners[task.id] = active
         active.channels = setting.channels
+        if self.stopping is not None:
+            self._post(task, Withdrawn())
+            return
         if task.node.role != "graph":
             self._placing.start(task, setting, active.around)
             fault("task.submitted", task.id)

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Results shared between runs: in this process, or in an LMDB folder."""

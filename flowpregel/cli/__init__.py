@@ -1,1 +1,30 @@
-"""TODO."""
+"""The command ``flowpregel``: runs flows, and looks after their stores, from a terminal.
+
+Imports of click and rich stay in this package; without them `main` says how to
+get them.
+"""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+_NEEDED = ("click", "rich")
+
+
+def main() -> None:
+    """Run the command with the arguments of this process, and exit with its code."""
+    try:
+        from flowpregel.cli.app import app  # noqa: PLC0415 - an extra, perhaps not installed
+
+        app(prog_name="flowpregel")
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _NEEDED:
+            raise
+        sys.stderr.write(
+            f"flowpregel: the command needs {missing}, which is not installed; "
+            "get it with: pip install 'flowpregel[cli]'\n"
+        )
+        sys.exit(2)

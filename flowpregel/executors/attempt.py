@@ -52,6 +52,8 @@ def perform(job: Job, ends: Ends) -> Outcome:
         steps.close()
         if inspect.iscoroutine(awaited):
             awaited.close()
+        if hasattr(awaited, "add_done_callback"):
+            return Raised(future_returned(job.node.name))
         return Raised(async_in_sync_run(job.node.name))
     except BaseException as error:  # noqa: BLE001 - how it ended is the result
         return outcome_of(job, error)
@@ -131,6 +133,11 @@ def async_in_sync_run(name: str) -> TypeError:
         f"node {name!r} is async, and this run is sync: use ainvoke or astream, "
         "or give the node a sync function"
     )
+
+
+def future_returned(name: str) -> TypeError:
+    """Return the error for sync code that returns a future in the place of its result."""
+    return TypeError(f"{name!r} returned a future: return what its .result() gives")
 
 
 def _attempt(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import sys
 from collections.abc import Callable, Collection, Generator
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from flowpregel._core.effects import Call, Called, Emitted
@@ -21,6 +22,8 @@ from flowpregel.context import Ends
 from flowpregel.errors import GraphInterrupt, TaskCancelled
 
 if TYPE_CHECKING:
+    import asyncio
+
     from flowpregel.executors.base import Job, Mailbox
 
 
@@ -67,7 +70,11 @@ class CallFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
         self.looked_at = True
-        return asyncio.wrap_future(self).__await__()
+        if not self.done():
+            waiter = asyncio.get_running_loop().create_future()
+            self.add_done_callback(_Waker(waiter))
+            yield from waiter
+        return self.result()
 
     def succeed(self, value: ResultT) -> None:
         """Take the result, which nobody but the holders of the future needs any more."""
@@ -89,13 +96,37 @@ class CallFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
             )
 
 
+class _Waker:
+    """Wakes the coroutine that awaits a future, on its own event loop.
+
+    Unlike `asyncio.wrap_future`, which wakes the loop through a socket for each
+    future, it knows when it is called on that loop already.
+    """
+
+    __slots__ = ("_thread", "_waiter")
+
+    def __init__(self, waiter: asyncio.Future[None]) -> None:
+        self._waiter = waiter
+        self._thread = get_ident()
+
+    def __call__(self, _: object) -> None:
+        if get_ident() == self._thread:
+            self._wake()
+        elif not (loop := self._waiter.get_loop()).is_closed():
+            loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if not self._waiter.done():
+            self._waiter.set_result(None)
+
+
 def _on_event_loop() -> bool:
     """Return whether this OS thread runs an event loop, which waiting would stop."""
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None:
+    loops = sys.modules.get("asyncio")
+    if loops is None:
         return False
     try:
-        asyncio.get_running_loop()
+        loops.get_running_loop()
     except RuntimeError:
         return False
     return True

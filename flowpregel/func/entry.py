@@ -28,19 +28,6 @@ START = "__start__"
 END = "__end__"
 
 
-@dataclass(frozen=True, slots=True)
-class Final(Generic[ValueT, SaveT]):
-    """What a workflow returns, and what it keeps for its thread's next run, apart.
-
-    Args:
-        value: What the run returns.
-        save: What the next run on this thread is given as ``previous``.
-    """
-
-    value: ValueT
-    save: SaveT
-
-
 class entrypoint:
     """Make a function a workflow: it calls tasks and waits for them, and can be resumed.
 
@@ -78,8 +65,17 @@ class entrypoint:
         12
     """
 
-    final = Final
-    """Return ``entrypoint.final(value=..., save=...)`` to save another thing than you return."""
+    @dataclass(frozen=True, slots=True)
+    class final(Generic[ValueT, SaveT]):
+        """Returned by a workflow, saves another thing for the next run than it returns.
+
+        Args:
+            value: What the run returns.
+            save: What the next run on this thread is given as ``previous``.
+        """
+
+        value: ValueT
+        save: SaveT
 
     def __init__(  # noqa: PLR0913 - LangGraph's arguments
         self,
@@ -148,11 +144,11 @@ class entrypoint:
 
 
 def _value_of(returned: Any) -> Any:
-    return returned.value if isinstance(returned, Final) else returned
+    return returned.value if isinstance(returned, entrypoint.final) else returned
 
 
 def _save_of(returned: Any) -> Any:
-    return returned.save if isinstance(returned, Final) else returned
+    return returned.save if isinstance(returned, entrypoint.final) else returned
 
 
 def _check_body(func: Any, name: str, timeout: TimeoutPolicy | None) -> None:
@@ -195,8 +191,8 @@ def _types_of(func: Any, name: str) -> tuple[Any, Any, Any]:
         first = ""
     given, returned = hints.get(first, Any), hints.get("return", Any)
     saved = returned
-    if get_origin(returned) is Final:
+    if get_origin(returned) is entrypoint.final:
         returned, saved = get_args(returned)
-    elif returned is Final:
+    elif returned is entrypoint.final:
         returned = saved = Any
     return tuple(Any if isinstance(kind, str) else kind for kind in (given, returned, saved))  # type: ignore[return-value]

@@ -1,1 +1,1 @@
-"""TODO."""
+"""How flowpregel works with others."""

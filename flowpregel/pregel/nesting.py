@@ -143,8 +143,11 @@ def _with_parent(outer: Options, checkpoint_id: str) -> dict[str, Any]:
 
 
 _OF_THE_OUTERMOST = frozenset(
-    {"interrupt_before", "interrupt_after", "control", "durability", "resume", "on_mismatch"}
-)
+    {
+        "interrupt_before", "interrupt_after", "control", "durability", "resume", "on_mismatch",
+        "progress",
+    }
+)  # fmt: skip
 
 
 def _asked(task: Task) -> tuple[Any, Mapping[str, Any]]:

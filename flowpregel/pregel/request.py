@@ -21,6 +21,8 @@ from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.base import PregelBase, Where, names_where
 from flowpregel.pregel.config import Parsed
+from flowpregel.pregel.progress import MODES as WATCHED
+from flowpregel.pregel.progress import View
 from flowpregel.pregel.resume import Start, looks_first, result_of, start_of
 
 STREAM_MODES = ("values", "updates", "custom", "checkpoints", "tasks", "debug")
@@ -45,6 +47,8 @@ class Request:
     resume: str | None = None
     on_mismatch: Literal["error", "rerun", "reuse"] = "error"
     printed: tuple[str, ...] = ()
+    view: View | None = None
+    """Shows how far the run is."""
 
 
 def modes_of(
@@ -182,7 +186,9 @@ def options_of(
         interrupt_before=names_where(graph.interrupt_before_nodes if before is None else before),
         interrupt_after=names_where(graph.interrupt_after_nodes if after is None else after),
         output_channels=_output_keys(graph.program, request.output_keys),
-        modes=frozenset((*request.modes, *request.printed)),
+        modes=frozenset(
+            (*request.modes, *request.printed, *(() if request.view is None else WATCHED))
+        ),
         step_timeout=graph.step_timeout,
         retry=graph.retry_policy,
         cache=graph.cache_policy,

@@ -13,6 +13,7 @@ from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.config import Settings, merged, of_keywords, parse
 from flowpregel.pregel.output import GraphOutput, print_item, wrap
+from flowpregel.pregel.progress import awatched, view_of, watched
 from flowpregel.pregel.request import Request, modes_of, plan_of
 from flowpregel.pregel.threads import Threads
 
@@ -40,6 +41,7 @@ class Ask:
     debug: bool | None = None
     resume: Literal["auto"] | None = None
     on_mismatch: Literal["error", "rerun", "reuse"] = "error"
+    progress: bool | None = None
 
     def __post_init__(self) -> None:
         if self.resume not in (None, "auto"):
@@ -64,6 +66,7 @@ class RunKeywords(Settings, total=False):
     debug: bool | None
     resume: Literal["auto"] | None
     on_mismatch: Literal["error", "rerun", "reuse"]
+    progress: bool | None
 
 
 class StreamKeywords(RunKeywords, total=False):
@@ -103,6 +106,7 @@ class Running(Threads):
                 returns what it returned. ``on_mismatch`` says what to do when a
                 resumed body makes another call than the recorded one: ``"error"``
                 (default), ``"rerun"`` it, or ``"reuse"`` what is recorded.
+                ``progress=True`` shows a live view on stderr.
 
         Returns:
             The output; with an ``__interrupt__`` key if the run waits for
@@ -123,7 +127,7 @@ class Running(Threads):
         if plain and current.get() is not None:
             return self.call_nested(input, config, asked).result()
         host, request = self._host(input, config, asked, quiet=plain)
-        items = drive(host)
+        items = watched(drive(host), request.view)
         if plain:
             for _ in items:
                 continue
@@ -145,7 +149,7 @@ class Running(Threads):
         host, request = self._host(input, config, asked, quiet=plain, loop=running_loop())
         found = [
             wrap(item, request, version)
-            async for item in adrive(host)
+            async for item in awatched(adrive(host), request.view)
             if not plain and _shown(item, request)
         ]
         return _output(host, version) if plain else found
@@ -177,7 +181,7 @@ class Running(Threads):
             ``subgraphs=True`` the namespace comes first.
         """
         host, request = self._host(input, config, self._streaming(asked))
-        items = drive(host)
+        items = watched(drive(host), request.view)
         try:
             for item in items:
                 if _shown(item, request):
@@ -195,7 +199,7 @@ class Running(Threads):
     ) -> AsyncIterator[Any]:
         """`stream`, on the running event loop."""
         host, request = self._host(input, config, self._streaming(asked), loop=running_loop())
-        items = adrive(host)
+        items = awatched(adrive(host), request.view)
         try:
             async for item in items:
                 if _shown(item, request):
@@ -292,6 +296,7 @@ class Running(Threads):
             control=ask.control,
             resume=ask.resume,
             on_mismatch=ask.on_mismatch,
+            view=view_of(self.name, ask.progress),
             printed=printed,
         )
         return Host(plan_of(self, request), loop), request

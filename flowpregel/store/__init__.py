@@ -1,1 +1,1 @@
-"""TODO."""
+"""The long-term key-value store, for what outlives threads: in this process, or in LMDB."""

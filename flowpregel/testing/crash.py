@@ -47,30 +47,17 @@ from typing import Any, Self
 from flowpregel import _fault
 from flowpregel.context import current
 from flowpregel.testing.crash_child import LENGTH, REPLY, Came, Order
+from flowpregel.testing.crash_log import EFFECT, Point, differences, effects, points, run_again
 
 __all__ = ["CrashError", "Point", "Report", "Violation", "crash_everywhere", "effect"]
 
 Workflow = Callable[[Path], Any]
-_EFFECT = "effect"
-_KEPT = ("keeper.commit.after", "writer.commit.after")
 _MOST_SHOWN = 20
 _MOST_LINES = 8
-_AROUND = 40
 
 
 class CrashError(Exception):
     """The harness cannot do its work: the workflow fails when nobody disturbs it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """The *n*-th pass of a fault point in one process."""
-
-    name: str
-    n: int
-
-    def __str__(self) -> str:
-        return f"{self.name}:{self.n}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +113,7 @@ def effect(what: str) -> None:
     if log := os.environ.get(_fault.TRACE):
         scope = current.get()
         task_id = "-" if scope is None else scope.info.task_id
-        _fault.append(log, f"{_EFFECT}\t{os.getpid()}\t0\t{task_id} {what}\n")
+        _fault.append(log, f"{EFFECT}\t{os.getpid()}\t0\t{task_id} {what}\n")
 
 
 def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its own
@@ -278,8 +265,8 @@ class _Harness:
         if status != 0:
             raise CrashError(f"undisturbed, the workflow ends with {status}:\n{clean.printed()}")
         self._expected = _came(clean)
-        self._effects = Counter(_effects(clean.lines()))
-        self._report.points = tuple(_points(clean.lines()))
+        self._effects = Counter(effects(clean.lines()))
+        self._report.points = tuple(points(clean.lines()))
         shutil.rmtree(clean.folder)
         for point in self._chosen(self._report.points):
             self._kill_at(_Series(self._new_folder()), (), point, pairs=pairs)
@@ -308,7 +295,7 @@ class _Harness:
         problems = [*self._problems(series, status)]
         self._report.violations += [Violation(killed_at, problem) for problem in problems]
         if dead is not None:
-            for second in self._chosen([*_points(series.lines()[at:])]):
+            for second in self._chosen([*points(series.lines()[at:])]):
                 self._kill_at(dead.copy(self._new_folder()), killed_at, second, pairs=False)
             shutil.rmtree(dead.folder)
         if not problems:
@@ -340,10 +327,10 @@ class _Harness:
         came = _came(series)
         if came.result[0] != self._expected.result[0]:
             yield f"the result is {came.result[1]}, not {self._expected.result[1]}"
-        yield from _differences(self._expected.history, came.history)
+        yield from differences(self._expected.history, came.history)
         lines = series.lines()
-        yield from _run_again(lines)
-        for what in (self._effects - Counter(_effects(lines))).elements():
+        yield from run_again(lines)
+        for what in (self._effects - Counter(effects(lines))).elements():
             yield f"the effect {what!r} was lost"
 
     def _chosen(self, points: Sequence[Point]) -> Sequence[Point]:
@@ -361,50 +348,3 @@ def _came(series: _Series) -> Came:
     came = pickle.loads(series.result.read_bytes())
     assert isinstance(came, Came)
     return came
-
-
-def _points(lines: Sequence[Sequence[str]]) -> Iterator[Point]:
-    """Yield each point that was passed, once, in the order of the first pass."""
-    seen = dict.fromkeys(Point(line[0], int(line[2])) for line in lines if line[0] != _EFFECT)
-    yield from seen
-
-
-def _effects(lines: Sequence[Sequence[str]]) -> Iterator[str]:
-    for line in lines:
-        if line[0] == _EFFECT:
-            yield line[3].partition(" ")[2]
-
-
-def _run_again(lines: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield what was done by a task after the engine was told that it is committed."""
-    kept: set[str] = set()
-    for name, _, _, about in lines:
-        if name in _KEPT:
-            kept.update(about.split())
-        elif name.removeprefix("worker.") == "task.before" and about in kept:
-            yield f"task {about} ran again after its result was committed"
-        elif name == _EFFECT and about.partition(" ")[0] in kept:
-            yield f"the effect {about.partition(' ')[2]!r} was made again by a committed task"
-
-
-def _differences(
-    expected: Sequence[tuple[str, ...]], found: Sequence[tuple[str, ...]]
-) -> Iterator[str]:
-    """Yield the first line in which two histories differ."""
-    for old, new in zip(expected, found, strict=False):
-        for before, after in zip(old, new, strict=True):
-            if before != after:
-                has, had = _around_difference(after, before)
-                place = f"checkpoint {old[3]} of thread {old[1]!r}, namespace {old[2]!r}"
-                yield f"{place}, has {has}, not {had}"
-                return
-    if len(expected) != len(found):
-        yield f"the history has {len(found)} checkpoints, not {len(expected)}"
-
-
-def _around_difference(one: str, other: str) -> tuple[str, str]:
-    """Return what two texts have where they begin to differ."""
-    pairs = enumerate(zip(one, other, strict=False))
-    at = next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
-    start, end = max(0, at - _AROUND), at + 2 * _AROUND
-    return f"...{one[start:end]}...", f"...{other[start:end]}..."

@@ -198,7 +198,8 @@ class CrashDriver:
         self._result: Result | None = None
         self._dropped = False
         self._crash = Crash()
-        self._now = 1_600_000_000_000_000_000
+        self.clock = 1_600_000_000_000_000_000
+        """Nanoseconds of the wall clock; it moves with each run and wake-up."""
 
     # ------------------------------------------------------------ runs
 
@@ -233,8 +234,8 @@ class CrashDriver:
         self.events.clear()
         self._flying, self._wait, self._result = [], None, None
         self._dropped = False
-        self._now += 1_000_000
-        return run(self.program, replace(self.options, now=self._now), given)
+        self.clock += 1_000_000
+        return run(self.program, replace(self.options, now=self.clock), given)
 
     def _to_next_wait(self, reply: Any) -> None:
         """Send *reply*, and perform effects up to the next `Wait`, or to the end."""
@@ -320,7 +321,7 @@ class CrashDriver:
                 return
 
     def _wakeup(self, wait: Wait) -> Wakeup:
-        self._now += 1_000
+        self.clock += 1_000
         schedule = self._schedule
         for _ in range(schedule.together):
             if not self._flying:
@@ -332,7 +333,7 @@ class CrashDriver:
         if not events:
             assert wait.deadline is not None, "the run waits for something that cannot happen"
             self.monotonic = max(self.monotonic, wait.deadline)
-        return Wakeup(events, self._now, self.monotonic)
+        return Wakeup(events, self.clock, self.monotonic)
 
     # ------------------------------------------------------------ tasks
 

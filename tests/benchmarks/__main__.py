@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.benchmarks import harness
 
-WORKLOADS = ("core", "state_graph")
+WORKLOADS = ("core", "functional", "state_graph", "store")
 """The modules that offer rows."""
 
 

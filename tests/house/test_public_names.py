@@ -81,7 +81,7 @@ def test_every_public_name_can_be_imported(module: str) -> None:
 
 
 def test_the_version_has_one_place() -> None:
-    """The package's version is read from ``flowpregel/__init__.py`` and stated nowhere else."""
+    """The package's version is stated in one file, which the build reads too."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     source = project["tool"]["hatch"]["version"]["path"]
 

@@ -28,11 +28,15 @@ class NodePlan:
     """To whom its `Command` sends while the path is short."""
     defer: bool = False
     fails: bool = False
-    """Whether it fails until it has been given an answer, or has the total 3."""
+    """Whether it fails until it has the total 3; one that is handled always does."""
     overwrites: bool = False
     """Whether it replaces the list instead of adding to it."""
     nested: bool = False
     """Whether it is a graph, with a node before the one that does all this."""
+    handled: str = ""
+    """If it fails, who is asked: its ``own`` handler, one that ``goes`` on to the first node."""
+    tries: int = 1
+    """How many attempts it has; it fails in all but the last."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,8 @@ def graphs(draw: Any) -> GraphPlan:
     fails = draw(rare)
     # Listed as different: a deferred node waits for what was sent, too.
     defers = not fails and draw(st.booleans())
+    nests = not fails and draw(st.booleans())
+    handlers = st.sampled_from(["own", "goes"])
     nodes = tuple(
         NodePlan(
             name=name,
@@ -107,7 +113,10 @@ def graphs(draw: Any) -> GraphPlan:
             defer=defers and draw(rare),
             fails=fails and draw(st.booleans()),
             overwrites=draw(rare),
-            nested=not fails and draw(rare),
+            nested=nests and draw(rare),
+            handled=draw(handlers) if not (fails or nests) and draw(rare) else "",
+            # Listed as different: a nested graph that is tried again goes on where it was.
+            tries=draw(st.integers(2, 3)) if not nests and draw(rare) else 1,
         )
         for name in names
     )

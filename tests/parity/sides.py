@@ -26,6 +26,7 @@ class Side:
     name: str
     graph: Any
     types: Any
+    errors: Any
     delta: Any
     saver: Callable[[], Any]
     options: dict[str, Any]
@@ -35,24 +36,28 @@ class Side:
 def langgraph() -> Side:
     """Return the peer."""
     import langgraph.channels
+    import langgraph.errors
     import langgraph.graph
     import langgraph.types
     from langgraph.checkpoint.memory import InMemorySaver
 
-    graph, types = langgraph.graph, langgraph.types
-    return Side("langgraph", graph, types, langgraph.channels.DeltaChannel, InMemorySaver, {})
+    graph, types, errors = langgraph.graph, langgraph.types, langgraph.errors
+    delta = langgraph.channels.DeltaChannel
+    return Side("langgraph", graph, types, errors, delta, InMemorySaver, {})
 
 
 def flowpregel(executor: str = "inline") -> Side:
     """Return ours."""
     import flowpregel.channels
+    import flowpregel.errors
     import flowpregel.graph
     import flowpregel.types
     from flowpregel.checkpoint.memory import InMemorySaver
 
-    graph, types = flowpregel.graph, flowpregel.types
+    graph, types, errors = flowpregel.graph, flowpregel.types, flowpregel.errors
     delta = flowpregel.channels.DeltaChannel
-    return Side("flowpregel", graph, types, delta, InMemorySaver, {"executor": executor})
+    options = {"executor": executor}
+    return Side("flowpregel", graph, types, errors, delta, InMemorySaver, options)
 
 
 def state_of(side: Side, plan: GraphPlan) -> Any:
@@ -75,7 +80,7 @@ def build(side: Side, plan: GraphPlan, saver: Any) -> Any:
         action: Any = action_of(side, node)
         if node.nested:
             action = nested(side, state, node)
-        builder.add_node(node.name, action, defer=node.defer)
+        builder.add_node(node.name, action, **options_of(side, plan, node))
     for start, end in plan.edges:
         builder.add_edge(start, end)
     for starts, end in plan.joins:
@@ -91,6 +96,32 @@ def build(side: Side, plan: GraphPlan, saver: Any) -> Any:
     )
 
 
+def options_of(side: Side, plan: GraphPlan, node: NodePlan) -> dict[str, Any]:
+    """Return what `add_node` is given beside name and action."""
+    options: dict[str, Any] = {"defer": node.defer}
+    if node.tries > 1:
+        options["retry_policy"] = side.types.RetryPolicy(
+            initial_interval=0.0, max_attempts=node.tries, jitter=False, retry_on=NodeFailed
+        )
+    if node.handled:
+        options["error_handler"] = handler_of(side, plan, node)
+    return options
+
+
+def handler_of(side: Side, plan: GraphPlan, node: NodePlan) -> Callable[..., Any]:
+    """Return the function that is told of the failure of *node*."""
+
+    def handle(state: dict[str, Any], error: Any) -> Any:
+        update = {"items": [f"{error.node} {state.get('total')}"], "total": 1}
+        if node.handled == "own" or state.get("total", 0) >= LIMIT:
+            return update
+        return side.types.Command(update=update, goto=plan.nodes[0].name)
+
+    # LangGraph gives it only to a parameter of just this type.
+    handle.__annotations__["error"] = side.errors.NodeError
+    return handle
+
+
 def nested(side: Side, state: Any, node: NodePlan) -> Any:
     """Return a graph that does what *node* says in its second superstep."""
     inner = replace(node, goto=(), sends=(), name=f"{node.name}_inner")
@@ -102,9 +133,11 @@ def nested(side: Side, state: Any, node: NodePlan) -> Any:
 def action_of(side: Side, node: NodePlan) -> Callable[[dict[str, Any]], Any]:
     """Return the function of a node."""
 
-    def action(state: dict[str, Any]) -> Any:
+    def action(state: dict[str, Any], runtime: Any) -> Any:
         answers = [side.types.interrupt(f"{node.name}?{i}") for i in range(node.asks)]
-        if node.fails and not answers and state.get("total", 0) != 3:
+        if runtime.execution_info.node_attempt < node.tries:
+            raise NodeFailed(f"{node.name} once more")
+        if node.handled or (node.fails and not answers and state.get("total", 0) != 3):
             raise NodeFailed(node.name)
         update = update_of(side, node, [*answers, *state.get("sent", ())])
         if not (node.goto or node.sends) or state.get("total", 0) >= LIMIT:

@@ -16,64 +16,82 @@ SAME_ERRORS = {"RuntimeError": "UnknownInterruptError"}
 RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 
 
-MODES = ["values", "updates"]
-Read = Callable[[Any, Any, Any, Callable[[Any], None]], None]
+Note = Callable[[Any], None]
+Read = Callable[[Any, Any, Any, dict[str, Any], Note], None]
 
 
-def read_stream(app: Any, given: Any, config: Any, note: Callable[[Any], None]) -> None:
+def read_stream(app: Any, given: Any, config: Any, asked: dict[str, Any], note: Note) -> None:
     """Run *app*, and *note* each item of its stream."""
-    for event in app.stream(given, config, stream_mode=MODES, subgraphs=True, durability="sync"):
+    for event in app.stream(given, config, **asked):
         note(event)
 
 
-def read_async_stream(app: Any, given: Any, config: Any, note: Callable[[Any], None]) -> None:
+def read_async_stream(app: Any, given: Any, config: Any, asked: dict[str, Any], note: Note) -> None:
     """Do the same on an event loop."""
 
     async def read() -> None:
-        asked = {"stream_mode": MODES, "subgraphs": True, "durability": "sync"}
         async for event in app.astream(given, config, **asked):
             note(event)
 
     asyncio.run(read())
 
 
-def told(side: Side, plan: Plan, read: Read | None = None) -> list[Any]:
+def told(side: Side, plan: Plan, read: Read = read_stream, durability: str = "sync") -> list[Any]:
     """Return everything that can be seen while the story of *plan* happens on *side*."""
-    teller = Teller(side, plan, read)
+    teller = Teller(side, plan, read, durability)
     return [seen for action in plan.actions for seen in teller.does(action)]
 
 
 class Teller:
     """One thread on one engine."""
 
-    def __init__(self, side: Side, plan: Plan, read: Read | None = None) -> None:
+    def __init__(self, side: Side, plan: Plan, read: Read, durability: str) -> None:
         self.side = side
-        self.read = read or read_stream
+        self.read = read
+        self.at_exit = durability == "exit"
+        self.asked = {
+            "stream_mode": ["values", "updates"],
+            "subgraphs": True,
+            "durability": durability,
+        }
         self.plan = plan
         self.app = build(side, plan.graph, side.saver())
         self.config = {"configurable": {"thread_id": "1"}, "recursion_limit": RECURSION_LIMIT}
+        self.handled = [node.name for node in plan.graph.nodes if node.handled]
+        self.torn = False
+        """Whether a superstep failed of which LangGraph keeps a part."""
         self.asks_on = False
         """Whether a task that was given an answer asks something else."""
         self.names = [node.name for node in plan.graph.nodes]
 
     def does(self, action: Action) -> list[Any]:
         """Do *action*, and return what it showed, and how the thread looks then."""
-        if self._is_ambiguous(action):
+        if self.torn or self._is_ambiguous(action):
             return ["not compared"]
         shown = _caught(lambda: self._act(action))
+        if self.at_exit and "raised InvalidUpdateError" in repr(shown):
+            # Listed as different: LangGraph keeps half of the superstep.
+            self.torn = True
+            return [(action.kind, shown)]
         if action.kind in ("answer", "input"):
             self.asks_on = action.kind == "answer" and bool(self._waiting())
-        return [(action.kind, shown), ("state", self._state()), ("history", self._history())]
+        seen = [(action.kind, shown), ("state", self._state())]
+        return seen if self.at_exit else [*seen, ("history", self._history())]
 
     def _is_ambiguous(self, action: Action) -> bool:
         """Return whether the engines do different things with *action*, as is listed.
 
         While a task asks on, LangGraph answers its next question with the old
         answer. And which tasks have ended when one fails is a matter of luck.
+        With durability ``exit`` it keeps checkpoints that no superstep made.
         """
+        if self.at_exit and action.kind in ("replay", "fork"):
+            return True
         if self.asks_on and action.kind in ("go", "command", "replay"):
             return True
-        return action.kind == "command" and any(node.fails for node in self.plan.graph.nodes)
+        # It asks a handler again when it resumes; after a command that sees another state.
+        nodes = self.plan.graph.nodes
+        return action.kind == "command" and any(node.fails or node.handled for node in nodes)
 
     # ------------------------------------------------------------ actions
 
@@ -116,17 +134,24 @@ class Teller:
         """Return whether the engines differ in such an update, as is listed.
 
         LangGraph forgets what a `Command` wrote that no checkpoint holds yet; it
-        mixes the update into the record of a task that has ended; and it does
-        not know which node to act as where only the input is due on a fork.
+        mixes the update into the record of a task that has ended or was handled;
+        and it does not know which node to act as on a replay where none has run.
         """
-        if self._holds_command(config):
+        if self._holds_command(config) or (name is None and self._none_has_run(config)):
             return True
         state = _caught(lambda: self.app.get_state(config))
         if isinstance(state, str):
             return True
-        if name is None and "__start__" in {task.name for task in state.tasks}:
-            return True
-        return any(task.result is not None and name in (None, task.name) for task in state.tasks)
+        return any(
+            task.result is not None or (task.error is not None and task.name in self.handled)
+            for task in state.tasks
+            if name in (None, task.name)
+        )
+
+    def _none_has_run(self, config: Any) -> bool:
+        saved = self.app.checkpointer.get_tuple(config)
+        seen = {} if saved is None else saved.checkpoint["versions_seen"]
+        return not any(seen.get(name) for name in ("__start__", *self.names))
 
     def _holds_command(self, config: Any) -> bool:
         """Return whether what a `Command` wrote is still pending on a checkpoint."""
@@ -162,10 +187,13 @@ class Teller:
 
         def note(event: Any) -> None:
             namespace, mode, payload = event
+            if mode == "updates" and any(payload.get(name, "") is None for name in self.handled):
+                # Listed as different: LangGraph may tell that a task ended which has failed.
+                return
             where = tuple(part.split(":")[0] for part in namespace)
             events.append((where, mode, plain(payload)))
 
-        end = _caught(lambda: self.read(self.app, given, config, note))
+        end = _caught(lambda: self.read(self.app, given, config, self.asked, note))
         shown = in_any_order(events)
         if end == "raised InvalidUpdateError" and events and _tells_of_a_task(events[-1]):
             # Listed as different: LangGraph may not show what led to the error.
@@ -200,7 +228,7 @@ class Teller:
                 )
                 for task in state.tasks
             ),
-            "is first": state.parent_config is None,
+            "is first": state.parent_config is None and not self.at_exit,
         }
 
 
@@ -216,11 +244,15 @@ def _caught(do: Any) -> Any:
 def plain(value: Any) -> Any:
     """Return *value* without what differs between the engines by nature: ids and classes."""
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in sorted(value.items())}
+        found = {key: plain(item) for key, item in sorted(value.items())}
+        if any(str(key).startswith("__error_handler__") for key in found):
+            # Listed as different: LangGraph calls a handler again when it resumes.
+            found.pop("__metadata__", None)
+        return found
     if isinstance(value, list | tuple):
-        found = [plain(item) for item in value]
-        is_questions = bool(found) and all(hasattr(item, "value") for item in value)
-        return sorted(found) if is_questions else found
+        items = [plain(item) for item in value]
+        is_questions = bool(items) and all(hasattr(item, "value") for item in value)
+        return sorted(items) if is_questions else items
     if type(value).__name__ == "Interrupt":
         return f"asks {value.value}"
     if type(value).__name__ == "Overwrite":

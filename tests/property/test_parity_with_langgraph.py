@@ -46,6 +46,17 @@ def test_it_does_so_on_threads_and_on_an_event_loop(plan, executor, read) -> Non
     assert expected == got
 
 
+@settings(suppress_health_check=SLOW)
+@given(plan=plans())
+def test_it_does_so_when_it_keeps_its_state_at_the_end_alone(plan: Plan) -> None:
+    """What can be seen of a thread between its runs, with ``durability="exit"``."""
+    expected = told(sides.langgraph(), plan, durability="exit")
+
+    got = told(sides.flowpregel(), plan, durability="exit")
+
+    assert expected == got
+
+
 @settings(suppress_health_check=SLOW, max_examples=max(30, settings().max_examples // 10))
 @given(plan=plans())
 def test_it_does_so_with_its_state_on_disk(plan: Plan) -> None:

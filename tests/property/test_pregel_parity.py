@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import langgraph.channels as theirs
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from langgraph.checkpoint.memory import InMemorySaver as TheirSaver
 from langgraph.pregel import NodeBuilder as TheirBuilder
 from langgraph.pregel import Pregel as TheirPregel
@@ -116,8 +116,20 @@ def test_a_run_streams_the_same_values_and_updates(recipe: Recipe) -> None:
     )
 
 
+LEFT_TO_DO = Recipe(
+    {"c0": "brief", "c1": "brief", "c2": "sum"},
+    (
+        NodeRecipe("n0", ("start",), writes=("c1",)),
+        NodeRecipe("n1", ("c0",)),
+        NodeRecipe("n3", ("c2",), writes=("c0",)),
+    ),
+)
+"""What a channel's first value is to trigger is left to do when new input comes."""
+
+
 @some
 @given(plain)
+@example(LEFT_TO_DO)
 def test_a_run_returns_the_same(recipe: Recipe) -> None:
     """`invoke` with a saver, twice on one thread."""
     first = their_graph(recipe, checkpointer=TheirSaver())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from flowpregel.channels import EphemeralValue, LastValue
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import get_stream_writer
-from flowpregel.errors import ConfigurationError, EmptyInputError
+from flowpregel.errors import ConfigurationError, EmptyInputError, NodeTimeoutError
 from flowpregel.func import entrypoint, task
 
 
@@ -156,6 +157,28 @@ def test_a_sync_body_cannot_have_a_timeout() -> None:
 
         @entrypoint(timeout=1)
         def flow(n: int) -> None: ...
+
+
+def test_returning_a_future_says_what_to_return(executor: str) -> None:
+    """A forgotten ``.result()`` is not told as something about async code."""
+
+    @entrypoint(executor=executor)
+    def flow(n: int) -> Any:
+        return double(n)
+
+    with pytest.raises(TypeError, match=r"'flow' returned a future.*\.result\(\)"):
+        flow.invoke(1)
+
+
+def test_an_async_body_can_have_a_timeout(drive: Any) -> None:
+    """It is stopped where it awaits."""
+
+    @entrypoint(timeout=0.05)
+    async def flow(n: int) -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(NodeTimeoutError):
+        drive.invoke(flow, 1)
 
 
 def test_a_graph_is_not_a_function() -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import GraphDrained, NodeError, NodeTimeoutError
 from flowpregel.graph import START, StateGraph
 from flowpregel.runtime import RunControl, Runtime
@@ -102,6 +103,29 @@ def test_an_error_handler_is_asked_when_all_attempts_are_spent(drive: Drive) -> 
 
     assert {"items": ["n: 6 to go after []"]} == drive.invoke(app, {"items": []})
     assert 3 == flaky.calls
+
+
+def test_a_handlers_writes_are_applied_where_the_failed_nodes_would_have_been(
+    drive: Drive,
+) -> None:
+    """Between those of its siblings, by name."""
+    builder = one(Flaky(9), "b", error_handler=lambda state: {"items": ["handled"]})
+    for name in ("a", "c"):
+        builder.add_node(name, lambda _, name=name: {"items": [name]}).add_edge(START, name)
+
+    result = drive.invoke(builder.compile(executor="inline"), {"items": []})
+
+    assert ["a", "handled", "c"] == result["items"]
+
+
+def test_after_a_handled_failure_an_update_counts_as_the_failed_node(drive: Drive) -> None:
+    """A handler has not been triggered: it is no second node that ran last."""
+    app = one(Flaky(9), error_handler=handle).compile(InMemorySaver(), executor="inline")
+    drive.invoke(app, {"items": []}, thread_id="1")
+
+    app.update_state(None, {"items": ["edit"]}, thread_id="1")
+
+    assert "edit" == app.get_state(thread_id="1").values["items"][-1]
 
 
 def test_the_edges_of_a_node_that_failed_are_not_followed(drive: Drive) -> None:

@@ -254,3 +254,25 @@ def test_others_that_open_a_store_while_it_is_compacted_wait(path):
         assert steps(saver, Address("child")) == [*range(19, -1, -1)]
         assert saver.verify().ok
     assert compacted
+
+
+def test_one_thread_can_be_looked_at_without_the_others(tmp_path):
+    """It is told of as `threads` would; one that is not there is None."""
+    with LMDBSaver(tmp_path / "store") as saver:
+        commit(saver, 0, thread="a")
+        commit(saver, 0, thread="b")
+
+        assert [saver.thread("a")] == [each for each in saver.threads() if each.thread_id == "a"]
+        assert saver.thread("c") is None
+
+
+def test_a_sweep_applies_a_retention_at_once(tmp_path):
+    """To the threads that are named; it tells how many checkpoints it dropped."""
+    with LMDBSaver(tmp_path / "store") as saver:
+        for number in range(5):
+            commit(saver, number, thread="a")
+            commit(saver, number, thread="b")
+
+        assert 3 == saver.sweep(Retention(keep_last=2), ["a"])
+        assert [2, 5] == [len([*saver.history(Address(name))]) for name in ("a", "b")]
+        assert 3 == saver.sweep(Retention(keep_last=2))

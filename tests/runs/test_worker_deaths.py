@@ -257,3 +257,33 @@ def test_workers_outlive_the_os_thread_that_needed_them(run: Run) -> None:
         thread.join()
 
     assert len(pids) <= 2
+
+
+def test_a_run_whose_pool_was_closed_waits_without_spinning() -> None:
+    """It may wait for something that runs elsewhere."""
+    pool = ProcessExecutor(1)
+    run = Run(pool)
+    run.outcome(pid)
+    pool.close()
+    began, used = time.monotonic(), time.process_time()
+
+    assert [] == run.mailbox.take(0.2)
+
+    assert time.monotonic() - began >= 0.2
+    assert time.process_time() - used < 0.1
+
+
+def test_a_fork_of_the_coordinator_is_refused_by_the_pool(run: Run) -> None:
+    """Its workers belong to the process that started them."""
+    run.outcome(pid)
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        outcome = Run(run.pool).outcome(pid)
+        os.write(write, type(getattr(outcome, "error", None)).__name__.encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+
+    assert b"ExecutorUnavailableError" == os.read(read, 100)
+    os.close(read)
+    assert value_of(run.outcome(pid))

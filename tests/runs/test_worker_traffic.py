@@ -350,12 +350,11 @@ def test_a_slow_task_in_a_batch_holds_up_nobody(run: Run) -> None:
     """The others are taken back from its worker, and run where there is room."""
     node = node_of(sleep_if)
     run.outcomes(*(run.start(node, 0) for _ in range(50)))
-    began = time.monotonic()
     slow, *fast = [run.start(node, 0.8 if n == 0 else 0) for n in range(100)]
 
     run.outcomes(*fast)
 
-    assert time.monotonic() - began < 0.4
+    assert slow.info.task_id not in run.ended_at
     assert value_of(run.outcomes(slow)[0])
 
 

@@ -30,6 +30,20 @@ class Found:
     state: State
 
 
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The deltas of a channel, newest first, and the encoded snapshot they start from."""
+
+    seed: bytes | None
+    newest_first: list[Added]
+    positions: dict[int, int]
+    """Where the delta of each checkpoint is, by its number."""
+
+    def since(self, number: int) -> tuple[bytes | None, list[Added]]:
+        """Return the snapshot, and the deltas up to that of a checkpoint in the chain."""
+        return self.seed, self.newest_first[self.positions[number] :]
+
+
 class Book:
     """The tables of a store, and how its checkpoints are found in them.
 
@@ -134,20 +148,21 @@ class Book:
         """Return a channel's encoded value, written by the checkpoint that has *number*."""
         return self._record(transaction, scope, channel, (VALUE, number))
 
-    def deltas(
-        self, transaction: Any, scope: Scope, channel: str, number: int
-    ) -> tuple[bytes | None, list[Added]]:
+    def deltas(self, transaction: Any, scope: Scope, channel: str, number: int) -> Chain:
         """Return the encoded snapshot that deltas start from, and them, newest first."""
         tail = self.names.known(transaction, channel).to_bytes(4, "big")
         found: list[Added] = []
+        numbers: list[int] = []
         place: Place = (DELTA, number)
         while place[0] == DELTA:
             delta = self.delta(transaction, scope, tail, place[1])
+            numbers.append(place[1])
             place = delta.previous
             found.append(delta.added(lambda key: self._write(transaction, scope, key)))
-        if place[0] == EMPTY:
-            return None, found
-        return self._record(transaction, scope, channel, place), found
+        seed = None
+        if place[0] != EMPTY:
+            seed = self._record(transaction, scope, channel, place)
+        return Chain(seed, found, {each: at for at, each in enumerate(numbers)})
 
     def delta(self, transaction: Any, scope: Scope, channel: bytes, number: int) -> DeltaRecord:
         """Return what a checkpoint added to the channel whose number is *channel*."""

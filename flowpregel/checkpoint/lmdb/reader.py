@@ -15,7 +15,7 @@ from flowpregel._core.records import Address, Checkpoint, DeltaHistory, Saved, S
 from flowpregel._lmdb.codec import Codec, decode
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import convert
-from flowpregel.checkpoint.lmdb.book import Book, Found
+from flowpregel.checkpoint.lmdb.book import Book, Chain, Found
 from flowpregel.checkpoint.lmdb.deltarecord import Added
 from flowpregel.checkpoint.lmdb.prepared import KeptWrite, read_write
 from flowpregel.checkpoint.lmdb.scopes import Scope
@@ -113,7 +113,7 @@ class Reader:
         if named is None and before is not None:
             newest = self._book.newest(transaction, scope)
         is_latest = newest is not None and newest[1] == found.number
-        return self._copied(transaction, scope, found, is_latest)
+        return self._copied(transaction, scope, found, is_latest, {})
 
     def _page(
         self, transaction: Any, address: Address, before: str | None, size: int
@@ -123,22 +123,35 @@ class Reader:
         if scope is None or newest is None:
             return []
         page = []
+        # Neighbours in a history have most of their deltas in common.
+        chains: dict[str, Chain] = {}
         for _, number in self._book.newest_first(transaction, scope, before):
             found = self._book.find(transaction, scope, number)
             assert found is not None
-            page.append(self._copied(transaction, scope, found, number == newest[1]))
+            is_latest = number == newest[1]
+            page.append(self._copied(transaction, scope, found, is_latest, chains))
             if len(page) == size:
                 break
         return page
 
-    def _copied(self, transaction: Any, scope: Scope, found: Found, is_latest: bool) -> Copied:
+    def _copied(
+        self,
+        transaction: Any,
+        scope: Scope,
+        found: Found,
+        is_latest: bool,
+        chains: dict[str, Chain],
+    ) -> Copied:
         book = self._book
         values, deltas = {}, {}
         for channel, (kind, number) in found.state.places.items():
             if kind == VALUE:
                 values[channel] = book.value(transaction, scope, channel, number)
             elif kind == DELTA:
-                deltas[channel] = book.deltas(transaction, scope, channel, number)
+                chain = chains.get(channel)
+                if chain is None or number not in chain.positions:
+                    chain = chains[channel] = book.deltas(transaction, scope, channel, number)
+                deltas[channel] = chain.since(number)
         writes = []
         for key, record in book.writes(transaction, scope, found.number):
             write = read_write(key, record)

@@ -80,14 +80,15 @@ class Sweeper:
             self._since[place] = count
         return due
 
-    def sweep(self, transaction: Any, thread_id: str, namespace: str) -> None:
-        """Drop what is not to be kept of a namespace."""
+    def sweep(self, transaction: Any, thread_id: str, namespace: str) -> int:
+        """Drop what is not to be kept of a namespace; return how many checkpoints."""
         scope = self._book.scopes.get(transaction, thread_id, namespace)
         if scope is None:
-            return
+            return 0
         gone = self._beyond(transaction, scope)
         if gone:
             forget.checkpoints(self._book, transaction, scope, gone)
+        return len(gone)
 
     def _beyond(self, transaction: Any, scope: Scope) -> set[str]:
         """Return the ids of the checkpoints that no bound keeps and that are no roots."""

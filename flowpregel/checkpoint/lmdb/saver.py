@@ -192,11 +192,12 @@ class LMDBSaver(TransactionalSaver):
     # -------------------------------------------------------- looking after it
 
     def threads(self) -> Iterator[ThreadInfo]:
-        """Yield what is known of each thread, in no particular order."""
-        for scope in self._scopes(None):
-            address = Address(scope.thread_id, scope.namespace)
-            if not scope.namespace and (newest := self.load(address)) is not None:
-                yield info_of(scope, newest, running=self._leases.is_held(address))
+        """Return what is known of each thread, in no particular order."""
+        return self._infos(None)
+
+    def thread(self, thread_id: str) -> ThreadInfo | None:
+        """Return what is known of one thread, or None if there is no such thread."""
+        return next(self._infos(thread_id), None)
 
     def stats(self) -> Stats:
         """Return how much is kept, and for what; reads everything once."""
@@ -240,6 +241,26 @@ class LMDBSaver(TransactionalSaver):
         folder.create(target, lambda draft: self._store.environment.copy(draft, compact=True))
         folder.close_to_others(target)
 
+    def sweep(self, retention: Retention, thread_ids: Sequence[str] | None = None) -> int:
+        """Drop at once the history that *retention* does not keep; return how many checkpoints.
+
+        Args:
+            retention: What to keep.
+            thread_ids: Whose; None is every thread's.
+        """
+        sweeper = Sweeper(self._book, retention)
+        dropped: list[int] = []
+        for thread_id in (None,) if thread_ids is None else thread_ids:
+            for scope in [*self._scopes(thread_id)]:
+                counted: list[int] = []  # of the transaction's last try
+
+                def work(transaction: Any, scope: Scope = scope, into: Any = counted) -> None:
+                    into[:] = [sweeper.sweep(transaction, scope.thread_id, scope.namespace)]
+
+                self._change(work)
+                dropped += counted
+        return sum(dropped)
+
     def compact(self) -> None:
         """Write the file anew without the room that is free.
 
@@ -262,6 +283,12 @@ class LMDBSaver(TransactionalSaver):
             place = batch.address.thread_id, batch.address.namespace
             if batch.checkpoint is not None and sweeper.is_due(*place):
                 self._change(partial(sweeper.sweep, thread_id=place[0], namespace=place[1]))
+
+    def _infos(self, thread_id: str | None) -> Iterator[ThreadInfo]:
+        for scope in self._scopes(thread_id):
+            address = Address(scope.thread_id, scope.namespace)
+            if not scope.namespace and (newest := self.load(address)) is not None:
+                yield info_of(scope, newest, running=self._leases.is_held(address))
 
     def _change(self, work: Any) -> None:
         self._group.commit(work, self._options.lock_timeout)

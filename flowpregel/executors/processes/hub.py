@@ -177,7 +177,10 @@ class Hub:
         deadline = None if timeout is None else time.monotonic() + timeout
         self._turns += 1
         while not seat.called:
-            if self._role.acquire(blocking=False):
+            if self._closed:
+                # The run may still wait for something that runs elsewhere.
+                self._sit_alone(seat, deadline)
+            elif self._role.acquire(blocking=False):
                 self._lead(seat, deadline)
             else:
                 self._follow(seat, deadline)
@@ -211,6 +214,12 @@ class Hub:
         finally:
             seat.place = ""
             self._sitting.remove(seat)
+
+    def _sit_alone(self, seat: Seat, deadline: float | None) -> None:
+        seat.place = "sits"
+        if not seat.called:
+            seat.sit(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        seat.place = ""
 
     def _resign(self) -> None:
         self._reader = None
@@ -313,6 +322,8 @@ class Hub:
         self._closed = True
         self._bell.put(None)
         self.wake()
+        for seat in tuple(self._sitting):
+            seat.call()
         thread = self._caretaker
         if thread is not None and thread is not threading.current_thread():
             thread.join()

@@ -311,8 +311,11 @@ class Pool:
 
     def close(self) -> None:
         """Stop every task, end every worker."""
+        if self._pid != os.getpid():
+            # In a fork: the workers are the other process's, and the lock may be held for ever.
+            return
         with self.lock:
-            if self.crew.is_closed or self._pid != os.getpid():
+            if self.crew.is_closed:
                 return
             waiting = self._waiting.take_all()
             self.crew.close()

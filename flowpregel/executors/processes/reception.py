@@ -66,15 +66,21 @@ class Reception:
         except GarbageError as error:
             slot.kill(f"it sent garbage on its link ({error})")
             is_open, arrived = False, []
-        for frame in arrived:
-            self._receive(slot, frame)
-        self._release(slot)
+        self._receive_all(slot, arrived)
         if not is_open:
             self._pool.hub.forget(slot.link.fileno())
             # How it ended, the kernel tells in a moment. One that only closed its link is no use.
             self._pool.deadlines.add(
                 time.monotonic() + _PARTING, lambda now: slot.kill("it closed its link")
             )
+
+    def _receive_all(self, slot: Slot, arrived: list[Frame]) -> None:
+        # Kept until acted on: Ctrl-C may interrupt the run that reads, and what
+        # arrived may be another run's.
+        slot.arrived.extend(arrived)
+        while slot.arrived:
+            self._receive(slot, slot.arrived.popleft())
+        self._release(slot)
 
     def _receive(self, slot: Slot, frame: Frame) -> None:
         match frame.kind:
@@ -206,9 +212,7 @@ class Reception:
             arrived, _ = slot.link.receive()
         except GarbageError:
             arrived = []
-        for frame in arrived:
-            self._receive(slot, frame)
-        self._release(slot)
+        self._receive_all(slot, arrived)
         if not arrived:
             self._pool.hub.forget(slot.link.fileno())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
@@ -14,6 +14,7 @@ from flowpregel.executors.base import Job, Mailbox
 from flowpregel.executors.processes import frames
 from flowpregel.executors.processes.arena import Door, Reader, Returns
 from flowpregel.executors.processes.birth import STOP_SIGNAL
+from flowpregel.executors.processes.frames import Frame
 from flowpregel.executors.processes.link import Link
 from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.spawner import Newborn
@@ -85,6 +86,8 @@ class Slot:
         """What its initializer raised."""
         self.reads: Counter[int] = Counter()
         """Leases of the pool's arena that the worker reads, and how often they were sent."""
+        self.arrived: deque[Frame] = deque()
+        """What it has sent and nobody has acted on."""
         self.returned: list[bytes] = []
         """What it said it reads no more, until that is acted on."""
         self.returns = Returns()

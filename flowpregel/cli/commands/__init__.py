@@ -1,0 +1,1 @@
+"""One module for each command; the attribute ``command`` is it."""

@@ -1,0 +1,35 @@
+"""Values that cannot be decoded here, shown as such."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowpregel.checkpoint.lmdb import PythonCodec
+
+
+class Unreadable:
+    """Stands for a value that cannot be decoded here, its class missing perhaps.
+
+    Args:
+        why: What was in the way.
+    """
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def __repr__(self) -> str:
+        return f"<unreadable: {self.why}>"
+
+
+class LenientCodec(PythonCodec):
+    """Decodes what can be, and shows the rest as `Unreadable`.
+
+    One value whose class is gone must not hide all the others.
+    """
+
+    def decode(self, data: bytes) -> Any:
+        """Return the value that was encoded, or an `Unreadable`."""
+        try:
+            return super().decode(data)
+        except Exception as error:  # noqa: BLE001 - unpickling runs any code of the user's
+            return Unreadable(f"{type(error).__name__}: {error}")

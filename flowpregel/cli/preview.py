@@ -1,0 +1,122 @@
+"""Any value as JSON, with limits: a preview of a big value is small, and never fails."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much of a value is shown."""
+
+    depth: int = 4
+    """So many levels of containers."""
+    count: int = 12
+    """So many items of each container."""
+    size: int = 200
+    """So many characters of a text, or bytes."""
+    total: int = 300
+    """So many items in all."""
+
+
+FULL = Limits(depth=100, count=1 << 40, size=1 << 40, total=1 << 40)
+"""Everything; only a value that contains itself is cut off."""
+
+
+def plain(value: Any, limits: Limits | None = None) -> Any:
+    """Return *value* as dicts, lists, texts and numbers that JSON has.
+
+    What JSON does not have is shown as its ``repr``. What is left out is
+    counted in a text that begins with an ellipsis.
+    """
+    return _Cutter(limits or Limits()).cut(value, 0)
+
+
+def one_line(value: Any, limits: Limits | None = None) -> str:
+    """Return *value* in one line for a terminal."""
+    limits = limits or Limits()
+    text = json.dumps(plain(value, limits), ensure_ascii=False)
+    return printable(clipped(text, 4 * limits.size))
+
+
+def clipped(text: str, size: int) -> str:
+    """Return the first *size* characters of *text*, and how many more there are."""
+    return text if len(text) <= size else f"{text[:size]}… ({len(text) - size:,} more)"
+
+
+def printable(text: str) -> str:
+    """Return *text* without what a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
+class _Cutter:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._left = limits.total
+
+    def cut(self, value: Any, depth: int) -> Any:
+        self._left -= 1
+        if value is None or isinstance(value, bool | int | float | str | bytes | bytearray):
+            return self._atom(value)
+        parts = _parts(value)
+        if parts is None:
+            return clipped(_text(value), self._limits.size)
+        if depth >= self._limits.depth:
+            return f"… {type(value).__name__} of {len(parts)}"
+        return self._container(parts, depth)
+
+    def _atom(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return clipped(str(value), self._limits.size)
+        if isinstance(value, bytes | bytearray):
+            shown = bytes(value[: self._limits.size])
+            return clipped(repr(shown), self._limits.size) + f" ({len(value):,} bytes)"
+        if isinstance(value, float):
+            return float(value) if math.isfinite(value) else str(float(value))
+        if value is None or isinstance(value, bool):
+            return value
+        if value.bit_length() > 1_024:
+            return f"an int of {value.bit_length():,} bits"
+        return int(value)
+
+    def _container(self, parts: dict[Any, Any] | list[Any], depth: int) -> Any:
+        shown = max(0, min(len(parts), self._limits.count, self._left))
+        rest = len(parts) - shown
+        if isinstance(parts, list):
+            items = [self.cut(item, depth + 1) for item in parts[:shown]]
+            return [*items, f"… {rest:,} more"] if rest else items
+        result = {}
+        for key, _ in zip(parts, range(shown), strict=False):
+            name = key if isinstance(key, str) else _text(key)
+            result[clipped(name, self._limits.size)] = self.cut(parts[key], depth + 1)
+        if rest:
+            result["…"] = f"{rest:,} more"
+        return result
+
+
+def _parts(value: Any) -> dict[Any, Any] | list[Any] | None:
+    """Return what a container holds, or None for what is none."""
+    if isinstance(value, BaseException):
+        return {"type": type(value).__name__, "message": _text(value, str)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return dict(zip(value._fields, value, strict=False))
+    if isinstance(value, list | tuple | Set):
+        return [*value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name, None) for each in fields(value)}
+    return None
+
+
+def _text(value: Any, form: Any = repr) -> str:
+    try:
+        return str(form(value))
+    except Exception as error:  # noqa: BLE001 - a user's __repr__ may raise anything
+        return f"<{type(value).__name__}, whose text raises {type(error).__name__}>"

@@ -1,0 +1,202 @@
+"""The live view of a run: how many tasks of each name are done, how fast, how long yet.
+
+In a terminal a few lines are written over and over; in a notebook one output is
+updated; anywhere else a line is added from time to time. It goes to stderr, so
+that what the program prints stays as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+Item = tuple[tuple[str, ...], str, Any]
+
+MODES = ("tasks", "updates")
+"""The stream modes that a view reads."""
+_wanted: ContextVar[bool] = ContextVar("flowpregel_progress", default=False)
+
+
+@contextmanager
+def progress() -> Iterator[None]:
+    """Show a live view of every run that is started inside the ``with`` block.
+
+    Example:
+        >>> with progress():  # doctest: +SKIP
+        ...     study.invoke([1, 2, 3])
+    """
+    token = _wanted.set(True)
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
+
+
+def view_of(name: str, asked: bool | None) -> View | None:
+    """Return the view of a run of the graph *name*, if one is wanted."""
+    return View(name) if asked or (asked is None and _wanted.get()) else None
+
+
+@dataclass(slots=True)
+class Count:
+    """What became of the tasks of one name."""
+
+    started: int = 0
+    done: int = 0
+    failed: int = 0
+    asking: int = 0
+    before: int = 0
+    """Recorded in an earlier run, or shared by another."""
+
+    @property
+    def open(self) -> int:
+        """How many run or wait for a place."""
+        return self.started - self.done - self.failed - self.asking
+
+
+class View:
+    """Counts what the stream of a run tells, and shows it.
+
+    Args:
+        name: The name of the graph.
+        out: Where to write; by default stderr.
+        clock: Returns seconds that only grow.
+    """
+
+    def __init__(
+        self, name: str, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._name = name
+        self._out = sys.stderr if out is None else out
+        self._clock = clock
+        self._began = self._shown = clock()
+        self._counts: dict[str, Count] = {}
+        self._show, self._every = _way_to_show(self._out)
+
+    def see(self, item: Item) -> None:
+        """Take in an event of the run's stream."""
+        _, mode, payload = item
+        if mode == "tasks":
+            self._see_task(payload)
+        elif mode == "updates" and "__metadata__" in payload:
+            for name in payload.keys() - {"__metadata__"}:
+                self._count(name).before += 1
+        else:
+            return
+        now = self._clock()
+        if now - self._shown >= self._every:
+            self._shown = now
+            self._show(self.lines(now))
+
+    def _see_task(self, payload: dict[str, Any]) -> None:
+        count = self._count(payload["name"])
+        if "result" not in payload:
+            count.started += 1
+        elif payload["error"] is not None:
+            count.failed += 1
+        elif payload["interrupts"]:
+            count.asking += 1
+        else:
+            count.done += 1
+
+    def _count(self, name: str) -> Count:
+        return self._counts.setdefault(name, Count())
+
+    def close(self) -> None:
+        """Show how the run ended."""
+        self._show(self.lines(self._clock()))
+
+    def lines(self, now: float) -> list[str]:
+        """Return what there is to show at *now*."""
+        seconds = max(now - self._began, 1e-9)
+        lines = [f"{self._name}: {seconds:.1f} s"]
+        for name, count in self._counts.items():
+            if name == self._name:
+                continue
+            parts = [f"{count.before + count.done:,} done"]
+            parts += [f"{count.before:,} of them before"] if count.before else []
+            parts += [f"{count.failed:,} failed"] if count.failed else []
+            parts += [f"{count.asking:,} waiting for an answer"] if count.asking else []
+            if count.open:
+                parts.append(f"{count.open:,} to do")
+            if count.done:
+                parts.append(f"{count.done / seconds:,.1f}/s")
+            if count.open and count.done:
+                parts.append(f"{count.open * seconds / count.done:,.0f} s left")
+            lines.append(f"  {name}: {', '.join(parts)}")
+        return lines
+
+
+def _way_to_show(out: TextIO) -> tuple[Callable[[list[str]], None], float]:
+    """Return a function that shows lines on *out*, and the seconds between two calls."""
+    if _in_notebook():
+        from IPython.display import (  # type: ignore[import-not-found]  # noqa: PLC0415
+            Pretty,
+            display,
+        )
+
+        handle = display(Pretty(""), display_id=True)
+        return lambda lines: handle.update(Pretty("\n".join(lines))), 0.2
+    if out.isatty():
+        return _over(out), 0.1
+    return lambda lines: _line(out, lines), 2.0
+
+
+def _in_notebook() -> bool:
+    shell = sys.modules.get("IPython")
+    found = None if shell is None else shell.get_ipython()
+    return type(found).__name__ == "ZMQInteractiveShell"
+
+
+def _over(out: TextIO) -> Callable[[list[str]], None]:
+    """Return a function that writes lines over those it wrote before."""
+    written = 0
+
+    def over(lines: list[str]) -> None:
+        nonlocal written
+        back = f"\x1b[{written}F\x1b[J" if written else ""
+        out.write(back + "".join(f"{line}\n" for line in lines))
+        out.flush()
+        written = len(lines)
+
+    return over
+
+
+def _line(out: TextIO, lines: list[str]) -> None:
+    out.write(" |".join(lines) + "\n")
+    out.flush()
+
+
+def watched(items: Iterator[Item], view: View | None) -> Iterator[Item]:
+    """Return *items*, which *view* sees on their way."""
+    return items if view is None else _watched(items, view)
+
+
+def _watched(items: Iterator[Item], view: View) -> Iterator[Item]:
+    try:
+        for item in items:
+            view.see(item)
+            yield item
+    finally:
+        items.close()  # type: ignore[attr-defined]
+        view.close()
+
+
+def awatched(items: AsyncIterator[Item], view: View | None) -> AsyncIterator[Item]:
+    """`watched`, on the event loop."""
+    return items if view is None else _awatched(items, view)
+
+
+async def _awatched(items: AsyncIterator[Item], view: View) -> AsyncIterator[Item]:
+    try:
+        async for item in items:
+            view.see(item)
+            yield item
+    finally:
+        await items.aclose()  # type: ignore[attr-defined]
+        view.close()

@@ -1,0 +1,138 @@
+"""The commands that look after a store: fork, rm, gc, verify, backup."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from flowpregel._core.records import Address
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.cli.app import app
+from flowpregel.cli.codes import Code
+from tests.runs.cli_flows import FLOWS, steps
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """A store with the finished threads ``a`` and ``b``."""
+    path = str(tmp_path / "store")
+    with LMDBSaver(path) as saver:
+        for thread_id in ("a", "b"):
+            graph = steps.copy({"checkpointer": saver})
+            graph.invoke({"n": 1}, thread_id=thread_id, metadata={"flow": f"{FLOWS}:steps"})
+    return path
+
+
+@pytest.fixture
+def cli(store: str) -> Invoke:
+    """Run the command on the test's store."""
+    return lambda *words: CliRunner().invoke(app, [*words, "--store", store])
+
+
+def kept(store: str, thread_id: str) -> list[int]:
+    """Return the steps of the checkpoints that a store has of a thread."""
+    with LMDBSaver(store) as saver:
+        return [saved.checkpoint.step for saved in saver.history(Address(thread_id))]
+
+
+def test_fork_copies_a_thread_with_its_history(cli: Invoke, store: str) -> None:
+    assert Code.OK == cli("fork", "a", "c").exit_code
+    assert kept(store, "a") == kept(store, "c")
+
+
+def test_a_fork_at_a_checkpoint_goes_on_from_there(cli: Invoke) -> None:
+    """The copy knows its flow, so that it can be resumed."""
+    forked = cli("fork", "a", "c", "--at", "1", "--json")
+    resumed = cli("resume", "c", "--json")
+
+    assert Code.OK == forked.exit_code, forked.output
+    assert {"n": 2, "log": "n is 2"} == json.loads(resumed.stdout)["output"]
+    assert "tell: 1 done" in resumed.stderr
+    assert "add" not in resumed.stderr
+
+
+def test_a_fork_onto_a_thread_that_is_there_is_refused(cli: Invoke) -> None:
+    assert Code.USAGE == cli("fork", "a", "b").exit_code
+
+
+def test_rm_deletes_a_thread(cli: Invoke, store: str) -> None:
+    assert Code.OK == cli("rm", "a", "--yes").exit_code
+    assert ([], [2, 1, 0, -1]) == (kept(store, "a"), kept(store, "b"))
+
+
+def test_rm_deletes_nothing_if_nobody_can_be_asked(cli: Invoke, store: str) -> None:
+    assert Code.USAGE == cli("rm", "a").exit_code
+    assert kept(store, "a")
+
+
+def test_rm_deletes_nothing_if_a_thread_is_not_there(cli: Invoke, store: str) -> None:
+    assert Code.USAGE == cli("rm", "a", "nobody", "--yes").exit_code
+    assert kept(store, "a")
+
+
+def test_rm_refuses_a_thread_that_a_run_holds(cli: Invoke, store: str) -> None:
+    with LMDBSaver(store) as saver, saver.lease("a"):
+        result = cli("rm", "a", "--yes")
+
+    assert Code.STORE == result.exit_code
+    assert kept(store, "a")
+
+
+def test_gc_keeps_the_last_checkpoints_of_each_thread(cli: Invoke, store: str) -> None:
+    result = cli("gc", "--keep-last", "2", "--json")
+
+    assert 4 == json.loads(result.stdout)["dropped"]
+    assert ([2, 1], [2, 1]) == (kept(store, "a"), kept(store, "b"))
+
+
+def test_gc_can_be_for_one_thread(cli: Invoke, store: str) -> None:
+    cli("gc", "a", "--keep-last", "1")
+
+    assert ([2], [2, 1, 0, -1]) == (kept(store, "a"), kept(store, "b"))
+
+
+def test_gc_by_age_keeps_what_is_young(cli: Invoke, store: str) -> None:
+    assert "dropped 0 checkpoints" in cli("gc", "--max-age", "1.5h").stdout
+    assert [2, 1, 0, -1] == kept(store, "a")
+
+
+def test_gc_may_compact_alone(cli: Invoke, store: str) -> None:
+    assert Code.OK == cli("gc", "--compact").exit_code
+    assert [2, 1, 0, -1] == kept(store, "a")
+
+
+@pytest.mark.parametrize("bounds", [(), ("--max-age", "soon"), ("--max-bytes", "5q")])
+def test_gc_must_be_told_what_to_keep(cli: Invoke, store: str, bounds: tuple[str, ...]) -> None:
+    assert Code.USAGE == cli("gc", *bounds).exit_code
+    assert [2, 1, 0, -1] == kept(store, "a")
+
+
+def test_verify_finds_a_sound_store_sound(cli: Invoke) -> None:
+    result = cli("verify")
+
+    assert (Code.OK, True) == (result.exit_code, "all is well" in result.stdout)
+
+
+def test_verify_finds_a_store_that_was_cut_off(cli: Invoke, store: str) -> None:
+    data = Path(store) / "data.mdb"
+    with data.open("r+b") as file:
+        file.truncate(data.stat().st_size // 2)
+
+    assert Code.STORE == cli("verify").exit_code
+
+
+def test_a_backup_has_the_same_threads(cli: Invoke, tmp_path: Path, store: str) -> None:
+    copy = str(tmp_path / "copy")
+
+    assert Code.OK == cli("backup", copy).exit_code
+    assert kept(store, "a") == kept(copy, "a")
+
+
+def test_a_backup_overwrites_nothing(cli: Invoke, store: str) -> None:
+    assert Code.STORE == cli("backup", store).exit_code

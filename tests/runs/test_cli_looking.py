@@ -1,0 +1,218 @@
+"""The commands that only look: ls, show, history, state, diff, stats, graph, doctor."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.cli.app import app
+from flowpregel.cli.codes import Code
+from flowpregel.errors import FlowPregelError
+from tests.runs.cli_flows import FLOWS, allow, shares, steps
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """A store with a finished thread, a failed one, and one that waits."""
+    path = str(tmp_path / "store")
+    with LMDBSaver(path) as saver:
+        steps.copy({"checkpointer": saver}).invoke({"n": 1}, thread_id="finished")
+        allow.copy({"checkpointer": saver}).invoke(["ann"], thread_id="waits")
+        with pytest.raises(ZeroDivisionError):
+            shares.copy({"checkpointer": saver}).invoke([1, 0], thread_id="failed")
+    return path
+
+
+@pytest.fixture
+def cli(store: str) -> Invoke:
+    """Run the command on the test's store."""
+    return lambda *words: CliRunner().invoke(app, [*words, "--store", store])
+
+
+@pytest.fixture
+def shown(cli: Invoke) -> Callable[..., Any]:
+    """Run the command with ``--json``, and return what it prints."""
+
+    def shown(*words: str) -> Any:
+        result = cli(*words, "--json")
+        assert Code.OK == result.exit_code, result.output
+        return json.loads(result.stdout)
+
+    return shown
+
+
+def test_ls_says_how_each_thread_stands(shown: Callable[..., Any]) -> None:
+    found = {each["thread_id"]: each["status"] for each in shown("ls")}
+
+    assert {"finished": "idle", "waits": "interrupted", "failed": "failed"} == found
+
+
+def test_ls_can_be_narrowed_to_a_status(cli: Invoke) -> None:
+    lines = cli("ls", "--status", "failed").stdout.splitlines()
+
+    assert ["THREAD", "failed"] == [line.split()[0] for line in lines]
+
+
+def test_a_thread_that_a_run_holds_is_running(store: str, shown: Callable[..., Any]) -> None:
+    with LMDBSaver(store) as saver, saver.lease("finished"):
+        assert ["finished"] == [each["thread_id"] for each in shown("ls", "--status", "running")]
+
+
+def test_show_tells_of_a_thread_that_a_run_holds(store: str, shown: Callable[..., Any]) -> None:
+    with LMDBSaver(store) as saver, saver.lease("waits"):
+        assert "running" == shown("show", "waits")["status"]
+
+
+def test_show_lists_tasks_by_what_became_of_them(shown: Callable[..., Any]) -> None:
+    tasks = shown("show", "failed")["tasks"]
+
+    assert {"failed", "done"} <= {task["state"] for task in tasks}
+    assert [1.0] == [task["result"] for task in tasks if task["state"] == "done"]
+    assert {"type": "ZeroDivisionError", "message": "division by zero"} in [
+        task["error"] for task in tasks
+    ]
+
+
+def test_show_tells_what_is_asked(cli: Invoke) -> None:
+    assert '{"allow": "ann"}' in cli("show", "waits").stdout
+
+
+def test_show_names_nodes_if_it_may_import_the_flow(shown: Callable[..., Any]) -> None:
+    facts = shown("show", "failed", "--flow", f"{FLOWS}:shares")
+
+    assert ["shares"] == facts["next"]
+    assert "shares" in [task["name"] for task in facts["tasks"]]
+
+
+def test_history_lists_checkpoints_newest_first(shown: Callable[..., Any]) -> None:
+    found = shown("history", "finished")
+
+    assert [2, 1, 0, -1] == [each["step"] for each in found]
+    assert ["log"] == found[0]["changed"]
+    assert found[1]["checkpoint"] == found[0]["parent"]
+
+
+def test_history_can_be_short(shown: Callable[..., Any]) -> None:
+    assert 1 == len(shown("history", "finished", "--limit", "1"))
+
+
+@pytest.mark.parametrize(
+    ("point", "values"), [((), {"n": 2, "log": "n is 2"}), (("1",), {"n": 2}), (("0",), {"n": 1})]
+)
+def test_state_shows_a_checkpoint(shown: Callable[..., Any], point: Any, values: Any) -> None:
+    """By default the newest; otherwise the one of a step."""
+    assert values == shown("state", "finished", *point)["values"]
+
+
+def test_a_checkpoint_is_found_by_its_id(shown: Callable[..., Any]) -> None:
+    for each in shown("history", "finished"):
+        found = shown("state", "finished", each["checkpoint"])
+        assert each["checkpoint"] == found["checkpoint"]
+
+
+def test_the_beginning_of_an_id_that_several_have_is_refused(cli: Invoke) -> None:
+    result = cli("state", "finished", "1f")
+
+    assert Code.USAGE == result.exit_code
+    assert "several checkpoints" in result.stderr
+
+
+def test_diff_shows_what_a_step_changed(cli: Invoke) -> None:
+    assert "- n: 1\n+ n: 2\n" == cli("diff", "finished", "0", "1").stdout
+
+
+def test_diff_compares_the_newest_with_its_parent(shown: Callable[..., Any]) -> None:
+    assert {"log": {"new": "n is 2"}} == shown("diff", "finished")["changes"]
+
+
+def test_stats_count_what_is_kept(shown: Callable[..., Any]) -> None:
+    found = shown("stats")
+
+    assert (3, 6) == (found["threads"], found["checkpoints"])
+    assert "n" in found["bytes_of_channels"]
+
+
+def test_graph_draws_a_flow() -> None:
+    drawn = CliRunner().invoke(app, ["graph", f"{FLOWS}:steps", "--ascii"]).stdout
+
+    assert {"__start__", "add", "tell", "__end__"} <= {*drawn.replace("|", " ").split()}
+    assert drawn.isascii()
+
+
+def test_graph_gives_nodes_and_edges_as_json() -> None:
+    result = CliRunner().invoke(app, ["graph", f"{FLOWS}:steps", "--json"])
+
+    edges = {(each["source"], each["target"]) for each in json.loads(result.stdout)["edges"]}
+    assert ("add", "tell") in edges
+
+
+def test_doctor_finds_a_healthy_store(shown: Callable[..., Any]) -> None:
+    assert [] == [each for each in shown("doctor") if not each["ok"]]
+
+
+def test_doctor_finds_a_store_that_others_can_read(cli: Invoke, store: str) -> None:
+    """Opening it only to look leaves the folder as it is."""
+    os.chmod(store, 0o755)
+    result = cli("doctor")
+
+    assert Code.STORE == result.exit_code
+    assert "chmod 700" in result.stdout
+
+
+@pytest.mark.parametrize("command", ["show", "history", "state", "diff"])
+def test_an_unknown_thread_is_refused(cli: Invoke, command: str) -> None:
+    result = cli(command, "nobody")
+
+    assert Code.USAGE == result.exit_code
+    assert "has no thread 'nobody'" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["ls", "stats", "verify"])
+def test_a_store_that_is_not_there_is_refused_and_not_made(tmp_path: Path, command: str) -> None:
+    missing = tmp_path / "missing"
+    result = CliRunner().invoke(app, [command, "--store", str(missing), "--json"])
+
+    assert Code.STORE == result.exit_code
+    assert "StoreError" == json.loads(result.stdout)["error"]["type"]
+    assert not missing.exists()
+
+
+def test_no_store_at_all_is_wrong_usage() -> None:
+    result = CliRunner().invoke(app, ["ls"])
+
+    assert Code.USAGE == result.exit_code
+    assert "--store PATH" in result.stderr
+
+
+class Gone:
+    """A class that the looking program does not have."""
+
+    def __reduce__(self) -> Any:
+        return _refuse, ()
+
+
+def _refuse() -> Any:
+    raise FlowPregelError("its class is gone")
+
+
+def test_a_value_that_cannot_be_decoded_hides_no_other(
+    store: str, shown: Callable[..., Any]
+) -> None:
+    """It is shown as what it is."""
+    with LMDBSaver(store) as saver:
+        graph = steps.copy({"checkpointer": saver})
+        graph.update_state(thread_id="finished", values={"log": Gone()}, as_node="tell")
+
+    values = shown("state", "finished")["values"]
+
+    assert 2 == values["n"]
+    assert "its class is gone" in values["log"]

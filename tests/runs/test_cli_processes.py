@@ -1,0 +1,131 @@
+"""The command as a program of its own: signals, terminals, and what it imports."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import flowpregel.cli
+from tests.runs.cli_flows import FLOWS
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "flowpregel.cli"]
+
+JOB = """
+from flowpregel.func import entrypoint, task
+import pathlib, time
+
+@task
+def work(n):
+    print("worked", n, flush=True)
+    while n > 1 and not pathlib.Path("go").exists():
+        time.sleep(0.01)
+    return n
+
+@entrypoint()
+def job(numbers):
+    return sum(future.result() for future in work.map(numbers))
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+    return {**kept, "PYTHONPATH": str(ROOT), **more}
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_finished_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    """Workers included: Ctrl-C reaches the whole process group."""
+    (tmp_path / "job.py").write_text(JOB)
+    line = [*COMMAND, "run", "job.py:job", "--input", "[0, 1, 2, 3]", "--store", "store"]
+    first = subprocess.Popen(
+        line, cwd=tmp_path, env=environment(), text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert first.stderr is not None
+    while "worked 2" not in first.stderr.readline():
+        assert first.poll() is None
+    os.killpg(first.pid, signal.SIGINT)
+    _, told = first.communicate(timeout=30)
+
+    (tmp_path / "go").touch()
+    second = subprocess.run(
+        line, cwd=tmp_path, env=environment(), text=True, timeout=30, check=True,
+        capture_output=True,
+    )  # fmt: skip
+
+    assert 130 == first.returncode
+    assert "go on with: flowpregel resume job --store store" in told
+    assert "6\n" == second.stdout
+    assert "worked 0" not in second.stderr
+    assert "worked 2" in second.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_terminal_gets_a_live_table(tmp_path: Path, plain: bool) -> None:
+    """In colour, unless NO_COLOR is set."""
+    terminal, end = pty.openpty()
+    more = {"NO_COLOR": "1"} if plain else {}
+    process = subprocess.Popen(
+        [*COMMAND, "run", f"{FLOWS}:shares", "--input", "[0]"],
+        cwd=ROOT, env=environment(TERM="xterm", **more), stdout=subprocess.PIPE, stderr=end,
+    )  # fmt: skip
+    os.close(end)
+    process.communicate(timeout=30)
+    shown = b""
+    while chunk := _read(terminal):
+        shown += chunk
+    os.close(terminal)
+
+    assert b"in flight" in shown
+    assert b"divide failed" in shown
+    assert plain is (b"\x1b[31m" not in shown)
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65_536)
+    except OSError:  # what Linux says at the end of a terminal
+        return b""
+
+
+def test_the_script_is_the_command() -> None:
+    """What an installation puts on PATH calls the same function."""
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+    module, _, name = scripts["flowpregel"].partition(":")
+
+    assert flowpregel.cli.main is getattr(sys.modules[module], name)
+
+
+def test_without_the_extra_the_command_says_how_to_get_it() -> None:
+    code = "import sys; sys.modules['click'] = None; import flowpregel.cli as c; c.main()"
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False
+    )
+
+    assert 2 == result.returncode
+    assert "pip install 'flowpregel[cli]'" in result.stderr
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["ls", "--help"]])
+def test_help_imports_neither_the_engine_nor_the_store(words: list[str]) -> None:
+    """So that it is there at once."""
+    code = (
+        "import atexit, sys; from flowpregel.cli import main; sys.argv = ['flowpregel', "
+        f"*{words!r}]; heavy = ['lmdb', 'rich', 'loky', 'asyncio', 'flowpregel.pregel']; "
+        "atexit.register(lambda: print('heavy:', [m for m in heavy if m in sys.modules])); main()"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True
+    )
+
+    assert "Usage: flowpregel" in result.stdout
+    assert "heavy: []" == result.stdout.splitlines()[-1]

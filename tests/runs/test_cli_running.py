@@ -1,0 +1,214 @@
+"""The command's runs: run, resume, answer, and how they end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from flowpregel._core.records import Address
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.cli.app import app
+from flowpregel.cli.codes import Code
+from tests.runs.cli_flows import FLOWS
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    return str(tmp_path / "store")
+
+
+@pytest.fixture
+def cli(store: str) -> Invoke:
+    """Run the command on the test's store."""
+    return lambda *words: CliRunner().invoke(app, [*words], env={"FLOWPREGEL_STORE": store})
+
+
+def run(cli: Invoke, flow: str, given: Any, *more: str) -> Result:
+    return cli("run", f"{FLOWS}:{flow}", "--input", json.dumps(given), *more)
+
+
+def test_a_run_prints_its_output_and_nothing_else_on_stdout(cli: Invoke) -> None:
+    """Progress goes to stderr."""
+    result = run(cli, "total", [1, 2, 3])
+
+    assert (Code.OK, "12\n") == (result.exit_code, result.stdout)
+    assert "double: 3 done" in result.stderr
+
+
+def test_what_a_task_prints_is_not_mixed_into_the_output(cli: Invoke) -> None:
+    """A program that reads stdout reads one JSON object."""
+    result = run(cli, "steps", {"n": 1}, "--json")
+
+    assert {
+        "status": "done", "thread_id": "steps", "output": {"n": 2, "log": "n is 2"}
+    } == json.loads(result.stdout)  # fmt: skip
+    assert "a task prints\n" in result.stderr
+
+
+def test_the_input_may_stand_in_a_file(cli: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "input.json").write_text("[4, 5]")
+
+    assert "18\n" == cli("run", f"{FLOWS}:total", "--input", f"@{tmp_path / 'input.json'}").stdout
+
+
+def test_quiet_shows_no_progress(cli: Invoke) -> None:
+    assert "" == run(cli, "total", [1], "--quiet").stderr
+
+
+def test_a_failed_run_names_its_task_and_how_to_go_on(cli: Invoke, store: str) -> None:
+    result = run(cli, "shares", [1, 0])
+
+    assert Code.FAILED == result.exit_code
+    assert "failed: ZeroDivisionError: division by zero" in result.stderr
+    assert f"flowpregel resume shares --store {store}" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_failed_run_shows_where_if_asked(cli: Invoke) -> None:
+    assert "return 1 / n" in run(cli, "shares", [0], "--traceback").stderr
+
+
+def test_resume_knows_the_flow_from_the_run(cli: Invoke) -> None:
+    """What had finished is not done again, and it fails where it failed."""
+    run(cli, "shares", [1, 0])
+    result = cli("resume", "shares")
+
+    assert Code.FAILED == result.exit_code
+    assert "shares: 0 done, 1 failed; divide: 0 done, 1 failed" in result.stderr
+
+
+def test_resume_of_a_thread_that_names_no_flow_asks_for_one(cli: Invoke, store: str) -> None:
+    from tests.runs.cli_flows import total
+
+    with LMDBSaver(store) as saver:
+        total.copy({"checkpointer": saver}).invoke([1], thread_id="t")
+
+    result = cli("resume", "t")
+
+    assert Code.USAGE == result.exit_code
+    assert "pass --flow MODULE:FLOW" in result.stderr
+
+
+def test_resume_of_a_thread_that_is_not_there_is_refused(cli: Invoke) -> None:
+    run(cli, "total", [1])
+    result = cli("resume", "nobody", "--flow", f"{FLOWS}:total", "--quiet")
+
+    assert Code.USAGE == result.exit_code
+    assert "error: thread 'nobody' has no run to go on with\n" == result.stderr
+
+
+def test_resume_of_a_finished_run_gives_its_output(cli: Invoke) -> None:
+    run(cli, "total", [1])
+
+    assert (Code.OK, "2\n") == ((again := cli("resume", "total")).exit_code, again.stdout)
+
+
+def test_other_input_for_an_unfinished_run_is_refused(cli: Invoke) -> None:
+    run(cli, "shares", [1, 0])
+    result = run(cli, "shares", [1, 2])
+
+    assert Code.USAGE == result.exit_code
+    assert "its input was another one" in result.stderr
+
+
+def test_a_run_that_asks_exits_with_3_and_shows_the_question(cli: Invoke) -> None:
+    result = run(cli, "allow", ["ann"])
+
+    assert Code.WAITING == result.exit_code
+    assert '{"allow": "ann"}' in result.stdout
+    assert "flowpregel answer allow VALUE" in result.stderr
+
+
+def test_the_only_question_is_answered_without_its_id(cli: Invoke) -> None:
+    """An answer is JSON, and what is not JSON is text."""
+    run(cli, "allow", ["ann"])
+    result = cli("answer", "allow", "by all means")
+
+    assert (Code.OK, '["by all means"]\n') == (result.exit_code, result.stdout)
+
+
+def test_an_answer_that_is_a_dict_is_no_map_of_ids(cli: Invoke) -> None:
+    run(cli, "allow", ["ann"])
+
+    assert "[\"{'yes': 1}\"]\n" == cli("answer", "allow", '{"yes": 1}').stdout
+
+
+def test_one_of_several_questions_is_answered_by_its_id(cli: Invoke) -> None:
+    asked = json.loads(run(cli, "allow", ["ann", "bob"], "--json").stdout)["interrupts"]
+    ids = {each["value"]["allow"]: each["id"] for each in asked}
+
+    unclear = cli("answer", "allow", "yes")
+    first = cli("answer", "allow", "yes", "--id", ids["bob"])
+    second = cli("answer", "allow", "no")
+
+    assert [Code.USAGE, Code.WAITING, Code.OK] == [
+        each.exit_code for each in (unclear, first, second)
+    ]
+    assert "2 questions wait" in unclear.stderr
+    assert '["no", "yes"]\n' == second.stdout
+
+
+def test_an_answer_to_nothing_is_refused(cli: Invoke) -> None:
+    run(cli, "total", [1])
+    result = cli("answer", "total", "yes")
+
+    assert Code.USAGE == result.exit_code
+    assert "asks nothing" in result.stderr
+
+
+def test_a_thread_that_another_run_holds_is_refused(cli: Invoke, store: str) -> None:
+    with LMDBSaver(store) as saver, saver.lease("total"):
+        result = run(cli, "total", [1])
+
+    assert Code.STORE == result.exit_code
+    assert "thread 'total'" in result.stderr
+
+
+def test_without_a_store_a_run_says_that_nothing_is_kept() -> None:
+    result = CliRunner().invoke(app, ["run", f"{FLOWS}:total", "--input", "[1]"])
+
+    assert (Code.OK, "2\n") == (result.exit_code, result.stdout)
+    assert "not kept" in result.stderr
+
+
+def test_a_run_keeps_which_flow_it_is_of(cli: Invoke, store: str) -> None:
+    run(cli, "total", [1], "--thread-id", "mine")
+
+    with LMDBSaver(store) as saver:
+        saved = saver.load(Address("mine"))
+
+    assert saved is not None
+    assert f"{FLOWS}:total" == saved.checkpoint.metadata["flow"]
+
+
+@pytest.mark.parametrize(
+    ("flow", "says"),
+    [
+        ("total", "write MODULE:FLOW"),
+        ("no_such_module:total", "there is no such module"),
+        ("no/such/file.py:total", "there is no file no/such/file.py"),
+        (f"{FLOWS}:nothing", "the flows of tests.runs.cli_flows are: total, allow, shares, steps"),
+        (f"{FLOWS}:double", "not a flow"),
+        (f"{FLOWS}:unfinished_graph", "not compiled"),
+    ],
+)
+def test_a_name_that_is_no_flow_is_explained(cli: Invoke, flow: str, says: str) -> None:
+    result = cli("run", flow, "--input", "1")
+
+    assert Code.USAGE == result.exit_code
+    assert says in result.stderr
+
+
+@pytest.mark.parametrize("given", ["[1", "@no-such-file.json"])
+def test_an_input_that_cannot_be_read_is_explained(cli: Invoke, given: str) -> None:
+    result = cli("run", f"{FLOWS}:total", "--input", given)
+
+    assert Code.USAGE == result.exit_code
+    assert "error: --input" in result.stderr

@@ -1,0 +1,102 @@
+"""The examples do what they say, each as a program of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.slow
+
+
+def output_of(folder: Path, name: str, *arguments: str) -> str:
+    """Run an example in *folder*, and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(ROOT / "examples" / name), *arguments],
+        cwd=folder, check=False, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert 0 == done.returncode, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_parameter_study_is_done_once(tmp_path: Path) -> None:
+    """Asked for again it is looked up: the table is the same."""
+    tables = [output_of(tmp_path, "parameter_study.py", "--paths", "5000") for _ in range(2)]
+
+    assert tables[0] == tables[1]
+    assert 5 == len(tables[0].splitlines())
+    cheap, dear = tables[0].splitlines()[1].split()[1], tables[0].splitlines()[4].split()[1]
+    assert float(cheap) < float(dear)
+
+
+def test_a_claim_waits_for_two_people_across_processes(tmp_path: Path) -> None:
+    """Each command is a process; the answers may come in any order; it is paid once."""
+    asked = output_of(tmp_path, "approval.py", "submit", "trip", "1800").splitlines()
+    assert 2 == len(asked)
+
+    left = output_of(tmp_path, "approval.py", "answer", "trip", "yes", "--who", "finance")
+    assert ['{"who": "manager", "question": "1800 for trip?"}'] == output_of(
+        tmp_path, "approval.py", "pending", "trip"
+    ).splitlines()
+    assert "manager" in left
+
+    assert "paid 1800 for trip\n" == output_of(tmp_path, "approval.py", "answer", "trip", "yes")
+    assert "paid 1800 for trip\n" == output_of(tmp_path, "approval.py", "submit", "trip", "1800")
+
+
+def test_a_claim_is_refused_by_name(tmp_path: Path) -> None:
+    """One no is enough."""
+    output_of(tmp_path, "approval.py", "submit", "car", "9000")
+    output_of(tmp_path, "approval.py", "answer", "car", "no", "--who", "finance")
+
+    assert "refused by finance\n" == output_of(tmp_path, "approval.py", "answer", "car", "yes")
+
+
+def test_a_loop_goes_on_at_the_turn_where_it_was(tmp_path: Path) -> None:
+    """Killed on the way, it makes the rest of its turns, and no message is lost or twice."""
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import agent_loop\n"
+        "loop = agent_loop.agent('agent.lmdb', 'inline')\n"
+        "given = {'history': [('goal', str(27**9))], 'turns': 0, 'limit': 300}\n"
+        "for update in loop.stream(given, thread_id='300 turns', resume='auto',\n"
+        "        stream_mode='updates', recursion_limit=1000): print(update, flush=True)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(ROOT / "examples")],
+        cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert process.stdout is not None
+    for _ in range(250):
+        process.stdout.readline()
+    process.kill()
+    process.communicate()
+
+    found = output_of(tmp_path, "agent_loop.py", "--turns", "300")
+
+    made = int(found.split()[0])
+    assert 0 < made < 300
+    assert "300 in all, 601 messages" in found
+
+
+def test_a_pipeline_counts_the_words_of_all_texts(tmp_path: Path) -> None:
+    """Side by side, in as many parts as there are."""
+    (tmp_path / "a.txt").write_text("frog frog toad\n" * 500)
+    (tmp_path / "b.txt").write_text("toad\n" * 100 + "newts\n")
+
+    lines = output_of(tmp_path, "pipeline.py", "a.txt", "b.txt").splitlines()
+
+    assert [["1,000", "frog"], ["600", "toad"], ["1", "newts"]] == [line.split() for line in lines]
+
+
+def test_a_pipeline_of_no_text_ends(tmp_path: Path) -> None:
+    """The edge goes past the counting when there is nothing to count."""
+    (tmp_path / "a.txt").write_text("")
+
+    assert "" == output_of(tmp_path, "pipeline.py", "a.txt")

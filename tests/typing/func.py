@@ -1,0 +1,41 @@
+"""Tasks and entrypoints as mypy sees them; read by the type checker, never run."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from flowpregel.func import TaskFunction, TaskFuture, entrypoint, task
+from flowpregel.policies import RetryPolicy
+from flowpregel.pregel import Pregel
+
+
+@task
+def double(n: int) -> float:
+    """Return twice *n*."""
+    return 2.0 * n
+
+
+@task(timeout=5, retry_policy=RetryPolicy(), version="1")
+async def fetch(url: str, *, tries: int = 3) -> bytes:
+    """Return what is at *url*."""
+    return url.encode() * tries
+
+
+@entrypoint(checkpointer="runs.lmdb")
+async def flow(n: int) -> entrypoint.final[int, str]:
+    """Return one value, and save another."""
+    assert_type(double(n), TaskFuture[float])
+    assert_type(double(n).result(), float)
+    assert_type(await fetch("a", tries=2), bytes)
+    assert_type(fetch("a"), TaskFuture[bytes])
+    assert_type(double.map([1, 2]), list[TaskFuture[float]])
+    return entrypoint.final(value=n, save="x")
+
+
+assert_type(flow, Pregel)
+assert_type(double.with_options(timeout=3)(1), TaskFuture[float])
+double("1")  # type: ignore[arg-type]
+double(1, 2)  # type: ignore[call-arg]
+fetch("a", trees=2)  # type: ignore[call-arg]
+task(timeou=3)  # type: ignore[call-overload]
+one: TaskFunction[[int], float] = double

@@ -1,0 +1,234 @@
+"""How a run starts: from input, from where the thread stopped, or from its past."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from flowpregel._core.commands import Command, Send
+from flowpregel._core.effects import Submit
+from flowpregel._core.program import Options
+from flowpregel._core.records import Address, Raised
+from flowpregel.channels import LastValue
+from flowpregel.checkpoint.memory import InMemorySaver
+from flowpregel.context import interrupt
+from flowpregel.errors import UnknownInterruptError
+from flowpregel.testing.crash_driver import CrashDriver, Schedule
+from tests.unit.core.programs import ends, node, program
+
+
+def driver_of(*nodes: Any, saver: Any = None, **channels: Any) -> CrashDriver:
+    """Return a driver of *nodes* with a saver."""
+    return CrashDriver(program(*nodes, **channels), saver or InMemorySaver())
+
+
+def again(driver: CrashDriver, **options: Any) -> CrashDriver:
+    """Return another driver of the same program and thread."""
+    other = CrashDriver(driver.program, driver.saver, Options(**options))
+    other.clock = driver.clock
+    return other
+
+
+def history(driver: CrashDriver) -> list[Any]:
+    """Return the saved checkpoints, oldest first."""
+    assert driver.saver is not None
+    return [*driver.saver.history(Address("t"))][::-1]
+
+
+def started(driver: CrashDriver) -> list[str]:
+    """Return the names of the tasks that the newest run started."""
+    return [effect.task.name for effect in driver.effects if isinstance(effect, Submit)]
+
+
+def ask(given: Any) -> Any:
+    """Ask two questions about what was given."""
+    return interrupt(f"first {given}"), interrupt(f"second {given}")
+
+
+# -------------------------------------------------------------------- input
+
+
+def test_new_input_drops_what_an_earlier_run_left_unfinished() -> None:
+    """What was to run is counted as having seen its triggers."""
+    second = node("second", triggers=("b",), channels="b")
+    first = node("first", writers=(lambda out, _: [("b", out)],))
+    driver = driver_of(first, second, b=LastValue(str))
+    broken = CrashDriver(
+        driver.program, driver.saver, schedule=Schedule(ends(second=Raised(KeyError("down"))))
+    )
+    with pytest.raises(KeyError, match="down"):
+        broken.run(1)
+
+    driver.run(2)
+
+    assert ["first", "second"] == started(driver)
+    assert ["2"] == history(driver)[-1].checkpoint.values["out"]
+
+
+def test_none_goes_on_where_the_thread_stopped() -> None:
+    """With what had not finished, and only that."""
+    driver = CrashDriver(
+        program(node("m"), node("n")),
+        InMemorySaver(),
+        schedule=Schedule(ends(n=Raised(ValueError("boom")))),
+    )
+    with pytest.raises(ValueError, match="boom"):
+        driver.run(1)
+    repaired = again(driver)
+
+    repaired.run(None)
+
+    assert ["n"] == started(repaired)
+
+
+def test_a_clock_that_was_set_back_makes_no_older_checkpoint() -> None:
+    """The newest checkpoint is the newest by its id as well."""
+    driver = driver_of(node("n"))
+    driver.run(1)
+    early = again(driver)
+    early.clock = 1_000
+
+    early.run(2)
+
+    kept = [saved.checkpoint for saved in history(driver)]
+    assert [-1, 0, 1, 2] == [each.step for each in kept]
+    assert ["1", "2"] == kept[-1].values["out"]
+
+
+# -------------------------------------------------------------------- answers
+
+
+def test_questions_are_answered_in_the_order_in_which_they_are_asked() -> None:
+    """Each resume runs the node from its beginning."""
+    driver = driver_of(node("n", ask))
+    (first,) = driver.run("x").interrupts
+
+    (second,) = driver.run(Command(resume=1)).interrupts
+    done = driver.run(Command(resume=2))
+
+    assert ["first x", "second x"] == [first.value, second.value]
+    assert first.id != second.id
+    assert [(1, 2)] == done.values
+    assert [3] == [*driver.seen.attempts.values()]
+
+
+def test_several_questions_are_answered_by_their_ids() -> None:
+    """All at once, or one after the other; what is not answered asks again."""
+    driver = driver_of(node("m", interrupt), node("n", interrupt))
+    first, second = driver.run("x").interrupts
+
+    (left,) = driver.run(Command(resume={first.id: "one"})).interrupts
+    done = driver.run(Command(resume={second.id: "two"}))
+
+    assert second == left
+    assert ["one", "two"] == done.values
+
+
+def test_an_answer_that_comes_twice_is_refused_the_second_time() -> None:
+    """It was used; the other question still waits."""
+    driver = driver_of(node("m", interrupt), node("n", interrupt))
+    first, second = driver.run("x").interrupts
+    driver.run(Command(resume={first.id: "one"}))
+
+    with pytest.raises(UnknownInterruptError) as caught:
+        driver.run(Command(resume={first.id: "again"}))
+
+    assert (first.id,) == caught.value.interrupt_ids
+    assert (second.id,) == caught.value.pending_ids
+
+
+def test_an_answer_is_kept_before_the_task_that_waits_for_it_starts() -> None:
+    """A resume after a crash has it."""
+    driver = driver_of(node("n", interrupt))
+    driver.run("x")
+    steps = driver.start(Command(resume=5))
+    effect = next(steps)
+    while not isinstance(effect, Submit):
+        effect = steps.send(driver.perform(effect))
+    steps.close()
+
+    assert [5] == again(driver).run(None).values
+
+
+# -------------------------------------------------------------------- update and goto
+
+
+def test_an_update_is_written_before_the_run_goes_on() -> None:
+    """On a thread that has nothing it starts one."""
+    driver = driver_of(node("n"))
+
+    assert ["1"] == driver.run(Command(update={"a": 1})).values
+    assert ["1", "2"] == driver.run(Command(update={"a": 2})).values
+
+
+def test_goto_sends_beside_what_is_due() -> None:
+    """The target is given what was sent."""
+    driver = driver_of(node("n"), node("m", triggers=()))
+    driver.run(1)
+
+    assert ["1", "x"] == driver.run(Command(goto=Send("m", "x"))).values
+
+
+def test_updates_of_two_commands_on_one_checkpoint_are_both_kept() -> None:
+    """The second takes no place of the first."""
+    driver = driver_of(node("n"), node("q", interrupt), b=LastValue(int), c=LastValue(int))
+    driver.run("x")
+    driver.run(Command(update={"b": 1}))
+    driver.run(Command(update={"c": 2}))
+    (question,) = again(driver).run(None).interrupts
+    driver.run(Command(resume={question.id: "yes"}))
+
+    values = history(driver)[-1].checkpoint.values
+
+    assert (1, 2) == (values["b"], values["c"])
+
+
+# -------------------------------------------------------------------- the past
+
+
+def past(driver: CrashDriver, saved: Any) -> CrashDriver:
+    """Return a driver that starts from an earlier checkpoint."""
+    other = again(driver)
+    other.options = replace(other.options, address=saved.address)
+    return other
+
+
+def test_a_replay_runs_the_tasks_of_a_checkpoint_again_on_a_branch() -> None:
+    """A fork of that checkpoint is kept first, and the original stays."""
+    driver = driver_of(node("n"))
+    driver.run(1)
+    first = history(driver)[0]
+
+    replayed = past(driver, first)
+    replayed.run(None)
+
+    assert ["n"] == started(replayed)
+    kept = [saved.checkpoint for saved in history(driver)]
+    assert ["input", "loop", "fork", "loop"] == [each.source for each in kept]
+    assert first.checkpoint.id == kept[2].parent_id
+    assert kept[2].id == kept[3].parent_id
+
+
+def test_a_replay_asks_its_questions_again() -> None:
+    """Answers belong to the branch they were given on."""
+    driver = driver_of(node("n", interrupt))
+    driver.run("x")
+    driver.run(Command(resume="yes"))
+
+    result = past(driver, history(driver)[0]).run(None)
+
+    assert ["x"] == [item.value for item in result.interrupts]
+
+
+def test_new_input_on_an_earlier_checkpoint_branches_off_there() -> None:
+    """What came after it is not seen."""
+    driver = driver_of(node("n"))
+    driver.run(1)
+    end_of_first = history(driver)[-1]
+    driver.run(2)
+
+    result = past(driver, end_of_first).run(3)
+
+    assert ["1", "3"] == result.values

@@ -1,0 +1,158 @@
+"""The calls that a node makes: run once, kept, and handed back when the node runs again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flowpregel._core.commands import Command
+from flowpregel._core.program import Options
+from flowpregel.checkpoint.memory import InMemorySaver
+from flowpregel.context import interrupt
+from flowpregel.errors import ReplayMismatchError
+from flowpregel.policies import RetryPolicy
+from flowpregel.testing.crash_driver import CrashDriver
+from tests.strategies import call
+from tests.unit.core.programs import node, program
+
+AT_ONCE = RetryPolicy(retry_on=Exception, initial_interval=0, jitter=False)
+
+
+class World:
+    """What called functions see: it counts them, and lets some fail."""
+
+    def __init__(self) -> None:
+        self.runs: list[str] = []
+        self.down: set[str] = set()
+
+    def one(self, given: Any) -> Any:
+        """Return what was given."""
+        return self.note("one", given)
+
+    def two(self, given: Any) -> Any:
+        """Return what was given."""
+        return self.note("two", given)
+
+    def note(self, name: str, given: Any) -> Any:
+        """Count a run of *name*, and fail while it is down."""
+        self.runs.append(name)
+        if name in self.down:
+            raise ValueError(name)
+        return given
+
+
+def driver_of(body: Callable[[Any], Any], saver: Any = None, **fields: Any) -> CrashDriver:
+    """Return a driver of one node that makes calls."""
+    return CrashDriver(program(node("n", body, **fields)), saver or InMemorySaver())
+
+
+def test_a_body_that_is_tried_again_does_not_run_again_what_it_called() -> None:
+    """The next attempt is handed the results."""
+    world = World()
+
+    def body(given: Any) -> Any:
+        result = call(world.one, given).result()
+        return world.note("body", result)
+
+    world.down.add("body")
+    driver = driver_of(body, retry=(AT_ONCE,))
+    with pytest.raises(ValueError, match="body"):
+        driver.run(1)
+
+    assert ["one", "body", "body", "body"] == world.runs
+    assert [] == driver.seen.run_again()
+
+
+def test_a_call_whose_failure_brought_its_body_down_is_tried_again_with_it() -> None:
+    """And one whose failure was caught is not."""
+    world = World()
+    world.down = {"one", "two"}
+
+    def body(given: Any) -> Any:
+        try:
+            call(world.one, given).result()
+        except ValueError:
+            if world.runs.count("two") == 2:
+                world.down.clear()
+        return call(world.two, given).result()
+
+    assert [1] == driver_of(body, retry=(AT_ONCE,)).run(1).values
+    assert ["one", "two", "two", "two"] == world.runs
+
+
+def test_a_failure_that_was_kept_while_a_sibling_asked_is_tried_again_in_the_end() -> None:
+    """It brings the body down when the question is answered, and not for ever."""
+    world = World()
+    world.down.add("one")
+
+    def body(given: Any) -> Any:
+        first = call(world.one, given)
+        second = call(interrupt, given).result()
+        return first.result(), second
+
+    driver = driver_of(body)
+    driver.run("q")
+    with pytest.raises(ValueError, match="one"):
+        driver.run(Command(resume="yes"))
+    world.down.clear()
+
+    assert [("q", "yes")] == driver.run(None).values
+    assert ["one", "one"] == world.runs
+
+
+def test_a_call_that_is_made_again_has_the_answer_it_was_given() -> None:
+    """It does not ask a second time."""
+    world = World()
+    world.down.add("asks")
+
+    def asks(given: Any) -> Any:
+        answer = interrupt(given)
+        if world.runs:
+            world.down.clear()
+        return world.note("asks", answer)
+
+    driver = driver_of(lambda given: call(asks, given).result(), retry=(AT_ONCE,))
+    driver.run("q")
+
+    assert ["yes"] == driver.run(Command(resume="yes")).values
+    assert ["asks", "asks"] == world.runs
+
+
+@pytest.mark.parametrize("mode", ["error", "rerun", "reuse"])
+def test_a_body_that_makes_another_call_than_before_is_treated_as_asked(mode: Any) -> None:
+    """By default it is an error that shows both calls."""
+    world = World()
+    functions = [world.one]
+
+    def body(given: Any) -> Any:
+        result = call(functions[-1], given).result()
+        return result, interrupt(given)
+
+    driver = CrashDriver(program(node("n", body)), InMemorySaver(), Options(on_mismatch=mode))
+    driver.run("q")
+    functions.append(world.two)
+
+    if mode == "error":
+        with pytest.raises(ReplayMismatchError, match="one"):
+            driver.run(Command(resume="yes"))
+        return
+    assert [("q", "yes")] == driver.run(Command(resume="yes")).values
+    assert (["one", "two"] if mode == "rerun" else ["one"]) == world.runs
+
+
+def test_a_call_that_nobody_waits_for_is_run_and_its_failure_fails_the_body() -> None:
+    """It is not lost."""
+    world = World()
+    world.down.add("two")
+
+    def body(given: Any) -> Any:
+        call(world.one, given)
+        call(world.two, given)
+        return given
+
+    with pytest.raises(ValueError, match="two"):
+        driver_of(body).run(1)
+
+    assert ["one", "two"] == world.runs

@@ -1,0 +1,260 @@
+"""One superstep, fed by hand: attempts, handlers, time, and how it is stopped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flowpregel._core.commands import Command
+from flowpregel._core.effects import Cancel, Commit, Ended, Stopped, Submit, Wait, Wakeup
+from flowpregel._core.program import Nested, Options
+from flowpregel._core.records import (
+    ERROR,
+    ERROR_SOURCE,
+    Address,
+    Escaped,
+    Raised,
+    Returned,
+    Withdrawn,
+)
+from flowpregel.checkpoint.memory import InMemorySaver
+from flowpregel.errors import NodeCancelledError, ParentCommand, TaskCancelled
+from flowpregel.policies import RetryPolicy
+from flowpregel.testing.crash_driver import CrashDriver, Schedule
+from tests.unit.core.programs import ends, node, program
+
+SECOND = 1_000_000_000
+PATIENT = RetryPolicy(retry_on=ValueError, initial_interval=2, backoff_factor=3, jitter=False)
+
+
+def waits(driver: CrashDriver) -> list[int]:
+    """Return the deadlines that the newest run waited for."""
+    return [e.deadline for e in driver.effects if isinstance(e, Wait) and e.deadline]
+
+
+def fed(driver: CrashDriver, given: Any, *kinds: type) -> tuple[Any, list[Any]]:
+    """Start a run, perform it up to its first real `Wait`, and return it with its submits."""
+    steps = driver.start(given)
+    effect, submitted = next(steps), []
+    while not isinstance(effect, Wait) or effect.deadline == 0:
+        if isinstance(effect, Submit):
+            submitted.append(effect.task)
+            effect = steps.send(None)
+        elif isinstance(effect, Wait):
+            effect = steps.send(Wakeup([], 1, 0))
+        else:
+            effect = steps.send(driver.perform(effect))
+    return steps, [effect, *submitted]
+
+
+# -------------------------------------------------------------------- attempts
+
+
+def test_each_attempt_waits_as_long_as_its_policy_says() -> None:
+    """Two seconds, then six; the third failure is the end."""
+    always = Raised(ValueError("boom"))
+    driver = CrashDriver(
+        program(node("n", retry=(PATIENT,))), None, schedule=Schedule(ends(n=always))
+    )
+
+    with pytest.raises(ValueError, match="boom"):
+        driver.run(1)
+
+    assert [2 * SECOND, 8 * SECOND] == waits(driver)
+    assert [3] == [*driver.seen.attempts.values()]
+
+
+def test_the_policies_of_a_run_are_for_nodes_that_have_none() -> None:
+    """The second attempt returns."""
+    failure = Raised(ValueError("boom"))
+    options = Options(retry=(PATIENT,))
+    schedule = Schedule(ends(n=[failure, None]))
+
+    result = CrashDriver(program(node("n")), None, options, schedule=schedule).run(1)
+
+    assert ["1"] == result.values
+
+
+def test_the_first_policy_that_matches_an_error_decides() -> None:
+    """Here it is the second one, which does not wait."""
+    other = RetryPolicy(retry_on=KeyError, initial_interval=50)
+    quick = RetryPolicy(retry_on=ValueError, initial_interval=0, jitter=False)
+    driver = CrashDriver(
+        program(node("n", retry=(other, quick))),
+        None,
+        schedule=Schedule(ends(n=[Raised(ValueError()), None])),
+    )
+
+    driver.run(1)
+
+    assert 0 == driver.monotonic
+
+
+def test_a_sibling_that_fails_leaves_a_waiting_attempt_no_other() -> None:
+    """What waits to be tried again is given up."""
+    driver = CrashDriver(
+        program(node("n", retry=(PATIENT,)), node("other")),
+        None,
+        schedule=Schedule(ends(n=Raised(ValueError("first")), other=Raised(KeyError("second")))),
+    )
+
+    with pytest.raises(KeyError, match="second"):
+        driver.run(1)
+
+    assert 0 == driver.monotonic
+
+
+# -------------------------------------------------------------------- failures
+
+
+def test_a_failure_cancels_what_waits_and_keeps_what_ended() -> None:
+    """A running task is asked to stop only where no work is lost by it."""
+    saver = InMemorySaver()
+    driver = CrashDriver(
+        program(node("a1"), node("b2"), node("c3")),
+        saver,
+        schedule=Schedule(ends(b2=Raised(ValueError("boom")))),
+    )
+
+    with pytest.raises(ValueError, match="boom"):
+        driver.run(1)
+    (cancelled,) = [effect for effect in driver.effects if isinstance(effect, Cancel)]
+    saved = saver.load(Address("t"))
+
+    assert not cancelled.kill
+    assert saved is not None
+    assert {"out", ERROR} == {write.channel for write in saved.writes}
+
+
+def test_a_task_that_cancels_itself_is_a_failure() -> None:
+    """Nobody asked for it."""
+    driver = CrashDriver(program(node("n")), None, schedule=Schedule(ends(n=Withdrawn())))
+
+    with pytest.raises(NodeCancelledError, match="'n'"):
+        driver.run(1)
+
+
+def test_a_command_for_the_graph_around_leaves_the_run_with_it() -> None:
+    """Its siblings are not waited for longer than they take to stop."""
+    command = Command(graph=Command.PARENT, update={"x": 1})
+    options = Options(nested=Nested())
+    schedule = Schedule(ends(n=Escaped(command)))
+    driver = CrashDriver(program(node("n")), None, options, schedule=schedule)
+
+    with pytest.raises(ParentCommand) as caught:
+        driver.run(1)
+
+    assert command == caught.value.command
+
+
+# -------------------------------------------------------------------- handlers
+
+
+def handled(**outcomes: Any) -> CrashDriver:
+    """Return a driver of a node ``n`` whose failure node ``h`` handles."""
+    nodes = (node("n", handler="h"), node("h", lambda _: "handled", triggers=()))
+    return CrashDriver(program(*nodes), InMemorySaver(), schedule=Schedule(ends(**outcomes)))
+
+
+def test_a_handler_runs_in_the_superstep_of_what_it_handles() -> None:
+    """It is given the same input, and what was raised."""
+    driver = handled(n=Raised(ValueError("boom")))
+
+    assert ["handled"] == driver.run(1).values
+    failed, handler = (e.task for e in driver.effects if isinstance(e, Submit))
+    assert failed.input == handler.input
+    assert "boom" == str(handler.error)
+
+
+def test_the_failure_is_kept_before_its_handler_starts() -> None:
+    """So that a resume knows what to handle."""
+    driver = handled(n=Raised(ValueError("boom")))
+
+    driver.run(1)
+
+    kinds = [type(effect) for effect in driver.effects]
+    second = [index for index, kind in enumerate(kinds) if kind is Submit][1]
+    assert Commit is kinds[second - 1]
+    commit = driver.effects[second - 1]
+    assert isinstance(commit, Commit)
+    assert [ERROR, ERROR_SOURCE] == [name for name, _ in commit.batch.writes[0].writes]
+
+
+def test_a_resume_runs_the_handler_alone_and_once() -> None:
+    """What failed is not tried again."""
+    broken = handled(n=Raised(ValueError("boom")), h=Raised(KeyError("too")))
+    with pytest.raises(KeyError):
+        broken.run(1)
+    repaired = CrashDriver(broken.program, broken.saver)
+
+    assert ["handled"] == repaired.run(None).values
+    assert ["h"] == [e.task.name for e in repaired.effects if isinstance(e, Submit)]
+
+
+# -------------------------------------------------------------------- time
+
+
+def test_a_step_timeout_counts_from_the_start_of_its_superstep() -> None:
+    """It is waited for although nothing has happened yet."""
+    driver = CrashDriver(program(node("n")), None, Options(step_timeout=3))
+
+    steps, (wait, _) = fed(driver, 1)
+
+    assert 3 * SECOND == wait.deadline
+    cancel = steps.send(Wakeup([], 2, 3 * SECOND))
+    assert isinstance(cancel, Cancel)
+    assert cancel.kill
+    with pytest.raises(TimeoutError, match=r"step_timeout=3.*n"):
+        steps.send(None)
+
+
+def test_a_run_that_is_stopped_before_its_tasks_start_starts_none() -> None:
+    """The news comes with the time."""
+    steps = CrashDriver(program(node("n")), None, Options(step_timeout=3)).start(1)
+    assert Wait(0) == next(steps)
+
+    with pytest.raises(TaskCancelled, match="bye"):
+        steps.send(Wakeup([Stopped("bye")], 2, 0))
+
+
+# -------------------------------------------------------------------- stopping
+
+
+def test_a_run_that_is_stopped_kills_what_runs_and_keeps_what_ended() -> None:
+    """And then it raises."""
+    saver = InMemorySaver()
+    driver = CrashDriver(program(node("m"), node("n")), saver)
+    steps, (_, first, second) = fed(driver, 1)
+
+    events = [Ended(first.id, 1, Returned([("out", 1)])), Stopped("bye")]
+    cancel = steps.send(Wakeup(events, 2, 0))
+    commit = steps.send(None)
+
+    assert Cancel(second.id, True) == cancel
+    assert [first.id] == [item.task_id for item in commit.batch.writes]
+    assert isinstance(steps.send(driver.perform(commit)), Wait)
+    with pytest.raises(TaskCancelled, match="bye"):
+        steps.send(Wakeup([Ended(second.id, 1, Withdrawn())], 3, 0))
+
+
+def test_an_end_that_was_not_waited_for_is_ignored() -> None:
+    """Of a task nobody knows, or of an attempt that is over."""
+    steps, (_, task) = fed(CrashDriver(program(node("n")), None), 1)
+    stale = [Ended("nobody", 1, Withdrawn()), Ended(task.id, 7, Raised(ValueError()))]
+
+    assert isinstance(steps.send(Wakeup(stale, 2, 0)), Wait)
+
+
+def test_a_commit_that_fails_stops_what_runs_and_shows_nothing_of_it() -> None:
+    """The saver's error ends the run."""
+    driver = CrashDriver(
+        program(node("m"), node("n")), InMemorySaver(), Options(modes=frozenset({"updates"}))
+    )
+    steps, (_, first, second) = fed(driver, 1)
+    commit = steps.send(Wakeup([Ended(first.id, 1, Returned([("out", 1)]))], 2, 0))
+    assert isinstance(commit, Commit)
+
+    assert Cancel(second.id, True) == steps.throw(OSError("disk"))
+    with pytest.raises(OSError, match="disk"):
+        steps.send(None)

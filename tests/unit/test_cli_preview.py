@@ -1,0 +1,74 @@
+"""Previews: any value as JSON, small, and without what a terminal would obey."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from flowpregel.cli.preview import FULL, Limits, one_line, plain, printable
+
+
+@dataclass
+class Point:
+    x: int
+    y: object
+
+
+class Rude:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"a": [1, None, True, 2.5, "ä"]}, {"a": [1, None, True, 2.5, "ä"]}),
+        ((1, (2,)), [1, [2]]),
+        ({1: "one"}, {"1": "one"}),
+        (Point(1, Point(2, 3)), {"x": 1, "y": {"x": 2, "y": 3}}),
+        (ValueError("no"), {"type": "ValueError", "message": "no"}),
+        (math.inf, "inf"),
+        (b"ab", "b'ab' (2 bytes)"),
+        (Rude(), "<Rude, whose text raises RuntimeError>"),
+    ],
+)
+def test_a_small_value_is_shown_whole(value: Any, expected: Any) -> None:
+    assert expected == plain(value)
+
+
+def test_items_are_limited_in_number() -> None:
+    assert [0, 1, "… 8 more"] == plain(list(range(10)), Limits(count=2))
+
+
+def test_levels_are_limited() -> None:
+    assert [["… list of 1"]] == plain([[[[1]]]], Limits(depth=2))
+
+
+def test_texts_are_limited_in_size() -> None:
+    assert "aaa… (97 more)" == plain("a" * 100, Limits(size=3))
+
+
+def test_a_wide_and_deep_value_is_limited_in_all() -> None:
+    wide = [[[0] * 12 for _ in range(12)] for _ in range(12)]
+
+    assert len(json.dumps(plain(wide))) < 5_000
+
+
+def test_a_value_that_contains_itself_is_cut_off_even_in_full() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+
+    assert "… list of 1" in json.dumps(plain(loop, FULL), ensure_ascii=False)
+
+
+def test_an_int_too_long_to_print_is_described() -> None:
+    assert "an int of 20,001 bits" == plain(1 << 20_000)
+
+
+def test_a_line_holds_nothing_that_a_terminal_obeys() -> None:
+    assert "\\x1b[2J\\x9b" == printable("\x1b[2J\x9b")
+    assert one_line("\x1b]0;title\x07").isprintable()

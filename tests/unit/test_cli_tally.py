@@ -1,0 +1,51 @@
+"""What the live view counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowpregel.cli.tally import Counts, Tally
+
+
+def event(kind: str, name: str, number: int, **more: Any) -> dict[str, Any]:
+    payload = {"id": f"{name}-{number}", "name": name, "error": None, "interrupts": [], **more}
+    return {"type": kind, "step": 3, "payload": payload}
+
+
+def test_tasks_are_counted_by_name_and_by_what_became_of_them() -> None:
+    tally = Tally(0.0)
+    for number in range(4):
+        tally.note(event("task", "f", number), 0.0)
+    tally.note(event("task_result", "f", 0), 1.0)
+    tally.note(event("task_result", "f", 1, error=ValueError()), 1.0)
+    tally.note(event("task_result", "f", 2, interrupts=[{"id": "q"}]), 1.0)
+
+    assert {"f": Counts(running=1, done=1, failed=1, waiting=1)} == tally.by_name
+    assert "1 done, 1 in flight, 1 failed, 1 waiting" == tally.by_name["f"].text()
+
+
+def test_a_task_that_starts_again_is_counted_once() -> None:
+    tally = Tally(0.0)
+    tally.note(event("task", "f", 0), 0.0)
+    tally.note(event("task", "f", 0), 1.0)
+
+    assert 1 == tally.by_name["f"].running
+
+
+def test_the_rate_is_that_of_the_last_tasks() -> None:
+    tally = Tally(0.0)
+    for number in range(1_000):  # ten a second, then a hundred a second
+        now = number / 10 if number < 500 else 50 + (number - 500) / 100
+        tally.note(event("task_result", "f", number), now)
+
+    assert 99 < tally.rate(55.0) < 102
+
+
+def test_supersteps_are_counted_when_they_end() -> None:
+    tally = Tally(0.0)
+    for source in ("input", "loop", "loop"):
+        tally.note(
+            {"type": "checkpoint", "step": 0, "payload": {"metadata": {"source": source}}}, 0
+        )
+
+    assert 2 == tally.steps
