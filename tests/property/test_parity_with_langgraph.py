@@ -9,26 +9,38 @@ from __future__ import annotations
 import tempfile
 from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.parity import sides
 from tests.parity.plans import Plan, plans
-from tests.parity.stories import read_async_stream, read_stream, told
+from tests.parity.stories import Read, read_async_stream, read_stream, told
 
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+TRIES = 5
+
+
+def check(plan: Plan, got: list[Any], durability: str = "sync") -> None:
+    """Compare what was *got* with LangGraph.
+
+    LangGraph is asked again if it differs: which tasks of a superstep it keeps
+    that stops to ask depends on which of its OS threads is faster.
+    """
+    expected: list[Any] = []
+    for _ in range(TRIES):
+        expected = told(sides.langgraph(), plan, durability=durability)
+        if expected == got:
+            return
+    assert expected == got
 
 
 @settings(suppress_health_check=SLOW)
 @given(plan=plans())
 def test_a_thread_looks_the_same_as_on_langgraph(plan: Plan) -> None:
     """Outputs, streams, what is next, questions, states and history are equal after each step."""
-    expected = told(sides.langgraph(), plan)
-
-    got = told(sides.flowpregel(), plan)
-
-    assert expected == got
+    check(plan, told(sides.flowpregel(), plan))
 
 
 @settings(suppress_health_check=SLOW)
@@ -37,24 +49,16 @@ def test_a_thread_looks_the_same_as_on_langgraph(plan: Plan) -> None:
     executor=st.sampled_from(["inline", "threads"]),
     read=st.sampled_from([read_stream, read_async_stream]),
 )
-def test_it_does_so_on_threads_and_on_an_event_loop(plan, executor, read) -> None:  # type: ignore[no-untyped-def]
+def test_it_does_so_on_threads_and_on_an_event_loop(plan: Plan, executor: str, read: Read) -> None:
     """Where its nodes run, and how it is driven, makes no difference."""
-    expected = told(sides.langgraph(), plan)
-
-    got = told(sides.flowpregel(executor), plan, read)
-
-    assert expected == got
+    check(plan, told(sides.flowpregel(executor), plan, read))
 
 
 @settings(suppress_health_check=SLOW)
 @given(plan=plans())
 def test_it_does_so_when_it_keeps_its_state_at_the_end_alone(plan: Plan) -> None:
     """What can be seen of a thread between its runs, with ``durability="exit"``."""
-    expected = told(sides.langgraph(), plan, durability="exit")
-
-    got = told(sides.flowpregel(), plan, durability="exit")
-
-    assert expected == got
+    check(plan, told(sides.flowpregel(), plan, durability="exit"), "exit")
 
 
 @settings(suppress_health_check=SLOW, max_examples=max(30, settings().max_examples // 10))
@@ -63,8 +67,5 @@ def test_it_does_so_with_its_state_on_disk(plan: Plan) -> None:
     """LangGraph keeps its own in memory, and the two are still the same."""
     from flowpregel.checkpoint.lmdb import LMDBSaver
 
-    expected = told(sides.langgraph(), plan)
-
     with tempfile.TemporaryDirectory() as folder, closing(LMDBSaver(f"{folder}/store")) as saver:
-        ours = replace(sides.flowpregel(), saver=lambda: saver)
-        assert expected == told(ours, plan)
+        check(plan, told(replace(sides.flowpregel(), saver=lambda: saver), plan))
