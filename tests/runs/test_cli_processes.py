@@ -20,7 +20,7 @@ COMMAND = [sys.executable, "-m", "flowpregel.cli"]
 
 JOB = """
 from flowpregel.func import entrypoint, task
-import pathlib, time
+import pathlib, sys, time
 
 @task
 def work(n):
@@ -31,7 +31,10 @@ def work(n):
 
 @entrypoint()
 def job(numbers):
-    return sum(future.result() for future in work.map(numbers))
+    futures = work.map(numbers)
+    total = futures[0].result()
+    print("got the first", file=sys.stderr, flush=True)
+    return total + sum(future.result() for future in futures[1:])
 """
 
 
@@ -50,7 +53,10 @@ def test_ctrl_c_keeps_what_finished_and_the_same_command_goes_on(tmp_path: Path)
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert first.stderr is not None
-    while "worked 2" not in first.stderr.readline():
+    awaited = {"worked 2", "got the first"}
+    while awaited:
+        line_of_it = first.stderr.readline()
+        awaited = {words for words in awaited if words not in line_of_it}
         assert first.poll() is None
     os.killpg(first.pid, signal.SIGINT)
     _, told = first.communicate(timeout=30)
