@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from flowpregel.channels.base import MISSING, BaseChannel, Missing
+from flowpregel.channels.base import MISSING
 from flowpregel.channels.folding import concrete, detached, identity_of
+from flowpregel.channels.holding import HoldingChannel
 from flowpregel.channels.overwrite import only_replacement
 from flowpregel.errors import ConfigurationError
 
 Value = TypeVar("Value")
 
 
-class BinaryOperatorAggregate(BaseChannel[Value, Value], Generic[Value]):
+class BinaryOperatorAggregate(HoldingChannel[Value, Value], Generic[Value]):
     """Keeps the fold of all writes: ``value = operator(value, write)`` for each.
 
     It starts with ``typ()``; where a type cannot be called without arguments
@@ -36,7 +38,7 @@ class BinaryOperatorAggregate(BaseChannel[Value, Value], Generic[Value]):
         (True, 3)
     """
 
-    __slots__ = ("operator", "value")
+    __slots__ = ("operator",)
 
     reacts_to_silence: ClassVar[bool] = False
 
@@ -47,11 +49,8 @@ class BinaryOperatorAggregate(BaseChannel[Value, Value], Generic[Value]):
             )
         super().__init__(concrete(typ))
         self.operator = operator
-        self.value: Value | Missing = MISSING
-        try:
+        with suppress(Exception):  # a user's type may refuse in any way it likes
             self.value = self.typ()
-        except Exception:  # noqa: BLE001 - a user's type may refuse in any way it likes
-            self.value = MISSING
 
     def update(self, values: Sequence[Value]) -> bool:
         """Fold the writes in order, or take the `Overwrite` among them.
@@ -84,20 +83,6 @@ class BinaryOperatorAggregate(BaseChannel[Value, Value], Generic[Value]):
             )
             raise
         return value
-
-    def get(self) -> Value:
-        """Return the fold of all writes."""
-        if self.value is MISSING:
-            raise self._empty()
-        return self.value
-
-    def is_available(self) -> bool:
-        """Return whether there is a value: ``typ()``, or a write."""
-        return self.value is not MISSING
-
-    def checkpoint(self) -> Any:
-        """Return the bare value."""
-        return self.value
 
     def from_checkpoint(self, saved: Any) -> Self:
         """Return a new channel that holds a shallow copy of *saved*."""

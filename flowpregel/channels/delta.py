@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from flowpregel.channels.base import MISSING, BaseChannel, Missing
+from flowpregel.channels.base import MISSING
 from flowpregel.channels.folding import concrete, detached, identity_of
+from flowpregel.channels.holding import HoldingChannel
 from flowpregel.channels.overwrite import has_overwrite, only_replacement
 from flowpregel.errors import ConfigurationError
 
@@ -14,7 +15,7 @@ Value = TypeVar("Value")
 Update = TypeVar("Update")
 
 
-class DeltaChannel(BaseChannel[Value, Update], Generic[Value, Update]):
+class DeltaChannel(HoldingChannel[Value, Update], Generic[Value, Update]):
     """Keeps the fold of all writes, stored as what each superstep added.
 
     A checkpoint holds the superstep's writes alone; the value is rebuilt from
@@ -41,7 +42,7 @@ class DeltaChannel(BaseChannel[Value, Update], Generic[Value, Update]):
         (True, [1, 2])
     """
 
-    __slots__ = ("reducer", "snapshot_frequency", "value")
+    __slots__ = ("reducer", "snapshot_frequency")
 
     reacts_to_silence: ClassVar[bool] = False
 
@@ -66,7 +67,6 @@ class DeltaChannel(BaseChannel[Value, Update], Generic[Value, Update]):
         super().__init__(list if typ is None else concrete(typ))
         self.reducer = reducer
         self.snapshot_frequency = snapshot_frequency
-        self.value: Value | Missing = MISSING
 
     def update(self, values: Sequence[Update]) -> bool:
         """Fold the writes in one call of the reducer, or take the `Overwrite` among them.
@@ -124,16 +124,6 @@ class DeltaChannel(BaseChannel[Value, Update], Generic[Value, Update]):
 
     def _base(self) -> Value:
         return self._start() if self.value is MISSING else self.value
-
-    def get(self) -> Value:
-        """Return the fold of all writes."""
-        if self.value is MISSING:
-            raise self._empty()
-        return self.value
-
-    def is_available(self) -> bool:
-        """Return whether there is a value; one that was restored always has."""
-        return self.value is not MISSING
 
     def checkpoint(self) -> Any:
         """Return `MISSING`: deltas and snapshots are stored beside the checkpoint's values."""

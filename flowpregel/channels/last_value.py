@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from flowpregel.channels.base import MISSING, BaseChannel, Missing
+from flowpregel.channels.holding import HoldingChannel
 from flowpregel.errors import InvalidUpdateError
 
 Value = TypeVar("Value")
 
 
-class LastValue(BaseChannel[Value, Value], Generic[Value]):
+class LastValue(HoldingChannel[Value, Value], Generic[Value]):
     """Keeps the value written last; two writes in one superstep are an error.
 
     Args:
@@ -24,13 +25,9 @@ class LastValue(BaseChannel[Value, Value], Generic[Value]):
         (True, 1)
     """
 
-    __slots__ = ("value",)
+    __slots__ = ()
 
     reacts_to_silence: ClassVar[bool] = False
-
-    def __init__(self, typ: Any, key: str = "") -> None:
-        super().__init__(typ, key)
-        self.value: Value | Missing = MISSING
 
     def update(self, values: Sequence[Value]) -> bool:
         """Take the one write, if there is one.
@@ -48,26 +45,6 @@ class LastValue(BaseChannel[Value, Value], Generic[Value]):
             )
         self.value = values[0]
         return True
-
-    def get(self) -> Value:
-        """Return the value written last."""
-        if self.value is MISSING:
-            raise self._empty()
-        return self.value
-
-    def is_available(self) -> bool:
-        """Return whether it was ever written."""
-        return self.value is not MISSING
-
-    def checkpoint(self) -> Any:
-        """Return the bare value."""
-        return self.value
-
-    def from_checkpoint(self, saved: Any) -> Self:
-        """Return a new channel that holds *saved*."""
-        new = type(self)(self.typ, self.key)
-        new.value = saved
-        return new
 
 
 class LastValueAfterFinish(BaseChannel[Value, Value], Generic[Value]):
