@@ -12,7 +12,7 @@ from flowpregel.func import entrypoint, task
 def simulate(seed: int) -> float:
     time.sleep(0.5)  # stands for half a second of hard work
     print(f"  simulated {seed}", flush=True)
-    return (seed * 2_654_435_761 % 1_000) / 1_000
+    return (seed * 2_654_435_761 % 1_024) / 1_024
 
 
 @entrypoint(checkpointer="first-flow.lmdb")  # the folder in which the run is kept

@@ -166,6 +166,11 @@ class _Feeder:
         if isinstance(value, type):
             self._feed_class(value)
             return
+        if type(value).__module__.partition(".")[0] == "pathlib":
+            # Since Python 3.12 a path pickles the pieces it was built from.
+            self._update(b"p")
+            self.feed((type(value).__qualname__, str(value)))
+            return
         try:
             reduce = copyreg.dispatch_table.get(type(value))
             parts: Any = value.__reduce_ex__(5) if reduce is None else reduce(value)
