@@ -1,0 +1,176 @@
+"""Tables for the small decisions of the core: commands, payloads, stand-ins, injection, ids."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import pytest
+
+from flowpregel._core import ids
+from flowpregel._core.begin import command_writes, update_writes
+from flowpregel._core.callee import callee_of
+from flowpregel._core.commands import Command, Send
+from flowpregel._core.copies import keepable
+from flowpregel._core.narrator import Narrator, task_entry
+from flowpregel._core.plan import PUSHED
+from flowpregel._core.records import ERROR, Arguments, Kind, Node, Task
+from flowpregel.errors import InvalidUpdateError, RecordedError
+from tests.unit.core.programs import node, program
+
+
+@dataclass
+class Update:
+    """An annotated object, as a node may return it."""
+
+    a: int
+    b: int | None = None
+
+
+@pytest.mark.parametrize(
+    ("update", "writes"),
+    [
+        (None, []),
+        ({"a": 1}, [("a", 1)]),
+        ([("a", 1), ("a", 2)], [("a", 1), ("a", 2)]),
+        (Update(1), [("a", 1)]),
+        (Update(1, 2), [("a", 1), ("b", 2)]),
+        (7, [("__root__", 7)]),
+        ([1, 2], [("__root__", [1, 2])]),
+    ],
+)
+def test_an_update_is_a_dict_pairs_an_annotated_object_or_the_root(
+    update: Any, writes: list[Any]
+) -> None:
+    """What is None in an annotated object is not written."""
+    assert writes == update_writes(update)
+
+
+@pytest.mark.parametrize(
+    ("command", "error", "message"),
+    [
+        (Command(goto=3), TypeError, "node names and Sends, not 3"),
+        (Command(goto="nowhere"), InvalidUpdateError, "no node of that name to go to"),
+        (Command(goto=Send("nowhere", 1)), InvalidUpdateError, "'nowhere', which does not exist"),
+        (Command(update={"nowhere": 1}), InvalidUpdateError, "'nowhere', which does not exist"),
+        (Command(graph=Command.PARENT), InvalidUpdateError, "There is no parent graph"),
+    ],
+)
+def test_a_command_that_cannot_be_obeyed_says_why(
+    command: Command[Any], error: type[Exception], message: str
+) -> None:
+    """Before anything is written."""
+    with pytest.raises(error, match=message):
+        list(command_writes(program(node("n")), command))
+
+
+def task_of(kind: Kind = Kind.PULL, given: Any = 1, **more: Any) -> Task:
+    """Return a task of a node with metadata."""
+    shown = Node(name="n", metadata={"colour": "blue"})
+    return Task(id="1", node=shown, kind=kind, input=given, path="p", triggers=PUSHED, **more)
+
+
+def narrator_of(*modes: str) -> Narrator:
+    """Return a narrator that shows the channel ``a``."""
+    return Narrator(frozenset(modes), ("a",), ("a",))
+
+
+@pytest.mark.parametrize(
+    ("writes", "result"),
+    [
+        ([("b", 1)], {}),
+        ([("a", 1)], {"a": 1}),
+        ([("a", 1), ("a", 2)], {"a": {"$writes": [1, 2]}}),
+        ([("a", 1), ("a", 2), ("a", 3)], {"a": {"$writes": [1, 2, 3]}}),
+        ([("__return__", 4)], {"__return__": 4}),
+    ],
+)
+def test_several_writes_to_one_channel_are_shown_in_order(writes: Any, result: Any) -> None:
+    """Channels that no stream shows are left out; what a call returned is shown."""
+    assert result == narrator_of("tasks").result_of(writes)
+
+
+def test_a_calls_start_shows_its_arguments_and_its_nodes_metadata() -> None:
+    """The input of a call is a pair of positional and named arguments."""
+    task = task_of(Kind.CALL, Arguments((1,), {"b": 2}))
+
+    (event,) = narrator_of("tasks").started(task, 0, 0)
+
+    assert ((1,), {"b": 2}) == event.payload["input"]
+    assert {"colour": "blue"} == event.payload["metadata"]
+
+
+def test_debug_wraps_an_event_with_its_step_and_time() -> None:
+    """The payload is the one that its own mode shows."""
+    tasks, debug = narrator_of("tasks", "debug").started(task_of(), 4, 1_000_000_000)
+
+    assert tasks.payload == debug.payload["payload"]
+    assert (4, "task") == (debug.payload["step"], debug.payload["type"])
+    assert "1970-01-01T00:00:01+00:00" == debug.payload["timestamp"]
+
+
+def test_a_checkpoint_lists_a_failed_task_with_its_error_alone() -> None:
+    """It has no interrupts, and no result."""
+    error = OSError("x")
+
+    entry = task_entry(task_of(), [(ERROR, error)], narrator_of("checkpoints"))
+
+    assert {"id": "1", "name": "n", "error": error, "state": None} == entry
+
+
+class Locked(Exception):
+    """An error that cannot be pickled."""
+
+    def __init__(self, *, why: str) -> None:
+        super().__init__(why)
+        self.lock = threading.Lock()
+
+
+def test_an_error_that_can_be_kept_is_kept_itself() -> None:
+    """Not a copy: whoever caught it may compare."""
+    error = OSError("x")
+
+    assert error is keepable(error)
+
+
+def test_an_error_that_cannot_be_kept_leaves_its_name_text_and_notes() -> None:
+    """What stands in for it can be pickled."""
+    error = Locked(why="closed")
+    error.add_note("on Sunday")
+
+    kept = keepable(error)
+
+    assert isinstance(kept, RecordedError)
+    assert ("Locked", "closed", ["on Sunday"]) == (kept.kind, kept.message, kept.__notes__)
+
+
+def wants(x: int, store: "Optional[BaseStore]", config: int, *, writer: Any, runtime: Any) -> None:  # type: ignore[name-defined]  # noqa: F821, UP037, UP045 - an annotation nobody resolves
+    """Ask for what a run gives, but for an int that happens to be called config."""
+
+
+def rest(x: int, *store: Any, **config: Any) -> None:
+    """Take everything, and ask for nothing."""
+
+
+def test_what_is_filled_in_goes_by_name_and_annotation() -> None:
+    """An annotation may be text, and optional; one that does not fit is the user's own."""
+    found = {item.name: item for item in callee_of(wants).injections}
+
+    assert {"store", "writer", "runtime"} == found.keys()
+    assert found["store"].optional
+    assert (1, None) == (found["store"].index, found["writer"].index)
+    assert () == callee_of(rest).injections
+    assert () == callee_of(len).injections
+
+
+def test_a_text_version_of_another_saver_counts_on() -> None:
+    """Its counter stays fixed-width, so that texts compare as the numbers do."""
+    first = f"{1:032}.0.25"
+
+    later = ids.next_version(first, 7)
+
+    assert isinstance(later, str)
+    assert first < later
+    assert ids.next_version(None, 7) == 7
+    assert ids.next_version(9, 7) == 10
