@@ -48,11 +48,6 @@ def timestamp(now: int) -> str:
     return (_EPOCH + timedelta(microseconds=now // 1000)).isoformat()
 
 
-def nanoseconds(stamp: str) -> int:
-    """Return the wall-clock nanoseconds of an ISO 8601 text."""
-    return (datetime.fromisoformat(stamp) - _EPOCH) // timedelta(microseconds=1) * 1000
-
-
 def next_version(newest: Version | None, now: int) -> Version:
     """Return a version newer than *newest*, unique among all branches of a thread.
 

@@ -128,19 +128,14 @@ class Run:
         self.pending = {}
         if self.recorder.address is None:
             self.unsaved = None
-            self.step += 1
-            yield from self.flush(commit=False)
-            return
-        self.parent_id = self.kept_id
-        self.checkpoint_id = ids.checkpoint_id(self.tick(), self.step)
-        if self.recorder.at_exit:
-            self.recorder.forget_writes()
-            self.step += 1
-            yield from self.flush(commit=False)
-            return
-        checkpoint = self.make_checkpoint()
+        else:
+            self.parent_id = self.kept_id
+            self.checkpoint_id = ids.checkpoint_id(self.tick(), self.step)
+            if self.recorder.at_exit:
+                self.recorder.forget_writes()
+            else:
+                yield Commit(self.recorder.batch(self.make_checkpoint()))
         self.step += 1
-        yield Commit(self.recorder.batch(checkpoint))
         yield from self.flush(commit=False)
 
     def make_checkpoint(self) -> Checkpoint:

@@ -11,9 +11,6 @@ from flowpregel._core.records import Saved, Version
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import MISSING, BaseChannel
 
-INTERRUPT_SEEN = "__interrupt__"
-"""Under this name ``versions_seen`` keeps what the user has seen at a breakpoint."""
-
 
 @dataclass(slots=True, eq=False)
 class State:

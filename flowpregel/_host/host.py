@@ -123,8 +123,7 @@ class Host:
         """
         self._executors.close(wait=not self._timed_out)
         try:
-            if self._plan.around.keeper is not None:
-                self._plan.around.keeper.close()
+            self._plan.around.keepers.close()
         finally:
             self._plan.resources.close()
 

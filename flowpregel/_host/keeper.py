@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from flowpregel._core.effects import Load
 from flowpregel._core.records import Batch, Durability, Saved
 from flowpregel._fault import fault
@@ -61,3 +63,26 @@ class Keeper:
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close()
+
+
+class Keepers:
+    """The keepers of one outermost run and of the runs nested in it: one for each saver."""
+
+    def __init__(self) -> None:
+        self._by_saver: dict[int, Keeper] = {}
+
+    def of(self, saver: BaseCheckpointSaver, durability: Durability) -> Keeper:
+        """Return the keeper of *saver*, the same each time."""
+        if id(saver) not in self._by_saver:
+            self._by_saver[id(saver)] = Keeper(saver, durability)
+        return self._by_saver[id(saver)]
+
+    def close(self) -> None:
+        """Wait until everything is committed, everywhere.
+
+        Raises:
+            Exception: What a commit in the background raised, the first of several.
+        """
+        with ExitStack() as closing:
+            for keeper in reversed(self._by_saver.values()):
+                closing.callback(keeper.close)

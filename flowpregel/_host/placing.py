@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from flowpregel._core.effects import Call, Ended, Setting
@@ -12,7 +12,7 @@ from flowpregel._core.program import Options, Program
 from flowpregel._core.progress import Steps
 from flowpregel._core.records import Kind, Node, Outcome, Raised, Task, Withdrawn
 from flowpregel._host.executors import Executors
-from flowpregel._host.keeper import Keeper
+from flowpregel._host.keeper import Keeper, Keepers
 from flowpregel.context import RunControl, TaskInfo
 from flowpregel.errors import NodeError
 from flowpregel.executors.base import Executor, Job, JobKey, Mailbox
@@ -38,6 +38,8 @@ class Surroundings:
     store: Any = None
     control: RunControl | None = None
     keeper: Keeper | None = None
+    keepers: Keepers = field(default_factory=Keepers)
+    """Those of all savers that the run and the graphs nested in it keep their state with."""
     thread_id: str | None = None
     run_id: str | None = None
     namespace: str = ""

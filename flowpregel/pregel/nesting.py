@@ -89,7 +89,7 @@ class Nesting(PregelBase):
         if self.checkpointer is None or self.checkpointer is True:
             return around.keeper
         if isinstance(self.checkpointer, BaseCheckpointSaver):
-            return Keeper(self.checkpointer, outer.durability)
+            return around.keepers.of(self.checkpointer, outer.durability)
         return None
 
     def namespace_of(self, task: Task) -> str:

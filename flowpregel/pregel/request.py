@@ -14,7 +14,7 @@ from flowpregel._core.run import run
 from flowpregel._fault import fault
 from flowpregel._host import clock
 from flowpregel._host.host import Plan
-from flowpregel._host.keeper import Keeper
+from flowpregel._host.keeper import Keepers
 from flowpregel._host.placing import Surroundings
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import RunControl
@@ -134,13 +134,14 @@ def _plan(
     parsed = replace(request.parsed, run_id=start.run_id)
     options = options_of(graph, replace(request, parsed=parsed), saver, fence)
     options = replace(options, loaded=start.loaded, metadata={**start.metadata, **options.metadata})
-    durability = durability_of(request.durability, saver)
+    keepers = Keepers()
     around = Surroundings(
         config=parsed.shown(),
         context=context_of(graph, request.context),
         store=graph.store,
         control=request.control,
-        keeper=None if saver is None else Keeper(saver, durability),
+        keeper=None if saver is None else keepers.of(saver, options.durability),
+        keepers=keepers,
         thread_id=parsed.thread_id,
         run_id=str(options.metadata.get("run_id")),
         namespace=parsed.namespace,

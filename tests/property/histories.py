@@ -7,8 +7,8 @@ from typing import Any
 
 from flowpregel._core.commands import Command
 from flowpregel._core.program import Options, Program
-from flowpregel._core.records import Address, Durability, Saved
-from flowpregel._core.state import INTERRUPT_SEEN, load_state
+from flowpregel._core.records import INTERRUPT, Address, Durability, Saved
+from flowpregel._core.state import load_state
 from flowpregel.channels.base import BaseChannel
 from flowpregel.checkpoint.base import TransactionalSaver
 from flowpregel.checkpoint.memory import InMemorySaver
@@ -90,7 +90,7 @@ def shape_of(program: Program, saved: Saved) -> dict[str, Any]:
                 for name, version in seen.items()
             }
             for node, seen in checkpoint.versions_seen.items()
-            if node != INTERRUPT_SEEN
+            if node != INTERRUPT
         },
     }
 
