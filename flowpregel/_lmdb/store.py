@@ -8,7 +8,7 @@ from typing import Any
 from flowpregel._lmdb.adopt import adopt
 from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.environment import Environment, open_environment
-from flowpregel._lmdb.options import StoreOptions
+from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel._lmdb.seal import HEADER, Seal, check_header, new_header, store_key
 from flowpregel._lmdb.wrapping import WrappedCodec
 from flowpregel.errors import StoreForeignError
@@ -39,10 +39,10 @@ class OpenStore:
 def open_store(
     path: str | os.PathLike[str],
     *,
-    map_size: int,
-    readonly: bool,
-    lock: bool,
-    codec: Codec | None,
+    map_size: int = DEFAULT_MAP_SIZE,
+    readonly: bool = False,
+    lock: bool = True,
+    codec: Codec | None = None,
     options: StoreOptions,
 ) -> OpenStore:
     """Open the store at *path*, or make it.

@@ -21,7 +21,7 @@ from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple
 
 from flowpregel._lmdb.codec import decode, encode
-from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
+from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.store import open_store
 from flowpregel._lmdb.table import Table
 from flowpregel.store import matching
@@ -109,14 +109,7 @@ class LMDBStore(BaseStore):
         self._meaning = Meaning(index)
         self._clock = clock
         self._options = options or StoreOptions()
-        self._store = open_store(
-            path,
-            map_size=DEFAULT_MAP_SIZE,
-            readonly=False,
-            lock=True,
-            codec=None,
-            options=self._options,
-        )
+        self._store = open_store(path, options=self._options)
         self._table = Table(b"store", self._store.environment, self._store.seal)
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
