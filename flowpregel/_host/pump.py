@@ -49,8 +49,9 @@ from flowpregel._core.records import (
 )
 from flowpregel._fault import fault
 from flowpregel._host.keeper import Keeper
-from flowpregel._host.placing import Placing, Surroundings
+from flowpregel._host.placing import Placing, Surroundings, run_info
 from flowpregel.channels.context import Context
+from flowpregel.context import RunInfo
 from flowpregel.errors import ParentCommand, TaskCancelled
 
 
@@ -91,10 +92,18 @@ class Active:
     namespace: tuple[str, ...] = ()
     channels: Mapping[str, Any] = field(default_factory=dict)
     """Its live channels, known once it has submitted a task."""
+    run: RunInfo | None = None
+    """What its tasks may know about it."""
 
     def __post_init__(self) -> None:
         if self.around.namespace:
             self.namespace = tuple(self.around.namespace.split("|"))
+
+    def run_of(self, setting: Setting) -> RunInfo:
+        """Return what a task may know about the run."""
+        if self.run is None or self.run.values.previous is not setting.previous:
+            self.run = run_info(self.around, setting.previous)
+        return self.run
 
 
 class Pump:
@@ -136,6 +145,7 @@ class Pump:
                     if active is root:
                         return done.result
                     self._nested_ended(active, done.result)
+            self._placing.flush()
             wakeup: Wakeup = yield Wait(self._deadline())
             self._deliver(wakeup)
 
@@ -163,6 +173,10 @@ class Pump:
             except StopIteration as stop:
                 return Done(stop.value)
             reply = failure = None
+            if type(effect) is Submit:
+                self._submit(active, effect.task, effect.setting)
+                continue
+            self._placing.flush()
             if isinstance(effect, Wait):
                 active.deadline = effect.deadline
                 self._waiting[active] = None
@@ -177,11 +191,9 @@ class Pump:
             else:
                 self._do(active, effect)
 
-    def _do(self, active: Active, effect: Submit | Emit | Resolve | Cancel) -> None:
+    def _do(self, active: Active, effect: Emit | Resolve | Cancel) -> None:
         """Do what needs no waiting."""
         match effect:
-            case Submit():
-                self._submit(active, effect.task, effect.setting)
             case Emit():
                 namespace = active.namespace if effect.namespace is None else effect.namespace
                 self.outbox.append((namespace, effect.mode, effect.payload))
@@ -242,7 +254,7 @@ class Pump:
             self._post(task, Withdrawn())
             return
         if task.node.role != "graph":
-            self._placing.start(task, setting, active.around)
+            self._placing.start(task, setting, active.around, active.run_of(setting))
             fault("task.submitted", task.id)
             return
         try:
@@ -287,7 +299,8 @@ class Pump:
         assert nested.task is not None
         assert nested.setting is not None
         assert nested.parent is not None
-        self._placing.write(nested.task, nested.setting, value, nested.parent.around)
+        parent, setting = nested.parent, nested.setting
+        self._placing.write(nested.task, setting, value, parent.around, parent.run_of(setting))
 
     def _post(self, task: Task, outcome: Outcome) -> None:
         self._placing.mailbox.post(Ended(task.id, task.attempt, outcome))

@@ -200,9 +200,9 @@ def _inject(wanted: Injection, callee: Callee, scope: Scope, kwargs: dict[str, A
         case "error":
             value = scope.info.error
         case "previous":
-            value = scope.info.previous
+            value = scope.info.run.values.previous
         case _:
-            value = scope.info.context
+            value = scope.info.run.values.context
     if value is None and not wanted.required:
         return
     if value is None and wanted.name in ("store", "error") and not wanted.optional:

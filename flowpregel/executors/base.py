@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -90,12 +90,22 @@ class Executor(ABC):
 
     capabilities: Capabilities = Capabilities()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, and takes no more jobs."""
+        return False
+
     @abstractmethod
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job*; its `Ended` is posted exactly once, whatever happens.
 
         Must not block. What cannot even be started ends as `Raised`.
         """
+
+    def start_all(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
+        """Start several jobs, in order, as `start` does each."""
+        for job in jobs:
+            self.start(job, mailbox)
 
     @abstractmethod
     def cancel(self, key: JobKey, *, kill: bool) -> None:

@@ -37,6 +37,8 @@ _log: Final = logging.getLogger("flowpregel.worker")
 WORTH: Final = 0.010
 """Seconds that a batch is to keep a worker busy."""
 LARGEST: Final = 1024
+_MOST_RUNS: Final = 64
+"""A worker that was told of more runs is told to forget them, ended ones among them."""
 STALE: Final = 2 * WORTH
 """Seconds after which a batch is looked at again."""
 _OUTLIER: Final = 4
@@ -121,14 +123,21 @@ class Dispatch:
         parts: list[bytes] = []
         packed: list[Flight] = []
         whole = True
+        if len(slot.runs) > _MOST_RUNS:
+            slot.runs.clear()
+            whole &= slot.link.send(frames.RUN)
         for flight in group:
-            body = self._pack(slot, flight)
+            sent = messages.pack_run(flight.job.info.run)
+            body = self._pack(slot, flight, sent)
             if body is None:
                 continue
             packed.append(flight)
             if flight.digest not in slot.known:
                 slot.known.add(flight.digest)
                 whole &= slot.link.send(frames.NODE, 0, flight.digest + flight.code)
+            if sent is not None and sent.number not in slot.runs:
+                slot.runs.add(sent.number)
+                whole &= slot.link.send(frames.RUN, sent.number, sent.data)
             size = len(flight.digest) + len(body)
             parts += TASK.pack(flight.number, size), flight.digest, body
         if not packed:
@@ -154,16 +163,17 @@ class Dispatch:
         if slot.link.flush():
             self._hub.written(slot.link.fileno())
 
-    def _pack(self, slot: Slot, flight: Flight) -> bytes | None:
+    def _pack(self, slot: Slot, flight: Flight, sent: messages.Sent | None) -> bytes | None:
         try:
-            body, leases = messages.pack_job(flight.job, self.arena)
+            body, leases = messages.pack_job(flight.job, self.arena, sent)
             if leases and not self._hand_over(slot, leases):
-                body, leases = messages.pack_job(flight.job, None)
+                body, leases = messages.pack_job(flight.job, None, sent)
         except Exception as error:  # noqa: BLE001 - the task's failure, told as such
             self._crew.land(flight, Raised(_not_packed(flight, error)))
             return None
-        flight.leases = [lease.id for lease in leases]
-        slot.reads.update(flight.leases)
+        if leases:
+            flight.leases = [lease.id for lease in leases]
+            slot.reads.update(flight.leases)
         if self.arena.is_full:
             self.arena.is_full = False
             _log.warning(

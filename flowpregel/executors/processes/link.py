@@ -79,7 +79,7 @@ class Link:
             return [], True
         except OSError:
             return [], False
-        return list(self._parser.feed(bytes(self._inbox[:size]))), size > 0
+        return self._parser.feed(bytes(self._inbox[:size])), size > 0
 
     def close(self) -> None:
         """Close this end: an idle worker takes it as the order to leave."""

@@ -92,7 +92,7 @@ class Pool:
         flight = Flight(job, mailbox, next(self._numbers) & 0xFFFFFFFF, self._seat(mailbox))
         flight.depth = self.called_nodes.depth_of(job.node)
         try:
-            flight.digest, flight.code = self._codebook.look_up(job.node, job.info.run_id)
+            flight.digest, flight.code = self._codebook.look_up(job.node, job.info.run.run_id)
         except TaskSerializationError as error:
             self.post(flight, self._ended(flight, Raised(error)))
             return
