@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -95,7 +95,11 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job* as soon as a worker is free; its `Ended` is posted exactly once."""
-        self._pool.take(job, mailbox)
+        self._pool.take((job,), mailbox)
+
+    def start_all(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
+        """Start several jobs; those that wait for a worker go to it together."""
+        self._pool.take(jobs, mailbox)
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Withdraw a job that waits; if *kill*, stop it where it runs."""

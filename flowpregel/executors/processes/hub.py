@@ -85,6 +85,9 @@ class Seat:
 
     def interrupt(self) -> None:
         """Make a blocked `attend` return; safe from any OS thread."""
+        if self.called:
+            # It was told before, and looks for what was posted once it has come.
+            return
         self.called = True
         if self.place == "reads":
             self.hub.rouse(self)

@@ -268,6 +268,11 @@ def _pack_error(error: BaseException, task: str, share: parcel.Share | None) -> 
     return bytes((_RAISED,)) + data
 
 
+def has_returned(data: bytes) -> bool:
+    """Return whether a packed outcome is that of a task that returned."""
+    return data[0] == _RETURNED
+
+
 def unpack_outcome(data: bytes, origin: str, open_lease: parcel.Open | None) -> Outcome:
     """Return the outcome that `pack_outcome` was given.
 

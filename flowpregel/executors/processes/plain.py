@@ -88,7 +88,7 @@ class PlainCalls:
         job = Job(info=info, kind=Kind.CALL, node=node, input=arguments)
         future = PoolFuture(lambda: self._cancel(job.key))
         self.open.add(future)
-        self._pool.take(job, _Slip(future, self.open.discard))
+        self._pool.take((job,), _Slip(future, self.open.discard))
         return future
 
     def _node(self, function: Callable[..., Any]) -> Node:

@@ -6,13 +6,15 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from typing import Final
 
 from flowpregel._core.effects import Call, Ended, Event
-from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
+from flowpregel.context import RunInfo
 from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
 from flowpregel.executors.base import Job, JobKey, Mailbox
 from flowpregel.executors.processes import frames, messages
@@ -48,6 +50,8 @@ class Pool:
         self._codebook = Codebook()
         self._waiting = Line()
         self.called_nodes = CalledNodes()
+        self._landed: deque[tuple[Flight, Outcome]] = deque()
+        """What has ended, and whose run is not told yet."""
         self._unattended = 0
         self._numbers = count(1)
         self._started = False
@@ -80,36 +84,56 @@ class Pool:
 
     # ------------------------------------------------ tasks in
 
-    def take(self, job: Job, mailbox: Mailbox) -> None:
-        """Start *job* as soon as a worker is free."""
+    def take(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
+        """Start *jobs*, each as soon as a worker is free."""
         if self._pid != os.getpid():
             error = ExecutorUnavailableError(
                 "this pool of worker processes belongs to the process that this one was forked "
                 "from: make a ProcessExecutor of your own here"
             )
-            mailbox.post(Ended(job.info.task_id, job.info.attempt, Raised(error)))
+            for job in jobs:
+                mailbox.post(Ended(job.info.task_id, job.info.attempt, Raised(error)))
             return
-        flight = Flight(job, mailbox, next(self._numbers) & 0xFFFFFFFF, self._seat(mailbox))
-        flight.depth = self.called_nodes.depth_of(job.node)
-        try:
-            flight.digest, flight.code = self._codebook.look_up(job.node, job.info.run.run_id)
-        except TaskSerializationError as error:
-            self.post(flight, self._ended(flight, Raised(error)))
-            return
+        flights = self._flights_of(jobs, mailbox)
         with self.lock:
             closed = self.crew.is_closed
             if not closed:
-                self.flights[flight.number] = flight
-                self._by_key[job.key] = flight
-                self._waiting.add(flight)
-                self._unattended += not flight.attended
+                for flight in flights:
+                    self.flights[flight.number] = flight
+                    self._by_key[flight.job.key] = flight
+                    self._waiting.add(flight)
+                    self._unattended += not flight.attended
         if closed:
-            self.post(flight, self._ended(flight, Raised(_closed_error())))
+            for flight in flights:
+                self.post(flight, self._ended(flight, Raised(_closed_error())))
             return
         if not self._started:
             self._start()
         self.pump()
         self.hub.alert()
+
+    def _flights_of(self, jobs: Sequence[Job], mailbox: Mailbox) -> list[Flight]:
+        """Return a flight for each job whose code can be sent; the others end."""
+        attended = self._seat(mailbox)
+        flights: list[Flight] = []
+        look_up = self._codebook.look_up
+        node: Node | None = None
+        run: RunInfo | None = None
+        depth, code = 0, (b"", b"")
+        for job in jobs:
+            flight = Flight(job, mailbox, next(self._numbers) & 0xFFFFFFFF, attended)
+            try:
+                if job.node is not node or job.info.run is not run:
+                    code = look_up(job.node, job.info.run.run_id)
+                    node, run = job.node, job.info.run
+                    depth = self.called_nodes.depth_of(node)
+            except TaskSerializationError as error:
+                self.post(flight, self._ended(flight, Raised(error)))
+                continue
+            flight.depth = depth
+            flight.digest, flight.code = code
+            flights.append(flight)
+        return flights
 
     def _start(self) -> None:
         with self.lock:
@@ -174,24 +198,46 @@ class Pool:
 
     def land(self, flight: Flight, outcome: Outcome) -> None:
         """End *flight*: free its worker, then tell its run."""
+        self.land_all([(flight, outcome)])
+
+    def land_all(self, ended: Sequence[tuple[Flight, Outcome]]) -> None:
+        """End several flights: free their workers, then tell their runs."""
         with self.lock:
-            known = self.flights.pop(flight.number, None) is not None
-            if known:
-                if self._by_key.get(flight.job.key) is flight:
-                    del self._by_key[flight.job.key]
-                self._unattended -= not flight.attended
-            slot, flight.slot = flight.slot, None
-            if slot is not None:
-                slot.flights.pop(flight.number, None)
-                self.crew.count_calls(slot, -len(flight.calls))
-                slot.served += 1
-                self.crew.rest(slot)
-        self.pump()
-        # Not before others that wait with the same object were sent.
-        for lease in flight.leases:
-            self.arena.ended(lease)
-        if known:
+            for flight, outcome in ended:
+                if self.flights.pop(flight.number, None) is not None:
+                    self._landed.append((flight, outcome))
+                    if self._by_key.get(flight.job.key) is flight:
+                        del self._by_key[flight.job.key]
+                    self._unattended -= not flight.attended
+                slot, flight.slot = flight.slot, None
+                if slot is not None:
+                    self._leave(slot, flight)
+        try:
+            self.pump()
+        finally:
+            # Ctrl-C may come in between, and what has ended may be another run's.
+            self._tell_landed()
+        for flight, _ in ended:
+            # Not before others that wait with the same object were sent.
+            for lease in flight.leases:
+                self.arena.ended(lease)
+
+    def _tell_landed(self) -> None:
+        while self._landed:
+            try:
+                flight, outcome = self._landed.popleft()
+            except IndexError:
+                return
             self.post(flight, self._ended(flight, outcome))
+
+    def _leave(self, slot: Slot, flight: Flight) -> None:
+        """Take *flight* off the worker that had it. Wants the lock held."""
+        slot.flights.pop(flight.number, None)
+        if flight.calls:
+            self.crew.count_calls(slot, -len(flight.calls))
+        slot.served += 1
+        if not slot.flights:
+            self.crew.rest(slot)
 
     def requeue(self, flight: Flight, error: BaseException | None) -> None:
         """Let *flight* wait again: its worker ended, and it was not the one that ran.
@@ -216,10 +262,6 @@ class Pool:
     def post(self, flight: Flight, event: Event) -> None:
         """Tell the run of *flight*."""
         flight.mailbox.post(event)
-        if flight.attended:
-            interrupt = flight.mailbox.interrupt_attend
-            if interrupt is not None:
-                interrupt()
 
     def _ended(self, flight: Flight, outcome: Outcome) -> Ended:
         return Ended(flight.job.info.task_id, flight.job.info.attempt, outcome)
@@ -230,7 +272,7 @@ class Pool:
         with self.lock:
             slot = flight.slot
             if slot is not None and request in flight.calls:
-                flight.calls.discard(request)
+                flight.calls = flight.calls - {request}
                 self.crew.count_calls(slot, -1)
         if slot is None:
             return
@@ -248,7 +290,7 @@ class Pool:
             slot = flight.slot
             flight.has_called = True
             if slot is not None:
-                flight.calls.add(request)
+                flight.calls = flight.calls | {request}
                 self.crew.count_calls(slot, 1)
         if slot is not None:
             self.dispatch.called(flight, slot)
