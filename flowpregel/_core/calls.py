@@ -30,6 +30,7 @@ class Calls:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._place = run.place
         self._callers: dict[str, list[Call]] = {}
         """For each task that was called: who waits for it."""
         self._fingerprints: dict[str, tuple[str | None, str]] = {}
@@ -44,7 +45,7 @@ class Calls:
 
     def plan(self, caller: Task, call: Call) -> Task | None:
         """Return the task of *call*; None: it was recorded, and is answered at once."""
-        task = call_task(caller, call, self._run.place)
+        task = call_task(caller, call, self._place)
         outcome = self._replayed(task, call)
         if outcome is not None:
             if task.writes:
@@ -66,12 +67,16 @@ class Calls:
         if not kept and self._run.hand_back:
             kept = self._run.pending.get(task.id, ())
         running = self._fingerprints.get(task.id) if task.id in self._callers else None
-        was = next((value for channel, value in kept if channel == CALLED), running)
-        return kept, was
+        for channel, value in kept:
+            if channel == CALLED:
+                return kept, value
+        return kept, running
 
     def _replayed(self, task: Task, call: Call) -> Outcome | None:
         """Return what was recorded of a call, None if nothing that can be used again."""
         recorded, was = self._recorded(task)
+        if not recorded and was is None:
+            return None
         if was is not None and was[0] != call.fingerprint:
             match self._run.options.on_mismatch:
                 case "error":
@@ -115,7 +120,8 @@ class Calls:
         assert task.parent is not None
         self._below[task.parent.id] -= 1
         self._fingerprints.pop(task.id, None)
-        self._run.after.extend(Resolve(call, outcome) for call in callers)
+        for call in callers:
+            self._run.after.append(Resolve(call, outcome))
 
     def open_below(self, body: Task) -> bool:
         """Return whether calls of *body* are still running."""

@@ -63,6 +63,7 @@ class Ask:
     keeper: Keeper | None
 
 
+_ASKED = (Commit, Load, Look, Share)
 Request: TypeAlias = Wait | Ask
 """What the pump asks its driver for."""
 
@@ -173,7 +174,7 @@ class Pump:
             except StopIteration as stop:
                 return Done(stop.value)
             reply = failure = None
-            if type(effect) is Submit:
+            if isinstance(effect, Submit):
                 self._submit(active, effect.task, effect.setting)
                 continue
             self._placing.flush()
@@ -183,7 +184,7 @@ class Pump:
                 if self.stopping is not None:
                     self._tell(active, self.stopping)
                 return None
-            if isinstance(effect, Commit | Load | Look | Share):
+            if isinstance(effect, _ASKED):
                 try:
                     reply = yield Ask(effect, active.around.keeper)
                 except Exception as error:  # noqa: BLE001 - it is raised inside the run
@@ -194,12 +195,12 @@ class Pump:
     def _do(self, active: Active, effect: Emit | Resolve | Cancel) -> None:
         """Do what needs no waiting."""
         match effect:
-            case Emit():
-                namespace = active.namespace if effect.namespace is None else effect.namespace
-                self.outbox.append((namespace, effect.mode, effect.payload))
             case Resolve():
                 self._placing.resolve(effect.call, effect.outcome)
                 fault("task.resolved")
+            case Emit():
+                namespace = active.namespace if effect.namespace is None else effect.namespace
+                self.outbox.append((namespace, effect.mode, effect.payload))
             case Cancel():
                 nested = self._nested.get(effect.task_id)
                 if nested is None:

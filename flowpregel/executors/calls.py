@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import sys
+import threading
 from collections.abc import Callable, Collection, Generator
+from concurrent.futures._base import FINISHED, PENDING, RUNNING
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from flowpregel._core.effects import Call, Called, Emitted
 from flowpregel._core.records import (
@@ -33,18 +35,33 @@ ResultT = TypeVar("ResultT")
 class CallFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
     """The result of a call, to be waited for by an OS thread or awaited by a coroutine.
 
+    The futures of one caller share a condition: to make one for each, and to notify
+    it when nobody waits, would cost more than all the rest.
+
     Args:
         turn: Lets the run go on until the future is done; given where the
             caller occupies the OS thread that drives the run.
         open_calls: Where its caller keeps the calls that may still concern it.
+        condition: What its caller's futures share; None: it has its own.
     """
 
     def __init__(
         self,
         turn: Callable[[CallFuture[Any]], None] | None = None,
         open_calls: set[CallFuture[Any]] | None = None,
+        condition: threading.Condition | None = None,
     ) -> None:
-        super().__init__()
+        if condition is None:
+            super().__init__()
+        else:
+            # What `Future.__init__` does, but for the condition.
+            self._condition = condition
+            self._state = PENDING
+            self._result = None
+            self._exception = None
+            self._waiters = []
+            self._done_callbacks: list[Any] = []
+        self._awaited = False
         self._turn = turn
         self._open_calls = open_calls
         if open_calls is not None:
@@ -52,19 +69,29 @@ class CallFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
         self.looked_at = False
         """Whether somebody has asked how the call ended."""
 
+    def done(self) -> bool:
+        """Return whether the call has ended."""
+        return self._state != PENDING and self._state != RUNNING
+
     def result(self, timeout: float | None = None) -> ResultT:
         """Return what the call returned, or raise what it raised.
 
         Args:
             timeout: Seconds to wait at most; None is for ever.
         """
-        self._look(".result()")
-        return super().result(timeout)
+        self.looked_at = True
+        if not self.done():
+            self._look(".result()", timeout)
+        if self._state == FINISHED and self._exception is None:
+            return cast("ResultT", self._result)
+        return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what the call raised, or None."""
-        self._look(".exception()")
-        return super().exception(timeout)
+        self.looked_at = True
+        if not self.done():
+            self._look(".exception()", timeout)
+        return super().exception(0)
 
     def __await__(self) -> Generator[Any, Any, ResultT]:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
@@ -80,13 +107,20 @@ class CallFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
         """Take the result, which nobody but the holders of the future needs any more."""
         if self._open_calls is not None:
             self._open_calls.discard(self)
-        self.set_result(value)
+        with self._condition:
+            if self.done():
+                raise concurrent.futures.InvalidStateError(f"{self._state}: {self!r}")
+            self._result = value
+            self._state = FINISHED
+            for waiter in self._waiters:
+                waiter.add_result(self)
+            if self._awaited:
+                self._condition.notify_all()
+        if self._done_callbacks:
+            cast("Any", self)._invoke_callbacks()
 
-    def _look(self, how: str) -> None:
-        """Note that somebody asks; where waiting would stop the whole run, say so."""
-        self.looked_at = True
-        if self.done():
-            return
+    def _look(self, how: str, timeout: float | None) -> None:
+        """Wait until the call has ended; where waiting would stop the whole run, say so."""
         if self._turn is not None:
             self._turn(self)
         elif _on_event_loop():
@@ -94,6 +128,9 @@ class CallFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
                 f"{how} of a task that is not done would stop the event loop that the task's "
                 "result arrives on: use await"
             )
+        with self._condition:
+            self._awaited = True
+            self._condition.wait_for(self.done, timeout)
 
 
 class _Waker:
@@ -139,8 +176,10 @@ def resolve_future(call: Call, outcome: Outcome) -> None:
         return
     match outcome:
         case Returned(writes):
-            value = next((value for channel, value in writes if channel == RETURN), None)
-            future.succeed(value)
+            for channel, value in writes:
+                if channel == RETURN:
+                    return future.succeed(value)
+            future.succeed(None)
         case Raised(error):
             future.set_exception(error)
         case Interrupted(interrupts):
@@ -158,12 +197,15 @@ def ends_of(
     """
     task_id, attempt = job.key
     made: set[CallFuture[Any]] = set()
+    shared: list[threading.Condition] = []
 
     def emit(payload: Any) -> None:
         mailbox.post(Emitted(task_id, payload))
 
     def call(node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
-        future = CallFuture[Any](turn, made)
+        if not shared:
+            shared.append(threading.Condition())
+        future: CallFuture[Any] = CallFuture(turn, made, shared[0])
         mailbox.post(Called(Call(task_id, attempt, node, arguments, fingerprint, describe, future)))
         return future
 

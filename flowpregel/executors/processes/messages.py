@@ -159,8 +159,9 @@ def unpack_job(
     else:
         thread_id, run_id, has_saver, *values = sent
         run = RunInfo(RunValues(*values), thread_id=thread_id, run_id=run_id, has_saver=has_saver)
+    known = (*info, run)
     return Job(
-        info=TaskInfo(*info, run),
+        info=TaskInfo(*known),
         kind=_KINDS[kind],
         node=node,
         input=Arguments(*given) if is_call else given,
