@@ -26,6 +26,9 @@ class RunValues(NamedTuple):
     """What the thread's previous run saved (functional API)."""
 
 
+_NO_VALUES = RunValues({}, None, None)
+
+
 class RunInfo:
     """What every task of a run may know about it.
 
@@ -41,7 +44,7 @@ class RunInfo:
 
     def __init__(
         self,
-        values: RunValues | Callable[[], RunValues] = RunValues({}, None, None),
+        values: RunValues | Callable[[], RunValues] = _NO_VALUES,
         *,
         thread_id: str | None = None,
         run_id: str | None = None,

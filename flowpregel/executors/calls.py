@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import sys
 import threading
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures._base import FINISHED, PENDING, RUNNING
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -19,6 +19,7 @@ from flowpregel._core.records import (
     Outcome,
     Raised,
     Returned,
+    Write,
 )
 from flowpregel.context import Ends
 from flowpregel.errors import GraphInterrupt, TaskCancelled
@@ -117,7 +118,7 @@ class CallFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
             if self._awaited:
                 self._condition.notify_all()
         if self._done_callbacks:
-            cast("Any", self)._invoke_callbacks()
+            cast("Any", self)._invoke_callbacks()  # noqa: SLF001 - its own, untyped
 
     def _look(self, how: str, timeout: float | None) -> None:
         """Wait until the call has ended; where waiting would stop the whole run, say so."""
@@ -169,6 +170,14 @@ def _on_event_loop() -> bool:
     return True
 
 
+def returned_by(writes: Sequence[Write]) -> Any:
+    """Return what the call returned that made *writes*."""
+    for channel, value in writes:
+        if channel == RETURN:
+            return value
+    return None
+
+
 def resolve_future(call: Call, outcome: Outcome) -> None:
     """Give the future of *call* what became of it."""
     future: CallFuture[Any] = call.reply
@@ -176,10 +185,7 @@ def resolve_future(call: Call, outcome: Outcome) -> None:
         return
     match outcome:
         case Returned(writes):
-            for channel, value in writes:
-                if channel == RETURN:
-                    return future.succeed(value)
-            future.succeed(None)
+            future.succeed(returned_by(writes))
         case Raised(error):
             future.set_exception(error)
         case Interrupted(interrupts):

@@ -122,24 +122,16 @@ class Dispatch:
         """Send a group to an idle worker."""
         parts: list[bytes] = []
         packed: list[Flight] = []
-        whole = True
         if len(slot.runs) > _MOST_RUNS:
             slot.runs.clear()
-            whole &= slot.link.send(frames.RUN)
+            slot.link.send(frames.RUN)
         for flight in group:
-            sent = messages.pack_run(flight.job.info.run)
+            sent = self._send_ahead(slot, flight)
             body = self._pack(slot, flight, sent)
-            if body is None:
-                continue
-            packed.append(flight)
-            if flight.digest not in slot.known:
-                slot.known.add(flight.digest)
-                whole &= slot.link.send(frames.NODE, 0, flight.digest + flight.code)
-            if sent is not None and sent.number not in slot.runs:
-                slot.runs.add(sent.number)
-                whole &= slot.link.send(frames.RUN, sent.number, sent.data)
-            size = len(flight.digest) + len(body)
-            parts += TASK.pack(flight.number, size), flight.digest, body
+            if body is not None:
+                packed.append(flight)
+                size = len(flight.digest) + len(body)
+                parts += TASK.pack(flight.number, size), flight.digest, body
         if not packed:
             return
         now = time.monotonic()
@@ -147,16 +139,27 @@ class Dispatch:
             flight.started = flight.alive = now
             flight.batched = len(packed) > 1
         if freed := slot.returns.take():
-            whole &= slot.link.send(frames.FREED, 0, freed)
+            slot.link.send(frames.FREED, 0, freed)
         if len(packed) > 1:
             slot.round = slot.round % 255 + 1
             os.write(slot.newborn.tokens_write, bytes((slot.round,)) * len(packed))
             again = partial(self._look_again, slot, packed[-1].number)
             self._deadlines.add(now + STALE, again)
         body = bytes((slot.round, len(packed) > 1)) + b"".join(parts)
-        whole &= slot.link.send(frames.TASKS, 0, body)
-        if not whole:
+        # What an earlier frame has left over, this one is behind.
+        if not slot.link.send(frames.TASKS, 0, body):
             self._hub.watch_writable(slot.link.fileno(), partial(self.flush, slot))
+
+    def _send_ahead(self, slot: Slot, flight: Flight) -> messages.Sent | None:
+        """Send what the worker needs for many tasks, if it has not been sent; return the run's."""
+        sent = messages.pack_run(flight.job.info.run)
+        if flight.digest not in slot.known:
+            slot.known.add(flight.digest)
+            slot.link.send(frames.NODE, 0, flight.digest + flight.code)
+        if sent is not None and sent.number not in slot.runs:
+            slot.runs.add(sent.number)
+            slot.link.send(frames.RUN, sent.number, sent.data)
+        return sent
 
     def flush(self, slot: Slot) -> None:
         """Send what the link has not taken yet."""

@@ -30,7 +30,7 @@ _INFO_FIELDS: Final = tuple(field.name for field in fields(TaskInfo))[:-1]
 _info_values: Final = attrgetter(*_INFO_FIELDS)
 _KINDS: Final = tuple(Kind)
 _LARGEST_RUN: Final = 64 << 10
-"""Bytes above which what a run's tasks know about it travels with each of them, by shared memory."""
+"""Bytes up to which what a run's tasks know about it is sent ahead of them."""
 _run_numbers: Final = count(1)
 
 

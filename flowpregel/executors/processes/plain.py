@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -34,32 +35,33 @@ class PoolFuture(Future[Any]):
         return True
 
 
-class _Slip:
-    """The mailbox of one call."""
+class _Slips:
+    """The mailbox of calls that were made together."""
 
     attentive = False
     attend: Callable[[float | None], None] | None = None
     interrupt_attend: Callable[[], None] | None = None
 
-    def __init__(self, future: PoolFuture, done: Callable[[PoolFuture], None]) -> None:
-        self._future = future
+    def __init__(self, futures: dict[str, PoolFuture], done: Callable[[PoolFuture], None]) -> None:
+        self._futures = futures
         self._done = done
 
     def post(self, event: Event) -> None:
-        """Give the future what the call has become."""
+        """Give a future what its call has become."""
         if not isinstance(event, Ended):
             return
-        self._done(self._future)
-        if not self._future.set_running_or_notify_cancel():
+        future = self._futures.pop(event.task_id)
+        self._done(future)
+        if not future.set_running_or_notify_cancel():
             return
         match event.outcome:
             case Returned(writes):
                 value = next((value for key, value in writes if key == RETURN), None)
-                self._future.set_result(value)
+                future.set_result(value)
             case Raised(error):
-                self._future.set_exception(error)
+                future.set_exception(error)
             case _:
-                self._future.set_exception(RuntimeError("the pool was closed"))
+                future.set_exception(RuntimeError("the pool was closed"))
 
 
 class PlainCalls:
@@ -79,17 +81,20 @@ class PlainCalls:
         self.open: set[PoolFuture] = set()
         """Futures of calls that have not ended."""
 
-    def submit(self, function: Callable[..., Any], arguments: Arguments) -> PoolFuture:
-        """Start a call and return its future."""
+    def submit(self, function: Callable[..., Any], calls: Sequence[Arguments]) -> list[PoolFuture]:
+        """Start a call of *function* for each of *calls*, and return their futures."""
         node = self._node(function)
-        info = TaskInfo(
-            task_id=f"call-{next(self._numbers)}", name=node.name, namespace="", step=0, stop=0
-        )
-        job = Job(info=info, kind=Kind.CALL, node=node, input=arguments)
-        future = PoolFuture(lambda: self._cancel(job.key))
-        self.open.add(future)
-        self._pool.take((job,), _Slip(future, self.open.discard))
-        return future
+        jobs, futures = [], {}
+        for arguments in calls:
+            task_id = f"call-{next(self._numbers)}"
+            info = TaskInfo(task_id=task_id, name=node.name, namespace="", step=0, stop=0)
+            job = Job(info=info, kind=Kind.CALL, node=node, input=arguments)
+            jobs.append(job)
+            futures[task_id] = PoolFuture(partial(self._cancel, job.key))
+        made = [*futures.values()]
+        self.open.update(made)
+        self._pool.take(jobs, _Slips(futures, self.open.discard))
+        return made
 
     def _node(self, function: Callable[..., Any]) -> Node:
         with self._lock:
