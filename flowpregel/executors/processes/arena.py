@@ -338,6 +338,8 @@ class Returns:
 
     def take(self) -> bytes:
         """Return what was noted, as the body of a frame; empty if nothing was."""
+        if not self._done:
+            return b""
         parts = []
         while self._done:
             parts.append(_READ.pack(*self._done.popleft()))

@@ -100,7 +100,9 @@ class Dispatch:
     def group(self, waiting: Line, workers: int) -> list[Flight]:
         """Take from *waiting* what one of *workers* is to be given now."""
         group = [waiting.take()]
-        most = min(LARGEST, -(-(len(waiting) + 1) // workers))
+        if not waiting.count:
+            return group
+        most = min(LARGEST, -(-(waiting.count + 1) // workers))
         total = self._estimate(group[0])
         while len(group) < most and total < WORTH:
             total += self._estimate(waiting.next())

@@ -10,11 +10,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
-from typing import Final
+from typing import Final, TypeAlias
 
 from flowpregel._core.effects import Call, Ended, Event
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
-from flowpregel.context import RunInfo
 from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
 from flowpregel.executors.base import Job, JobKey, Mailbox
 from flowpregel.executors.processes import frames, messages
@@ -28,6 +27,7 @@ from flowpregel.executors.processes.line import CalledNodes, Line
 from flowpregel.executors.processes.slot import Flight, Slot, State
 
 _START_TRIES: Final = 3
+_LookedUp: TypeAlias = tuple[Node | None, str | None, int, bytes, bytes]
 
 
 class Pool:
@@ -48,6 +48,8 @@ class Pool:
         self._by_key: dict[JobKey, Flight] = {}
         self.lock = threading.Lock()
         self._codebook = Codebook()
+        self._looked_up: _LookedUp = (None, None, 0, b"", b"")
+        """What was last found in the codebook, which often is what is looked for next."""
         self._waiting = Line()
         self.called_nodes = CalledNodes()
         self._landed: deque[tuple[Flight, Outcome]] = deque()
@@ -116,22 +118,19 @@ class Pool:
         """Return a flight for each job whose code can be sent; the others end."""
         attended = self._seat(mailbox)
         flights: list[Flight] = []
-        look_up = self._codebook.look_up
-        node: Node | None = None
-        run: RunInfo | None = None
-        depth, code = 0, (b"", b"")
+        node, run_id, depth, digest, code = self._looked_up
         for job in jobs:
             flight = Flight(job, mailbox, next(self._numbers) & 0xFFFFFFFF, attended)
-            try:
-                if job.node is not node or job.info.run is not run:
-                    code = look_up(job.node, job.info.run.run_id)
-                    node, run = job.node, job.info.run
-                    depth = self.called_nodes.depth_of(node)
-            except TaskSerializationError as error:
-                self.post(flight, self._ended(flight, Raised(error)))
-                continue
-            flight.depth = depth
-            flight.digest, flight.code = code
+            if job.node is not node or job.info.run.run_id != run_id:
+                try:
+                    digest, code = self._codebook.look_up(job.node, job.info.run.run_id)
+                except TaskSerializationError as error:
+                    self.post(flight, self._ended(flight, Raised(error)))
+                    continue
+                node, run_id = job.node, job.info.run.run_id
+                depth = self.called_nodes.depth_of(node)
+                self._looked_up = node, run_id, depth, digest, code
+            flight.depth, flight.digest, flight.code = depth, digest, code
             flights.append(flight)
         return flights
 
@@ -162,12 +161,12 @@ class Pool:
 
     def pump(self) -> None:
         """Give waiting tasks to idle workers; start workers that are missing."""
-        while self._waiting:
+        while self._waiting.count:
             with self.lock:
-                if not self._waiting or self.crew.is_full():
+                if not self._waiting.count or self.crew.is_full():
                     return
                 if not self.crew.idle:
-                    self.crew.grow(len(self._waiting))
+                    self.crew.grow(self._waiting.count)
                     return
                 slot = self.crew.idle.pop()
                 group = self.dispatch.group(self._waiting, self.plan.size)
