@@ -141,16 +141,9 @@ def _task(
 ) -> Task:
     namespace = f"{place.namespace}|{node.name}" if place.namespace else node.name
     identity = ids.task_id(place.checkpoint_id, namespace, place.step, path, *triggers)
-    return Task(
-        id=identity,
-        node=node,
-        kind=kind,
-        input=given,
-        path=path,
-        triggers=triggers,
-        namespace=f"{namespace}:{identity}",
-        timeout=node.timeout,
-    )
+    task = Task(identity, node, kind, given, path, triggers, f"{namespace}:{identity}")
+    task.timeout = node.timeout
+    return task
 
 
 def call_task(caller: Task, call: Call, place: Place) -> Task:
@@ -163,16 +156,10 @@ def call_task(caller: Task, call: Call, place: Place) -> Task:
     name = call.node.name
     namespace = f"{place.namespace}|{name}" if place.namespace else name
     identity = ids.task_id(place.checkpoint_id, place.namespace, place.step, caller.id, index)
-    task = Task(
-        id=identity,
-        node=call.node,
-        kind=Kind.CALL,
-        input=call.arguments,
-        path=f"~__pregel_push, {caller.path}, {index:010d}",
-        namespace=f"{namespace}:{identity}",
-        parent=caller,
-        timeout=call.node.timeout,
-    )
+    path = f"~__pregel_push, {caller.path}, {index:010d}"
+    space = f"{namespace}:{identity}"
+    task = Task(identity, call.node, Kind.CALL, call.arguments, path, (), space, caller)
+    task.timeout = call.node.timeout
     if call.node.role == "graph":
         suffix = f"|{caller.graphs}" if caller.graphs else ""
         caller.graphs += 1

@@ -171,31 +171,24 @@ def run_info(around: Surroundings, previous: Any) -> RunInfo:
 
 def _job(task: Task, setting: Setting, around: Surroundings, run: RunInfo) -> Job:
     node = task.node
+    # By position: keywords would take three times as long, and this is done for every task.
     info = TaskInfo(
-        task_id=task.id,
-        name=node.name,
-        namespace=task.namespace,
-        step=setting.step,
-        stop=setting.stop,
-        attempt=task.attempt,
-        first_started=task.first_started or 0,
-        triggers=task.triggers,
-        path=task.path,
-        answers=task.answers,
-        checkpoint_id=setting.checkpoint_id,
-        error=None if task.error is None else _node_error(task),
-        compares=run.has_saver or bool(node.retry) or _retries(around),
-        run=run,
+        task.id,
+        node.name,
+        task.namespace,
+        setting.step,
+        setting.stop,
+        task.attempt,
+        task.first_started or 0,
+        task.triggers,
+        task.path,
+        task.answers,
+        setting.checkpoint_id,
+        None if task.error is None else _node_error(task),
+        run.has_saver or bool(node.retry) or _retries(around),
+        run,
     )
-    job = Job(
-        info=info,
-        kind=task.kind,
-        node=node,
-        input=task.input,
-        timeout=task.timeout,
-        store=around.store,
-        control=around.control,
-    )
+    job = Job(info, task.kind, node, task.input, task.timeout, {}, {}, around.store, around.control)
     if node.reads:
         job.channels = {
             name: setting.channels[name] for name in node.reads if name in setting.channels

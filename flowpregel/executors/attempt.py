@@ -99,14 +99,7 @@ def _is_cancelled_from_outside(error: BaseException) -> bool:
 
 def scope_of(job: Job, ends: Ends) -> Scope:
     """Return what an attempt of *job* can reach."""
-    return Scope(
-        info=job.info,
-        ends=ends,
-        store=job.store,
-        control=job.control,
-        channels=job.channels,
-        managed=job.managed,
-    )
+    return Scope(job.info, ends, job.store, job.control, job.channels, job.managed)
 
 
 def outcome_of(job: Job, error: BaseException) -> Outcome:

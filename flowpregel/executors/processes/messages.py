@@ -161,14 +161,15 @@ def unpack_job(
         run = RunInfo(RunValues(*values), thread_id=thread_id, run_id=run_id, has_saver=has_saver)
     known = (*info, run)
     return Job(
-        info=TaskInfo(*known),
-        kind=_KINDS[kind],
-        node=node,
-        input=Arguments(*given) if is_call else given,
-        channels=channels or {},
-        managed=managed or {},
-        store=store if has_store else None,
-        control=None if drain is None else _control(*drain),
+        TaskInfo(*known),
+        _KINDS[kind],
+        node,
+        Arguments(*given) if is_call else given,
+        None,
+        channels or {},
+        managed or {},
+        store if has_store else None,
+        None if drain is None else _control(*drain),
     )
 
 

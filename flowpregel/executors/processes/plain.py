@@ -87,8 +87,7 @@ class PlainCalls:
         jobs, futures = [], {}
         for arguments in calls:
             task_id = f"call-{next(self._numbers)}"
-            info = TaskInfo(task_id=task_id, name=node.name, namespace="", step=0, stop=0)
-            job = Job(info=info, kind=Kind.CALL, node=node, input=arguments)
+            job = Job(TaskInfo(task_id, node.name, "", 0, 0), Kind.CALL, node, arguments)
             jobs.append(job)
             futures[task_id] = PoolFuture(partial(self._cancel, job.key))
         made = [*futures.values()]
