@@ -33,25 +33,17 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 
-class CallFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
-    """The result of a call, to be waited for by an OS thread or awaited by a coroutine.
+class SharingFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
+    """A future that shares its condition with others that were made together.
 
-    The futures of one caller share a condition: to make one for each, and to notify
-    it when nobody waits, would cost more than all the rest.
+    To make a condition for each, and to notify it when nobody waits, would cost more
+    than all the rest.
 
     Args:
-        turn: Lets the run go on until the future is done; given where the
-            caller occupies the OS thread that drives the run.
-        open_calls: Where its caller keeps the calls that may still concern it.
-        condition: What its caller's futures share; None: it has its own.
+        condition: What is shared; None: it has its own.
     """
 
-    def __init__(
-        self,
-        turn: Callable[[CallFuture[Any]], None] | None = None,
-        open_calls: set[CallFuture[Any]] | None = None,
-        condition: threading.Condition | None = None,
-    ) -> None:
+    def __init__(self, condition: threading.Condition | None = None) -> None:
         if condition is None:
             super().__init__()
         else:
@@ -63,12 +55,6 @@ class CallFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
             self._waiters = []
             self._done_callbacks: list[Any] = []
         self._awaited = False
-        self._turn = turn
-        self._open_calls = open_calls
-        if open_calls is not None:
-            open_calls.add(self)
-        self.looked_at = False
-        """Whether somebody has asked how the call ended."""
 
     def done(self) -> bool:
         """Return whether the call has ended."""
@@ -80,19 +66,83 @@ class CallFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
         Args:
             timeout: Seconds to wait at most; None is for ever.
         """
-        self.looked_at = True
         if not self.done():
-            self._look(".result()", timeout)
+            self._wait(timeout)
         if self._state == FINISHED and self._exception is None:
             return cast("ResultT", self._result)
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what the call raised, or None."""
+        if not self.done():
+            self._wait(timeout)
+        return super().exception(0)
+
+    def succeed(self, value: ResultT) -> None:
+        """Take the result; `set_result`, but it wakes only who waits.
+
+        Raises:
+            InvalidStateError: It has ended before.
+        """
+        with self._condition:
+            if self.done():
+                raise concurrent.futures.InvalidStateError(f"{self._state}: {self!r}")
+            self._result = value
+            self._state = FINISHED
+            for waiter in self._waiters:
+                waiter.add_result(self)
+            if self._awaited:
+                self._condition.notify_all()
+        if self._done_callbacks:
+            cast("Any", self)._invoke_callbacks()  # noqa: SLF001 - its own, untyped
+
+    def _wait(self, timeout: float | None) -> None:
+        with self._condition:
+            self._awaited = True
+            self._condition.wait_for(self.done, timeout)
+
+
+class CallFuture(SharingFuture[ResultT]):
+    """The result of a call, to be waited for by an OS thread or awaited by a coroutine.
+
+    Args:
+        turn: Lets the run go on until the future is done; given where the
+            caller occupies the OS thread that drives the run.
+        open_calls: Where its caller keeps the calls that may still concern it.
+        condition: What the futures of its caller share.
+    """
+
+    def __init__(
+        self,
+        turn: Callable[[CallFuture[Any]], None] | None = None,
+        open_calls: set[CallFuture[Any]] | None = None,
+        condition: threading.Condition | None = None,
+    ) -> None:
+        super().__init__(condition)
+        self._turn = turn
+        self._open_calls = open_calls
+        if open_calls is not None:
+            open_calls.add(self)
+        self.looked_at = False
+        """Whether somebody has asked how the call ended."""
+
+    def result(self, timeout: float | None = None) -> ResultT:
+        """Return what the call returned, or raise what it raised.
+
+        Args:
+            timeout: Seconds to wait at most; None is for ever.
+        """
         self.looked_at = True
         if not self.done():
-            self._look(".exception()", timeout)
-        return super().exception(0)
+            self._let_run(".result()")
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return what the call raised, or None."""
+        self.looked_at = True
+        if not self.done():
+            self._let_run(".exception()")
+        return super().exception(timeout)
 
     def __await__(self) -> Generator[Any, Any, ResultT]:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
@@ -108,20 +158,10 @@ class CallFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
         """Take the result, which nobody but the holders of the future needs any more."""
         if self._open_calls is not None:
             self._open_calls.discard(self)
-        with self._condition:
-            if self.done():
-                raise concurrent.futures.InvalidStateError(f"{self._state}: {self!r}")
-            self._result = value
-            self._state = FINISHED
-            for waiter in self._waiters:
-                waiter.add_result(self)
-            if self._awaited:
-                self._condition.notify_all()
-        if self._done_callbacks:
-            cast("Any", self)._invoke_callbacks()  # noqa: SLF001 - its own, untyped
+        super().succeed(value)
 
-    def _look(self, how: str, timeout: float | None) -> None:
-        """Wait until the call has ended; where waiting would stop the whole run, say so."""
+    def _let_run(self, how: str) -> None:
+        """See that the call can end; where waiting would stop the whole run, say so."""
         if self._turn is not None:
             self._turn(self)
         elif _on_event_loop():
@@ -129,9 +169,6 @@ class CallFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
                 f"{how} of a task that is not done would stop the event loop that the task's "
                 "result arrives on: use await"
             )
-        with self._condition:
-            self._awaited = True
-            self._condition.wait_for(self.done, timeout)
 
 
 class _Waker:

@@ -200,8 +200,9 @@ def _results(futures: list[PoolFuture], end: float | None) -> Iterator[Any]:
             left = None if end is None else end - time.monotonic()
             try:
                 value = future.result(left)
-            finally:
+            except BaseException:
                 future.cancel()
+                raise
             yield value
             del value
     finally:

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import InvalidStateError
 from functools import partial
 from itertools import count
 from typing import Any, Final
 
 from flowpregel._core.callee import Callee, name_of
 from flowpregel._core.effects import Ended, Event
-from flowpregel._core.records import RETURN, Arguments, Kind, Node, Raised, Returned
+from flowpregel._core.records import Arguments, Kind, Node, Raised, Returned
 from flowpregel.context import TaskInfo
 from flowpregel.executors.base import Job, JobKey
+from flowpregel.executors.calls import SharingFuture, returned_by
 from flowpregel.executors.processes.pool import Pool
 
 _MOST: Final = 256
+_FIRST: Final = 64
+_FURTHER: Final = 1024
+"""How many calls are started together, first and later."""
 
 
-class PoolFuture(Future[Any]):
+class PoolFuture(SharingFuture[Any]):
     """The result of a plain function in a worker; `cancel` stops it even while it runs."""
 
-    def __init__(self, stop: Callable[[], None]) -> None:
-        super().__init__()
+    def __init__(self, stop: Callable[[], None], condition: threading.Condition | None) -> None:
+        super().__init__(condition)
         self._stop = stop
 
     def cancel(self) -> bool:
@@ -52,15 +56,15 @@ class _Slips:
             return
         future = self._futures.pop(event.task_id)
         self._done(future)
-        if not future.set_running_or_notify_cancel():
-            return
-        match event.outcome:
-            case Returned(writes):
-                value = next((value for key, value in writes if key == RETURN), None)
-                future.set_result(value)
-            case Raised(error):
-                future.set_exception(error)
-            case _:
+        if isinstance(event.outcome, Returned):
+            try:
+                future.succeed(returned_by(event.outcome.writes))
+            except InvalidStateError:
+                future.set_running_or_notify_cancel()
+        elif future.set_running_or_notify_cancel():
+            if isinstance(event.outcome, Raised):
+                future.set_exception(event.outcome.error)
+            else:
                 future.set_exception(RuntimeError("the pool was closed"))
 
 
@@ -84,12 +88,26 @@ class PlainCalls:
     def submit(self, function: Callable[..., Any], calls: Sequence[Arguments]) -> list[PoolFuture]:
         """Start a call of *function* for each of *calls*, and return their futures."""
         node = self._node(function)
-        jobs, futures = [], {}
+        condition = threading.Condition() if len(calls) > 1 else None
+        made: list[PoolFuture] = []
+        few = _FIRST
+        while len(made) < len(calls):
+            part = calls[len(made) : len(made) + few]
+            made += self._start(node, part, condition)
+            # The first few at once, so that no worker waits for the others to be made.
+            few = min(2 * few, _FURTHER)
+        return made
+
+    def _start(
+        self, node: Node, calls: Sequence[Arguments], condition: threading.Condition | None
+    ) -> Iterable[PoolFuture]:
+        jobs: list[Job] = []
+        futures: dict[str, PoolFuture] = {}
         for arguments in calls:
             task_id = f"call-{next(self._numbers)}"
             job = Job(TaskInfo(task_id, node.name, "", 0, 0), Kind.CALL, node, arguments)
             jobs.append(job)
-            futures[task_id] = PoolFuture(partial(self._cancel, job.key))
+            futures[task_id] = PoolFuture(partial(self._cancel, (task_id, 1)), condition)
         made = [*futures.values()]
         self.open.update(made)
         self._pool.take(jobs, _Slips(futures, self.open.discard))
