@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -296,7 +295,7 @@ class Environment:
             if not self._presence.become_only():
                 raise StoreBusyError(self.path, "another process that has it open", 0.0)
             try:
-                with tempfile.TemporaryDirectory(prefix=".compact.", dir=self.path) as draft:
+                with folder.draft_inside(self.path) as draft:
                     self.copy(draft, compact=True)
                     folder.sync(os.path.join(draft, folder.DATA))
                     with self._gate.alone():

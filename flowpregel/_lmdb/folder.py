@@ -6,12 +6,15 @@ Everything here happens while the store is not open in this process.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import stat
 import struct
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from flowpregel.errors import (
     StoreCorruptError,
@@ -24,6 +27,9 @@ from flowpregel.errors import (
 DATA = "data.mdb"
 WRITE_LOCK = "write.lock"
 PRESENCE = "open.lock"
+_DRAFT_INSIDE = ".compact."
+_ABANDONED = 60.0
+"""Seconds after which a draft that nobody holds is one that a killed process left."""
 _NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "fuse.sshfs", "ncpfs"}
 )
@@ -81,10 +87,13 @@ def create(folder: str, fill: Callable[[str], None]) -> None:
                 f"{folder} is not a store and has other files in it; give an empty or new folder"
             )
         os.makedirs(parent, exist_ok=True)
+        _drop_abandoned(parent, f".{name}.", ".new")
         draft = tempfile.mkdtemp(prefix=f".{name}.", suffix=".new", dir=parent)
     except OSError as error:
         raise named(error, folder) from error
+    held = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        fcntl.flock(held, fcntl.LOCK_EX)
         os.chmod(draft, 0o700)
         fill(draft)
         for file in os.listdir(draft):
@@ -95,7 +104,41 @@ def create(folder: str, fill: Callable[[str], None]) -> None:
     except OSError as error:
         raise named(error, folder) from error
     finally:
+        os.close(held)
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _drop_abandoned(parent: str, prefix: str, suffix: str) -> None:
+    """Remove the drafts that killed processes left: those whose maker holds them no more."""
+    names: list[str] = []
+    with suppress(OSError):  # a folder may be written to and not be listed
+        names = os.listdir(parent)
+    for name in names:
+        if not (name.startswith(prefix) and name.endswith(suffix)):
+            continue
+        path = os.path.join(parent, name)
+        with suppress(OSError):
+            held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if time.time() - os.fstat(held).st_mtime > _ABANDONED:
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(held)
+
+
+@contextmanager
+def draft_inside(folder: str) -> Iterator[str]:
+    """Give an empty folder inside a store's, for a file that will take the place of its own.
+
+    Who calls this keeps all others out, so what is there of the kind was left by
+    a process that was killed, and is removed.
+    """
+    for name in os.listdir(folder):
+        if name.startswith(_DRAFT_INSIDE):
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_DRAFT_INSIDE, dir=folder) as draft:
+        yield draft
 
 
 def _move(draft: str, folder: str) -> None:
