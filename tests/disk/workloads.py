@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
-from flowpregel._core.records import Address, Batch, Delta
+from flowpregel._core.records import Address, Batch, Delta, TaskWrites
 from flowpregel.checkpoint.lmdb import LMDBSaver, Retention, StoreOptions
 from flowpregel.errors import StoreError
 from tests.disk.nursery import mark
@@ -240,3 +241,66 @@ def look_at_all(paths: list[str], look: str) -> list[Any]:
         except Exception as error:  # noqa: BLE001 - it is what the test wants to know
             found.append(f"{type(error).__name__}: {error}".replace(path, "the store"))
     return found
+
+
+# ---------------------------------------------------------------- damage
+
+
+def small(path: str) -> None:
+    """Make a small store with a record of every kind."""
+    with LMDBSaver(path) as saver:
+        commit(saver, 0, {"n": 0, "text": "seed " * 50, "d": ["seed"]})
+        for number in range(1, 5):
+            deltas = {"d": Delta(number, (f"more {number}",))}
+            made = step(number, {"n": number}, deltas=deltas, also={"text": 1})
+            writes = TaskWrites(id_of(number - 1), "task", "path", (("n", number), ("x", "y")))
+            saver.commit([Batch(address=Address("t"), checkpoint=made, writes=(writes,))])
+        commit(saver, 0, {"big": bytes(range(256)) * 40}, thread="u")
+
+
+def read_all(path: str, *, check_pages: bool = False) -> dict[str, list[Any]]:
+    """Return all that can be read of a store, without looking whether it holds."""
+    with LMDBSaver(path, options=StoreOptions(check_pages=check_pages)) as saver:
+        return {
+            place.thread_id: [
+                (each.checkpoint.step, each.checkpoint.values, each.deltas, each.writes)
+                for each in saver.history(place)
+            ]
+            for place in saver.namespaces()
+        }
+
+
+RIGHT, NAMED, TOLD, WRONG = "right", "named", "wrong, told by verify", "wrong"
+
+
+def look_at_damage(
+    path: str, damages: list[tuple[int, bytes]], right: Any, check_pages: bool
+) -> None:
+    """Note what reading a store comes to after each damage to its file, one by one.
+
+    Args:
+        path: The store, whose file is put right again each time.
+        damages: Where bytes are changed, and to what; b"": the file ends there.
+        right: What `read_all` gives of the store undamaged.
+        check_pages: How it is opened.
+    """
+    file = Path(path) / "data.mdb"
+    whole = file.read_bytes()
+    for at, data in damages:
+        signal.alarm(5)
+        file.write_bytes(whole[:at] + data + (whole[at + len(data) :] if data else b""))
+        acknowledge(f"{path}.looked", _judged(path, right, check_pages))
+    file.write_bytes(whole)
+
+
+def _judged(path: str, right: Any, check_pages: bool) -> str:
+    try:
+        if read_all(path, check_pages=check_pages) == right:
+            return RIGHT
+    except StoreError:
+        return NAMED
+    try:
+        with LMDBSaver(path) as saver:
+            return WRONG if saver.verify().ok else TOLD
+    except StoreError:
+        return TOLD
