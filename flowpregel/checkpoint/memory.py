@@ -43,7 +43,7 @@ class _Prepared:
         self.values: list[tuple[Any, Any]] = []
         self.deltas: list[tuple[Any, Any]] = []
         for task in batch.writes:
-            for index, (channel, value) in enumerate(task.writes):
+            for index, (channel, value) in enumerate(task.kept):
                 self.writes.append(
                     (
                         task.checkpoint_id,

@@ -13,10 +13,11 @@ WRITES_IDX_MAP: dict[str, int] = {
     "__resume__": -4,
     "__error_source_node__": -5,
     "__call__": -6,
+    "__ran__": -7,
 }
 """Where control writes are kept: one place each, so a newer one replaces the older.
 
-The last two are ours: under positions of their own they would take the places of
+The last three are ours: under positions of their own they would take the places of
 writes that the task makes when it is tried again.
 """
 

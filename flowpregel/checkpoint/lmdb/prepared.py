@@ -54,7 +54,7 @@ class Prepared:
                 encode(codec, value, f"the write of task {task.task_id!r} to {channel!r}"),
             )
             for task in batch.writes
-            for index, (channel, value) in enumerate(task.writes)
+            for index, (channel, value) in enumerate(task.kept)
         ]
         self.values: list[tuple[str, bytes]] = []
         self.deltas: list[PreparedDelta] = []
@@ -83,7 +83,7 @@ class Prepared:
         found = {}
         number = 0
         for task in self.batch.writes:
-            for name, value in task.writes:
+            for name, value in task.kept:
                 if name == channel:
                     found[id(value)] = number
                 number += 1

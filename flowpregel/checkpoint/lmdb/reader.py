@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-from flowpregel._core.records import Address, Checkpoint, DeltaHistory, Saved, Source
+from flowpregel._core.records import Address, Checkpoint, DeltaHistory, Saved, Source, parted
 from flowpregel._lmdb.codec import Codec, decode
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import convert
@@ -165,11 +165,13 @@ class Reader:
         values = {
             channel: self._value(encoded, channel) for channel, encoded in copied.values.items()
         }
-        writes = sorted(copied.writes, key=lambda item: item[0].order())
+        ordered = sorted(copied.writes, key=lambda item: item[0].order())
+        writes, ran = parted((w.path, w.decode(self._codec, channel)) for w, channel in ordered)
         return Saved(
             address=copied.address,
             checkpoint=self._checkpoint(copied, values),
-            writes=tuple(write.decode(self._codec, channel) for write, channel in writes),
+            writes=writes,
+            ran=ran,
             deltas={
                 channel: DeltaHistory(
                     MISSING if seed is None else self._value(seed, channel),
