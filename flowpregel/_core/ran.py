@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 EXECUTORS: Final = (
     "", "inline", "threads", "processes", "coroutines", "futures", "graph", "cache",
@@ -15,16 +15,9 @@ _LONGEST: Final = 200
 _MOST: Final = 0xFFFF
 
 
-class Span(NamedTuple):
-    """When an attempt ran, as its executor saw it."""
-
-    began: int
-    """Wall-clock nanoseconds."""
-    seconds: float
-    executor: str
-    """One of `EXECUTORS`."""
-    pid: int = 0
-    """The process it ran in; 0: not told."""
+Span: TypeAlias = tuple[int, float, str, int]
+"""When an attempt ran, as its executor saw it: wall-clock nanoseconds at its beginning,
+seconds, one of `EXECUTORS`, and the process it ran in (0: not told)."""
 
 
 class Ran(NamedTuple):

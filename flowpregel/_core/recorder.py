@@ -101,6 +101,7 @@ def _ran(task: Task, writes: Sequence[Write]) -> Ran | None:
     span = task.span
     if span is None:
         return None
-    name, attempts = task.node.name, 0 if span.executor == "cache" else task.attempt
-    error = line_of(writes[0][1]) if writes and writes[0][0] == ERROR else ""
-    return Ran(name, span.began, span.seconds, attempts, span.executor, span.pid, error)
+    began, seconds, executor, pid = span
+    attempts = 0 if executor == "cache" else task.attempt
+    error = line_of(writes[0][1]) if writes[0][0] == ERROR else ""
+    return Ran._make((task.node.name, began, seconds, attempts, executor, pid, error))

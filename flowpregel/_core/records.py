@@ -31,7 +31,7 @@ PREVIOUS = "__previous__"
 CALLED = "__call__"
 """Which function was called with what: compared when the call is replayed."""
 RAN = "__ran__"
-"""When and where a task ran, as bytes: beside its writes in a saver of ours, and never shown."""
+"""When and where a task ran (a `Ran`): beside its writes in a saver of ours, and never shown."""
 CONTROL_WRITES = frozenset({ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CALLED, RAN})
 SILENT_WRITES = CONTROL_WRITES | {NO_WRITES, RETURN}
 RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
@@ -268,7 +268,7 @@ class TaskWrites:
     def kept(self) -> tuple[Write, ...]:
         """The writes, and how it ran as one more: what a saver of ours keeps."""
         ran = self.ran
-        return self.writes if ran is None else (*self.writes, (RAN, ran.to_bytes(self.path)))
+        return self.writes if ran is None else (*self.writes, (RAN, ran))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +291,7 @@ class PendingWrite:
     value: Any
 
 
-KeptRan: TypeAlias = tuple[str, str, bytes]
+KeptRan: TypeAlias = tuple[str, str, Ran | bytes]
 """(task id, task path, `Ran` as it is kept)."""
 
 

@@ -28,7 +28,6 @@ from flowpregel._core.effects import (
 )
 from flowpregel._core.plan import handler_task
 from flowpregel._core.progress import Run, Steps
-from flowpregel._core.ran import Span
 from flowpregel._core.records import (
     ERROR,
     ERROR_SOURCE,
@@ -189,7 +188,7 @@ class Superstep:
         for task in tasks:
             if task.id in known:
                 task.writes = known[task.id]
-                task.span = Span(self.run.now, 0.0, "cache")
+                task.span = (self.run.now, 0.0, "cache", 0)
                 self._keep(task, task.writes)
                 self.run.after.extend(self.run.narrator.updates(task, cached=True))
         return [task for task in tasks if task.id not in known]

@@ -82,7 +82,7 @@ class Stopwatch:
     def stop(self, executor: str) -> Span:
         """Return when the attempt ran, in this process, on *executor*."""
         seconds = (time.monotonic_ns() - self._started) / 1e9
-        return Span(self.began, seconds, executor, os.getpid())
+        return self.began, seconds, executor, os.getpid()
 
 
 class Mailbox(Protocol):

@@ -91,8 +91,8 @@ def perform_packed(node: bytes, body: bytes) -> bytes:
         outcome = perform(job, Ends(emit=_no_stream, call=_no_call, beat=_no_beat))
     except BaseException as error:  # noqa: BLE001 - the engine may be ended by what escapes
         return _RAN.pack(0, 0, 0) + messages.pack_outcome(Raised(error), "?", None)
-    span = watch.stop("futures")
-    head = _RAN.pack(span.began, span.seconds, span.pid)
+    began, seconds, _, pid = watch.stop("futures")
+    head = _RAN.pack(began, seconds, pid)
     return head + messages.pack_outcome(outcome, job.info.name, None)
 
 
@@ -111,7 +111,7 @@ def _end_of(job: Job, future: concurrent.futures.Future[bytes]) -> tuple[Outcome
     try:
         answer = future.result()
         began, seconds, pid = _RAN.unpack_from(answer)
-        span = Span(began, seconds, "futures", pid) if pid else None
+        span = (began, seconds, "futures", pid) if pid else None
         return messages.unpack_outcome(answer[_RAN.size :], origin, None), span
     except BaseException as problem:  # noqa: BLE001 - a user's class may raise anything
         return Raised(problem), None

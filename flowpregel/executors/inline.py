@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from flowpregel._core.effects import Call, Ended, Event
-from flowpregel._core.ran import Span
 from flowpregel._core.records import Outcome, Raised, Returned, Withdrawn
 from flowpregel.errors import TaskExitError
 from flowpregel.executors.attempt import perform
@@ -74,7 +73,7 @@ class InlineExecutor(Executor):
                     mailbox.post(event)
                 raise
             ended = time.monotonic_ns()
-            span = Span(began, (ended - started) / 1e9, "inline", pid)
+            span = (began, (ended - started) / 1e9, "inline", pid)
             events.append(Ended(job.info.task_id, job.info.attempt, outcome, span))
             if isinstance(outcome, Raised) or ended > until:
                 break

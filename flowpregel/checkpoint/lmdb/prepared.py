@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
-from flowpregel._core.records import Batch, Checkpoint, PendingWrite, Version
+from flowpregel._core.ran import Ran
+from flowpregel._core.records import RAN, Batch, Checkpoint, PendingWrite, Version
 from flowpregel._lmdb.codec import Codec, decode, encode
 from flowpregel.checkpoint.lmdb import keys
 
@@ -51,7 +52,9 @@ class Prepared:
                 keys.text(task.path),
                 channel,
                 keys.position(channel, index),
-                encode(codec, value, f"the write of task {task.task_id!r} to {channel!r}"),
+                value.to_bytes(task.path)
+                if type(value) is Ran
+                else encode(codec, value, f"the write of task {task.task_id!r} to {channel!r}"),
             )
             for task in batch.writes
             for index, (channel, value) in enumerate(task.kept)
@@ -113,7 +116,9 @@ class KeptWrite(NamedTuple):
         return self.path, self.task_id, self.position
 
     def decode(self, codec: Codec, channel: str) -> PendingWrite:
-        """Return the write as it was given."""
+        """Return the write as it was given; of how a task ran, the bytes."""
+        if channel == RAN:
+            return PendingWrite(self.task_id, channel, self.encoded)
         what = f"the write of task {self.task_id!r} to {channel!r}"
         value: Any = decode(codec, self.encoded, what)
         return PendingWrite(self.task_id, channel, value)

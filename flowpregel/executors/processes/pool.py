@@ -342,7 +342,7 @@ def _span_of(flight: Flight) -> Span | None:
     if flight.slot is None:
         return None
     seconds = time.monotonic() - flight.started
-    return Span(time.time_ns() - int(seconds * 1e9), seconds, "processes", flight.slot.pid)
+    return time.time_ns() - int(seconds * 1e9), seconds, "processes", flight.slot.pid
 
 
 def _closed_error() -> ExecutorUnavailableError:

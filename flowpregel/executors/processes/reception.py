@@ -7,7 +7,6 @@ import time
 from functools import partial
 
 from flowpregel._core.effects import Call, Called, Emitted
-from flowpregel._core.ran import Span
 from flowpregel._core.records import Arguments, Outcome, Raised, Withdrawn
 from flowpregel.errors import NodeTimeoutError, TaskSerializationError
 from flowpregel.executors.processes import frames, messages, parcel, payload
@@ -142,7 +141,7 @@ class Reception:
             outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))
         if frame.flags & frames.STOPPED and flight.stopping is not None:
             outcome = stopped_outcome(flight)
-        self._pool.land(flight, outcome, Span(began, seconds, "processes", slot.pid))
+        self._pool.land(flight, outcome, (began, seconds, "processes", slot.pid))
 
     def _on_called(self, flight: Flight, body: bytes) -> None:
         request = int.from_bytes(body[:4], "little")
