@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flowpregel._core.records import Address
 from flowpregel._host.elsewhere import elsewhere
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
@@ -14,7 +13,7 @@ from flowpregel.pregel.running import Running
 if TYPE_CHECKING:
     from flowpregel._core.records import Saved
     from flowpregel.pregel.drawing import Graph, RunDrawing, TaskRecord
-    from flowpregel.pregel.runs import Nests
+    from flowpregel.pregel.runs import Nests, Which
     from flowpregel.pregel.snapshot import PregelTask
 
 Config = Mapping[str, Any]
@@ -150,25 +149,22 @@ class Pregel(Running):
             tasks_of,
         )
 
-        def inside(saved: Saved, task_id: str, name: str, node: str) -> Iterator[TaskRecord]:
-            if depth <= 0:
-                return
-            graph = self.nodes[name].bound if name in self.nodes else None
-            keeper, addresses = saver, nests.of(task_id)
+        def inside(saved: Saved, which: Which, name: str, node: str) -> Iterator[TaskRecord]:
+            graph = self.nodes[name].bound if which[1] is None and name in self.nodes else None
+            keeper, address = saver, nests.of(which)
             if isinstance(graph, Pregel):
-                outer = saved.address
-                place = f"{outer.namespace}|{name}:{task_id}".removeprefix("|")
-                addresses = [Address(outer.thread_id, graph.namespace_at(place))]
+                address = graph.address_in(saved.address, f"{name}:{which[0]}")
                 if isinstance(graph.checkpointer, BaseCheckpointSaver):
                     keeper = graph.checkpointer
-            for address in addresses:
-                inner = last_run(keeper, address, around=saved)
-                tasks = (
-                    graph.tasks_of(keeper, inner, nests, depth - 1)
-                    if isinstance(graph, Pregel)
-                    else tasks_of(inner)
-                )
-                yield from (prefixed(each, f"{node}:") for each in tasks)
+            if depth <= 0 or address is None:
+                return
+            inner = last_run(keeper, address, around=saved)
+            tasks = (
+                graph.tasks_of(keeper, inner, nests, depth - 1)
+                if isinstance(graph, Pregel)
+                else tasks_of(inner)
+            )
+            yield from (prefixed(each, f"{node}:") for each in tasks)
 
         def due(saved: Saved) -> Sequence[PregelTask]:
             return self.snapshot_of(saver, saved, False, deep=False).tasks

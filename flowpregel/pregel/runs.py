@@ -149,22 +149,32 @@ def _tree(
         else:
             below.setdefault(caller.id, []).append(task)
 
-    def record(task: _Found, prefix: str, *, is_call: bool) -> TaskRecord:
+    def record(task: _Found, prefix: str, caller: _Found | None) -> TaskRecord:
         name = task.name or f"(task {task.id[:8]})"
         made = _record(task, step, is_over)
         node = prefix + name
-        inner = [record(each, f"{node}/", is_call=True) for each in below.get(task.id, ())]
-        if inside is not None:
-            inner += inside(saved, task.id, name, node)
+        inner = [record(each, f"{node}/", task) for each in below.get(task.id, ())]
+        if inside is not None and caller is None:
+            inner += inside(saved, (task.id, None), name, node)
+        elif inside is not None and caller is not None and _is_graph(task):
+            number = [*filter(_is_graph, below[caller.id])].index(task)
+            inner += inside(saved, (caller.id, number), name, node)
+        is_call = caller is not None
         return replace(made, node=node, name=name, is_call=is_call, inner=tuple(inner))
 
     # What takes in the input is no node of the user's.
-    return [record(task, "", is_call=False) for task in tops if task.name != START]
+    return [record(task, "", None) for task in tops if task.name != START]
 
 
-Inside: TypeAlias = Callable[[Saved, str, str, str], Iterable[TaskRecord]]
-"""Returns the tasks of the graph that a task is: given the checkpoint it started from,
-its id, its name, and the id of its node in the drawing."""
+Which: TypeAlias = tuple[str, int | None]
+"""The id of a task that is a graph; or of one that calls graphs, and the how-manieth of them."""
+Inside: TypeAlias = Callable[[Saved, Which, str, str], Iterable[TaskRecord]]
+"""Returns the tasks of a nested graph: given the checkpoint it started from, which it is,
+its name, and the id of its node in the drawing."""
+
+
+def _is_graph(task: _Found) -> bool:
+    return task.ran is not None and task.ran.executor == "graph"
 
 
 def _caller_of(path: str) -> str:
@@ -213,15 +223,15 @@ class Nests:
     """
 
     def __init__(self, saver: BaseCheckpointSaver, thread_id: str) -> None:
-        self._by_task: dict[str, list[Address]] = {}
+        self._by_task: dict[Which, Address] = {}
         if not isinstance(saver, TransactionalSaver):
             return
         for address in saver.namespaces(thread_id):
             head, _, last = address.namespace.rpartition("|")
             # The second graph that a task calls, and those after it, have a number.
-            place = head if last.isdigit() else address.namespace
-            self._by_task.setdefault(place.rpartition(":")[2], []).append(address)
+            place, number = (head, int(last)) if last.isdigit() else (address.namespace, 0)
+            self._by_task[place.rpartition(":")[2], number] = address
 
-    def of(self, task_id: str) -> list[Address]:
-        """Return those of one task."""
-        return self._by_task.get(task_id, [])
+    def of(self, which: Which) -> Address | None:
+        """Return where one of them keeps its own, if it is known."""
+        return self._by_task.get(which)
