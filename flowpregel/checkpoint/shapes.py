@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 from flowpregel._core.records import Version
@@ -50,7 +51,9 @@ class CheckpointTuple(NamedTuple):
 class Lease:
     """The right to write a thread's namespace; *fence* goes with every batch."""
 
-    __slots__ = ("fence",)
+    __slots__ = ("fence", "stop")
 
     def __init__(self, fence: int | None = None) -> None:
         self.fence = fence
+        self.stop: Callable[[str], None] | None = None
+        """Told, from any OS thread, why the owner is to stop; set by an owner that can."""

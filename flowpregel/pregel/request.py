@@ -111,11 +111,11 @@ def plan_of(graph: PregelBase, request: Request) -> Plan:
     resources = ExitStack()
     resources.callback(fault, "lease.released.after")
     fault("lease.taken.before")
-    fence = resources.enter_context(saver.lease(address.thread_id, address.namespace)).fence
+    lease = resources.enter_context(saver.lease(address.thread_id, address.namespace))
     fault("lease.taken.after")
     resources.callback(fault, "lease.released.before")
     try:
-        return _plan(graph, request, saver, fence, resources)
+        return replace(_plan(graph, request, saver, lease.fence, resources), lease=lease)
     except BaseException:
         resources.close()
         raise
