@@ -46,6 +46,11 @@ class Ran(NamedTuple):
         return head + name + _text(self.error) if self.error else head + name
 
     @classmethod
+    def of(cls, kept: Ran | bytes, path: str) -> Ran:
+        """Return what is kept of the task at *path*, read if it has to be."""
+        return kept if isinstance(kept, Ran) else cls.from_bytes(kept, path)
+
+    @classmethod
     def from_bytes(cls, data: bytes, path: str) -> Ran:
         """Return what `to_bytes` was made of."""
         began, seconds, attempts, known, pid, size = _HEAD.unpack_from(data)

@@ -116,7 +116,7 @@ def _found_on(saved: Saved) -> dict[str, _Found]:
     """Return what is kept on a checkpoint of tasks, by their ids."""
     found: dict[str, _Found] = {}
     for task_id, path, kept in saved.ran:
-        ran = kept if isinstance(kept, Ran) else Ran.from_bytes(kept, path)
+        ran = Ran.of(kept, path)
         found[task_id] = _Found(task_id, path, ran.name, ran=ran)
     for write in saved.writes:
         if write.task_id != RUN_TASK_ID:
