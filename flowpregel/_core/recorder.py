@@ -51,12 +51,14 @@ class Recorder:
 
     def keep_end(self, checkpoint_id: str, task: Task, writes: Sequence[Write]) -> None:
         """Keep the writes that *task* ended with, and how it ran, with the next batch."""
-        if self.address is not None and (kept := self._tracked(writes)):
+        if self._options.address is not None and (kept := self._tracked(writes)):
             ran = _ran(task, writes)
             self._writes.append(TaskWrites(checkpoint_id, task.id, task.path, kept, ran))
 
     def _tracked(self, writes: Sequence[Write]) -> tuple[Write, ...]:
         untracked = self._program.untracked
+        if not untracked:
+            return tuple(writes)
         return tuple(write for write in writes if write[0] not in untracked)
 
     def pending(self) -> Batch | None:
