@@ -9,6 +9,7 @@ from flowpregel._host.elsewhere import elsewhere
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.running import Running
+from flowpregel.pregel.schemas import Schemas
 
 if TYPE_CHECKING:
     from flowpregel._core.records import Saved
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 Config = Mapping[str, Any]
 
 
-class Pregel(Running):
+class Pregel(Running, Schemas):
     """Nodes and channels, run in supersteps.
 
     In each superstep the nodes that are due run side by side; what they write

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -49,6 +49,8 @@ class Request:
     printed: tuple[str, ...] = ()
     view: View | None = None
     """Shows how far the run is."""
+    shaped: Callable[[Any], Any] = lambda values: values
+    """Gives values the form of the graph's output schema."""
 
 
 def modes_of(
