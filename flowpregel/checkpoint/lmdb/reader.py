@@ -18,6 +18,7 @@ from flowpregel._core.records import (
     PendingWrite,
     Saved,
     Source,
+    parted,
 )
 from flowpregel._lmdb.codec import Codec, decode, reading
 from flowpregel.channels.base import MISSING
@@ -172,13 +173,15 @@ class Reader:
     # ------------------------------------------------------------ after it
 
     def _decoded(self, copied: Copied) -> Saved:
+        writes, ran = parted(self._writes(copied))
         values = {
             channel: self._value(encoded, channel) for channel, encoded in copied.values.items()
         }
         return Saved(
             address=copied.address,
             checkpoint=self._checkpoint(copied, values),
-            writes=tuple(self._writes(copied)),
+            writes=writes,
+            ran=ran,
             deltas={
                 channel: DeltaHistory(
                     MISSING if seed is None else self._value(seed, channel),
@@ -205,11 +208,11 @@ class Reader:
             metadata=self.metadata(state.metadata),
         )
 
-    def _writes(self, copied: Copied) -> Iterator[PendingWrite]:
-        """Yield the pending writes by path, task and position."""
+    def _writes(self, copied: Copied) -> Iterator[tuple[str, PendingWrite]]:
+        """Yield the pending writes by path, task and position, each with its path."""
         for task in sorted(copied.tasks, key=lambda each: (each.path, each.task_id)):
             for write in sorted(task.writes):
-                yield task.decode(self._codec, write, copied.names[write.channel])
+                yield task.path, task.decode(self._codec, write, copied.names[write.channel])
 
     def _chain(self, newest_first: list[Added], channel: str) -> tuple[tuple[Any, ...], ...]:
         """Return what was added to a channel, oldest first."""
