@@ -135,10 +135,7 @@ class View:
 def _way_to_show(out: TextIO) -> tuple[Callable[[list[str]], None], float]:
     """Return a function that shows lines on *out*, and the seconds between two calls."""
     if _in_notebook():
-        from IPython.display import (  # type: ignore[import-not-found]  # noqa: PLC0415
-            Pretty,
-            display,
-        )
+        from IPython.display import Pretty, display  # noqa: PLC0415 - only where it is there
 
         handle = display(Pretty(""), display_id=True)
         return lambda lines: handle.update(Pretty("\n".join(lines))), 0.2
