@@ -9,7 +9,7 @@ from flowpregel._core import ids
 from flowpregel._core.blame import blame, blamed
 from flowpregel._core.effects import Call, Resolve
 from flowpregel._core.narrator import outputs
-from flowpregel._core.plan import call_task
+from flowpregel._core.plan import Callings
 from flowpregel._core.progress import Run
 from flowpregel._core.records import (
     CALLED,
@@ -31,6 +31,7 @@ class Calls:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._callings = Callings(run.place)
         self._callers: dict[str, list[Call]] = {}
         """For each task that was called: who waits for it."""
         self._fingerprints: dict[str, tuple[str | None, str]] = {}
@@ -45,7 +46,7 @@ class Calls:
 
     def plan(self, caller: Task, call: Call) -> Task | None:
         """Return the task of *call*; None: it was recorded, and is answered at once."""
-        task = call_task(caller, call, self._run.place)
+        task = self._callings.task(caller, call)
         outcome = self._replayed(task, call)
         if outcome is not None:
             if task.writes:
@@ -67,8 +68,10 @@ class Calls:
         if not kept and self._run.hand_back:
             kept = self._run.pending.get(task.id, ())
         running = self._fingerprints.get(task.id) if task.id in self._callers else None
-        was = next((value for channel, value in kept if channel == CALLED), running)
-        return kept, was
+        for channel, value in kept:
+            if channel == CALLED:
+                return kept, value
+        return kept, running
 
     def _replayed(self, task: Task, call: Call) -> Outcome | None:
         """Return what was recorded of a call, None if nothing that can be used again."""
@@ -110,6 +113,7 @@ class Calls:
 
     def resolve(self, task: Task, outcome: Outcome) -> None:
         """Answer those who wait for *task*, once how it ended is kept."""
+        self._callings.ended(task)
         callers = self._callers.pop(task.id, None)
         if callers is None:
             return
