@@ -10,7 +10,7 @@ from typing import Any, Literal
 from flowpregel._core.records import ERROR, INTERRUPT, Address, Saved
 from flowpregel._lmdb.environment import Environment
 from flowpregel._lmdb.table import Table
-from flowpregel.checkpoint.lmdb import keys
+from flowpregel.checkpoint.lmdb import keys, staterecord
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.errors import StoreError
@@ -51,7 +51,7 @@ class Stats:
     namespaces: int = 0
     checkpoints: int = 0
     bytes_of_channels: dict[str, int] = field(default_factory=dict)
-    """By channel: values, deltas and snapshots, sealed and encoded."""
+    """By channel: values, deltas and snapshots, encoded."""
     bytes_of_checkpoints: int = 0
     bytes_of_writes: int = 0
 
@@ -123,12 +123,35 @@ def _count_record(book: Book, read: Read, stats: Stats, key: bytes, size: int) -
     if kind == keys.CHECKPOINT:
         stats.checkpoints += 1
         stats.bytes_of_checkpoints += size
+        read(partial(_count_held, book, stats, key))
     elif kind == keys.WRITE:
         stats.bytes_of_writes += size
     else:
         number = int.from_bytes(key[keys.LOG_HEAD : keys.LOG_HEAD + 4], "big")
-        channel = read(lambda t: book.names.name(t, number))
-        stats.bytes_of_channels[channel] = stats.bytes_of_channels.get(channel, 0) + size
+        _add(stats, read(lambda t: book.names.name(t, number)), size)
+
+
+def _count_held(book: Book, stats: Stats, key: bytes, transaction: Any) -> None:
+    """Count what a checkpoint's record holds where it belongs."""
+    record = book.log.get(transaction, key)
+    if record is None:
+        return
+    fields = staterecord.unpack(record)
+    # Bytes that are a write and a channel's are there once, and are counted as the channel's.
+    shared = {id(value) for value in fields.values.values()}
+    shared.update(id(part) for _, _, body in fields.deltas.values() for part in body)
+    writes = [value for task in fields.tasks for value in task[4] if id(value) not in shared]
+    stats.bytes_of_writes += sum(map(len, writes))
+    sizes = {channel: len(value) for channel, value in fields.values.items()}
+    for channel, (_, _, body) in fields.deltas.items():
+        sizes[channel] = len(body) if isinstance(body, bytes) else sum(map(len, body))
+    stats.bytes_of_checkpoints -= sum(sizes.values()) + sum(map(len, writes))
+    for channel, size in sizes.items():
+        _add(stats, book.names.name(transaction, channel), size)
+
+
+def _add(stats: Stats, channel: str, size: int) -> None:
+    stats.bytes_of_channels[channel] = stats.bytes_of_channels.get(channel, 0) + size
 
 
 # ---------------------------------------------------------------- verify

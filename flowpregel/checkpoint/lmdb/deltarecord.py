@@ -1,74 +1,71 @@
-"""What a superstep added to a channel, as bytes.
+"""What a superstep added to a channel.
 
 ::
 
-    kind (1), number (8) of what it was added to, and one of
-      0, the encoded tuple of its writes
-      1, for each write: length (4), the encoded write
-      2, for each write: where it is in ``log``, without the scope (30)
+    kind, number of what it was added to, and one of
+      bytes               the encoded tuple of its writes
+      tuple of bytes      each write, encoded
+      tuple of tuples     for each write: the number of a checkpoint, a task, and
+                          which of that task's pending writes on it it is
 
-The third form is the usual one: a superstep's tasks have kept their writes on
-the checkpoint before, and what they added to the channel is just that.
+The second form is the usual one, held by the checkpoint's record together with
+the pending writes themselves: the pickle has the bytes once. Where those have
+records of their own, it is the third.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+import pickle
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 from flowpregel.checkpoint.lmdb.state import Place
 
-_HEAD = struct.Struct(">BQB")
-_WHOLE, _PARTS, _REFERENCES = 0, 1, 2
-_REFERENCE = 30
-
-Added: TypeAlias = bytes | list[bytes]
+Added: TypeAlias = bytes | tuple[bytes, ...]
 """An encoded tuple of writes, or each of them encoded."""
 
 
-@dataclass(slots=True)
-class DeltaRecord:
-    """What was added, and to what; *encoded*, *parts* or *references* say it."""
+class Reference(NamedTuple):
+    """A pending write that has a record of its own."""
 
-    previous: Place
-    encoded: bytes = b""
-    parts: Sequence[bytes] = ()
-    references: Sequence[bytes] = ()
+    number: int
+    """Of the checkpoint it was made on."""
+    tag: bytes
+    """The task's, as `keys.task` gives it."""
+    position: int
+    """Its index among the task's writes."""
+
+
+class DeltaRecord(NamedTuple):
+    """What was added, and to what."""
+
+    kind: int
+    number: int
+    """The place of what it was added to, with *kind*."""
+    body: Added | tuple[tuple[Any, ...], ...]
+
+    @property
+    def previous(self) -> Place:
+        """Where what it was added to is."""
+        return self.kind, self.number
+
+    def references(self) -> list[Reference]:
+        """Return the pending writes it refers to."""
+        return [Reference(*each) for each in self.body if isinstance(each, tuple)]
+
+    def added(self, look_up: Callable[[Reference], bytes]) -> Added:
+        """Return what was added; *look_up* gives the write that a reference names."""
+        if isinstance(self.body, bytes):
+            return self.body
+        return tuple(
+            [each if isinstance(each, bytes) else look_up(Reference(*each)) for each in self.body]
+        )
 
     def to_bytes(self) -> bytes:
-        """Return the record as `from_bytes` reads it."""
-        if self.references:
-            return _HEAD.pack(*self.previous, _REFERENCES) + b"".join(self.references)
-        if self.parts:
-            packed = (piece for p in self.parts for piece in (len(p).to_bytes(4, "big"), p))
-            return _HEAD.pack(*self.previous, _PARTS) + b"".join(packed)
-        return _HEAD.pack(*self.previous, _WHOLE) + self.encoded
+        """Return a record of its own."""
+        return pickle.dumps(tuple(self), 5)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> DeltaRecord:
-        """Return the record in *data*."""
-        kind, number, form = _HEAD.unpack_from(data)
-        rest = data[_HEAD.size :]
-        if form == _WHOLE:
-            return cls((kind, number), encoded=rest)
-        if form == _PARTS:
-            return cls((kind, number), parts=_split(rest))
-        places = range(0, len(rest), _REFERENCE)
-        return cls((kind, number), references=[rest[at : at + _REFERENCE] for at in places])
-
-    def added(self, look_up: Callable[[bytes], bytes]) -> Added:
-        """Return what was added; *look_up* gives the write that a reference names."""
-        if self.references:
-            return [look_up(reference) for reference in self.references]
-        return [*self.parts] if self.parts else self.encoded
-
-
-def _split(data: bytes) -> list[bytes]:
-    parts, at = [], 0
-    while at < len(data):
-        size = int.from_bytes(data[at : at + 4], "big")
-        parts.append(data[at + 4 : at + 4 + size])
-        at += 4 + size
-    return parts
+        """Return the record in *data*. Its checksum must have held."""
+        return cls(*pickle.loads(data))

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from flowpregel.checkpoint.lmdb import keys, staterecord
+from flowpregel.checkpoint.lmdb import keys, staterecord, taskrecord
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.scopes import Scope
-from flowpregel.checkpoint.lmdb.state import DELTA, EMPTY, VALUE, Change, Entry, Place
+from flowpregel.checkpoint.lmdb.state import DELTA, DELTAS, EMPTY, VALUE, Change, Place
+from flowpregel.checkpoint.lmdb.staterecord import Held
+from flowpregel.checkpoint.lmdb.view import View
 
 _KIND_OF = {keys.VALUE: VALUE, keys.DELTA: DELTA}
-_Needed = tuple[int, bytes, int]  # kind, channel, number
+_Needed = tuple[int, int, int]  # kind, channel, number
 
 
 def checkpoints(book: Book, transaction: Any, scope: Scope, gone: Collection[str]) -> Scope:
@@ -29,12 +31,14 @@ def checkpoints(book: Book, transaction: Any, scope: Scope, gone: Collection[str
             kept.append(number)
     if not numbers:
         return scope
-    needed = _needed_by(book, transaction, scope, kept, numbers)
+    sweep = _Sweep(book, transaction, scope, numbers)
+    sweep.look_at(kept)
+    sweep.move_out(kept)
     for number, identifier in numbers.items():
         book.log.drop(transaction, keys.log(scope.number, number, keys.CHECKPOINT))
         book.log.drop(transaction, keys.log(scope.number, number, keys.WRITE))
         book.ids.delete(transaction, keys.checkpoint_id(scope.number, identifier))
-    _sweep(book, transaction, scope, needed)
+    sweep.drop_the_rest()
     return book.scopes.changed(transaction, scope)
 
 
@@ -52,82 +56,116 @@ def supersede(book: Book, transaction: Any, scope: Scope, checkpoint_id: str) ->
     Its pending writes stay with the id. Values of the old one stay as long as
     others refer to them.
     """
-    writes = []
+    tasks = {}
     old = book.number(transaction, scope, checkpoint_id)
     if old is not None:
-        writes = book.writes(transaction, scope, old)
+        tasks = book.view(transaction, scope).tasks(old)
     number = book.last_number(transaction, scope) + 1
     scope = checkpoints(book, transaction, scope, {checkpoint_id})
     key = keys.checkpoint_id(scope.number, checkpoint_id)
-    book.ids.put(transaction, key, number.to_bytes(8, "big"))
-    for place, record in writes:
-        tail = place[keys.LOG_HEAD :]
-        book.log.put(transaction, keys.log(scope.number, number, keys.WRITE, tail), record)
+    book.ids.put(transaction, key, keys.numbered(number, is_there=True))
+    for tag, task in tasks.items():
+        key = keys.log(scope.number, number, keys.WRITE, tag)
+        book.log.put(transaction, key, taskrecord.to_bytes(task))
     return scope, number
 
 
-def _needed_by(
-    book: Book, transaction: Any, scope: Scope, kept: list[int], gone: Collection[int]
-) -> set[_Needed]:
-    """Return the values and deltas that kept checkpoints need.
+class _Sweep:
+    """What has to be done before the checkpoints *gone* can be dropped."""
 
-    The records of the kept that build on one that goes are written out first,
-    so that all that is needed stands in the kept records themselves.
-    """
-    needed: set[_Needed] = set()
-    for number in kept:
-        change = book.change(transaction, scope, number)
-        assert change is not None
-        if change.base is not None and change.base in gone:
-            change = _write_out(book, transaction, scope, number)
-        for channel, (_, place) in change.channels.items():
-            tail = book.names.known(transaction, channel).to_bytes(4, "big")
-            _need(book, transaction, scope, (tail, place), needed)
-    for kind, tail, number in needed:
-        if kind == DELTA:
-            delta = book.delta(transaction, scope, tail, number)
-            if any(int.from_bytes(each[:8], "big") in gone for each in delta.references):
-                book.inline(transaction, scope, tail, number)
-    return needed
+    def __init__(self, book: Book, transaction: Any, scope: Scope, gone: Collection[int]) -> None:
+        self._book = book
+        self._transaction = transaction
+        self._scope = scope
+        self._gone = gone
+        self._view: View = book.view(transaction, scope)
+        self._needed: set[_Needed] = set()
 
+    def look_at(self, kept: Collection[int]) -> None:
+        """Find the values and deltas that kept checkpoints need.
 
-def _need(
-    book: Book,
-    transaction: Any,
-    scope: Scope,
-    start: tuple[bytes, Place],
-    needed: set[_Needed],
-) -> None:
-    channel, place = start
-    while place[0] != EMPTY and (place[0], channel, place[1]) not in needed:
-        needed.add((place[0], channel, place[1]))
-        if place[0] != DELTA:
-            return
-        place = book.delta(transaction, scope, channel, place[1]).previous
+        The records of the kept that build on one that goes are written out first,
+        so that all that is needed stands in the kept records themselves.
+        """
+        for number in kept:
+            change = self._view.change(number)
+            assert change is not None
+            if change.base is not None and change.base in self._gone:
+                change = self._write_out(number)
+            for channel, (_, place) in change.channels.items():
+                self._need(self._view.channel(channel), place)
 
+    def move_out(self, kept: Collection[int]) -> None:
+        """Give what is needed of records that go a record of its own."""
+        for kind, channel, number in self._needed:
+            if kind == DELTA:
+                self._move_delta_out(channel, number)
+            elif number in self._gone:
+                record = self._view.record(number)
+                value = None if record is None else record.values.get(channel)
+                if value is not None:
+                    self._put(keys.VALUE, channel, number, value)
+        after_kept = {number + 1 for number in kept}
+        for number in after_kept.intersection(self._gone):
+            self._move_tasks_out(number)
 
-def _write_out(book: Book, transaction: Any, scope: Scope, number: int) -> Change:
-    """Rewrite a checkpoint's record so that it builds on no other; return it."""
-    found = book.find(transaction, scope, number)
-    assert found is not None
-    change, state = found.change, found.state
-    change.base, change.chain = None, 0
-    change.channels = {
-        name: Entry(state.versions.get(name), place) for name, place in state.places.items()
-    }
-    change.seen = state.seen
-    change.metadata = state.metadata
-    record = staterecord.pack(change, lambda name: book.names.number(transaction, name), number)
-    book.log.put(transaction, keys.log(scope.number, number, keys.CHECKPOINT), record)
-    return change
+    def drop_the_rest(self) -> None:
+        """Drop the values and deltas that are not needed and have records of their own."""
+        for key in self._book.log.keys(self._transaction, keys.of_scope(self._scope.number)):
+            kind = _KIND_OF.get(key[16:17])
+            if kind is None:
+                continue
+            channel = int.from_bytes(key[keys.LOG_HEAD : keys.LOG_HEAD + 4], "big")
+            if (kind, channel, keys.number_of(key)) not in self._needed:
+                self._transaction.delete(key, db=self._book.log.handle)
 
+    def _need(self, channel: int, place: Place) -> None:
+        while place[0] != EMPTY:
+            kind = DELTA if place[0] in DELTAS else VALUE
+            if (kind, channel, place[1]) in self._needed:
+                return
+            self._needed.add((kind, channel, place[1]))
+            if kind == VALUE:
+                return
+            place = self._view.delta(channel, place[1]).previous
 
-def _sweep(book: Book, transaction: Any, scope: Scope, needed: set[_Needed]) -> None:
-    """Drop the values and deltas of *scope* that are not needed."""
-    for key in book.log.keys(transaction, keys.of_scope(scope.number)):
-        kind = _KIND_OF.get(key[16:17])
-        if kind is None:
-            continue
-        channel = key[keys.LOG_HEAD : keys.LOG_HEAD + 4]
-        if (kind, channel, keys.number_of(key)) not in needed:
-            transaction.delete(key, db=book.log.handle)
+    def _write_out(self, number: int) -> Change:
+        """Rewrite a checkpoint's record so that it builds on no other; return it."""
+        found, record = self._view.find(number), self._view.record(number)
+        assert found is not None
+        assert record is not None
+        change, state = found.change, found.state
+        change.base, change.chain = None, 0
+        change.channels = state.entries()
+        change.seen = state.seen
+        change.metadata = state.metadata
+        numbers = self._book.names.numbers(self._transaction)
+        held = Held(record.values, record.deltas, record.tasks)
+        key = keys.log(self._scope.number, number, keys.CHECKPOINT)
+        packed = staterecord.pack(change, numbers, number, held)
+        self._book.log.put(self._transaction, key, packed)
+        self._view.forget(number)
+        return change
+
+    def _move_delta_out(self, channel: int, number: int) -> None:
+        """Give a delta a record of its own, if it is in one that goes or refers to one."""
+        delta = self._view.delta(channel, number)
+        refers = any(each.number in self._gone for each in delta.references())
+        if refers:
+            delta = delta._replace(body=delta.added(self._view.referred))
+        record = self._view.record(number) if number in self._gone else None
+        if refers or (record is not None and channel in record.deltas):
+            self._put(keys.DELTA, channel, number, delta.to_bytes())
+
+    def _put(self, kind: bytes, channel: int, number: int, data: bytes) -> None:
+        key = keys.log(self._scope.number, number, kind, channel.to_bytes(4, "big"))
+        self._book.log.put(self._transaction, key, data)
+
+    def _move_tasks_out(self, number: int) -> None:
+        """Give the writes that a checkpoint's record holds for the one before their own."""
+        record = self._view.record(number)
+        for task in record.tasks if record is not None else ():
+            tail = taskrecord.tag_of(task)
+            key = keys.log(self._scope.number, number - 1, keys.WRITE, tail)
+            if not self._book.log.has(self._transaction, key):
+                self._book.log.put(self._transaction, key, taskrecord.to_bytes(task))

@@ -5,10 +5,10 @@
     scopes   thread digest (16) + namespace digest (16)     a thread's namespaces are neighbours
     ids      scope (8) + checkpoint id (its text)           in the order of the ids
     log      scope (8) + number (8) + kind (1) + ...        all of a checkpoint together
-                 "c"                                        the checkpoint itself
+                 "c"                                        the checkpoint, and what is small
                  "d" + channel (4)                          what it added to a channel
                  "v" + channel (4)                          the channel's value
-                 "w" + task (17) + position (4)             a pending write
+                 "w" + task (17)                            a task's pending writes
     names    "i" + id (4), "n" + name or "l" + digest (32)
 
 Whatever a user names is mapped to an id or a digest first, so that no name is
@@ -31,7 +31,6 @@ LONGEST_ID = 400
 
 _HEAD = struct.Struct(">QQ")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_FIRST_POSITION = 1 << 16  # positions of control writes are negative
 
 
 def text(name: str) -> bytes:
@@ -76,6 +75,14 @@ def checkpoint_id(scope_number: int, identifier: str) -> bytes:
     return scope_number.to_bytes(8, "big") + encoded
 
 
+def numbered(number: int, *, is_there: bool) -> bytes:
+    """Return what ``ids`` has of a checkpoint: its number, and whether it was written.
+
+    An id that was only mentioned, by pending writes, has a number too.
+    """
+    return number.to_bytes(8, "big") + (CHECKPOINT if is_there else b"")
+
+
 def log(scope_number: int, number: int, kind: bytes, tail: bytes = b"") -> bytes:
     """Return a key in ``log``."""
     return _HEAD.pack(scope_number, number) + kind + tail
@@ -86,16 +93,6 @@ def number_of(log_key: bytes) -> int:
     return int.from_bytes(log_key[8:16], "big")
 
 
-def write(task_id: str, position: int) -> bytes:
-    """Return the tail of a pending write's key."""
-    return task(task_id) + (position + _FIRST_POSITION).to_bytes(4, "big")
-
-
-def position_of(log_key: bytes) -> int:
-    """Return the position in the key of a pending write; negative: a control write."""
-    return int.from_bytes(log_key[-4:], "big") - _FIRST_POSITION
-
-
 def position(channel: str, index: int) -> int:
     """Return where a task's write to *channel* is kept: control writes have fixed places."""
     return WRITES_IDX_MAP.get(channel, index)
@@ -104,17 +101,24 @@ def position(channel: str, index: int) -> int:
 @lru_cache(maxsize=4096)
 def task(task_id: str) -> bytes:
     """Return a task id as 17 bytes; the first tells a UUID from a digest."""
-    if _UUID.fullmatch(task_id):
-        return b"u" + bytes.fromhex(task_id.replace("-", ""))
-    return b"d" + _digest(text(task_id), 16)
+    packed = short(task_id)
+    return b"u" + packed if isinstance(packed, bytes) else b"d" + _digest(text(task_id), 16)
 
 
-def task_id_of(tagged: bytes) -> str | None:
-    """Return the task id in 17 bytes of `task`, or None if they hold a digest."""
-    if tagged[:1] != b"u":
-        return None
-    digits = tagged[1:].hex()
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+@lru_cache(maxsize=4096)
+def short(identifier: str) -> bytes | str:
+    """Return a UUID as 16 bytes, and any other id as it is."""
+    if _UUID.fullmatch(identifier):
+        return bytes.fromhex(identifier.replace("-", ""))
+    return identifier
+
+
+def long(identifier: bytes | str) -> str:
+    """Return the id that `short` was given."""
+    if isinstance(identifier, str):
+        return identifier
+    digits = identifier.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def name(encoded: bytes) -> bytes:

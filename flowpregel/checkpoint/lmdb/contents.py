@@ -1,0 +1,124 @@
+"""Which of a superstep's values, deltas and writes its checkpoint's record holds itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from flowpregel.checkpoint.lmdb import keys
+from flowpregel.checkpoint.lmdb.deltarecord import Added, DeltaRecord, Reference
+from flowpregel.checkpoint.lmdb.prepared import Prepared, PreparedDelta, Written
+from flowpregel.checkpoint.lmdb.state import DELTA, EMPTY, HELD_DELTA, HELD_VALUE, VALUE, Place
+from flowpregel.checkpoint.lmdb.staterecord import LARGEST, ROOM, Held
+from flowpregel.checkpoint.lmdb.taskrecord import Packed
+
+_REFERENCE_COSTS = 40
+"""Bytes: a write that is not larger is kept twice rather than looked up."""
+
+References: TypeAlias = Mapping[Written, Reference]
+"""Where pending writes of a batch are, but for those whose place was taken."""
+
+
+class Contents:
+    """The parts of one superstep.
+
+    Args:
+        prepared: The batch.
+        number: The checkpoint's.
+        tasks: The writes on the checkpoint before that the record holds; None:
+            they have records of their own.
+    """
+
+    def __init__(self, prepared: Prepared, number: int, tasks: Sequence[Packed] | None) -> None:
+        self._prepared = prepared
+        self._number = number
+        self._has_tasks = tasks is not None
+        self._room = ROOM
+        self._values: dict[int, bytes] = {}
+        self._deltas: dict[int, tuple[int, int, Added]] = {}
+        self._own: list[tuple[bytes, bytes]] = []
+        self.held = Held(self._values, self._deltas, tuple(tasks or ()))
+        """What the record holds."""
+
+    def add_values(self, numbers: Sequence[int], written: dict[str, Place]) -> None:
+        """Add the values of channels.
+
+        Args:
+            numbers: The channels' numbers.
+            written: Gets where each value will be.
+        """
+        for channel, value in zip(numbers, self._prepared.values, strict=True):
+            shared = self._has_tasks and value.is_written
+            if self._has_room(0 if shared else len(value.encoded)):
+                self._values[channel] = value.encoded
+                written[value.channel] = HELD_VALUE, self._number
+            else:
+                self._own.append((keys.VALUE + channel.to_bytes(4, "big"), value.encoded))
+                written[value.channel] = VALUE, self._number
+
+    def add_deltas(
+        self,
+        numbers: Sequence[int],
+        previous: Sequence[Place],
+        references: References,
+        written: dict[str, Place],
+    ) -> None:
+        """Add what was added to channels.
+
+        Args:
+            numbers: The channels' numbers.
+            previous: Where what each was added to is.
+            references: Where the pending writes are that are not held.
+            written: Gets where each delta will be.
+        """
+        for channel, place, delta in zip(numbers, previous, self._prepared.deltas, strict=True):
+            kind, number = place
+            body, size = self._body(delta, references)
+            if not isinstance(body, list) and self._has_room(size):
+                self._deltas[channel] = kind, number, body
+                written[delta.channel] = HELD_DELTA, self._number
+            else:
+                record = _own_record(place, body)
+                self._own.append((keys.DELTA + channel.to_bytes(4, "big"), record.to_bytes()))
+                written[delta.channel] = DELTA, self._number
+
+    def written(self) -> dict[str, Place]:
+        """Return where changed channels are that have neither value nor delta."""
+        checkpoint = self._prepared.batch.checkpoint
+        assert checkpoint is not None
+        return dict.fromkeys(checkpoint.changed, (EMPTY, self._number))
+
+    def records(self) -> list[tuple[bytes, bytes]]:
+        """Return the ends of the keys, and the payloads, of the records of their own.
+
+        In the order of the keys: pages that are filled from left to right get full.
+        """
+        return sorted(self._own)
+
+    def _has_room(self, size: int) -> bool:
+        if size > LARGEST or size > self._room:
+            return False
+        self._room -= size
+        return True
+
+    def _body(
+        self, delta: PreparedDelta, references: References
+    ) -> tuple[Added | list[Reference], int]:
+        """Return what a delta is made of, and what it costs to hold it; a list: references."""
+        if not delta.written:
+            return delta.encoded, len(delta.encoded)
+        tasks = self._prepared.tasks
+        parts = tuple([tasks[task].encoded[index] for task, index in delta.written])
+        if self._has_tasks:
+            return parts, 0
+        size = sum(map(len, parts))
+        # A write whose place was taken by an earlier one was not kept: that one may differ.
+        if size > _REFERENCE_COSTS * len(parts) and all(w in references for w in delta.written):
+            return [references[each] for each in delta.written], size
+        return parts, size
+
+
+def _own_record(previous: Place, body: Added | list[Reference]) -> DeltaRecord:
+    if isinstance(body, list):
+        return DeltaRecord(*previous, tuple([tuple(each) for each in body]))
+    return DeltaRecord(*previous, body)

@@ -1,0 +1,218 @@
+"""What one transaction sees of a scope: its checkpoints, values, deltas and pending writes.
+
+Each checkpoint's record is read once, however many of its parts are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from flowpregel._core.records import Version
+from flowpregel.checkpoint.lmdb import keys, staterecord, taskrecord
+from flowpregel.checkpoint.lmdb.deltarecord import Added, DeltaRecord, Reference
+from flowpregel.checkpoint.lmdb.scopes import Scope
+from flowpregel.checkpoint.lmdb.state import (
+    DELTA,
+    DELTAS,
+    EMPTY,
+    HELD_VALUE,
+    Change,
+    Place,
+    State,
+)
+from flowpregel.checkpoint.lmdb.staterecord import Record
+from flowpregel.checkpoint.lmdb.taskrecord import Packed
+
+if TYPE_CHECKING:
+    from flowpregel.checkpoint.lmdb.book import Book
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A checkpoint that is there: its number, its own record, and the state it makes."""
+
+    number: int
+    change: Change
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The deltas of a channel, newest first, and the encoded snapshot they start from."""
+
+    seed: bytes | None
+    newest_first: list[Added]
+    positions: dict[int, int]
+    """Where the delta of each checkpoint is, by its number."""
+
+    def since(self, number: int) -> tuple[bytes | None, list[Added]]:
+        """Return the snapshot, and the deltas up to that of a checkpoint in the chain."""
+        return self.seed, self.newest_first[self.positions[number] :]
+
+
+class View:
+    """What *transaction* sees of *scope*.
+
+    Args:
+        book: The tables.
+        transaction: Open as long as the view is used.
+        scope: Which of its threads' namespaces.
+    """
+
+    def __init__(self, book: Book, transaction: Any, scope: Scope) -> None:
+        self.scope = scope
+        self._book = book
+        self._log = book.log
+        self._transaction = transaction
+        self._records: dict[int, Record | None] = {}
+
+    # ------------------------------------------------------------ checkpoints
+
+    def change(self, number: int) -> Change | None:
+        """Return a checkpoint's own record, or None if there is none."""
+        record = self.record(number)
+        if record is None:
+            return None
+        return staterecord.change_of(
+            record, partial(self._book.names.name, self._transaction), number
+        )
+
+    def record(self, number: int) -> Record | None:
+        """Return the fields of a checkpoint's record, or None if there is none."""
+        if number not in self._records:
+            data = self._log.get(self._transaction, self._key(number))
+            self._records[number] = None if data is None else staterecord.unpack(data)
+        return self._records[number]
+
+    def find(self, number: int) -> Found | None:
+        """Return the checkpoint that has *number*, or None if there is none."""
+        change = self.change(number)
+        if change is None:
+            return None
+        chain = [change]
+        while (base_number := chain[-1].base) is not None:
+            base = self.change(base_number)
+            if base is None:
+                raise self._missing(self._key(base_number), "a checkpoint that later ones build on")
+            chain.append(base)
+        state = State()
+        for each in reversed(chain):
+            state.apply(each)
+        return Found(number, change, state)
+
+    def places(self, wanted: Mapping[str, Version]) -> dict[str, Place]:
+        """Return where the values of channels at these versions are, wherever they are used.
+
+        For the rare checkpoint that refers to a version its parent does not have.
+        """
+        found: dict[str, Place] = {}
+        prefix, bound = keys.of_scope(self.scope.number), b""
+        while len(found) < len(wanted):
+            key = self._log.last_key(self._transaction, prefix, bound)
+            if key is None:
+                break
+            number = keys.number_of(key)
+            bound = keys.log(self.scope.number, number, b"")
+            change = self.change(number)
+            for channel, (version, place) in change.channels.items() if change else ():
+                if channel in wanted and channel not in found and wanted[channel] == version:
+                    found[channel] = place
+        return found
+
+    # ------------------------------------------------------------ values
+
+    def value(self, channel: str, place: Place) -> bytes:
+        """Return a channel's encoded value."""
+        return self._value(self.channel(channel), place)
+
+    def deltas(self, channel: str, number: int) -> Chain:
+        """Return the encoded snapshot that deltas start from, and them, newest first."""
+        known = self.channel(channel)
+        found: list[Added] = []
+        positions: dict[int, int] = {}
+        place: Place = (DELTA, number)
+        while place[0] in DELTAS:
+            delta = self.delta(known, place[1])
+            positions[place[1]] = len(found)
+            found.append(delta.added(self.referred))
+            place = delta.previous
+        seed = None if place[0] == EMPTY else self._value(known, place)
+        return Chain(seed, found, positions)
+
+    def delta(self, channel: int, number: int) -> DeltaRecord:
+        """Return what a checkpoint added to the channel that has the number *channel*."""
+        record = self.record(number)
+        held = None if record is None else record.deltas.get(channel)
+        if held is not None:
+            return DeltaRecord(*held)
+        key = self._key(number, keys.DELTA, channel)
+        data = self._log.get(self._transaction, key)
+        if data is None:
+            raise self._missing(key, "what was added to a channel")
+        return DeltaRecord.from_bytes(data)
+
+    def referred(self, reference: Reference) -> bytes:
+        """Return the encoded value of a pending write that a delta refers to."""
+        key = self.task_key(reference.number, reference.tag)
+        record = self._log.get(self._transaction, key)
+        if record is None:
+            raise self._missing(key, "a write that was added to a channel")
+        return taskrecord.value_at(taskrecord.from_bytes(record), reference.position)
+
+    # ------------------------------------------------------------ pending writes
+
+    def tasks(self, number: int) -> dict[bytes, Packed]:
+        """Return each task's pending writes on a checkpoint, by its tag."""
+        found = self._held_tasks(number)
+        for key, record in self._log.scan(self._transaction, self._key(number, keys.WRITE)):
+            found[key[keys.LOG_HEAD :]] = taskrecord.from_bytes(record)
+        return found
+
+    def task(self, number: int, tag: bytes) -> Packed | None:
+        """Return one task's pending writes on a checkpoint, if it has any."""
+        record = self._log.get(self._transaction, self.task_key(number, tag))
+        if record is not None:
+            return taskrecord.from_bytes(record)
+        return self._held_tasks(number).get(tag)
+
+    def _held_tasks(self, number: int) -> dict[bytes, Packed]:
+        after = self.record(number + 1)
+        return {} if after is None else {taskrecord.tag_of(each): each for each in after.tasks}
+
+    def forget(self, number: int) -> None:
+        """Read a checkpoint's record anew when it is next asked for: it was rewritten."""
+        self._records.pop(number, None)
+
+    # ------------------------------------------------------------ inner
+
+    def channel(self, name: str) -> int:
+        """Return the number of a channel that a record refers to."""
+        return self._book.names.known(self._transaction, name)
+
+    def task_key(self, number: int, tag: bytes) -> bytes:
+        """Return the key of a task's pending writes."""
+        return keys.log(self.scope.number, number, keys.WRITE, tag)
+
+    def _value(self, channel: int, place: Place) -> bytes:
+        """Return a value from where it is: held, or in a record of its own."""
+        kind, number = place
+        record = self.record(number) if kind == HELD_VALUE else None
+        held = None if record is None else record.values.get(channel)
+        if held is not None:
+            return held
+        key = self._key(number, keys.VALUE, channel)
+        data = self._log.get(self._transaction, key)
+        if data is None:
+            name = self._book.names.name(self._transaction, channel)
+            raise self._missing(key, f"the value of channel {name!r}")
+        return data
+
+    def _key(self, number: int, kind: bytes = keys.CHECKPOINT, channel: int | None = None) -> bytes:
+        tail = b"" if channel is None else channel.to_bytes(4, "big")
+        return keys.log(self.scope.number, number, kind, tail)
+
+    def _missing(self, key: bytes, what: str) -> Exception:
+        return self._log.corrupt(key, f"is missing: {what}")
