@@ -139,7 +139,8 @@ class Reception:
         flight = slot.flights.get(frame.number)
         if flight is None:
             return
-        self._pool.dispatch.measured(flight, RAN.unpack_from(frame.body)[0])
+        seconds, began = RAN.unpack_from(frame.body)
+        self._pool.dispatch.measured(flight, seconds)
         info = flight.job.info
         origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {slot.pid}"
         try:
@@ -149,7 +150,7 @@ class Reception:
             outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))
         if frame.flags & frames.STOPPED and flight.stopping is not None:
             outcome = stopped_outcome(flight)
-        self._pool.land(flight, outcome)
+        self._pool.land(flight, outcome, (began, seconds, "processes", slot.pid))
 
     def _on_called(self, flight: Flight, body: bytes) -> None:
         request = int.from_bytes(body[:4], "little")
