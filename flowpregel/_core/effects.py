@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from flowpregel._core.ran import Span
 from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Task
 
 # ---------------------------------------------------------------- effects
@@ -136,6 +137,8 @@ class Ended:
     task_id: str
     attempt: int
     outcome: Outcome
+    span: Span | None = None
+    """When it ran, if its executor says so."""
 
 
 @dataclass(slots=True)

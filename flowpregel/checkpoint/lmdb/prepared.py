@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+from flowpregel._core.ran import Ran
 from flowpregel._core.records import Batch, Checkpoint, TaskWrites, Version
 from flowpregel._lmdb.codec import Codec, encode
 from flowpregel.checkpoint.lmdb import keys
@@ -24,7 +25,7 @@ class PreparedTask:
     def __init__(self, task: TaskWrites) -> None:
         self.checkpoint_id = task.checkpoint_id
         self.task_id = task.task_id
-        self.path = keys.text(task.path)
+        self.path = task.path
         self.positions: list[int] = []
         self.channels: list[str] = []
         self.encoded: list[bytes] = []
@@ -46,8 +47,8 @@ class PreparedValue(NamedTuple):
 
     channel: str
     encoded: bytes
-    written: Written | None
-    """The pending write that it is, if it is one."""
+    is_written: bool
+    """Whether it is the very bytes of a pending write."""
 
 
 class PreparedDelta(NamedTuple):
@@ -85,12 +86,16 @@ class Prepared:
 
     def _add(self, number: int, task: TaskWrites, codec: Codec) -> None:
         prepared, found = self.tasks[number], self._found
-        for position, (channel, value) in enumerate(task.writes):
+        for position, (channel, value) in enumerate(task.kept):
             index = prepared.index(channel, keys.position(channel, position))
             if index < 0:
                 continue
-            what = f"the write of task {task.task_id!r} to {channel!r}"
-            prepared.encoded[index] = encoded = encode(codec, value, what)
+            if isinstance(value, Ran):
+                encoded = value.to_bytes(task.path)
+            else:
+                what = f"the write of task {task.task_id!r} to {channel!r}"
+                encoded = encode(codec, value, what)
+            prepared.encoded[index] = encoded
             prepared.size += len(encoded)
             found[id(value)] = (number, index)
 
@@ -104,7 +109,7 @@ class Prepared:
             else:
                 # The very object that a task wrote: it is encoded once.
                 encoded = self.tasks[written[0]].encoded[written[1]]
-            self.values.append(PreparedValue(channel, encoded, written))
+            self.values.append(PreparedValue(channel, encoded, written is not None))
         for channel, delta in checkpoint.deltas.items():
             if channel in checkpoint.values:
                 continue

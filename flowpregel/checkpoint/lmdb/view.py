@@ -13,15 +13,21 @@ from typing import TYPE_CHECKING, Any
 from flowpregel._core.records import Version
 from flowpregel.checkpoint.lmdb import keys, staterecord, taskrecord
 from flowpregel.checkpoint.lmdb.deltarecord import Added, DeltaRecord, Reference
-from flowpregel.checkpoint.lmdb.heldrecord import Held
 from flowpregel.checkpoint.lmdb.scopes import Scope
-from flowpregel.checkpoint.lmdb.state import DELTA, DELTAS, EMPTY, VALUE, Change, Place, State
+from flowpregel.checkpoint.lmdb.state import (
+    DELTA,
+    DELTAS,
+    EMPTY,
+    HELD_VALUE,
+    Change,
+    Place,
+    State,
+)
+from flowpregel.checkpoint.lmdb.staterecord import Held
+from flowpregel.checkpoint.lmdb.taskrecord import Packed
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.lmdb.book import Book
-
-_KEY_OF = {VALUE: keys.VALUE, DELTA: keys.DELTA}
-_SIZE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class View:
         self._log = book.log
         self._transaction = transaction
         self._records: dict[int, bytes | None] = {}
+        self._held: dict[int, Held | None] = {}
 
     # ------------------------------------------------------------ checkpoints
 
@@ -70,14 +77,15 @@ class View:
         record = self._record(number)
         if record is None:
             return None
-        size = int.from_bytes(record[:_SIZE], "big")
         name_of = partial(self._book.names.name, self._transaction)
-        return staterecord.unpack(record[_SIZE : _SIZE + size], name_of, number)
+        return staterecord.change_of(record, name_of, number)
 
     def held(self, number: int) -> Held | None:
-        """Return what a checkpoint's record holds, or None if there is none."""
-        record = self._record(number)
-        return None if record is None else held_in(record)
+        """Return what a checkpoint's record holds besides, or None if there is no record."""
+        if number not in self._held:
+            record = self._record(number)
+            self._held[number] = None if record is None else staterecord.held_in(record)
+        return self._held[number]
 
     def find(self, number: int) -> Found | None:
         """Return the checkpoint that has *number*, or None if there is none."""
@@ -118,7 +126,7 @@ class View:
 
     def value(self, channel: str, place: Place) -> bytes:
         """Return a channel's encoded value."""
-        return self._part(self.channel(channel), VALUE, place)
+        return self._value(self.channel(channel), place)
 
     def deltas(self, channel: str, number: int) -> Chain:
         """Return the encoded snapshot that deltas start from, and them, newest first."""
@@ -126,24 +134,32 @@ class View:
         found: list[Added] = []
         positions: dict[int, int] = {}
         place: Place = (DELTA, number)
+        # Nothing is kept at hand: a long chain is read once, newest to oldest.
+        fetch, head = self._log.fetcher(self._transaction), self._key(number)[:8]
         while place[0] in DELTAS:
-            delta = self.delta(known, place[1])
-            positions[place[1]] = len(found)
-            found.append(delta.added(self.referred))
-            place = delta.previous
-        seed = None if place[0] == EMPTY else self._part(known, VALUE, place)
+            number = place[1]
+            record = fetch(b"%b%b%b" % (head, number.to_bytes(8, "big"), keys.CHECKPOINT))
+            added = None if record is None else staterecord.deltas_in(record).get(known)
+            if added is None:
+                delta = self.delta(known, number)
+                added = *delta.previous, delta.added(self.referred)
+            positions[number] = len(found)
+            found.append(added[2])
+            place = added[:2]
+        seed = None if place[0] == EMPTY else self._value(known, place)
         return Chain(seed, found, positions)
 
     def delta(self, channel: int, number: int) -> DeltaRecord:
         """Return what a checkpoint added to the channel that has the number *channel*."""
         held = self.held(number)
-        data = None if held is None else held.item(DELTA, channel)
-        if held is None or data is None:
-            key = self._key(number, keys.DELTA, channel)
-            data = self._log.get(self._transaction, key)
-            if data is None:
-                raise self._missing(key, "what was added to a channel")
-        return DeltaRecord.from_bytes(data, _no_pieces if held is None else held.pieces)
+        delta = None if held is None else held.deltas.get(channel)
+        if delta is not None:
+            return DeltaRecord(*delta)
+        key = self._key(number, keys.DELTA, channel)
+        data = self._log.get(self._transaction, key)
+        if data is None:
+            raise self._missing(key, "what was added to a channel")
+        return DeltaRecord.from_bytes(data)
 
     def referred(self, reference: Reference) -> bytes:
         """Return the encoded value of a pending write that a delta refers to."""
@@ -151,30 +167,32 @@ class View:
         record = self._log.get(self._transaction, key)
         if record is None:
             raise self._missing(key, "a write that was added to a channel")
-        return taskrecord.value_at(record, reference.position)
+        return taskrecord.value_at(taskrecord.from_bytes(record), reference.position)
 
     # ------------------------------------------------------------ pending writes
 
-    def tasks(self, number: int) -> dict[bytes, bytes]:
-        """Return the record of each task's pending writes on a checkpoint, by its tag."""
-        after = self.held(number + 1)
-        found = {} if after is None else after.tasks()
-        prefix = self._key(number, keys.WRITE)
-        for key, record in self._log.scan(self._transaction, prefix):
-            found[key[keys.LOG_HEAD :]] = record
+    def tasks(self, number: int) -> dict[bytes, Packed]:
+        """Return each task's pending writes on a checkpoint, by its tag."""
+        found = self._held_tasks(number)
+        for key, record in self._log.scan(self._transaction, self._key(number, keys.WRITE)):
+            found[key[keys.LOG_HEAD :]] = taskrecord.from_bytes(record)
         return found
 
-    def task(self, number: int, tag: bytes) -> bytes | None:
-        """Return the record of one task's pending writes on a checkpoint, if it has any."""
+    def task(self, number: int, tag: bytes) -> Packed | None:
+        """Return one task's pending writes on a checkpoint, if it has any."""
         record = self._log.get(self._transaction, self.task_key(number, tag))
         if record is not None:
-            return record
+            return taskrecord.from_bytes(record)
+        return self._held_tasks(number).get(tag)
+
+    def _held_tasks(self, number: int) -> dict[bytes, Packed]:
         after = self.held(number + 1)
-        return None if after is None else after.tasks().get(tag)
+        return {} if after is None else {taskrecord.tag_of(each): each for each in after.tasks}
 
     def forget(self, number: int) -> None:
         """Read a checkpoint's record anew when it is next asked for: it was rewritten."""
         self._records.pop(number, None)
+        self._held.pop(number, None)
 
     # ------------------------------------------------------------ inner
 
@@ -186,20 +204,19 @@ class View:
         """Return the key of a task's pending writes."""
         return keys.log(self.scope.number, number, keys.WRITE, tag)
 
-    def _part(self, channel: int, kind: int, place: Place) -> bytes:
+    def _value(self, channel: int, place: Place) -> bytes:
         """Return a value from where it is: held, or in a record of its own."""
-        number = place[1]
-        if place[0] != kind:
-            held = self.held(number)
-            data = None if held is None else held.item(kind, channel)
-            if data is not None:
-                return data
-        key = self._key(number, _KEY_OF[kind], channel)
-        record = self._log.get(self._transaction, key)
-        if record is None:
+        kind, number = place
+        held = self.held(number) if kind == HELD_VALUE else None
+        value = None if held is None else held.values.get(channel)
+        if value is not None:
+            return value
+        key = self._key(number, keys.VALUE, channel)
+        data = self._log.get(self._transaction, key)
+        if data is None:
             name = self._book.names.name(self._transaction, channel)
             raise self._missing(key, f"the value of channel {name!r}")
-        return record
+        return data
 
     def _record(self, number: int) -> bytes | None:
         if number not in self._records:
@@ -212,17 +229,3 @@ class View:
 
     def _missing(self, key: bytes, what: str) -> Exception:
         return self._log.corrupt(key, f"is missing: {what}")
-
-
-def joined(change: bytes, held: bytes) -> bytes:
-    """Return a checkpoint's record, as a `View` reads it."""
-    return b"".join((len(change).to_bytes(_SIZE, "big"), change, held))
-
-
-def held_in(record: bytes) -> Held:
-    """Return what a checkpoint's record holds."""
-    return Held(record, _SIZE + int.from_bytes(record[:_SIZE], "big"))
-
-
-def _no_pieces(_: bytes) -> list[bytes]:
-    raise AssertionError("a record of its own has nothing beside it")

@@ -15,7 +15,7 @@ from flowpregel._core.effects import Ended, Event
 from flowpregel._core.records import Arguments, Kind, Node, Raised, Returned
 from flowpregel.context import TaskInfo
 from flowpregel.executors.base import Job, JobKey
-from flowpregel.executors.calls import SharingFuture, returned_by
+from flowpregel.executors.calls import LightFuture, returned_by
 from flowpregel.executors.processes.pool import Pool
 
 _MOST: Final = 256
@@ -24,11 +24,11 @@ _FURTHER: Final = 1024
 """How many calls are started together, first and later."""
 
 
-class PoolFuture(SharingFuture[Any]):
+class PoolFuture(LightFuture[Any]):
     """The result of a plain function in a worker; `cancel` stops it even while it runs."""
 
-    def __init__(self, stop: Callable[[], None], condition: threading.Condition | None) -> None:
-        super().__init__(condition)
+    def __init__(self, stop: Callable[[], None]) -> None:
+        super().__init__()
         self._stop = stop
 
     def cancel(self) -> bool:
@@ -88,26 +88,23 @@ class PlainCalls:
     def submit(self, function: Callable[..., Any], calls: Sequence[Arguments]) -> list[PoolFuture]:
         """Start a call of *function* for each of *calls*, and return their futures."""
         node = self._node(function)
-        condition = threading.Condition() if len(calls) > 1 else None
         made: list[PoolFuture] = []
         few = _FIRST
         while len(made) < len(calls):
             part = calls[len(made) : len(made) + few]
-            made += self._start(node, part, condition)
+            made += self._start(node, part)
             # The first few at once, so that no worker waits for the others to be made.
             few = min(2 * few, _FURTHER)
         return made
 
-    def _start(
-        self, node: Node, calls: Sequence[Arguments], condition: threading.Condition | None
-    ) -> Iterable[PoolFuture]:
+    def _start(self, node: Node, calls: Sequence[Arguments]) -> Iterable[PoolFuture]:
         jobs: list[Job] = []
         futures: dict[str, PoolFuture] = {}
         for arguments in calls:
             task_id = f"call-{next(self._numbers)}"
             job = Job(TaskInfo(task_id, node.name, "", 0, 0), Kind.CALL, node, arguments)
             jobs.append(job)
-            futures[task_id] = PoolFuture(partial(self._cancel, (task_id, 1)), condition)
+            futures[task_id] = PoolFuture(partial(self._cancel, (task_id, 1)))
         made = [*futures.values()]
         self.open.update(made)
         self._pool.take(jobs, _Slips(futures, self.open.discard))

@@ -13,6 +13,7 @@ from itertools import count
 from typing import Final, TypeAlias
 
 from flowpregel._core.effects import Call, Ended, Event
+from flowpregel._core.ran import Span
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
 from flowpregel.executors.base import Job, JobKey, Mailbox
@@ -27,6 +28,8 @@ from flowpregel.executors.processes.line import CalledNodes, Line
 from flowpregel.executors.processes.slot import Flight, Slot, State
 
 _START_TRIES: Final = 3
+Landing: TypeAlias = tuple[Flight, Outcome, Span | None]
+"""A flight that has ended, how, and when it ran."""
 _LookedUp: TypeAlias = tuple[Node | None, str | None, int, bytes, bytes]
 
 
@@ -52,7 +55,7 @@ class Pool:
         """What was last found in the codebook, which often is what is looked for next."""
         self._waiting = Line()
         self.called_nodes = CalledNodes()
-        self._landed: deque[tuple[Flight, Outcome]] = deque()
+        self._landed: deque[Landing] = deque()
         """What has ended, and whose run is not told yet."""
         self._unattended = 0
         self._numbers = count(1)
@@ -195,16 +198,17 @@ class Pool:
 
     # ------------------------------------------------ tasks out
 
-    def land(self, flight: Flight, outcome: Outcome) -> None:
+    def land(self, flight: Flight, outcome: Outcome, span: Span | None = None) -> None:
         """End *flight*: free its worker, then tell its run."""
-        self.land_all([(flight, outcome)])
+        self.land_all([(flight, outcome, span or _span_of(flight))])
 
-    def land_all(self, ended: Sequence[tuple[Flight, Outcome]]) -> None:
+    def land_all(self, ended: Sequence[Landing]) -> None:
         """End several flights: free their workers, then tell their runs."""
         with self.lock:
-            for flight, outcome in ended:
+            for landing in ended:
+                flight = landing[0]
                 if self.flights.pop(flight.number, None) is not None:
-                    self._landed.append((flight, outcome))
+                    self._landed.append(landing)
                     if self._by_key.get(flight.job.key) is flight:
                         del self._by_key[flight.job.key]
                     self._unattended -= not flight.attended
@@ -216,7 +220,7 @@ class Pool:
         finally:
             # Ctrl-C may come in between, and what has ended may be another run's.
             self._tell_landed()
-        for flight, _ in ended:
+        for flight, _, _ in ended:
             # Not before others that wait with the same object were sent.
             for lease in flight.leases:
                 self.arena.ended(lease)
@@ -224,10 +228,10 @@ class Pool:
     def _tell_landed(self) -> None:
         while self._landed:
             try:
-                flight, outcome = self._landed.popleft()
+                flight, outcome, span = self._landed.popleft()
             except IndexError:
                 return
-            self.post(flight, self._ended(flight, outcome))
+            self.post(flight, self._ended(flight, outcome, span))
 
     def _leave(self, slot: Slot, flight: Flight) -> None:
         """Take *flight* off the worker that had it. Wants the lock held."""
@@ -262,8 +266,8 @@ class Pool:
         """Tell the run of *flight*."""
         flight.mailbox.post(event)
 
-    def _ended(self, flight: Flight, outcome: Outcome) -> Ended:
-        return Ended(flight.job.info.task_id, flight.job.info.attempt, outcome)
+    def _ended(self, flight: Flight, outcome: Outcome, span: Span | None = None) -> Ended:
+        return Ended(flight.job.info.task_id, flight.job.info.attempt, outcome, span)
 
     def answer(self, call: Call, outcome: Outcome) -> None:
         """Send the *outcome* of a call to the worker whose task made it."""
@@ -374,6 +378,14 @@ class Pool:
             self.hub.attend(seat, 0.05)
             if time.monotonic() > deadline:
                 self.crew.end_all()
+
+
+def _span_of(flight: Flight) -> Span | None:
+    """Return when *flight* ran whose worker did not live to say so."""
+    if flight.slot is None:
+        return None
+    seconds = time.monotonic() - flight.started
+    return time.time_ns() - int(seconds * 1e9), seconds, "processes", flight.slot.pid
 
 
 def _closed_error() -> ExecutorUnavailableError:

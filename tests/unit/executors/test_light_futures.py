@@ -1,4 +1,4 @@
-"""Futures that share a condition behave like futures that do not."""
+"""Our own futures behave like those of the standard library."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
-from flowpregel.executors.calls import SharingFuture
+from flowpregel.executors.calls import LightFuture
 
 
 @pytest.fixture
-def futures() -> list[SharingFuture[Any]]:
-    """Three that were made together."""
-    condition = threading.Condition()
-    return [SharingFuture(condition) for _ in range(3)]
+def futures() -> list[LightFuture[Any]]:
+    """Three."""
+    return [LightFuture() for _ in range(3)]
 
 
-def test_who_waits_for_one_gets_that_one(futures: list[SharingFuture[Any]]) -> None:
+def test_who_waits_for_one_gets_that_one(futures: list[LightFuture[Any]]) -> None:
     """Whatever the others do meanwhile."""
     seen: list[Any] = []
     began = threading.Event()
@@ -37,8 +36,8 @@ def test_who_waits_for_one_gets_that_one(futures: list[SharingFuture[Any]]) -> N
     assert [2] == seen
 
 
-def test_the_standard_librarys_waits_know_them(futures: list[SharingFuture[Any]]) -> None:
-    """`wait` and `as_completed` take the lock of each, which is the same."""
+def test_the_standard_librarys_waits_know_them(futures: list[LightFuture[Any]]) -> None:
+    """`wait` and `as_completed` take the lock of each."""
     futures[1].succeed("first")
     done, waiting = concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_COMPLETED)
     assert ({futures[1]}, {futures[0], futures[2]}) == (done, waiting)
@@ -53,7 +52,7 @@ def test_the_standard_librarys_waits_know_them(futures: list[SharingFuture[Any]]
 
 
 def test_a_result_that_is_not_there_in_time_is_a_timeout(
-    futures: list[SharingFuture[Any]],
+    futures: list[LightFuture[Any]],
 ) -> None:
     """And so is an exception."""
     with pytest.raises(TimeoutError):
@@ -62,7 +61,7 @@ def test_a_result_that_is_not_there_in_time_is_a_timeout(
         futures[0].exception(0.001)
 
 
-def test_an_error_is_raised_and_returned(futures: list[SharingFuture[Any]]) -> None:
+def test_an_error_is_raised_and_returned(futures: list[LightFuture[Any]]) -> None:
     """As often as somebody asks."""
     futures[0].set_exception(ValueError("no"))
 
@@ -72,7 +71,7 @@ def test_an_error_is_raised_and_returned(futures: list[SharingFuture[Any]]) -> N
     assert "no" == str(futures[0].exception())
 
 
-def test_one_that_was_cancelled_takes_no_result(futures: list[SharingFuture[Any]]) -> None:
+def test_one_that_was_cancelled_takes_no_result(futures: list[LightFuture[Any]]) -> None:
     """Nor does one that has a result."""
     assert futures[0].cancel()
     futures[1].succeed(1)
@@ -84,7 +83,7 @@ def test_one_that_was_cancelled_takes_no_result(futures: list[SharingFuture[Any]
         futures[0].result()
 
 
-def test_callbacks_are_called_once_it_has_succeeded(futures: list[SharingFuture[Any]]) -> None:
+def test_callbacks_are_called_once_it_has_succeeded(futures: list[LightFuture[Any]]) -> None:
     """With the future."""
     seen: list[Any] = []
     futures[0].add_done_callback(lambda future: seen.append(future.result()))
