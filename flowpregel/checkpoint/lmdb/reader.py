@@ -20,7 +20,7 @@ from flowpregel._core.records import (
     Source,
     parted,
 )
-from flowpregel._lmdb.codec import Codec, decode
+from flowpregel._lmdb.codec import Codec, decode, reading
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import convert
 from flowpregel.checkpoint.lmdb import taskrecord
@@ -185,7 +185,7 @@ class Reader:
             deltas={
                 channel: DeltaHistory(
                     MISSING if seed is None else self._value(seed, channel),
-                    tuple(self._added(each, channel) for each in reversed(newest_first)),
+                    self._chain(newest_first, channel),
                 )
                 for channel, (seed, newest_first) in copied.deltas.items()
             },
@@ -214,10 +214,16 @@ class Reader:
             for write in sorted(task.writes):
                 yield task.path, task.decode(self._codec, write, copied.names[write.channel])
 
-    def _added(self, added: Added, channel: str) -> Any:
-        if isinstance(added, tuple):
-            return tuple([self._value(each, channel) for each in added])
-        return self._value(added, channel)
+    def _chain(self, newest_first: list[Added], channel: str) -> tuple[tuple[Any, ...], ...]:
+        """Return what was added to a channel, oldest first."""
+        decode_one = self._codec.decode
+        with reading(f"what was added to channel {channel!r}"):
+            return tuple(
+                [
+                    tuple(map(decode_one, added)) if isinstance(added, tuple) else decode_one(added)
+                    for added in reversed(newest_first)
+                ]
+            )
 
     def _value(self, encoded: bytes, channel: str) -> Any:
         return decode(self._codec, encoded, f"a value of channel {channel!r}")

@@ -93,16 +93,25 @@ class Reception:
             case frames.FAILED:
                 outcome = messages.unpack_outcome(frame.body, "in the pool's initializer", None)
                 slot.failure = outcome.error if isinstance(outcome, Raised) else None
-            case frames.LOGGED:
-                pass_on_record(frame.body, slot.flights.get(frame.number), slot.pid)
             case frames.PRINTED:
                 stream = self._streams[slot][frame.flags & frames.STDERR != 0]
                 text = frame.body.decode(errors="replace")
                 stream.write(text, slot.flights.get(frame.number), slot.pid)
             case _:
-                flight = slot.flights.get(frame.number)
-                if flight is not None:
-                    self._on_news(slot, flight, frame)
+                try:
+                    self._on_message(slot, frame)
+                except Exception as error:  # noqa: BLE001 - a user's class may raise anything
+                    # Nobody else's run, nor the rest of this one, shall pay for it.
+                    what = f"{type(error).__name__}: {error}"
+                    slot.kill(f"what it sent cannot be read in the coordinator ({what})")
+
+    def _on_message(self, slot: Slot, frame: Frame) -> None:
+        """Act on what has a pickle in it that user code may have had a hand in."""
+        flight = slot.flights.get(frame.number)
+        if frame.kind == frames.LOGGED:
+            pass_on_record(frame.body, flight, slot.pid)
+        elif flight is not None:
+            self._on_news(slot, flight, frame)
 
     def _on_news(self, slot: Slot, flight: Flight, frame: Frame) -> None:
         """Act on what a running task says."""
