@@ -206,6 +206,8 @@ def unpack_outcome(data: bytes, origin: str, open_lease: parcel.Open | None) -> 
     tag = data[0]
     if tag == _WITHDRAWN:
         return Withdrawn()
+    if tag > _WITHDRAWN:
+        raise ValueError(f"no outcome has the tag {tag}")
     content = parcel.unpack(data[1:], open_lease)
     match tag:
         case 0:
@@ -220,6 +222,5 @@ def unpack_outcome(data: bytes, origin: str, open_lease: parcel.Open | None) -> 
             return Raised(error)
         case 2:
             return Interrupted(*content)
-        case 3:
+        case _:
             return Escaped(content)
-    raise ValueError(f"no outcome has the tag {tag}")
