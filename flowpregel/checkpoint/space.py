@@ -160,12 +160,12 @@ class Space:
         index = bisect_left(self.ids, before)
         return self.ids[index - 1] if index else None
 
-    def collect(self, checkpoint_id: str) -> Collected:
-        """Return what is kept of a checkpoint that is there."""
+    def collect(self, checkpoint_id: str, *, bare: bool = False) -> Collected:
+        """Return what is kept of a checkpoint that is there; *bare*: not of its channels."""
         row = self.rows[checkpoint_id]
         found = Collected(row, self.ids[-1])
         values, deltas = self.values, self.deltas
-        for key in row.channel_versions.items():
+        for key in () if bare else row.channel_versions.items():
             if key in values:
                 found.values[key[0]] = values[key]
             elif key in deltas:

@@ -56,9 +56,18 @@ class Reader:
         book: The store's records.
         read: Runs a function in a read transaction.
         codec: Decodes values.
+        bare: Whether to leave out what the channels hold: for who looks at tasks alone.
     """
 
-    def __init__(self, book: Book, read: Callable[[Callable[[Any], Any]], Any], codec: Codec):
+    def __init__(
+        self,
+        book: Book,
+        read: Callable[[Callable[[Any], Any]], Any],
+        codec: Codec,
+        *,
+        bare: bool = False,
+    ) -> None:
+        self._bare = bare
         self._book = book
         self._read = read
         self._codec = codec
@@ -156,7 +165,7 @@ class Reader:
         chains: dict[str, Chain],
     ) -> Copied:
         values, deltas = {}, {}
-        for channel, place in found.state.places.items():
+        for channel, place in () if self._bare else found.state.places.items():
             if place[0] in VALUES:
                 values[channel] = view.value(channel, place)
             elif place[0] in DELTAS:
