@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.ids import interrupt_id
@@ -15,9 +15,62 @@ from flowpregel.errors import ConfigurationError, GraphInterrupt
 ContextT = TypeVar("ContextT")
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+class RunValues(NamedTuple):
+    """What the user gave a run, and its thread."""
+
+    config: Mapping[str, Any]
+    """The run's config; `get_config` adds what is the task's own."""
+    context: Any
+    """The run's context, as the user gave it."""
+    previous: Any
+    """What the thread's previous run saved (functional API)."""
+
+
+_NO_VALUES = RunValues({}, None, None)
+
+
+class RunInfo:
+    """What every task of a run may know about it.
+
+    Args:
+        values: What the user gave the run, or what makes it: a task in another
+            process seldom asks, and then has its own copy.
+        thread_id: Its thread.
+        run_id: Its id.
+        has_saver: Whether questions can be kept until they are answered.
+    """
+
+    __slots__ = ("_values", "has_saver", "run_id", "sent", "thread_id")
+
+    def __init__(
+        self,
+        values: RunValues | Callable[[], RunValues] = _NO_VALUES,
+        *,
+        thread_id: str | None = None,
+        run_id: str | None = None,
+        has_saver: bool = False,
+    ) -> None:
+        self._values = values
+        self.thread_id = thread_id
+        self.run_id = run_id
+        self.has_saver = has_saver
+        self.sent: Any = None
+        """Where an executor keeps how it sends this; opaque here."""
+
+    @property
+    def values(self) -> RunValues:
+        """What the user gave the run."""
+        if callable(self._values):
+            self._values = self._values()
+        return self._values
+
+
+_NO_RUN = RunInfo()
+
+
+@dataclass(slots=True, eq=False)
 class TaskInfo:
-    """What a task may know about itself and its run: plain data that travels with it."""
+    """What a task may know about itself: plain data that travels with it."""
 
     task_id: str
     name: str
@@ -33,20 +86,13 @@ class TaskInfo:
     path: str = ""
     answers: tuple[Any, ...] = ()
     """Answers to its interrupts, in the order they were asked."""
-    config: Mapping[str, Any] = field(default_factory=dict)
-    """The run's config; `get_config` adds what is the task's own."""
-    thread_id: str | None = None
-    run_id: str | None = None
     checkpoint_id: str | None = None
-    context: Any = None
-    """The run's context, as the user gave it."""
-    previous: Any = None
-    """What the thread's previous run saved (functional API)."""
     error: Any = None
     """The `NodeError` an error handler is told."""
-    has_saver: bool = False
     compares: bool = False
     """Whether the calls it makes are recorded, and compared with the record."""
+    run: RunInfo = _NO_RUN
+    """What it shares with all tasks of its run. Last: what comes before travels by position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +256,7 @@ def get_config() -> dict[str, Any]:
 def config_of(scope: Scope) -> dict[str, Any]:
     """Return the config that the task of *scope* is shown."""
     info = scope.info
-    config = dict(info.config)
+    config = dict(info.run.values.config)
     config["metadata"] = {
         **config.get("metadata", {}),
         "langgraph_step": info.step,
@@ -262,19 +308,19 @@ def get_runtime(context_schema: type[ContextT] | None = None) -> Runtime[Context
 
 def runtime_of(scope: Scope) -> Runtime[Any]:
     """Return the runtime that the task of *scope* is shown."""
-    info = scope.info
+    info, values = scope.info, scope.info.run.values
     return Runtime(
-        context=info.context,
+        context=values.context,
         store=scope.store,
         stream_writer=scope.ends.emit,
         heartbeat=scope.ends.beat,
-        previous=info.previous,
+        previous=values.previous,
         execution_info=ExecutionInfo(
             checkpoint_id=info.checkpoint_id,
             checkpoint_ns=info.namespace,
             task_id=info.task_id,
-            thread_id=info.thread_id,
-            run_id=info.run_id,
+            thread_id=info.run.thread_id,
+            run_id=info.run.run_id,
             node_attempt=info.attempt,
             node_first_attempt_time=info.first_started / 1e9,
         ),
@@ -304,7 +350,7 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     """
     scope = current_scope("interrupt()")
     info = scope.info
-    if not info.has_saver:
+    if not info.run.has_saver:
         raise ConfigurationError(
             f"node {info.name!r} called interrupt(), but the run has no checkpointer to "
             "keep the question until it is answered: pass checkpointer="

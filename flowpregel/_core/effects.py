@@ -1,6 +1,7 @@
 """What a run asks for (effects), and what it is told (events).
 
-The run is a generator: it yields an effect and is sent the reply named here.
+The run is a generator: it yields an effect and is sent the reply named here. Those
+that every task causes are not frozen, since that would double what making one costs.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from flowpregel._core.ran import Span
 from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Task
 
 # ---------------------------------------------------------------- effects
@@ -57,7 +59,7 @@ class Cancel:
     """False: only where no work is lost by it (it waits, or it is a coroutine)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Resolve:
     """Hand the caller of a call its outcome; the reply is None."""
 
@@ -128,16 +130,18 @@ class Call:
     """Where the host finds the caller that waits; opaque here."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ended:
     """An attempt of a task ended."""
 
     task_id: str
     attempt: int
     outcome: Outcome
+    span: Span | None = None
+    """When it ran, if its executor says so."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Called:
     """A running task made a call and may wait for it."""
 

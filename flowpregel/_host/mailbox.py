@@ -43,12 +43,14 @@ class ThreadMailbox:
     def drain(self) -> list[Event]:
         """Return all events there are, without waiting."""
         events: list[Event] = []
-        get = self._queue.get_nowait
+        get, empty = self._queue.get_nowait, self._queue.empty
         try:
-            while True:
+            while not empty():
                 events.append(get())
         except Empty:
+            # Another OS thread was faster.
             return events
+        return events
 
 
 def loop_mailbox(loop: Any) -> Any:

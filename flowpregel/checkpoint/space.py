@@ -14,6 +14,7 @@ from flowpregel._core.records import (
     PendingWrite,
     Saved,
     Version,
+    parted,
 )
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import convert
@@ -82,11 +83,11 @@ class Row:
 class Collected:
     """All that is kept of one checkpoint, taken under the lock and decoded outside it."""
 
-    __slots__ = ("deltas", "is_latest", "row", "values", "writes")
+    __slots__ = ("deltas", "newest_id", "row", "values", "writes")
 
-    def __init__(self, row: Row, is_latest: bool) -> None:
+    def __init__(self, row: Row, newest_id: str) -> None:
         self.row = row
-        self.is_latest = is_latest
+        self.newest_id = newest_id
         self.values: dict[str, Any] = {}
         self.deltas: dict[str, tuple[Any, list[Any]]] = {}
         self.writes: list[tuple[Slot, tuple[str, str, Any]]] = []
@@ -94,15 +95,17 @@ class Collected:
     def read(self, address: Address) -> Saved:
         """Return it with every value decoded, in writes ordered by (path, task id, index)."""
         self.writes.sort(key=lambda write: (write[1][0], *write[0]))
+        writes, ran = parted(
+            (path, PendingWrite(task_id, channel, _read(kept, channel)))
+            for (task_id, _), (path, channel, kept) in self.writes
+        )
         return Saved(
             address=Address(address.thread_id, address.namespace, self.row.id),
             checkpoint=self.row.checkpoint(
                 {name: _read(kept, name) for name, kept in self.values.items()}
             ),
-            writes=tuple(
-                PendingWrite(task_id, channel, _read(kept, channel))
-                for (task_id, _), (_, channel, kept) in self.writes
-            ),
+            writes=writes,
+            ran=ran,
             deltas={
                 name: DeltaHistory(
                     seed if seed is MISSING else _read(seed, name),
@@ -110,7 +113,8 @@ class Collected:
                 )
                 for name, (seed, newest_first) in self.deltas.items()
             },
-            is_latest=self.is_latest,
+            is_latest=self.row.id == self.newest_id,
+            newest_id=self.newest_id,
         )
 
 
@@ -156,12 +160,12 @@ class Space:
         index = bisect_left(self.ids, before)
         return self.ids[index - 1] if index else None
 
-    def collect(self, checkpoint_id: str) -> Collected:
-        """Return what is kept of a checkpoint that is there."""
+    def collect(self, checkpoint_id: str, *, bare: bool = False) -> Collected:
+        """Return what is kept of a checkpoint that is there; *bare*: not of its channels."""
         row = self.rows[checkpoint_id]
-        found = Collected(row, checkpoint_id == self.ids[-1])
+        found = Collected(row, self.ids[-1])
         values, deltas = self.values, self.deltas
-        for key in row.channel_versions.items():
+        for key in () if bare else row.channel_versions.items():
             if key in values:
                 found.values[key[0]] = values[key]
             elif key in deltas:

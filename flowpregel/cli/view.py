@@ -84,9 +84,8 @@ class Plain(Silent):
     def _line(self, now: float) -> str:
         tally = self._tally
         names = "; ".join(f"{name}: {counts.text()}" for name, counts in tally.by_name.items())
-        return f"[{now - tally.started:7.1f} s] {tally.summary(now)}" + (
-            f" ({names})" * bool(names)
-        )
+        said = ", ".join(filter(None, (tally.summary(now), _workers())))
+        return f"[{now - tally.started:7.1f} s] {said}" + (f" ({names})" * bool(names))
 
 
 class Live(Silent):
@@ -129,7 +128,8 @@ class Live(Silent):
         from rich.text import Text  # noqa: PLC0415 - 30 ms, for terminals only
 
         now = self._clock()
-        title = Text(f"{now - self._tally.started:.0f} s, {self._tally.summary(now)}")
+        summary = (f"{now - self._tally.started:.0f} s", self._tally.summary(now), _workers())
+        title = Text(", ".join(filter(None, summary)))
         table = Table(box=None, pad_edge=False)
         for column in ("task", "done", "in flight", "failed", "waiting"):
             table.add_column(column, justify="left" if column == "task" else "right")
@@ -141,6 +141,12 @@ class Live(Silent):
         if len(rows) > _SHOWN:
             table.add_row(f"… {len(rows) - _SHOWN} more")
         return Group(title, table)
+
+
+def _workers() -> str:
+    from flowpregel.pregel.progress import workers_text  # noqa: PLC0415 - keeps --help fast
+
+    return workers_text()
 
 
 def _failure(event: Mapping[str, Any]) -> str | None:

@@ -12,12 +12,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from flowpregel._core.effects import Call, Event
+from flowpregel._core.ran import Span
 from flowpregel._core.records import Kind, Node, Outcome
 from flowpregel.context import TaskInfo
 from flowpregel.policies import TimeoutPolicy
@@ -26,7 +29,7 @@ JobKey: TypeAlias = tuple[str, int]
 """(task id, attempt): names one attempt of one task, once in the life of a program."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Job:
     """One attempt of one task, self-contained."""
 
@@ -67,6 +70,21 @@ class Capabilities:
     """A task can call `@task` functions and graphs."""
 
 
+class Stopwatch:
+    """Measures one attempt, from when it is made."""
+
+    __slots__ = ("_started", "began")
+
+    def __init__(self) -> None:
+        self.began = time.time_ns()
+        self._started = time.monotonic_ns()
+
+    def stop(self, executor: str) -> Span:
+        """Return when the attempt ran, in this process, on *executor*."""
+        seconds = (time.monotonic_ns() - self._started) / 1e9
+        return self.began, seconds, executor, os.getpid()
+
+
 class Mailbox(Protocol):
     """Where events for a run arrive. Safe from any OS thread."""
 
@@ -90,12 +108,22 @@ class Executor(ABC):
 
     capabilities: Capabilities = Capabilities()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, and takes no more jobs."""
+        return False
+
     @abstractmethod
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job*; its `Ended` is posted exactly once, whatever happens.
 
         Must not block. What cannot even be started ends as `Raised`.
         """
+
+    def start_all(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
+        """Start several jobs, in order, as `start` does each."""
+        for job in jobs:
+            self.start(job, mailbox)
 
     @abstractmethod
     def cancel(self, key: JobKey, *, kill: bool) -> None:

@@ -59,7 +59,7 @@ from flowpregel._core.records import (
 )
 from flowpregel._core.run import run
 from flowpregel.checkpoint.base import TransactionalSaver
-from flowpregel.context import TaskInfo
+from flowpregel.context import RunInfo, RunValues, TaskInfo
 from flowpregel.errors import NodeError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Job
@@ -374,9 +374,10 @@ class CrashDriver:
                 triggers=task.triggers,
                 path=task.path,
                 answers=task.answers,
-                previous=setting.previous,
                 error=error,
-                has_saver=self.saver is not None,
+                run=RunInfo(
+                    RunValues({}, None, setting.previous), has_saver=self.saver is not None
+                ),
             ),
             kind=task.kind,
             node=node,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+from flowpregel._core.ran import Ran
 from flowpregel._core.records import Batch, Checkpoint, TaskWrites, Version
 from flowpregel._lmdb.codec import Codec, encode
 from flowpregel.checkpoint.lmdb import keys
@@ -85,12 +86,13 @@ class Prepared:
 
     def _add(self, number: int, task: TaskWrites, codec: Codec) -> None:
         prepared, found = self.tasks[number], self._found
-        for position, (channel, value) in enumerate(task.writes):
+        for position, (channel, value) in enumerate(task.kept):
             index = prepared.index(channel, keys.position(channel, position))
             if index < 0:
                 continue
             what = f"the write of task {task.task_id!r} to {channel!r}"
-            prepared.encoded[index] = encoded = encode(codec, value, what)
+            plain = value.to_bytes(task.path) if type(value) is Ran else value
+            prepared.encoded[index] = encoded = encode(codec, plain, what)
             prepared.size += len(encoded)
             found[id(value)] = (number, index)
 

@@ -18,8 +18,9 @@ from flowpregel._core.records import (
     PendingWrite,
     Saved,
     Source,
+    parted,
 )
-from flowpregel._lmdb.codec import Codec, decode
+from flowpregel._lmdb.codec import Codec, decode, reading
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import convert
 from flowpregel.checkpoint.lmdb import taskrecord
@@ -39,7 +40,8 @@ class Copied:
 
     address: Address
     found: Found
-    is_latest: bool
+    newest: tuple[str, int]
+    """The id and number of the newest of its thread and namespace."""
     values: dict[str, bytes]
     deltas: dict[str, tuple[bytes | None, list[Added]]]
     tasks: list[KeptTask]
@@ -54,9 +56,18 @@ class Reader:
         book: The store's records.
         read: Runs a function in a read transaction.
         codec: Decodes values.
+        bare: Whether to leave out what the channels hold: for who looks at tasks alone.
     """
 
-    def __init__(self, book: Book, read: Callable[[Callable[[Any], Any]], Any], codec: Codec):
+    def __init__(
+        self,
+        book: Book,
+        read: Callable[[Callable[[Any], Any]], Any],
+        codec: Codec,
+        *,
+        bare: bool = False,
+    ) -> None:
+        self._bare = bare
         self._book = book
         self._read = read
         self._codec = codec
@@ -123,8 +134,8 @@ class Reader:
             return None
         if named is None and before is not None:
             newest = self._book.newest(transaction, scope)
-        is_latest = newest is not None and newest[1] == found.number
-        return self._copied(transaction, view, found, is_latest, {})
+        assert newest is not None
+        return self._copied(transaction, view, found, newest, {})
 
     def _page(
         self, transaction: Any, address: Address, before: str | None, size: int
@@ -140,8 +151,7 @@ class Reader:
         for _, number in self._book.newest_first(transaction, scope, before):
             found = view.find(number)
             assert found is not None
-            is_latest = number == newest[1]
-            page.append(self._copied(transaction, view, found, is_latest, chains))
+            page.append(self._copied(transaction, view, found, newest, chains))
             if len(page) == size:
                 break
         return page
@@ -151,11 +161,11 @@ class Reader:
         transaction: Any,
         view: View,
         found: Found,
-        is_latest: bool,
+        newest: tuple[str, int],
         chains: dict[str, Chain],
     ) -> Copied:
         values, deltas = {}, {}
-        for channel, place in found.state.places.items():
+        for channel, place in () if self._bare else found.state.places.items():
             if place[0] in VALUES:
                 values[channel] = view.value(channel, place)
             elif place[0] in DELTAS:
@@ -167,26 +177,29 @@ class Reader:
         written = {write.channel for task in tasks for write in task.writes}
         names = {number: self._book.names.name(transaction, number) for number in written}
         address = Address(view.scope.thread_id, view.scope.namespace, found.change.id)
-        return Copied(address, found, is_latest, values, deltas, tasks, names)
+        return Copied(address, found, newest, values, deltas, tasks, names)
 
     # ------------------------------------------------------------ after it
 
     def _decoded(self, copied: Copied) -> Saved:
+        writes, ran = parted(self._writes(copied))
         values = {
             channel: self._value(encoded, channel) for channel, encoded in copied.values.items()
         }
         return Saved(
             address=copied.address,
             checkpoint=self._checkpoint(copied, values),
-            writes=tuple(self._writes(copied)),
+            writes=writes,
+            ran=ran,
             deltas={
                 channel: DeltaHistory(
                     MISSING if seed is None else self._value(seed, channel),
-                    tuple(self._added(each, channel) for each in reversed(newest_first)),
+                    self._chain(newest_first, channel),
                 )
                 for channel, (seed, newest_first) in copied.deltas.items()
             },
-            is_latest=copied.is_latest,
+            is_latest=copied.newest[1] == copied.found.number,
+            newest_id=copied.newest[0],
         )
 
     def _checkpoint(self, copied: Copied, values: Mapping[str, Any]) -> Checkpoint:
@@ -205,16 +218,22 @@ class Reader:
             metadata=self.metadata(state.metadata),
         )
 
-    def _writes(self, copied: Copied) -> Iterator[PendingWrite]:
-        """Yield the pending writes by path, task and position."""
+    def _writes(self, copied: Copied) -> Iterator[tuple[str, PendingWrite]]:
+        """Yield the pending writes by path, task and position, each with its path."""
         for task in sorted(copied.tasks, key=lambda each: (each.path, each.task_id)):
             for write in sorted(task.writes):
-                yield task.decode(self._codec, write, copied.names[write.channel])
+                yield task.path, task.decode(self._codec, write, copied.names[write.channel])
 
-    def _added(self, added: Added, channel: str) -> Any:
-        if isinstance(added, tuple):
-            return tuple([self._value(each, channel) for each in added])
-        return self._value(added, channel)
+    def _chain(self, newest_first: list[Added], channel: str) -> tuple[tuple[Any, ...], ...]:
+        """Return what was added to a channel, oldest first."""
+        decode_one = self._codec.decode
+        with reading(f"what was added to channel {channel!r}"):
+            return tuple(
+                [
+                    tuple(map(decode_one, added)) if isinstance(added, tuple) else decode_one(added)
+                    for added in reversed(newest_first)
+                ]
+            )
 
     def _value(self, encoded: bytes, channel: str) -> Any:
         return decode(self._codec, encoded, f"a value of channel {channel!r}")

@@ -86,6 +86,7 @@ def _by_value_pickler() -> Any:
                 if wrapper is not None:
                     return unwrapped, wrapper
             elif _in_worker and isinstance(obj, type) and _is_of_main(obj):
+                _sent_back[obj.__qualname__] = obj
                 return main_attribute, (obj.__qualname__,)
             return super().reducer_override(obj)
 
@@ -139,6 +140,8 @@ def unwrapped(module: str, qualname: str, depth: int) -> Any:
 # ------------------------------------------------ classes of the user's program
 
 _in_worker = False
+_sent_back: dict[str, type] = {}
+"""The coordinator's classes as this worker knows them, for looking at what it has packed."""
 
 
 def _is_of_main(kind: type) -> bool:
@@ -152,5 +155,7 @@ def mark_as_worker() -> None:
 
 
 def main_attribute(qualname: str) -> Any:
-    """Return ``__main__.qualname`` of this process: a class that came back from a worker."""
+    """Return ``__main__.qualname`` of the coordinator: a class that came back from a worker."""
+    if _in_worker and qualname in _sent_back:
+        return _sent_back[qualname]
     return _look_up("__main__", qualname)

@@ -6,13 +6,15 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
-from typing import Final
+from typing import Final, TypeAlias
 
 from flowpregel._core.effects import Call, Ended, Event
-from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel._core.ran import Span
+from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
 from flowpregel.executors.base import Job, JobKey, Mailbox
 from flowpregel.executors.processes import frames, messages
@@ -26,6 +28,9 @@ from flowpregel.executors.processes.line import CalledNodes, Line
 from flowpregel.executors.processes.slot import Flight, Slot, State
 
 _START_TRIES: Final = 3
+Landing: TypeAlias = tuple[Flight, Outcome, Span | None]
+"""A flight that has ended, how, and when it ran."""
+_LookedUp: TypeAlias = tuple[Node | None, str | None, int, bytes, bytes]
 
 
 class Pool:
@@ -46,8 +51,12 @@ class Pool:
         self._by_key: dict[JobKey, Flight] = {}
         self.lock = threading.Lock()
         self._codebook = Codebook()
+        self._looked_up: _LookedUp = (None, None, 0, b"", b"")
+        """What was last found in the codebook, which often is what is looked for next."""
         self._waiting = Line()
         self.called_nodes = CalledNodes()
+        self._landed: deque[Landing] = deque()
+        """What has ended, and whose run is not told yet."""
         self._unattended = 0
         self._numbers = count(1)
         self._started = False
@@ -80,36 +89,53 @@ class Pool:
 
     # ------------------------------------------------ tasks in
 
-    def take(self, job: Job, mailbox: Mailbox) -> None:
-        """Start *job* as soon as a worker is free."""
+    def take(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
+        """Start *jobs*, each as soon as a worker is free."""
         if self._pid != os.getpid():
             error = ExecutorUnavailableError(
                 "this pool of worker processes belongs to the process that this one was forked "
                 "from: make a ProcessExecutor of your own here"
             )
-            mailbox.post(Ended(job.info.task_id, job.info.attempt, Raised(error)))
+            for job in jobs:
+                mailbox.post(Ended(job.info.task_id, job.info.attempt, Raised(error)))
             return
-        flight = Flight(job, mailbox, next(self._numbers) & 0xFFFFFFFF, self._seat(mailbox))
-        flight.depth = self.called_nodes.depth_of(job.node)
-        try:
-            flight.digest, flight.code = self._codebook.look_up(job.node, job.info.run_id)
-        except TaskSerializationError as error:
-            self.post(flight, self._ended(flight, Raised(error)))
-            return
+        flights = self._flights_of(jobs, mailbox)
         with self.lock:
             closed = self.crew.is_closed
             if not closed:
-                self.flights[flight.number] = flight
-                self._by_key[job.key] = flight
-                self._waiting.add(flight)
-                self._unattended += not flight.attended
+                for flight in flights:
+                    self.flights[flight.number] = flight
+                    self._by_key[flight.job.key] = flight
+                    self._waiting.add(flight)
+                    self._unattended += not flight.attended
         if closed:
-            self.post(flight, self._ended(flight, Raised(_closed_error())))
+            for flight in flights:
+                self.post(flight, self._ended(flight, Raised(_closed_error())))
             return
         if not self._started:
             self._start()
         self.pump()
         self.hub.alert()
+
+    def _flights_of(self, jobs: Sequence[Job], mailbox: Mailbox) -> list[Flight]:
+        """Return a flight for each job whose code can be sent; the others end."""
+        attended = self._seat(mailbox)
+        flights: list[Flight] = []
+        node, run_id, depth, digest, code = self._looked_up
+        for job in jobs:
+            flight = Flight(job, mailbox, next(self._numbers) & 0xFFFFFFFF, attended)
+            if job.node is not node or job.info.run.run_id != run_id:
+                try:
+                    digest, code = self._codebook.look_up(job.node, job.info.run.run_id)
+                except TaskSerializationError as error:
+                    self.post(flight, self._ended(flight, Raised(error)))
+                    continue
+                node, run_id = job.node, job.info.run.run_id
+                depth = self.called_nodes.depth_of(node)
+                self._looked_up = node, run_id, depth, digest, code
+            flight.depth, flight.digest, flight.code = depth, digest, code
+            flights.append(flight)
+        return flights
 
     def _start(self) -> None:
         with self.lock:
@@ -138,12 +164,12 @@ class Pool:
 
     def pump(self) -> None:
         """Give waiting tasks to idle workers; start workers that are missing."""
-        while self._waiting:
+        while self._waiting.count:
             with self.lock:
-                if not self._waiting or self.crew.is_full():
+                if not self._waiting.count or self.crew.is_full():
                     return
                 if not self.crew.idle:
-                    self.crew.grow(len(self._waiting))
+                    self.crew.grow(self._waiting.count)
                     return
                 slot = self.crew.idle.pop()
                 group = self.dispatch.group(self._waiting, self.plan.size)
@@ -172,26 +198,49 @@ class Pool:
 
     # ------------------------------------------------ tasks out
 
-    def land(self, flight: Flight, outcome: Outcome) -> None:
+    def land(self, flight: Flight, outcome: Outcome, span: Span | None = None) -> None:
         """End *flight*: free its worker, then tell its run."""
+        self.land_all([(flight, outcome, span or _span_of(flight))])
+
+    def land_all(self, ended: Sequence[Landing]) -> None:
+        """End several flights: free their workers, then tell their runs."""
         with self.lock:
-            known = self.flights.pop(flight.number, None) is not None
-            if known:
-                if self._by_key.get(flight.job.key) is flight:
-                    del self._by_key[flight.job.key]
-                self._unattended -= not flight.attended
-            slot, flight.slot = flight.slot, None
-            if slot is not None:
-                slot.flights.pop(flight.number, None)
-                self.crew.count_calls(slot, -len(flight.calls))
-                slot.served += 1
-                self.crew.rest(slot)
-        self.pump()
-        # Not before others that wait with the same object were sent.
-        for lease in flight.leases:
-            self.arena.ended(lease)
-        if known:
-            self.post(flight, self._ended(flight, outcome))
+            for landing in ended:
+                flight = landing[0]
+                if self.flights.pop(flight.number, None) is not None:
+                    self._landed.append(landing)
+                    if self._by_key.get(flight.job.key) is flight:
+                        del self._by_key[flight.job.key]
+                    self._unattended -= not flight.attended
+                slot, flight.slot = flight.slot, None
+                if slot is not None:
+                    self._leave(slot, flight)
+        try:
+            self.pump()
+        finally:
+            # Ctrl-C may come in between, and what has ended may be another run's.
+            self._tell_landed()
+        for flight, _, _ in ended:
+            # Not before others that wait with the same object were sent.
+            for lease in flight.leases:
+                self.arena.ended(lease)
+
+    def _tell_landed(self) -> None:
+        while self._landed:
+            try:
+                flight, outcome, span = self._landed.popleft()
+            except IndexError:
+                return
+            self.post(flight, self._ended(flight, outcome, span))
+
+    def _leave(self, slot: Slot, flight: Flight) -> None:
+        """Take *flight* off the worker that had it. Wants the lock held."""
+        slot.flights.pop(flight.number, None)
+        if flight.calls:
+            self.crew.count_calls(slot, -len(flight.calls))
+        slot.served += 1
+        if not slot.flights:
+            self.crew.rest(slot)
 
     def requeue(self, flight: Flight, error: BaseException | None) -> None:
         """Let *flight* wait again: its worker ended, and it was not the one that ran.
@@ -216,13 +265,9 @@ class Pool:
     def post(self, flight: Flight, event: Event) -> None:
         """Tell the run of *flight*."""
         flight.mailbox.post(event)
-        if flight.attended:
-            interrupt = flight.mailbox.interrupt_attend
-            if interrupt is not None:
-                interrupt()
 
-    def _ended(self, flight: Flight, outcome: Outcome) -> Ended:
-        return Ended(flight.job.info.task_id, flight.job.info.attempt, outcome)
+    def _ended(self, flight: Flight, outcome: Outcome, span: Span | None = None) -> Ended:
+        return Ended(flight.job.info.task_id, flight.job.info.attempt, outcome, span)
 
     def answer(self, call: Call, outcome: Outcome) -> None:
         """Send the *outcome* of a call to the worker whose task made it."""
@@ -230,7 +275,7 @@ class Pool:
         with self.lock:
             slot = flight.slot
             if slot is not None and request in flight.calls:
-                flight.calls.discard(request)
+                flight.calls = flight.calls - {request}
                 self.crew.count_calls(slot, -1)
         if slot is None:
             return
@@ -248,7 +293,7 @@ class Pool:
             slot = flight.slot
             flight.has_called = True
             if slot is not None:
-                flight.calls.add(request)
+                flight.calls = flight.calls | {request}
                 self.crew.count_calls(slot, 1)
         if slot is not None:
             self.dispatch.called(flight, slot)
@@ -333,6 +378,14 @@ class Pool:
             self.hub.attend(seat, 0.05)
             if time.monotonic() > deadline:
                 self.crew.end_all()
+
+
+def _span_of(flight: Flight) -> Span | None:
+    """Return when *flight* ran whose worker did not live to say so."""
+    if flight.slot is None:
+        return None
+    seconds = time.monotonic() - flight.started
+    return time.time_ns() - int(seconds * 1e9), seconds, "processes", flight.slot.pid
 
 
 def _closed_error() -> ExecutorUnavailableError:

@@ -16,11 +16,14 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from typing import Any, Final
 
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
+from flowpregel.context import RunInfo
 from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.processes import birth, frames, messages, payload, talk
@@ -33,8 +36,8 @@ from flowpregel.executors.processes.wire import Inbox, Outlet
 
 TASK: Final = Struct("<IQ")
 """Before each task in a TASKS frame: its number, and its length in bytes."""
-RAN: Final = Struct("<f")
-"""At the start of an ENDED frame: how many seconds the task ran."""
+RAN: Final = Struct("<fq")
+"""At the start of an ENDED frame: for how many seconds the task ran, and when it began."""
 _HOLD: Final = 1_000_000
 """Nanoseconds for which results of a batch may be held back, to send many at once."""
 
@@ -72,6 +75,7 @@ class Worker:
         self._ends = WorkerEnds(self._outlet, self._inbox.listen)
         self._flush_prints = talk.take_over(self._outlet, setup.log_level, lambda: self._number)
         self._nodes: dict[bytes, bytes | Node] = {}
+        self._runs: dict[int, Callable[[], RunInfo]] = {}
         self._number = 0
         self._stoppable = False
         self._stopped = False
@@ -101,6 +105,8 @@ class Worker:
                 case frames.NODE:
                     digest = frame.body[: payload.DIGEST_SIZE]
                     self._nodes[digest] = frame.body[payload.DIGEST_SIZE :]
+                case frames.RUN:
+                    self._learn_run(frame)
                 case frames.FREED:
                     for lease, readers in returns_in(frame.body):
                         self._shares.release(lease, readers)
@@ -129,7 +135,7 @@ class Worker:
         self._flushed = time.monotonic_ns()
 
     def _run_task(self, number: int, data: bytes) -> None:
-        began = time.monotonic_ns()
+        began, at = time.monotonic_ns(), time.time_ns()
         self._number, self._stopped = number, False
         self._board.begin(number, began)
         self._ends.begin(number)
@@ -150,7 +156,7 @@ class Worker:
             os._exit(0)
         self._flush_prints()
         fault("task.send.before")
-        body = RAN.pack((time.monotonic_ns() - began) / 1e9)
+        body = RAN.pack((time.monotonic_ns() - began) / 1e9, at)
         body += messages.pack_outcome(outcome, name, self._shares)
         del outcome
         if returned := self._returns.take():
@@ -164,7 +170,7 @@ class Worker:
             node = self._node(digest)
             name = node.name
             job = messages.unpack_job(
-                data[payload.DIGEST_SIZE :], node, self._ends.store, self._reader.open
+                data[payload.DIGEST_SIZE :], node, self._ends.store, self._reader.open, self._runs
             )
             self._reader.next_task()
         except TaskCancelled:
@@ -176,6 +182,16 @@ class Worker:
             return Raised(failure), name
         # Each task has its own context: what it sets does not leak into the next.
         return contextvars.Context().run(perform, job, self._ends.of(number=self._number)), name
+
+    def _learn_run(self, frame: frames.Frame) -> None:
+        """Note what the tasks of a run may know about it; an empty frame: forget all runs."""
+        if not frame.body:
+            self._runs.clear()
+            return
+        try:
+            self._runs[frame.number] = messages.unpack_run(frame.body)
+        except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
+            self._runs[frame.number] = partial(_raise, error)
 
     def _node(self, digest: bytes) -> Node:
         node = self._nodes[digest]
@@ -203,6 +219,10 @@ class Worker:
         self._forked = True
         self._stoppable = False
         self._outlet.forget()
+
+
+def _raise(error: BaseException) -> Any:
+    raise error
 
 
 class Turns:
