@@ -25,7 +25,6 @@ from flowpregel.errors import GraphInterrupt, TaskCancelled
 
 if TYPE_CHECKING:
     import asyncio
-    import threading
 
     from flowpregel.executors.base import Job, Mailbox
 
@@ -77,13 +76,16 @@ class Bell:
         self._sleepers = None
 
 
+_new_bell: Callable[[], Any] = Bell
+
+
 class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
     """A future that costs a third of one of the standard library's."""
 
     def __init__(self) -> None:
         # What the base class would do, but for a condition that takes as much memory as
         # the rest of the future together, and nine objects for the collector to look at.
-        self._condition = cast("threading.Condition", Bell())
+        self._condition = _new_bell()
         self._state = PENDING
         self._result: Any = None
         self._exception: BaseException | None = None
@@ -101,7 +103,8 @@ class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
             timeout: Seconds to wait at most; None is for ever.
         """
         if self._state == FINISHED and self._exception is None:
-            return cast("ResultT", self._result)
+            value: ResultT = self._result
+            return value
         return super().result(timeout)
 
     def succeed(self, value: ResultT) -> None:
