@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from flowpregel.channels import Overwrite
     from flowpregel.checkpoint.lmdb import LMDBSaver
     from flowpregel.checkpoint.memory import InMemorySaver
-    from flowpregel.context import RunControl, Runtime, get_runtime, interrupt
+    from flowpregel.context import RunControl, Runtime, get_runtime, interrupt, report_progress
     from flowpregel.func import entrypoint, task
     from flowpregel.graph.compile import CompiledStateGraph
     from flowpregel.graph.names import END, START
@@ -44,6 +44,7 @@ __all__ = [
     "get_runtime",
     "interrupt",
     "progress",
+    "report_progress",
     "task",
 ]
 
@@ -70,6 +71,7 @@ _HOMES = {
     "get_runtime": "context",
     "interrupt": "context",
     "progress": "pregel.progress",
+    "report_progress": "context",
     "task": "func",
 }
 
