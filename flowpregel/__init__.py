@@ -8,6 +8,7 @@ from flowpregel._version import __version__
 
 if TYPE_CHECKING:
     from flowpregel._core.commands import Command, Interrupt, Send
+    from flowpregel.carried import carry
     from flowpregel.channels import Overwrite
     from flowpregel.checkpoint.lmdb import LMDBSaver
     from flowpregel.checkpoint.memory import InMemorySaver
@@ -40,6 +41,7 @@ __all__ = [
     "StateGraph",
     "TimeoutPolicy",
     "__version__",
+    "carry",
     "entrypoint",
     "get_runtime",
     "interrupt",
@@ -67,6 +69,7 @@ _HOMES = {
     "Send": "_core.commands",
     "StateGraph": "graph.state",
     "TimeoutPolicy": "policies",
+    "carry": "carried",
     "entrypoint": "func",
     "get_runtime": "context",
     "interrupt": "context",

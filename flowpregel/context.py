@@ -12,6 +12,7 @@ from flowpregel._core.commands import Interrupt
 from flowpregel._core.effects import Report
 from flowpregel._core.ids import interrupt_id
 from flowpregel._core.records import Arguments, Node, Write
+from flowpregel.carried import headers_in, trace_headers
 from flowpregel.errors import ConfigurationError, GraphInterrupt
 
 ContextT = TypeVar("ContextT")
@@ -268,6 +269,23 @@ def get_store() -> Any:
     if scope.store is None:
         raise RuntimeError("this run has no store: pass store= where the graph is built")
     return scope.store
+
+
+def get_trace_context() -> dict[str, str]:
+    """Return the W3C trace headers for what the calling code asks of other services.
+
+    They are those of the current OpenTelemetry span; without one, those of the
+    span its caller was in, in whichever process; without one, what the run's
+    ``configurable`` has under ``traceparent`` and ``tracestate``. May be empty.
+
+    Example:
+        >>> get_trace_context()
+        {}
+    """
+    headers, scope = trace_headers(), current.get()
+    if headers or scope is None:
+        return headers
+    return dict(headers_in(scope.info.config))
 
 
 def get_stream_writer() -> Callable[[Any], None]:

@@ -126,6 +126,8 @@ class Call:
     """The call as a person reads it, for messages."""
     reply: Any = None
     """Where the host finds the caller that waits; opaque here."""
+    variables: Any = None
+    """The caller's context variables (a `contextvars.Context`); opaque here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,7 @@ def call_task(caller: Task, call: Call, place: Place) -> Task:
         namespace=f"{namespace}:{identity}",
         parent=caller,
         timeout=call.node.timeout,
+        variables=call.variables,
     )
     if call.node.role == "graph":
         suffix = f"|{caller.graphs}" if caller.graphs else ""

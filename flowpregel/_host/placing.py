@@ -49,6 +49,8 @@ class Surroundings:
     """What a nested run tells the stream."""
     options: Options | None = None
     """The options of the run itself: what a nested run inherits."""
+    variables: Any = None
+    """The context variables of who called a nested run; None: those of who started the run."""
     replayed_before: str | None = None
     """The checkpoint that the outermost run is replayed from, for graphs nested in it."""
 
@@ -172,6 +174,7 @@ def _job(task: Task, setting: Setting, around: Surroundings) -> Job:
         timeout=task.timeout,
         store=around.store,
         control=around.control,
+        variables=task.variables if task.variables is not None else around.variables,
     )
     if node.reads:
         job.channels = {

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -44,6 +45,9 @@ class Job:
     """The run's long-term store, if it has one."""
     control: Any = None
     """The run's `RunControl`, if it was given one."""
+    variables: contextvars.Context | None = None
+    """Context variables for it to run with; others may run with the same, so it is given
+    a copy. None: those that `start` is called with."""
 
     @property
     def key(self) -> JobKey:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import sys
 from collections.abc import Callable, Collection, Generator
+from contextvars import copy_context
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -164,7 +165,9 @@ def ends_of(
 
     def call(node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
         future = CallFuture[Any](turn, made)
-        mailbox.post(Called(Call(task_id, attempt, node, arguments, fingerprint, describe, future)))
+        made_call = Call(task_id, attempt, node, arguments, fingerprint, describe, future)
+        made_call.variables = copy_context()
+        mailbox.post(Called(made_call))
         return future
 
     return Ends(emit, call, _no_beat), made

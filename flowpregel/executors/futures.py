@@ -14,6 +14,7 @@ running task, stream, take calls back) is said in `capabilities`.
 from __future__ import annotations
 
 import concurrent.futures
+import contextvars
 import os
 import threading
 from typing import Any
@@ -48,6 +49,8 @@ class FuturesExecutor(Executor):
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Submit *job*; its `Ended` is posted exactly once."""
+        if job.variables is None:
+            job.variables = contextvars.copy_context()
         try:
             node = messages.pack_node(job.node)
             body, _ = messages.pack_job(job, None)
@@ -81,7 +84,9 @@ def perform_packed(node: bytes, body: bytes) -> bytes:
     try:
         code = payload.loads(node)
         job = messages.unpack_job(body, code, None, None)
-        outcome = perform(job, Ends(emit=_no_stream, call=_no_call, beat=_no_beat))
+        ends = Ends(emit=_no_stream, call=_no_call, beat=_no_beat)
+        context = job.variables or contextvars.Context()
+        outcome = context.run(perform, job, ends)
     except BaseException as error:  # noqa: BLE001 - the engine may be ended by what escapes
         return messages.pack_outcome(Raised(error), "?", None)
     return messages.pack_outcome(outcome, job.info.name, None)

@@ -63,6 +63,8 @@ STOPPED: Final = 2
 """ENDED: the stop signal reached the task."""
 STDERR: Final = 4
 """PRINTED: it is for stderr."""
+STRUCTURED: Final = 8
+"""LOGGED: it is structlog's."""
 
 
 class Frame(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import traceback
 from dataclasses import fields, replace
 from operator import attrgetter
@@ -18,6 +19,7 @@ from flowpregel._core.records import (
     Returned,
     Withdrawn,
 )
+from flowpregel.carried import Carried, bring, carried_by
 from flowpregel.context import RunControl, TaskInfo
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import Job
@@ -66,6 +68,7 @@ def pack_job(job: Job, share: parcel.Share | None) -> tuple[bytes, list[parcel.L
         job.managed or None,
         job.store is not None,
         None if job.control is None else (job.control.drain_reason,),
+        carried_by(job.variables, job.info.config),
     )
     try:
         return parcel.pack(content, share)
@@ -82,7 +85,8 @@ def unpack_job(data: bytes, node: Node, store: Any, open_lease: parcel.Open | No
         store: What stands for the run's store, if it has one.
         open_lease: Opens shared memory.
     """
-    info, kind, given, channels, managed, has_store, drain = parcel.unpack(data, open_lease)
+    content = parcel.unpack(data, open_lease)
+    info, kind, given, channels, managed, has_store, drain, carried = content
     return Job(
         info=TaskInfo(**dict(zip(_INFO_FIELDS, info, strict=True))),
         kind=_KINDS[kind],
@@ -92,7 +96,15 @@ def unpack_job(data: bytes, node: Node, store: Any, open_lease: parcel.Open | No
         managed=managed or {},
         store=store if has_store else None,
         control=None if drain is None else _control(*drain),
+        variables=None if carried is None else variables_of(carried),
     )
+
+
+def variables_of(carried: Carried) -> contextvars.Context:
+    """Return context variables that hold what was carried here, and nothing else."""
+    context = contextvars.Context()
+    context.run(bring, carried)
+    return context
 
 
 def _control(reason: str | None) -> RunControl:
@@ -112,6 +124,8 @@ def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
         parts.append(("input", job.input))
     parts += ((field, getattr(job.info, field)) for field in _INFO_FIELDS)
     parts += (("channels", job.channels), ("managed", job.managed))
+    if (carried := carried_by(job.variables, {})) is not None:
+        parts += ((f"context variable {name!r}", v) for (_, name), v in carried.values.items())
     for name, part in parts:
         try:
             payload.dumps(part)

@@ -12,10 +12,13 @@ import io
 import pickle
 import sys
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from functools import cache
 from hashlib import blake2b
 from types import FunctionType
 from typing import Any, Final, TypeAlias
+
+from flowpregel.carried import default_of, place_of, variable_at
 
 PROTOCOL: Final = 5
 DIGEST_SIZE: Final = 16
@@ -85,6 +88,8 @@ def _by_value_pickler() -> Any:
                 wrapper = _wrapper_of(obj)
                 if wrapper is not None:
                     return unwrapped, wrapper
+            elif isinstance(obj, ContextVar) and (place := place_of(obj)) is not None:
+                return variable_at, (place, *default_of(obj))
             elif _in_worker and isinstance(obj, type) and _is_of_main(obj):
                 return main_attribute, (obj.__qualname__,)
             return super().reducer_override(obj)

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from functools import partial
 from itertools import count
 from typing import Final
@@ -89,6 +90,8 @@ class Pool:
             )
             mailbox.post(Ended(job.info.task_id, job.info.attempt, Raised(error)))
             return
+        if job.variables is None:
+            job.variables = copy_context()
         flight = Flight(job, mailbox, next(self._numbers) & 0xFFFFFFFF, self._seat(mailbox))
         flight.depth = self.called_nodes.depth_of(job.node)
         try:

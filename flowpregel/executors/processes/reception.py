@@ -17,6 +17,7 @@ from flowpregel.executors.processes.frames import Frame, GarbageError
 from flowpregel.executors.processes.listen import Lines, pass_on_record
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.slot import Flight, Slot, State
+from flowpregel.executors.processes.structured import pass_on_event
 from flowpregel.executors.processes.worker import RAN
 
 _CHUNK = 1 << 16
@@ -93,6 +94,8 @@ class Reception:
             case frames.FAILED:
                 outcome = messages.unpack_outcome(frame.body, "in the pool's initializer", None)
                 slot.failure = outcome.error if isinstance(outcome, Raised) else None
+            case frames.LOGGED if frame.flags & frames.STRUCTURED:
+                pass_on_event(frame.body)
             case frames.LOGGED:
                 pass_on_record(frame.body, slot.flights.get(frame.number), slot.pid)
             case frames.PRINTED:
@@ -151,11 +154,13 @@ class Reception:
         if node is None:
             node = payload.loads(body[at + 8 : at + 8 + size])
             self._pool.called_nodes.keep(digest, depth, node)
-        arguments, fingerprint, describe = parcel.unpack(body[at + 8 + size :])
+        arguments, fingerprint, describe, carried = parcel.unpack(body[at + 8 + size :])
         assert isinstance(arguments, Arguments)
         info = flight.job.info
         call = Call(info.task_id, info.attempt, node, arguments, fingerprint, describe)
         call.reply = (flight, request)
+        if carried is not None:
+            call.variables = messages.variables_of(carried)
         self._pool.called(flight, request)
         self._pool.post(flight, Called(call))
 

@@ -15,6 +15,7 @@ import contextvars
 import os
 import signal
 import socket
+import sys
 import time
 from struct import Struct
 from typing import Any, Final
@@ -29,6 +30,7 @@ from flowpregel.executors.processes.board import Board
 from flowpregel.executors.processes.ends import WorkerEnds
 from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.setup import Setup
+from flowpregel.executors.processes.structured import Structured
 from flowpregel.executors.processes.wire import Inbox, Outlet
 
 TASK: Final = Struct("<IQ")
@@ -71,6 +73,7 @@ class Worker:
         self._flushed = 0
         self._ends = WorkerEnds(self._outlet, self._inbox.listen)
         self._flush_prints = talk.take_over(self._outlet, setup.log_level, lambda: self._number)
+        self._structured = Structured(self._outlet, lambda: self._number)
         self._nodes: dict[bytes, bytes | Node] = {}
         self._number = 0
         self._stoppable = False
@@ -175,7 +178,10 @@ class Worker:
             failure.__cause__ = error
             return Raised(failure), name
         # Each task has its own context: what it sets does not leak into the next.
-        return contextvars.Context().run(perform, job, self._ends.of(number=self._number)), name
+        context = job.variables or contextvars.Context()
+        if "structlog" in sys.modules:
+            context.run(self._structured.begin, job.info)
+        return context.run(perform, job, self._ends.of(number=self._number)), name
 
     def _node(self, digest: bytes) -> Node:
         node = self._nodes[digest]
