@@ -94,5 +94,5 @@ def pass_on_event(body: bytes) -> None:
     event = fields.pop("event", "")
     try:
         getattr(structlog.get_logger(*names), method)(event, **fields)
-    except Exception:  # a user's processor; whoever reads the links goes on
+    except Exception:  # noqa: BLE001 - a user's processor; whoever reads the links goes on
         _log.exception("structlog could not take what a worker logged: %r", event)
