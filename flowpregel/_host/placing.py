@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -72,6 +72,8 @@ class Placing:
         self._counted: set[str] = set()
         self._queued: deque[tuple[Executor, Job]] = deque()
         self._placed: dict[str, tuple[Executor, JobKey]] = {}
+        self._entered: set[Executor] = set()
+        """Where nodes ran that read `Context` channels."""
 
     # ------------------------------------------------------------ tasks
 
@@ -94,6 +96,8 @@ class Placing:
         except Exception as error:  # noqa: BLE001 - the task fails with it
             self.mailbox.post(Ended(*job.key, Raised(error)))
             return
+        if node.contexts:
+            self._entered.add(executor)
         task_id = job.info.task_id
         if node.role == "leaf" and self._limit is not None:
             if len(self._counted) >= self._limit:
@@ -102,6 +106,11 @@ class Placing:
             self._counted.add(task_id)
         self._placed[task_id] = executor, job.key
         executor.start(job, self.mailbox)
+
+    def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
+        """Have the contexts of a run that ended left wherever its nodes have entered them."""
+        for executor in self._entered:
+            executor.leave(contexts, error)
 
     def called(self, caller: str) -> None:
         """Note that a task made a call: while it waits, another may run."""

@@ -126,13 +126,13 @@ class Pump:
                 try:
                     done = yield from self._advance(active, reply)
                 except BaseException as error:
-                    leave_contexts(active.channels, error)
+                    self._leave_contexts(active, error)
                     if active is root:
                         raise
                     self._nested_failed(active, error)
                     continue
                 if done is not None:
-                    leave_contexts(active.channels)
+                    self._leave_contexts(active)
                     if active is root:
                         return done.result
                     self._nested_ended(active, done.result)
@@ -289,12 +289,13 @@ class Pump:
         assert nested.parent is not None
         self._placing.write(nested.task, nested.setting, value, nested.parent.around)
 
+    def _leave_contexts(self, active: Active, error: BaseException | None = None) -> None:
+        """Leave what the `Context` channels of a run that ended have entered, everywhere."""
+        contexts = [each for each in active.channels.values() if isinstance(each, Context)]
+        if contexts:
+            self._placing.leave([each.held.token for each in contexts], error)
+        for channel in contexts:
+            channel.close(error)
+
     def _post(self, task: Task, outcome: Outcome) -> None:
         self._placing.mailbox.post(Ended(task.id, task.attempt, outcome))
-
-
-def leave_contexts(channels: Mapping[str, Any], error: BaseException | None = None) -> None:
-    """Leave what the `Context` channels of a run that ended have entered."""
-    for channel in channels.values():
-        if isinstance(channel, Context):
-            channel.close(error)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextvars
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -112,6 +112,14 @@ class Executor(ABC):
     @abstractmethod
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Hand the caller that made *call* its outcome."""
+
+    def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:  # noqa: B027
+        """Leave the contexts of a run that ended with *error*, or well, in other processes.
+
+        Args:
+            contexts: Their tokens. In this process the run leaves them itself.
+            error: What it ended with.
+        """
 
     def close(self) -> None:  # noqa: B027 - some executors hold nothing to release
         """Wait for what cannot be stopped, and release everything. May be called again."""

@@ -17,15 +17,20 @@ import concurrent.futures
 import contextvars
 import os
 import threading
-from typing import Any
+from typing import Any, Final
 
 from flowpregel._core.effects import Call, Ended
 from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel.channels.context import contexts_in
 from flowpregel.context import Ends
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
 from flowpregel.executors.processes import messages, payload
+
+
+_HERE: Final = os.urandom(16)
+"""Names this process among all machines."""
 
 
 class FuturesExecutor(Executor):
@@ -54,7 +59,7 @@ class FuturesExecutor(Executor):
         try:
             node = messages.pack_node(job.node)
             body, _ = messages.pack_job(job, None)
-            future = self._engine.submit(perform_packed, node, body)
+            future = self._engine.submit(perform_packed, node, body, _HERE)
         except Exception as error:  # noqa: BLE001 - the task's failure, told as such
             mailbox.post(_ended(job, Raised(error)))
             return
@@ -79,14 +84,24 @@ class FuturesExecutor(Executor):
         raise ExecutorUnavailableError(f"{type(self._engine).__name__} carries no answers")
 
 
-def perform_packed(node: bytes, body: bytes) -> bytes:
-    """Run a packed job wherever this is called, and return its packed outcome; raises nothing."""
+def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
+    """Run a packed job wherever this is called, and return its packed outcome; raises nothing.
+
+    Args:
+        node: What to call.
+        body: The rest of the job.
+        home: Names the process whose run it is.
+    """
     try:
         code = payload.loads(node)
         job = messages.unpack_job(body, code, None, None)
         ends = Ends(emit=_no_stream, call=_no_call, beat=_no_beat)
         context = job.variables or contextvars.Context()
         outcome = context.run(perform, job, ends)
+        if code.contexts and home != _HERE:
+            # Whether another task of the run comes here, nobody knows.
+            for channel in contexts_in(job.input):
+                channel.close(outcome.error if isinstance(outcome, Raised) else None)
     except BaseException as error:  # noqa: BLE001 - the engine may be ended by what escapes
         return messages.pack_outcome(Raised(error), "?", None)
     return messages.pack_outcome(outcome, job.info.name, None)

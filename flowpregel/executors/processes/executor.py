@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -104,6 +104,10 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Send the outcome of a call down the link to the task that made it."""
         self._pool.answer(call, outcome)
+
+    def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
+        """Have workers leave the contexts of a run that ended, once they are between tasks."""
+        self._pool.leave(contexts, error)
 
     def close(self) -> None:
         """Stop every task and end every worker. May be called again."""

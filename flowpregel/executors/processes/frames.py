@@ -30,6 +30,8 @@ FREED: Final = 5
 """Shared memory the coordinator no longer reads: leases of the worker's own segments."""
 STOP: Final = 6
 """No more tasks: release what is held, and end."""
+LEAVE: Final = 7
+"""A run has ended: its `Context` channels, and its error."""
 
 # Up: from the worker to the coordinator.
 READY: Final = 32
@@ -53,7 +55,7 @@ RETURNED: Final = 40
 FAILED: Final = 41
 """The worker could not start: why."""
 
-DOWN: Final = frozenset({NODE, TASKS, ANSWER, STORED, FREED, STOP})
+DOWN: Final = frozenset({NODE, TASKS, ANSWER, STORED, FREED, STOP, LEAVE})
 UP: Final = frozenset(
     {READY, ENDED, EMITTED, BEAT, CALLED, ASKED, LOGGED, PRINTED, RETURNED, FAILED}
 )

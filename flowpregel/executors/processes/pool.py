@@ -6,7 +6,7 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import count
@@ -19,6 +19,7 @@ from flowpregel.executors.base import Job, JobKey, Mailbox
 from flowpregel.executors.processes import frames, messages
 from flowpregel.executors.processes.arena import Arena
 from flowpregel.executors.processes.codebook import Codebook
+from flowpregel.executors.processes.contexts import pack_leave
 from flowpregel.executors.processes.crew import Crew, Plan
 from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.dispatch import Dispatch
@@ -244,6 +245,17 @@ class Pool:
         """Send a worker a frame, now or as soon as its link takes it."""
         if not slot.link.send(kind, number, body):
             self.hub.watch_writable(slot.link.fileno(), partial(self.dispatch.flush, slot))
+
+    def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
+        """Tell the workers that may have entered them to leave the *contexts* of a run."""
+        with self.lock:
+            slots = [
+                slot
+                for slot in self.crew.slots
+                if slot.has_contexts and slot.state is not State.LEAVING
+            ]
+        for slot in slots:
+            self.send(slot, frames.LEAVE, 0, pack_leave(contexts, error))
 
     def called(self, flight: Flight, request: int) -> None:
         """Note that a task waits, or soon will: its worker does not count meanwhile."""

@@ -74,6 +74,8 @@ class Slot:
         """The tasks it has, in the order in which it runs them."""
         self.known: set[bytes] = set()
         """Digests of the nodes its worker has."""
+        self.has_contexts = False
+        """Whether it was given a task that reads `Context` channels."""
         self.served = 0
         self.open_calls = 0
         """How many calls of its tasks are not answered."""

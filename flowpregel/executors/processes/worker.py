@@ -27,6 +27,7 @@ from flowpregel.executors.attempt import perform
 from flowpregel.executors.processes import birth, frames, messages, payload, talk
 from flowpregel.executors.processes.arena import Arena, Door, Reader, Returns, returns_in
 from flowpregel.executors.processes.board import Board
+from flowpregel.executors.processes.contexts import Contexts
 from flowpregel.executors.processes.ends import WorkerEnds
 from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.setup import Setup
@@ -74,6 +75,7 @@ class Worker:
         self._ends = WorkerEnds(self._outlet, self._inbox.listen)
         self._flush_prints = talk.take_over(self._outlet, setup.log_level, lambda: self._number)
         self._structured = Structured(self._outlet, lambda: self._number)
+        self._contexts = Contexts()
         self._nodes: dict[bytes, bytes | Node] = {}
         self._number = 0
         self._stoppable = False
@@ -107,7 +109,10 @@ class Worker:
                 case frames.FREED:
                     for lease, readers in returns_in(frame.body):
                         self._shares.release(lease, readers)
+                case frames.LEAVE:
+                    self._contexts.leave(frame.body)
                 case frames.STOP:
+                    self._contexts.leave_all()
                     return
 
     # ------------------------------------------------ tasks
@@ -178,6 +183,8 @@ class Worker:
             failure.__cause__ = error
             return Raised(failure), name
         # Each task has its own context: what it sets does not leak into the next.
+        if node.contexts:
+            self._contexts.keep(job.input)
         context = job.variables or contextvars.Context()
         if "structlog" in sys.modules:
             context.run(self._structured.begin, job.info)
