@@ -28,7 +28,6 @@ from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
 from flowpregel.executors.processes import messages, payload
 
-
 _HERE: Final = os.urandom(16)
 """Names this process among all machines."""
 
