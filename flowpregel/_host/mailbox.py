@@ -7,6 +7,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from flowpregel._core.effects import Event
+from flowpregel.executors.base import Backlog
 
 
 class ThreadMailbox:
@@ -16,6 +17,7 @@ class ThreadMailbox:
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Event] = SimpleQueue()
+        self.backlog = Backlog()
         self.attend: Callable[[float | None], None] | None = None
         self.interrupt_attend: Callable[[], None] | None = None
 
@@ -48,6 +50,8 @@ class ThreadMailbox:
             while True:
                 events.append(get())
         except Empty:
+            if self.backlog.size:
+                self.backlog.clear()
             return events
 
 

@@ -13,15 +13,19 @@
 from __future__ import annotations
 
 import contextvars
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from flowpregel._core.effects import Call, Event
 from flowpregel._core.records import Kind, Node, Outcome
 from flowpregel.context import TaskInfo
 from flowpregel.policies import TimeoutPolicy
+
+BACKLOG: Final = 8 << 20
+"""Bytes of chunks that a run may be behind before its tasks are held back."""
 
 JobKey: TypeAlias = tuple[str, int]
 """(task id, attempt): names one attempt of one task, once in the life of a program."""
@@ -71,8 +75,49 @@ class Capabilities:
     """A task can call `@task` functions and graphs."""
 
 
+class Backlog:
+    """What a run was given to stream and has not taken in yet, in bytes.
+
+    Executors that can make a task wait count here what they post, and hold back
+    the task when it is too much. Safe from any OS thread.
+    """
+
+    __slots__ = ("_held", "_lock", "limit", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.limit = BACKLOG
+        """Bytes from which on tasks are held back."""
+        self._held: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    def add(self, size: int) -> bool:
+        """Count what is about to be posted; return whether it is too much now."""
+        with self._lock:
+            self.size += size
+            return self.size > self.limit
+
+    def hold(self, release: Callable[[], None]) -> bool:
+        """Have *release* called when the run has taken everything; False: it has already."""
+        with self._lock:
+            if self.size:
+                self._held.append(release)
+            return bool(self.size)
+
+    def clear(self) -> None:
+        """Note that the run has taken everything in."""
+        with self._lock:
+            self.size, self.limit = 0, BACKLOG
+            held, self._held = self._held, []
+        for release in held:
+            release()
+
+
 class Mailbox(Protocol):
-    """Where events for a run arrive. Safe from any OS thread."""
+    """Where events for a run arrive. Safe from any OS thread.
+
+    One that keeps what it is posted has a ``backlog`` too, a `Backlog`.
+    """
 
     attend: Callable[[float | None], None] | None
     """Set by an executor whose links the waiting OS thread can read itself: called

@@ -62,9 +62,13 @@ class Line:
             del self._by_depth[flight.depth]
         self._count -= 1
 
+    def all(self) -> list[Flight]:
+        """Return everyone."""
+        return [flight for queue in self._by_depth.values() for flight in queue]
+
     def take_all(self) -> list[Flight]:
         """Take out everyone."""
-        flights = [flight for queue in self._by_depth.values() for flight in queue]
+        flights = self.all()
         self._by_depth.clear()
         self._count = 0
         return flights

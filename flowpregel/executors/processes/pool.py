@@ -18,6 +18,7 @@ from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
 from flowpregel.executors.base import Job, JobKey, Mailbox
 from flowpregel.executors.processes import frames, messages
 from flowpregel.executors.processes.arena import Arena
+from flowpregel.executors.processes.brake import Brake
 from flowpregel.executors.processes.codebook import Codebook
 from flowpregel.executors.processes.contexts import pack_leave
 from flowpregel.executors.processes.crew import Crew, Plan
@@ -43,6 +44,7 @@ class Pool:
         self.deadlines = Deadlines()
         self.arena = Arena(plan.shared_limit // 2, remember=True)
         self.dispatch = Dispatch(self, self.hub, self.deadlines, self.arena)
+        self.brake = Brake(self.hub, self)
         self.crew = Crew(plan, self.deadlines, self._on_born)
         self.flights: dict[int, Flight] = {}
         self._by_key: dict[JobKey, Flight] = {}
@@ -112,6 +114,8 @@ class Pool:
             return
         if not self._started:
             self._start()
+        if self.brake.is_on:
+            self.brake.free_for(mailbox)
         self.pump()
         self.hub.alert()
 
@@ -159,6 +163,15 @@ class Pool:
             for flight in group:
                 if flight.job.timeout is not None:
                     self.sent(flight)
+
+    def waiting(self) -> list[Flight]:
+        """Return the flights that wait for a worker."""
+        with self.lock:
+            return self._waiting.all()
+
+    def recall(self, slot: Slot) -> None:
+        """Take back the tasks that the worker of *slot* has not begun."""
+        self.dispatch.recall(slot)
 
     def has_idle(self) -> bool:
         """Whether a worker has nothing to do."""

@@ -114,7 +114,10 @@ class Reception:
             flight.alive = time.monotonic()
         if frame.kind == frames.EMITTED:
             chunk = parcel.unpack(frame.body)
+            backlog = self._pool.brake.before_post(flight, len(frame.body))
             self._pool.post(flight, Emitted(flight.job.info.task_id, chunk))
+            if backlog is not None:
+                self._pool.brake.hold(slot, flight, backlog)
         elif frame.kind == frames.CALLED:
             self._on_called(flight, frame.body)
         elif frame.kind == frames.ASKED:

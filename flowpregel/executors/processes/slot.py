@@ -74,6 +74,8 @@ class Slot:
         """The tasks it has, in the order in which it runs them."""
         self.known: set[bytes] = set()
         """Digests of the nodes its worker has."""
+        self.is_held = False
+        """Whether its link is left unread, since its run is behind."""
         self.has_contexts = False
         """Whether it was given a task that reads `Context` channels."""
         self.served = 0
