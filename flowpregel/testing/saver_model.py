@@ -11,7 +11,7 @@ Subclass `SaverMachine`, give `make_saver`, and let pytest run its ``TestCase``:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from hypothesis import strategies as st
@@ -45,7 +45,13 @@ TASKS = ("task 1", "task 2")
 WRITTEN = ("a", "b", "__resume__", "__error__", "__error_source_node__")
 
 _places = st.tuples(st.sampled_from(THREADS), st.sampled_from(NAMESPACES))
-_values = st.one_of(st.integers(0, 9), st.lists(st.integers(0, 9), max_size=2), st.none())
+_SIZED = ("text of some length " * 5, "larger than what is kept beside others " * 150)
+_values = st.one_of(
+    st.integers(0, 9),
+    st.lists(st.integers(0, 9), max_size=2),
+    st.none(),
+    st.sampled_from(_SIZED),
+)
 _changes = st.dictionaries(
     st.sampled_from(CHANNELS),
     st.one_of(
@@ -76,6 +82,15 @@ class ModelSpace:
     checkpoints: dict[str, ModelCheckpoint] = field(default_factory=dict)
     writes: dict[str, dict[tuple[str, str, int], PendingWrite]] = field(default_factory=dict)
     """By checkpoint, then by (path, task, index)."""
+
+    def note(self, written: TaskWrites) -> None:
+        """Keep pending writes: control writes replace, the others are there once."""
+        task, path = written.task_id, written.path
+        places = self.writes.setdefault(written.checkpoint_id, {})
+        for index, (channel, value) in enumerate(written.writes):
+            slot = WRITES_IDX_MAP.get(channel, index)
+            if slot < 0 or (path, task, slot) not in places:
+                places[path, task, slot] = PendingWrite(task, channel, value)
 
 
 def next_state(
@@ -161,14 +176,39 @@ class SaverMachine(RuleBasedStateMachine):
         if space is None or not space.checkpoints:
             return
         checkpoint_id = data.draw(st.sampled_from([*space.checkpoints]), label="checkpoint")
-        path = f"path of {task}"
-        places = space.writes.setdefault(checkpoint_id, {})
-        for index, (channel, value) in enumerate(pairs):
-            slot = WRITES_IDX_MAP.get(channel, index)
-            if slot < 0 or (path, task, slot) not in places:
-                places[path, task, slot] = PendingWrite(task, channel, value)
-        written = TaskWrites(checkpoint_id, task, path, pairs)
+        written = TaskWrites(checkpoint_id, task, f"path of {task}", pairs)
+        space.note(written)
         self.saver.commit([Batch(address=Address(*place), writes=(written,))])
+
+    @rule(
+        place=_places,
+        tasks=st.lists(st.tuples(st.sampled_from(TASKS), _pairs), max_size=3),
+        kinds=st.dictionaries(st.sampled_from(CHANNELS), st.sampled_from(["value", "delta"])),
+        data=st.data(),
+    )
+    def end_superstep(
+        self,
+        place: Place,
+        tasks: list[tuple[str, tuple[tuple[str, Any], ...]]],
+        kinds: dict[str, str],
+        data: st.DataObject,
+    ) -> None:
+        """Commit pending writes together with the checkpoint that they lead to."""
+        known = self.model.get(place, ModelSpace()).checkpoints
+        if not known:
+            return
+        choice = st.just(max(known)) | st.sampled_from([*known])
+        parent: str = data.draw(choice, label="parent")
+        written = [TaskWrites(parent, task, f"path of {task}", pairs) for task, pairs in tasks]
+        changes: dict[str, Change] = {}
+        for channel, kind in kinds.items():
+            values = [value for _, pairs in tasks for name, value in pairs if name == channel]
+            if values:
+                changes[channel] = (kind, values[-1] if kind == "value" else tuple(values))
+        batch = self._checkpoint(place, parent, changes, "r2")
+        for each in written:
+            self.model[place].note(each)
+        self.saver.commit([replace(batch, writes=tuple(written))])
 
     @rule(thread_id=st.sampled_from(THREADS))
     def delete_thread(self, thread_id: str) -> None:

@@ -35,7 +35,19 @@ def path(tmp_path):
         writes = TaskWrites(id_of(1), "task", "path", (("n", "pending"), ("__interrupt__", "?")))
         saver.commit([Batch(address=ADDRESS, checkpoint=more)])
         saver.commit([Batch(address=ADDRESS, writes=(writes,))])
+        long = (long_text(), long_text())
+        written = TaskWrites(id_of(1), "appends", "path", (("d", long[0]), ("d", long[1])))
+        most = step(2, {"n": 2}, deltas={"d": Delta(2, long)}, also={"large": 1, "d": 3})
+        saver.commit([Batch(address=ADDRESS, writes=(written,), checkpoint=most)])
+        held = TaskWrites(id_of(2), "appends", "path", (("d", long[0]),))
+        last = step(3, {"n": 3}, deltas={"d": Delta(3, (long[0],))}, also={"large": 1, "d": 4})
+        saver.commit([Batch(address=ADDRESS, writes=(held,), checkpoint=last)])
     return path
+
+
+def long_text():
+    """Return a text that a delta refers to rather than repeats: another object each time."""
+    return "text that is longer than a reference to it" + str(os.getpid())
 
 
 def records(path):
@@ -111,18 +123,11 @@ def test_any_record_that_is_gone_gives_an_error_or_is_told_by_verify(path, tmp_p
 
 def test_a_record_moved_to_another_key_is_refused(path):
     found = records(path)
-    values = [(key, value) for (name, key), value in found.items() if key[16:17] == b"v"]
-    small = sorted((len(value), key, value) for key, value in values if name_of(key) is not None)
-    (_, one, _), (_, _, other) = small[0], small[1]
-    put(path, b"log", one, other)
+    one, other = sorted(key for name, key in found if name == b"log" and key[16:] == b"c")[:2]
+    put(path, b"log", one, found[b"log", other])
 
     with pytest.raises(StoreCorruptError, match="was not written there"):
         everything(path)
-
-
-def name_of(key):
-    """Return a key of a whole value; None for that of a chunk."""
-    return key if len(key) == 21 else None
 
 
 class Canary:
@@ -132,7 +137,7 @@ class Canary:
         self.file = file
 
     def __reduce__(self):
-        return os.mkdir, (self.file,)
+        return os.makedirs, (self.file, 0o700, True)
 
 
 def test_an_unsealed_record_is_refused_and_not_executed(path, tmp_path):
@@ -173,7 +178,7 @@ def test_a_store_under_another_key_is_read_with_that_key(path, monkeypatch):
     monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "another key")
 
     with LMDBSaver(path, options=StoreOptions(trust=KEY.encode())) as saver:
-        assert saver.load(ADDRESS).checkpoint.step == 1
+        assert saver.load(ADDRESS).checkpoint.step == 3
 
 
 def test_a_store_that_is_trusted_is_sealed_anew_under_our_key(path, monkeypatch):

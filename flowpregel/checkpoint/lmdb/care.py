@@ -13,6 +13,7 @@ from flowpregel._lmdb.table import Table
 from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.scopes import Scope
+from flowpregel.checkpoint.lmdb.view import held_in
 from flowpregel.errors import StoreError
 
 _AT_ONCE = 2_000
@@ -51,7 +52,8 @@ class Stats:
     namespaces: int = 0
     checkpoints: int = 0
     bytes_of_channels: dict[str, int] = field(default_factory=dict)
-    """By channel: values, deltas and snapshots, sealed and encoded."""
+    """By channel: values, deltas and snapshots, encoded. What is held by a checkpoint's
+    record is counted there too, and a value that is a pending write also as one."""
     bytes_of_checkpoints: int = 0
     bytes_of_writes: int = 0
 
@@ -123,12 +125,29 @@ def _count_record(book: Book, read: Read, stats: Stats, key: bytes, size: int) -
     if kind == keys.CHECKPOINT:
         stats.checkpoints += 1
         stats.bytes_of_checkpoints += size
+        read(partial(_count_held, book, stats, key))
     elif kind == keys.WRITE:
         stats.bytes_of_writes += size
     else:
         number = int.from_bytes(key[keys.LOG_HEAD : keys.LOG_HEAD + 4], "big")
-        channel = read(lambda t: book.names.name(t, number))
-        stats.bytes_of_channels[channel] = stats.bytes_of_channels.get(channel, 0) + size
+        _add(stats, read(lambda t: book.names.name(t, number)), size)
+
+
+def _count_held(book: Book, stats: Stats, key: bytes, transaction: Any) -> None:
+    """Count what a checkpoint's record holds where it belongs."""
+    record = book.log.get(transaction, key)
+    if record is None:
+        return
+    held = held_in(record)
+    tasks = sum(map(len, held.tasks().values()))
+    stats.bytes_of_writes += tasks
+    stats.bytes_of_checkpoints -= tasks
+    for (_, channel), (_, size) in held.items().items():
+        _add(stats, book.names.name(transaction, channel), size)
+
+
+def _add(stats: Stats, channel: str, size: int) -> None:
+    stats.bytes_of_channels[channel] = stats.bytes_of_channels.get(channel, 0) + size
 
 
 # ---------------------------------------------------------------- verify

@@ -7,11 +7,14 @@ from typing import Any
 
 from flowpregel.checkpoint.lmdb import keys, staterecord
 from flowpregel.checkpoint.lmdb.book import Book
+from flowpregel.checkpoint.lmdb.deltarecord import DeltaRecord
 from flowpregel.checkpoint.lmdb.scopes import Scope
-from flowpregel.checkpoint.lmdb.state import DELTA, EMPTY, VALUE, Change, Entry, Place
+from flowpregel.checkpoint.lmdb.state import DELTA, DELTAS, EMPTY, VALUE, Change, Place
+from flowpregel.checkpoint.lmdb.view import View, joined
 
 _KIND_OF = {keys.VALUE: VALUE, keys.DELTA: DELTA}
-_Needed = tuple[int, bytes, int]  # kind, channel, number
+_KEY_OF = {kind: key for key, kind in _KIND_OF.items()}
+_Needed = tuple[int, int, int]  # kind, channel, number
 
 
 def checkpoints(book: Book, transaction: Any, scope: Scope, gone: Collection[str]) -> Scope:
@@ -29,12 +32,14 @@ def checkpoints(book: Book, transaction: Any, scope: Scope, gone: Collection[str
             kept.append(number)
     if not numbers:
         return scope
-    needed = _needed_by(book, transaction, scope, kept, numbers)
+    sweep = _Sweep(book, transaction, scope, numbers)
+    sweep.look_at(kept)
+    sweep.move_out(kept)
     for number, identifier in numbers.items():
         book.log.drop(transaction, keys.log(scope.number, number, keys.CHECKPOINT))
         book.log.drop(transaction, keys.log(scope.number, number, keys.WRITE))
         book.ids.delete(transaction, keys.checkpoint_id(scope.number, identifier))
-    _sweep(book, transaction, scope, needed)
+    sweep.drop_the_rest()
     return book.scopes.changed(transaction, scope)
 
 
@@ -52,82 +57,110 @@ def supersede(book: Book, transaction: Any, scope: Scope, checkpoint_id: str) ->
     Its pending writes stay with the id. Values of the old one stay as long as
     others refer to them.
     """
-    writes = []
+    tasks = {}
     old = book.number(transaction, scope, checkpoint_id)
     if old is not None:
-        writes = book.writes(transaction, scope, old)
+        tasks = book.view(transaction, scope).tasks(old)
     number = book.last_number(transaction, scope) + 1
     scope = checkpoints(book, transaction, scope, {checkpoint_id})
     key = keys.checkpoint_id(scope.number, checkpoint_id)
-    book.ids.put(transaction, key, number.to_bytes(8, "big"))
-    for place, record in writes:
-        tail = place[keys.LOG_HEAD :]
-        book.log.put(transaction, keys.log(scope.number, number, keys.WRITE, tail), record)
+    book.ids.put(transaction, key, keys.numbered(number, is_there=True))
+    for tag, record in tasks.items():
+        book.log.put(transaction, keys.log(scope.number, number, keys.WRITE, tag), record)
     return scope, number
 
 
-def _needed_by(
-    book: Book, transaction: Any, scope: Scope, kept: list[int], gone: Collection[int]
-) -> set[_Needed]:
-    """Return the values and deltas that kept checkpoints need.
+class _Sweep:
+    """What has to be done before the checkpoints *gone* can be dropped."""
 
-    The records of the kept that build on one that goes are written out first,
-    so that all that is needed stands in the kept records themselves.
-    """
-    needed: set[_Needed] = set()
-    for number in kept:
-        change = book.change(transaction, scope, number)
-        assert change is not None
-        if change.base is not None and change.base in gone:
-            change = _write_out(book, transaction, scope, number)
-        for channel, (_, place) in change.channels.items():
-            tail = book.names.known(transaction, channel).to_bytes(4, "big")
-            _need(book, transaction, scope, (tail, place), needed)
-    for kind, tail, number in needed:
-        if kind == DELTA:
-            delta = book.delta(transaction, scope, tail, number)
-            if any(int.from_bytes(each[:8], "big") in gone for each in delta.references):
-                book.inline(transaction, scope, tail, number)
-    return needed
+    def __init__(self, book: Book, transaction: Any, scope: Scope, gone: Collection[int]) -> None:
+        self._book = book
+        self._transaction = transaction
+        self._scope = scope
+        self._gone = gone
+        self._view: View = book.view(transaction, scope)
+        self._needed: set[_Needed] = set()
 
+    def look_at(self, kept: Collection[int]) -> None:
+        """Find the values and deltas that kept checkpoints need.
 
-def _need(
-    book: Book,
-    transaction: Any,
-    scope: Scope,
-    start: tuple[bytes, Place],
-    needed: set[_Needed],
-) -> None:
-    channel, place = start
-    while place[0] != EMPTY and (place[0], channel, place[1]) not in needed:
-        needed.add((place[0], channel, place[1]))
-        if place[0] != DELTA:
-            return
-        place = book.delta(transaction, scope, channel, place[1]).previous
+        The records of the kept that build on one that goes are written out first,
+        so that all that is needed stands in the kept records themselves.
+        """
+        for number in kept:
+            change = self._view.change(number)
+            assert change is not None
+            if change.base is not None and change.base in self._gone:
+                change = self._write_out(number)
+            for channel, (_, place) in change.channels.items():
+                self._need(self._view.channel(channel), place)
 
+    def move_out(self, kept: Collection[int]) -> None:
+        """Give what is needed of records that go a record of its own."""
+        for kind, channel, number in self._needed:
+            if kind == DELTA:
+                delta = self._view.delta(channel, number)
+                if any(each.number in self._gone for each in delta.references):
+                    parts = [self._view.referred(each) for each in delta.references]
+                    whole = DeltaRecord(delta.previous, parts=parts)
+                    self._put(kind, channel, number, whole.to_bytes())
+                    continue
+            held = self._view.held(number) if number in self._gone else None
+            data = None if held is None else held.item(kind, channel)
+            if data is not None:
+                # What is beside a delta that is held goes with it.
+                own = data if kind == VALUE else self._view.delta(channel, number).to_bytes()
+                self._put(kind, channel, number, own)
+        after_kept = {number + 1 for number in kept}
+        for number in after_kept.intersection(self._gone):
+            self._move_tasks_out(number)
 
-def _write_out(book: Book, transaction: Any, scope: Scope, number: int) -> Change:
-    """Rewrite a checkpoint's record so that it builds on no other; return it."""
-    found = book.find(transaction, scope, number)
-    assert found is not None
-    change, state = found.change, found.state
-    change.base, change.chain = None, 0
-    change.channels = {
-        name: Entry(state.versions.get(name), place) for name, place in state.places.items()
-    }
-    change.seen = state.seen
-    change.metadata = state.metadata
-    record = staterecord.pack(change, lambda name: book.names.number(transaction, name), number)
-    book.log.put(transaction, keys.log(scope.number, number, keys.CHECKPOINT), record)
-    return change
+    def drop_the_rest(self) -> None:
+        """Drop the values and deltas that are not needed and have records of their own."""
+        for key in self._book.log.keys(self._transaction, keys.of_scope(self._scope.number)):
+            kind = _KIND_OF.get(key[16:17])
+            if kind is None:
+                continue
+            channel = int.from_bytes(key[keys.LOG_HEAD : keys.LOG_HEAD + 4], "big")
+            if (kind, channel, keys.number_of(key)) not in self._needed:
+                self._transaction.delete(key, db=self._book.log.handle)
 
+    def _need(self, channel: int, place: Place) -> None:
+        while place[0] != EMPTY:
+            kind = DELTA if place[0] in DELTAS else VALUE
+            if (kind, channel, place[1]) in self._needed:
+                return
+            self._needed.add((kind, channel, place[1]))
+            if kind == VALUE:
+                return
+            place = self._view.delta(channel, place[1]).previous
 
-def _sweep(book: Book, transaction: Any, scope: Scope, needed: set[_Needed]) -> None:
-    """Drop the values and deltas of *scope* that are not needed."""
-    for key in book.log.keys(transaction, keys.of_scope(scope.number)):
-        kind = _KIND_OF.get(key[16:17])
-        if kind is None:
-            continue
-        channel = key[keys.LOG_HEAD : keys.LOG_HEAD + 4]
-        if (kind, channel, keys.number_of(key)) not in needed:
-            transaction.delete(key, db=book.log.handle)
+    def _write_out(self, number: int) -> Change:
+        """Rewrite a checkpoint's record so that it builds on no other; return it."""
+        found, held = self._view.find(number), self._view.held(number)
+        assert found is not None
+        assert held is not None
+        change, state = found.change, found.state
+        change.base, change.chain = None, 0
+        change.channels = state.entries()
+        change.seen = state.seen
+        change.metadata = state.metadata
+        names = self._book.names
+        packed = staterecord.pack(change, names.numbers(self._transaction), number)
+        key = keys.log(self._scope.number, number, keys.CHECKPOINT)
+        self._book.log.put(self._transaction, key, joined(packed, held.whole()))
+        self._view.forget(number)
+        return change
+
+    def _put(self, kind: int, channel: int, number: int, data: bytes) -> None:
+        tail = channel.to_bytes(4, "big")
+        key = keys.log(self._scope.number, number, _KEY_OF[kind], tail)
+        self._book.log.put(self._transaction, key, data)
+
+    def _move_tasks_out(self, number: int) -> None:
+        """Give the writes that a checkpoint's record holds for the one before their own."""
+        held = self._view.held(number)
+        for tag, record in held.tasks().items() if held is not None else ():
+            key = keys.log(self._scope.number, number - 1, keys.WRITE, tag)
+            if not self._book.log.has(self._transaction, key):
+                self._book.log.put(self._transaction, key, record)

@@ -158,13 +158,14 @@ class GroupCommit:
                 request.done = True
 
     def _commit(self, requests: Sequence[Request], timeout: float) -> None:
-        def attempt(transaction: Any) -> None:
-            self._writer.begin()
+        def attempt(transaction: Any) -> int:
+            self._writer.begin(transaction)
             for request in requests:
                 request.work(transaction)
+            number: int = transaction.id()
+            return number
 
-        self._environment.write(attempt, timeout=timeout)
-        self._writer.publish()
+        self._writer.publish(self._environment.write(attempt, timeout=timeout))
 
 
 def _wake(request: Request) -> None:

@@ -5,10 +5,10 @@
     scopes   thread digest (16) + namespace digest (16)     a thread's namespaces are neighbours
     ids      scope (8) + checkpoint id (its text)           in the order of the ids
     log      scope (8) + number (8) + kind (1) + ...        all of a checkpoint together
-                 "c"                                        the checkpoint itself
+                 "c"                                        the checkpoint, and what is small
                  "d" + channel (4)                          what it added to a channel
                  "v" + channel (4)                          the channel's value
-                 "w" + task (17) + position (4)             a pending write
+                 "w" + task (17)                            a task's pending writes
     names    "i" + id (4), "n" + name or "l" + digest (32)
 
 Whatever a user names is mapped to an id or a digest first, so that no name is
@@ -31,7 +31,6 @@ LONGEST_ID = 400
 
 _HEAD = struct.Struct(">QQ")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_FIRST_POSITION = 1 << 16  # positions of control writes are negative
 
 
 def text(name: str) -> bytes:
@@ -76,6 +75,14 @@ def checkpoint_id(scope_number: int, identifier: str) -> bytes:
     return scope_number.to_bytes(8, "big") + encoded
 
 
+def numbered(number: int, *, is_there: bool) -> bytes:
+    """Return what ``ids`` has of a checkpoint: its number, and whether it was written.
+
+    An id that was only mentioned, by pending writes, has a number too.
+    """
+    return number.to_bytes(8, "big") + (CHECKPOINT if is_there else b"")
+
+
 def log(scope_number: int, number: int, kind: bytes, tail: bytes = b"") -> bytes:
     """Return a key in ``log``."""
     return _HEAD.pack(scope_number, number) + kind + tail
@@ -84,16 +91,6 @@ def log(scope_number: int, number: int, kind: bytes, tail: bytes = b"") -> bytes
 def number_of(log_key: bytes) -> int:
     """Return the number of the checkpoint that a key in ``log`` belongs to."""
     return int.from_bytes(log_key[8:16], "big")
-
-
-def write(task_id: str, position: int) -> bytes:
-    """Return the tail of a pending write's key."""
-    return task(task_id) + (position + _FIRST_POSITION).to_bytes(4, "big")
-
-
-def position_of(log_key: bytes) -> int:
-    """Return the position in the key of a pending write; negative: a control write."""
-    return int.from_bytes(log_key[-4:], "big") - _FIRST_POSITION
 
 
 def position(channel: str, index: int) -> int:

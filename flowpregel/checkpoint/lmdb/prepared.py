@@ -6,25 +6,48 @@ here, before any transaction begins.
 
 from __future__ import annotations
 
-import struct
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from flowpregel._core.records import Batch, Checkpoint, PendingWrite, Version
-from flowpregel._lmdb.codec import Codec, decode, encode
+from flowpregel._core.records import Batch, Checkpoint, TaskWrites, Version
+from flowpregel._lmdb.codec import Codec, encode
 from flowpregel.checkpoint.lmdb import keys
 
-_WRITE_HEAD = struct.Struct(">IHI")
+Written: TypeAlias = tuple[int, int]
+"""A pending write of the batch: its task's index, and its own in the task."""
 
 
-class PreparedWrite(NamedTuple):
-    """One pending write, encoded."""
+class PreparedTask:
+    """A task's pending writes, encoded."""
 
-    checkpoint_id: str
-    task_id: str
-    path: bytes
+    __slots__ = ("channels", "checkpoint_id", "encoded", "path", "positions", "size", "task_id")
+
+    def __init__(self, task: TaskWrites) -> None:
+        self.checkpoint_id = task.checkpoint_id
+        self.task_id = task.task_id
+        self.path = keys.text(task.path)
+        self.positions: list[int] = []
+        self.channels: list[str] = []
+        self.encoded: list[bytes] = []
+        self.size = 0
+        """Bytes of the encoded values."""
+
+    def index(self, channel: str, position: int) -> int:
+        """Return where a write to *channel* at *position* goes; -1: the place is taken."""
+        if position not in self.positions:
+            self.positions.append(position)
+            self.channels.append(channel)
+            self.encoded.append(b"")
+            return len(self.positions) - 1
+        return self.positions.index(position) if position < 0 else -1
+
+
+class PreparedValue(NamedTuple):
+    """A channel's value, encoded."""
+
     channel: str
-    position: int
     encoded: bytes
+    written: Written | None
+    """The pending write that it is, if it is one."""
 
 
 class PreparedDelta(NamedTuple):
@@ -33,104 +56,68 @@ class PreparedDelta(NamedTuple):
     channel: str
     previous: Version | None
     encoded: bytes
-    written: tuple[int, ...]
-    """Where these are among the batch's writes; empty: it is encoded."""
+    written: tuple[Written, ...]
+    """Empty: it is encoded."""
 
 
 class Prepared:
     """A batch, encoded."""
 
-    __slots__ = ("batch", "deltas", "metadata", "values", "writes")
+    __slots__ = ("_found", "batch", "deltas", "metadata", "tasks", "values")
 
     def __init__(self, batch: Batch, codec: Codec) -> None:
         self.batch = batch
-        self.writes = [
-            PreparedWrite(
-                task.checkpoint_id,
-                task.task_id,
-                keys.text(task.path),
-                channel,
-                keys.position(channel, index),
-                encode(codec, value, f"the write of task {task.task_id!r} to {channel!r}"),
-            )
-            for task in batch.writes
-            for index, (channel, value) in enumerate(task.writes)
-        ]
-        self.values: list[tuple[str, bytes]] = []
+        self.tasks: list[PreparedTask] = []
+        self.values: list[PreparedValue] = []
         self.deltas: list[PreparedDelta] = []
         self.metadata = b""
+        self._found: dict[int, Written] = {}
+        known: dict[tuple[str, str], int] = {}
+        for task in batch.writes:
+            if not task.writes:
+                continue
+            number = known.setdefault((task.checkpoint_id, task.task_id), len(self.tasks))
+            if number == len(self.tasks):
+                self.tasks.append(PreparedTask(task))
+            self._add(number, task, codec)
         if batch.checkpoint is not None:
             self._prepare(batch.checkpoint, codec)
 
+    def _add(self, number: int, task: TaskWrites, codec: Codec) -> None:
+        prepared, found = self.tasks[number], self._found
+        for position, (channel, value) in enumerate(task.writes):
+            index = prepared.index(channel, keys.position(channel, position))
+            if index < 0:
+                continue
+            what = f"the write of task {task.task_id!r} to {channel!r}"
+            prepared.encoded[index] = encoded = encode(codec, value, what)
+            prepared.size += len(encoded)
+            found[id(value)] = (number, index)
+
     def _prepare(self, checkpoint: Checkpoint, codec: Codec) -> None:
-        step = checkpoint.step
+        step, found = checkpoint.step, self._found
         for channel, value in checkpoint.values.items():
-            what = f"the value of channel {channel!r} (step {step})"
-            self.values.append((channel, encode(codec, value, what)))
+            written = found.get(id(value))
+            if written is None:
+                what = f"the value of channel {channel!r} (step {step})"
+                encoded = encode(codec, value, what)
+            else:
+                # The very object that a task wrote: it is encoded once.
+                encoded = self.tasks[written[0]].encoded[written[1]]
+            self.values.append(PreparedValue(channel, encoded, written))
         for channel, delta in checkpoint.deltas.items():
             if channel in checkpoint.values:
                 continue
-            written, encoded = self._written(channel, delta.writes), b""
-            if not written:
+            made_of, encoded = self._written(delta.writes), b""
+            if not made_of:
                 what = f"what was added to channel {channel!r} (step {step})"
                 encoded = encode(codec, delta.writes, what)
-            self.deltas.append(PreparedDelta(channel, delta.previous, encoded, written))
+            self.deltas.append(PreparedDelta(channel, delta.previous, encoded, made_of))
         if checkpoint.metadata:
             self.metadata = encode(codec, dict(checkpoint.metadata), "the metadata of a checkpoint")
 
-    def _written(self, channel: str, values: tuple[Any, ...]) -> tuple[int, ...]:
-        """Return which pending writes of the batch have exactly these objects, if all are there."""
-        found = {}
-        number = 0
-        for task in self.batch.writes:
-            for name, value in task.writes:
-                if name == channel:
-                    found[id(value)] = number
-                number += 1
-        numbers = tuple(found.get(id(value), -1) for value in values)
-        return () if -1 in numbers else numbers
-
-
-def write_record(write: PreparedWrite, channel: int) -> bytes:
-    """Return the record of a pending write."""
-    # A task id that is no UUID is not in the key, which has only its digest.
-    task = b"" if keys.task(write.task_id)[:1] == b"u" else keys.text(write.task_id)
-    head = _WRITE_HEAD.pack(channel, len(write.path), len(task))
-    return b"".join((head, write.path, task, write.encoded))
-
-
-class KeptWrite(NamedTuple):
-    """One pending write as it was read, not yet decoded."""
-
-    path: str
-    task_id: str
-    position: int
-    channel: int
-    encoded: bytes
-
-    def order(self) -> tuple[str, str, int]:
-        """Return what pending writes are ordered by."""
-        return self.path, self.task_id, self.position
-
-    def decode(self, codec: Codec, channel: str) -> PendingWrite:
-        """Return the write as it was given."""
-        what = f"the write of task {self.task_id!r} to {channel!r}"
-        value: Any = decode(codec, self.encoded, what)
-        return PendingWrite(self.task_id, channel, value)
-
-
-def read_write(key: bytes, record: bytes) -> KeptWrite:
-    """Return the pending write that is kept at *key*."""
-    channel, path_size, task_size = _WRITE_HEAD.unpack_from(record)
-    at_task = _WRITE_HEAD.size + path_size
-    at_value = at_task + task_size
-    task_id = keys.task_id_of(key[keys.LOG_HEAD : keys.LOG_HEAD + 17])
-    if task_id is None:
-        task_id = keys.untext(record[at_task:at_value])
-    return KeptWrite(
-        keys.untext(record[_WRITE_HEAD.size : at_task]),
-        task_id,
-        keys.position_of(key),
-        channel,
-        record[at_value:],
-    )
+    def _written(self, values: tuple[object, ...]) -> tuple[Written, ...]:
+        """Return which pending writes of the batch are exactly these objects, if all are."""
+        found = [self._found.get(id(value)) for value in values]
+        written = tuple(each for each in found if each is not None)
+        return written if len(written) == len(values) else ()

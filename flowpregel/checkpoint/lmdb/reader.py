@@ -11,15 +11,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-from flowpregel._core.records import Address, Checkpoint, DeltaHistory, Saved, Source
+from flowpregel._core.records import (
+    Address,
+    Checkpoint,
+    DeltaHistory,
+    PendingWrite,
+    Saved,
+    Source,
+)
 from flowpregel._lmdb.codec import Codec, decode
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import convert
-from flowpregel.checkpoint.lmdb.book import Book, Chain, Found
+from flowpregel.checkpoint.lmdb import taskrecord
+from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.deltarecord import Added
-from flowpregel.checkpoint.lmdb.prepared import KeptWrite, read_write
-from flowpregel.checkpoint.lmdb.scopes import Scope
-from flowpregel.checkpoint.lmdb.state import DELTA, VALUE
+from flowpregel.checkpoint.lmdb.state import DELTAS, VALUES
+from flowpregel.checkpoint.lmdb.taskrecord import KeptTask
+from flowpregel.checkpoint.lmdb.view import Chain, Found, View
 
 _PAGE = 8
 """How many checkpoints of a history are read in one transaction."""
@@ -34,7 +42,9 @@ class Copied:
     is_latest: bool
     values: dict[str, bytes]
     deltas: dict[str, tuple[bytes | None, list[Added]]]
-    writes: list[tuple[KeptWrite, str]]
+    tasks: list[KeptTask]
+    names: dict[int, str]
+    """Of the channels that they write to."""
 
 
 class Reader:
@@ -107,13 +117,14 @@ class Reader:
         number: int | None = newest[1]
         if named is not None and named != newest[0]:
             number = self._book.number(transaction, scope, named)
-        found = None if number is None else self._book.find(transaction, scope, number)
+        view = self._book.view(transaction, scope)
+        found = None if number is None else view.find(number)
         if found is None:
             return None
         if named is None and before is not None:
             newest = self._book.newest(transaction, scope)
         is_latest = newest is not None and newest[1] == found.number
-        return self._copied(transaction, scope, found, is_latest, {})
+        return self._copied(transaction, view, found, is_latest, {})
 
     def _page(
         self, transaction: Any, address: Address, before: str | None, size: int
@@ -125,11 +136,12 @@ class Reader:
         page = []
         # Neighbours in a history have most of their deltas in common.
         chains: dict[str, Chain] = {}
+        view = self._book.view(transaction, scope)
         for _, number in self._book.newest_first(transaction, scope, before):
-            found = self._book.find(transaction, scope, number)
+            found = view.find(number)
             assert found is not None
             is_latest = number == newest[1]
-            page.append(self._copied(transaction, scope, found, is_latest, chains))
+            page.append(self._copied(transaction, view, found, is_latest, chains))
             if len(page) == size:
                 break
         return page
@@ -137,27 +149,25 @@ class Reader:
     def _copied(
         self,
         transaction: Any,
-        scope: Scope,
+        view: View,
         found: Found,
         is_latest: bool,
         chains: dict[str, Chain],
     ) -> Copied:
-        book = self._book
         values, deltas = {}, {}
-        for channel, (kind, number) in found.state.places.items():
-            if kind == VALUE:
-                values[channel] = book.value(transaction, scope, channel, number)
-            elif kind == DELTA:
+        for channel, place in found.state.places.items():
+            if place[0] in VALUES:
+                values[channel] = view.value(channel, place)
+            elif place[0] in DELTAS:
                 chain = chains.get(channel)
-                if chain is None or number not in chain.positions:
-                    chain = chains[channel] = book.deltas(transaction, scope, channel, number)
-                deltas[channel] = chain.since(number)
-        writes = []
-        for key, record in book.writes(transaction, scope, found.number):
-            write = read_write(key, record)
-            writes.append((write, book.names.name(transaction, write.channel)))
-        address = Address(scope.thread_id, scope.namespace, found.change.id)
-        return Copied(address, found, is_latest, values, deltas, writes)
+                if chain is None or place[1] not in chain.positions:
+                    chain = chains[channel] = view.deltas(channel, place[1])
+                deltas[channel] = chain.since(place[1])
+        tasks = [taskrecord.unpack(*each) for each in view.tasks(found.number).items()]
+        written = {write.channel for task in tasks for write in task.writes}
+        names = {number: self._book.names.name(transaction, number) for number in written}
+        address = Address(view.scope.thread_id, view.scope.namespace, found.change.id)
+        return Copied(address, found, is_latest, values, deltas, tasks, names)
 
     # ------------------------------------------------------------ after it
 
@@ -165,11 +175,10 @@ class Reader:
         values = {
             channel: self._value(encoded, channel) for channel, encoded in copied.values.items()
         }
-        writes = sorted(copied.writes, key=lambda item: item[0].order())
         return Saved(
             address=copied.address,
             checkpoint=self._checkpoint(copied, values),
-            writes=tuple(write.decode(self._codec, channel) for write, channel in writes),
+            writes=tuple(self._writes(copied)),
             deltas={
                 channel: DeltaHistory(
                     MISSING if seed is None else self._value(seed, channel),
@@ -195,6 +204,12 @@ class Reader:
             values=values,
             metadata=self.metadata(state.metadata),
         )
+
+    def _writes(self, copied: Copied) -> Iterator[PendingWrite]:
+        """Yield the pending writes by path, task and position."""
+        for task in sorted(copied.tasks, key=lambda each: (each.path, each.task_id)):
+            for write in sorted(task.writes):
+                yield task.decode(self._codec, write, copied.names[write.channel])
 
     def _added(self, added: Added, channel: str) -> Any:
         if isinstance(added, list):

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowpregel._core.records import INTERRUPT
-from flowpregel.checkpoint.lmdb import forget, keys
+from flowpregel.checkpoint.lmdb import forget, keys, taskrecord
 from flowpregel.checkpoint.lmdb.book import Book
-from flowpregel.checkpoint.lmdb.prepared import read_write
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.errors import ConfigurationError
 
@@ -117,7 +116,7 @@ class Sweeper:
             return True
         if bounds.max_age is None:
             return False
-        change = self._book.change(transaction, scope, number)
+        change = self._book.view(transaction, scope).change(number)
         return change is not None and change.at < self._clock() - int(bounds.max_age * 1e9)
 
     def _bytes(self, transaction: Any, scope: Scope, number: int) -> int:
@@ -126,17 +125,19 @@ class Sweeper:
 
     def _parents(self, transaction: Any, scope: Scope, kept: list[int]) -> set[str | None]:
         """Return the parents of those that are kept: their questions were answered."""
-        changes = (self._book.change(transaction, scope, number) for number in kept)
+        view = self._book.view(transaction, scope)
+        changes = map(view.change, kept)
         return {change.parent_id for change in changes if change is not None}
 
     def _waits(self, transaction: Any, scope: Scope, number: int) -> bool:
         """Return whether a task of the checkpoint waits for an answer."""
-        for key, record in self._book.writes(transaction, scope, number):
-            if keys.position_of(key) < 0:
-                write = read_write(key, record)
-                if self._book.names.name(transaction, write.channel) == INTERRUPT:
-                    return True
-        return False
+        asked = {
+            write.channel
+            for tag, record in self._book.view(transaction, scope).tasks(number).items()
+            for write in taskrecord.unpack(tag, record).writes
+            if write.position < 0
+        }
+        return any(self._book.names.name(transaction, each) == INTERRUPT for each in asked)
 
 
 def pin(book: Book, transaction: Any, scope: Scope, checkpoint_id: str, *, pinned: bool) -> None:

@@ -291,7 +291,11 @@ class LMDBSaver(TransactionalSaver):
                 yield info_of(scope, newest, running=self._leases.is_held(address))
 
     def _change(self, work: Any) -> None:
-        self._group.commit(work, self._options.lock_timeout)
+        def change(transaction: Any) -> None:
+            self._writer.unsettle()
+            work(transaction)
+
+        self._group.commit(change, self._options.lock_timeout)
 
     def _forget(self, address: Address, gone: set[str]) -> None:
         def work(transaction: Any) -> None:

@@ -16,8 +16,14 @@ from typing import NamedTuple
 from flowpregel._core.records import Version
 
 LONGEST_CHAIN = 32
-EMPTY, VALUE, DELTA = 0, 1, 2
-"""What a channel's place holds: nothing, its value, or what was added to it."""
+EMPTY, VALUE, DELTA, HELD_VALUE, HELD_DELTA = 0, 1, 2, 3, 4
+"""What a channel's place has: nothing, its value, or what was added to it.
+
+Values and deltas have records of their own, or are held by the checkpoint's
+record. When that is dropped, those that are needed get their own: so a held one
+is looked for there next.
+"""
+VALUES, DELTAS = (VALUE, HELD_VALUE), (DELTA, HELD_DELTA)
 
 Place = tuple[int, int]
 """Which of these, and the number of the checkpoint that wrote it."""
@@ -49,6 +55,10 @@ class State:
             self.seen[node] = dict(versions)
         if change.metadata is not None:
             self.metadata = change.metadata
+
+    def entries(self) -> dict[str, Entry]:
+        """Return all channels as a complete record has them."""
+        return {name: Entry(self.versions.get(name), place) for name, place in self.places.items()}
 
 
 class Entry(NamedTuple):

@@ -5,72 +5,75 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
-from flowpregel.checkpoint.lmdb import forget, keys, staterecord
+from flowpregel._core.records import Address
+from flowpregel.checkpoint.lmdb import changes, forget, heldrecord, keys, staterecord, taskrecord
 from flowpregel.checkpoint.lmdb.book import Book
-from flowpregel.checkpoint.lmdb.deltarecord import DeltaRecord
-from flowpregel.checkpoint.lmdb.prepared import Prepared, PreparedDelta, write_record
+from flowpregel.checkpoint.lmdb.changes import Head
+from flowpregel.checkpoint.lmdb.contents import Contents, PackedTask, References
+from flowpregel.checkpoint.lmdb.deltarecord import Reference
+from flowpregel.checkpoint.lmdb.prepared import Prepared, PreparedTask, Written
 from flowpregel.checkpoint.lmdb.scopes import Scope
-from flowpregel.checkpoint.lmdb.state import (
-    DELTA,
-    EMPTY,
-    LONGEST_CHAIN,
-    VALUE,
-    Change,
-    Entry,
-    Place,
-    State,
-    channels_that_differ,
-    nodes_that_differ,
-)
+from flowpregel.checkpoint.lmdb.state import EMPTY, Place, State
+from flowpregel.checkpoint.lmdb.view import joined
 from flowpregel.errors import ConfigurationError, LeaseLostError
 
 _MOST_HEADS = 1024
-_REFERENCE_COSTS = 40
-"""Bytes: a write that is not larger is kept twice rather than looked up."""
-
-Kept: TypeAlias = dict[int, bytes]
-"""Where pending writes of a batch are in ``log``, without the scope, by their index."""
 
 
 @dataclass(slots=True)
-class Head:
-    """The newest checkpoint this process wrote to a scope, at hand for the next one."""
+class Tip:
+    """The end of a scope's records."""
 
-    id: str
+    scope: Scope
     number: int
-    generation: int
-    chain: int
-    state: State
+    """The greatest that is in use (0: none)."""
+    has_writes: bool
+    """Whether there are records of pending writes under it."""
 
 
 class Writer:
     """Puts batches into the store; used by one OS thread at a time.
 
     Between `begin` and `publish` lies one transaction: what a transaction that
-    was given up had changed in memory is forgotten by the next `begin`.
+    was given up had changed in memory is forgotten by the next `begin`. What is
+    known of the store is used again as long as nobody else has written to it,
+    which LMDB's number of the transaction tells.
     """
 
     def __init__(self, book: Book) -> None:
         self._book = book
         self._heads: OrderedDict[int, Head] = OrderedDict()
         self._new_heads: dict[int, Head] = {}
+        self._tips: dict[tuple[str, str], Tip] = {}
+        self._transaction = 0
+        """The number of the last transaction that left `_tips` as they are."""
 
-    def begin(self) -> None:
+    def begin(self, transaction: Any) -> None:
         """Begin a transaction."""
         self._book.names.begin()
         self._new_heads = {}
+        number: int = transaction.id()
+        if number != self._transaction + 1 or len(self._tips) > _MOST_HEADS:
+            self._tips.clear()
+        # Until it is published, what is written down in `_tips` is not to be trusted.
+        self._transaction = 0
 
-    def publish(self) -> None:
-        """Note that the transaction is committed."""
+    def publish(self, number: int) -> None:
+        """Note that the transaction that had *number* is committed."""
         self._book.names.publish()
-        for number, head in self._new_heads.items():
-            self._heads[number] = head
-            self._heads.move_to_end(number)
+        for scope, head in self._new_heads.items():
+            self._heads[scope] = head
+            self._heads.move_to_end(scope)
         self._new_heads = {}
         while len(self._heads) > _MOST_HEADS:
             self._heads.popitem(last=False)
+        self._transaction = number
+
+    def unsettle(self) -> None:
+        """Forget the ends of scopes: the transaction is about to change more than ends."""
+        self._tips.clear()
 
     def put(self, transaction: Any, prepared: Prepared) -> None:
         """Put one batch into the transaction.
@@ -79,154 +82,201 @@ class Writer:
             LeaseLostError: Its lease was taken over. Nothing was put.
         """
         batch = prepared.batch
-        address = batch.address
-        scopes = self._book.scopes
-        scope = scopes.get(transaction, address.thread_id, address.namespace)
-        if scope is None:
-            scope = scopes.make(transaction, address.thread_id, address.namespace, time.time_ns())
-        if batch.fence is not None and batch.fence != scope.fence:
-            if batch.fence < scope.fence:
-                raise LeaseLostError(address.thread_id, address.namespace, "a newer run")
-            scope = replace(scope, fence=batch.fence)
-            scopes.put(transaction, scope)
-        kept = self._put_writes(transaction, scope, prepared)
-        if batch.checkpoint is not None:
-            self._put_checkpoint(transaction, scope, prepared, kept)
+        tip = self._tip(transaction, batch.address)
+        if batch.fence is not None and batch.fence != tip.scope.fence:
+            if batch.fence < tip.scope.fence:
+                raise LeaseLostError(
+                    batch.address.thread_id, batch.address.namespace, "a newer run"
+                )
+            tip.scope = replace(tip.scope, fence=batch.fence)
+            self._book.scopes.put(transaction, tip.scope)
+        Put(self._book, transaction, tip, self).put(prepared)
+
+    def _tip(self, transaction: Any, address: Address) -> Tip:
+        place = address.thread_id, address.namespace
+        tip = self._tips.get(place)
+        if tip is None:
+            scopes = self._book.scopes
+            scope = scopes.get(transaction, *place)
+            if scope is None:
+                scope = scopes.make(transaction, *place, time.time_ns())
+            last = self._book.log.last_key(transaction, keys.of_scope(scope.number))
+            tip = Tip(scope, 0, has_writes=False)
+            if last is not None:
+                tip = Tip(scope, keys.number_of(last), last[16:17] == keys.WRITE)
+            self._tips[place] = tip
+        return tip
+
+    def head(self, scope: Scope) -> Head | None:
+        """Return the newest checkpoint that this process wrote to *scope*, if it still holds."""
+        head = self._new_heads.get(scope.number) or self._heads.get(scope.number)
+        return head if head is not None and head.generation == scope.generation else None
+
+    def note(self, scope: Scope, head: Head) -> None:
+        """Keep *head* at hand."""
+        self._new_heads[scope.number] = head
+
+
+class Put:
+    """One batch on its way into a transaction."""
+
+    def __init__(self, book: Book, transaction: Any, tip: Tip, writer: Writer) -> None:
+        self._book = book
+        self._transaction = transaction
+        self._tip = tip
+        self._writer = writer
+        self._view = book.view(transaction, tip.scope)
+        self._number_of = book.names.numbers(transaction)
+
+    def put(self, prepared: Prepared) -> None:
+        """Put the batch."""
+        if prepared.batch.checkpoint is None:
+            self._put_tasks(prepared)
+        else:
+            self._put_checkpoint(prepared)
 
     # ------------------------------------------------------------ pending writes
 
-    def _put_writes(self, transaction: Any, scope: Scope, prepared: Prepared) -> Kept:
-        """Put pending writes; return where each is, but for those whose place was taken."""
-        kept: Kept = {}
-        log, names = self._book.log, self._book.names
+    def _put_tasks(self, prepared: Prepared) -> References:
+        """Put pending writes, each task's in a record of its own; return where each is."""
+        references: dict[Written, Reference] = {}
         numbers: dict[str, int] = {}
-        for index, write in enumerate(prepared.writes):
-            number = numbers.get(write.checkpoint_id)
+        tip = self._tip
+        for index, task in enumerate(prepared.tasks):
+            number = numbers.get(task.checkpoint_id)
             if number is None:
-                number = self._number(transaction, scope, write.checkpoint_id)
-                numbers[write.checkpoint_id] = number
-            tail = keys.write(write.task_id, write.position)
-            key = keys.log(scope.number, number, keys.WRITE, tail)
-            if write.position >= 0 and log.has(transaction, key):
-                continue
-            log.put(transaction, key, write_record(write, names.number(transaction, write.channel)))
-            if write.position >= 0:
-                kept[index] = key[8:]
-        return kept
+                number = numbers[task.checkpoint_id] = self._number(task.checkpoint_id)
+            tag = keys.task(task.task_id)
+            taken = self._put_task(number, tag, task)
+            for own, at in enumerate(taken):
+                if at >= 0:
+                    references[index, own] = Reference(number, tag, at)
+            if number >= tip.number:
+                tip.number, tip.has_writes = number, True
+        return references
 
-    def _number(self, transaction: Any, scope: Scope, checkpoint_id: str) -> int:
+    def _put_task(self, number: int, tag: bytes, task: PreparedTask) -> list[int]:
+        """Put one task's writes; return which of its record's each is (-1: it was there)."""
+        log, transaction, tip = self._book.log, self._transaction, self._tip
+        key = self._view.task_key(number, tag)
+        record, _ = self._packed(task)
+        is_new = number >= tip.number and not (tip.has_writes and number == tip.number)
+        # Under the greatest number there can be writes, but none that a later record holds.
+        old = None
+        if not is_new:
+            old = (
+                log.get(transaction, key) if number >= tip.number else self._view.task(number, tag)
+            )
+        if old is None:
+            log.put(transaction, key, record, fresh=True)
+            return [*range(len(task.encoded))]
+        new = taskrecord.unpack(tag, record)
+        both = taskrecord.merged(taskrecord.unpack(tag, old), new)
+        log.put(transaction, key, taskrecord.repack(both))
+        places = {id(write): at for at, write in enumerate(both.writes)}
+        return [places.get(id(write), -1) for write in new.writes]
+
+    def _packed(self, task: PreparedTask) -> tuple[bytes, list[int]]:
+        channels = [*map(self._number_of, task.channels)]
+        return taskrecord.pack(task.task_id, task.path, task.positions, channels, task.encoded)
+
+    def _number(self, checkpoint_id: str) -> int:
         """Return the number of a checkpoint id, giving it one if it has none yet."""
-        head = self._head(scope)
+        head = self._writer.head(self._tip.scope)
         if head is not None and head.id == checkpoint_id:
             return head.number
-        found = self._book.number(transaction, scope, checkpoint_id)
-        return found or self._new_number(transaction, scope, checkpoint_id)
-
-    def _new_number(self, transaction: Any, scope: Scope, checkpoint_id: str) -> int:
-        number = self._book.last_number(transaction, scope) + 1
-        key = keys.checkpoint_id(scope.number, checkpoint_id)
-        self._book.ids.put(transaction, key, number.to_bytes(8, "big"))
-        return number
+        scope = self._tip.scope
+        found = self._book.number(self._transaction, scope, checkpoint_id)
+        if found is None:
+            found = self._tip.number + 1
+            key = keys.checkpoint_id(scope.number, checkpoint_id)
+            self._book.ids.put(self._transaction, key, keys.numbered(found, is_there=False))
+        return found
 
     # ------------------------------------------------------------ checkpoints
 
-    def _put_checkpoint(
-        self, transaction: Any, scope: Scope, prepared: Prepared, kept: Kept
-    ) -> None:
+    def _put_checkpoint(self, prepared: Prepared) -> None:
         checkpoint = prepared.batch.checkpoint
         assert checkpoint is not None
         if checkpoint.parent_id == checkpoint.id:
             raise ConfigurationError(f"checkpoint {checkpoint.id!r} cannot be its own parent")
-        parent = self._parent(transaction, scope, checkpoint.parent_id)
-        number = self._book.last_number(transaction, scope) + 1
-        key = keys.checkpoint_id(scope.number, checkpoint.id)
-        if not self._book.ids.add(transaction, key, number.to_bytes(8, "big")):
-            known = self._book.number(transaction, scope, checkpoint.id)
-            assert known is not None
-            number = known
-            if self._book.change(transaction, scope, number) is not None:
-                # It is written anew: others may build on what it was.
-                scope, number = forget.supersede(self._book, transaction, scope, checkpoint.id)
+        parent = self._parent(checkpoint.parent_id)
+        held = self._held_tasks(prepared, parent)
+        references = {} if held is not None else self._put_tasks(prepared)
+        number = self._take_number(checkpoint.id)
+        if held is not None and (parent is None or number != parent.number + 1):
+            references, held = self._put_tasks(prepared), None
         old = State() if parent is None else parent.state
-        places = self._previous(transaction, scope, prepared, old)
-        head = keys.log(scope.number, number, b"")
-        written, records = self._records(transaction, head, prepared, kept, places)
-        change, state = self._change(transaction, scope, prepared, written, parent)
-        record = staterecord.pack(change, self._book.names.numbers(transaction), number)
-        key = keys.log(scope.number, number, keys.CHECKPOINT)
-        self._book.log.put(transaction, key, record, fresh=True)
-        for key, encoded in records:
-            self._book.log.put(transaction, key, encoded, fresh=True)
-        self._new_heads[scope.number] = Head(
-            checkpoint.id, number, scope.generation, change.chain, state
+        contents = Contents(number, held)
+        channels = [each.channel for each in prepared.values]
+        channels += [each.channel for each in prepared.deltas]
+        numbers = [*map(self._number_of, channels)]
+        written = contents.add(prepared, numbers, self._previous(prepared, old), references)
+        change, state = changes.between(
+            prepared, written, parent, lambda wanted: self._view.places(wanted)
         )
+        packed = staterecord.pack(change, self._number_of, number)
+        record = joined(packed, contents.held())
+        scope, log = self._tip.scope, self._book.log
+        key = keys.log(scope.number, number, keys.CHECKPOINT)
+        log.put(self._transaction, key, record, fresh=True)
+        for key, encoded in contents.records(scope.number):
+            log.put(self._transaction, key, encoded, fresh=True)
+        if number >= self._tip.number:
+            self._tip.has_writes = self._tip.has_writes and number == self._tip.number
+            self._tip.number = number
+        self._writer.note(scope, Head(checkpoint.id, number, scope.generation, change.chain, state))
 
-    def _head(self, scope: Scope) -> Head | None:
-        head = self._new_heads.get(scope.number) or self._heads.get(scope.number)
-        return head if head is not None and head.generation == scope.generation else None
+    def _held_tasks(self, prepared: Prepared, parent: Head | None) -> list[PackedTask] | None:
+        """Return the records of the batch's pending writes, if the checkpoint's is to hold them.
 
-    def _parent(self, transaction: Any, scope: Scope, parent_id: str | None) -> Head | None:
+        It is where they are the first and all of the writes on its parent, and the
+        parent is the last checkpoint there is.
+        """
+        if parent is None or self._tip.has_writes or self._tip.number != parent.number:
+            return None
+        tasks = prepared.tasks
+        size = sum(task.size + len(task.path) + 64 for task in tasks)
+        if size > heldrecord.ROOM or any(task.checkpoint_id != parent.id for task in tasks):
+            return None
+        return [(task, *self._packed(task)) for task in tasks]
+
+    def _take_number(self, checkpoint_id: str) -> int:
+        """Return the number of a checkpoint that is about to be written."""
+        tip = self._tip
+        number = tip.number + 1
+        key = keys.checkpoint_id(tip.scope.number, checkpoint_id)
+        if self._book.ids.add(self._transaction, key, keys.numbered(number, is_there=True)):
+            return number
+        known = self._book.number(self._transaction, tip.scope, checkpoint_id)
+        assert known is not None
+        if self._view.change(known) is not None:
+            # It is written anew: others may build on what it was.
+            self._writer.unsettle()
+            tip.scope, known = forget.supersede(
+                self._book, self._transaction, tip.scope, checkpoint_id
+            )
+            self._view = self._book.view(self._transaction, tip.scope)
+            tip.number, tip.has_writes = known, bool(self._view.tasks(known))
+        else:
+            self._book.ids.put(self._transaction, key, keys.numbered(known, is_there=True))
+        return known
+
+    def _parent(self, parent_id: str | None) -> Head | None:
         """Return the parent, if it is there."""
         if parent_id is None:
             return None
-        head = self._head(scope)
+        scope = self._tip.scope
+        head = self._writer.head(scope)
         if head is not None and head.id == parent_id:
             return head
-        number = self._book.number(transaction, scope, parent_id)
-        found = None if number is None else self._book.find(transaction, scope, number)
+        number = self._book.number(self._transaction, scope, parent_id)
+        found = None if number is None else self._view.find(number)
         if found is None:
             return None
         return Head(parent_id, found.number, scope.generation, found.change.chain, found.state)
 
-    def _change(
-        self,
-        transaction: Any,
-        scope: Scope,
-        prepared: Prepared,
-        written: dict[str, Place],
-        parent: Head | None,
-    ) -> tuple[Change, State]:
-        """Return the checkpoint's record, and the state that it makes."""
-        checkpoint = prepared.batch.checkpoint
-        assert checkpoint is not None
-        old = State() if parent is None else parent.state
-        channels = channels_that_differ(old, checkpoint.channel_versions, written)
-        seen = nodes_that_differ(old, checkpoint.versions_seen)
-        complete = (
-            parent is None or channels is None or seen is None or parent.chain + 1 >= LONGEST_CHAIN
-        )
-        if channels is None:
-            old = State()
-            channels = channels_that_differ(old, checkpoint.channel_versions, written) or {}
-        self._find_places(transaction, scope, channels, written, old)
-        change = Change(
-            id=checkpoint.id,
-            parent_id=checkpoint.parent_id,
-            source=checkpoint.source,
-            step=checkpoint.step,
-            at=checkpoint.at,
-            base=None if complete or parent is None else parent.number,
-            chain=0 if complete or parent is None else parent.chain + 1,
-            channels=channels,
-            changed=checkpoint.changed,
-            seen=checkpoint.versions_seen if complete or seen is None else seen,
-            updated=checkpoint.updated_channels,
-            metadata=prepared.metadata,
-        )
-        old_seen = {} if complete else old.seen
-        state = State({**old.versions}, {**old.places}, {**old_seen}, prepared.metadata)
-        state.add(change)
-        if complete:
-            change.channels = {
-                name: Entry(state.versions.get(name), place) for name, place in state.places.items()
-            }
-        elif prepared.metadata == old.metadata:
-            change.metadata = None
-        return change, state
-
-    def _previous(
-        self, transaction: Any, scope: Scope, prepared: Prepared, old: State
-    ) -> list[Place]:
+    def _previous(self, prepared: Prepared, old: State) -> list[Place]:
         """Return where what each delta was added to is."""
         places: list[Place] = []
         for delta in prepared.deltas:
@@ -236,67 +286,6 @@ class Writer:
                     place = old.places[delta.channel]
                 else:
                     wanted = {delta.channel: delta.previous}
-                    found = self._book.places(transaction, scope, wanted)
-                    place = found.get(delta.channel, place)
+                    place = self._view.places(wanted).get(delta.channel, place)
             places.append(place)
         return places
-
-    def _records(
-        self,
-        transaction: Any,
-        head: bytes,
-        prepared: Prepared,
-        kept: Kept,
-        previous: list[Place],
-    ) -> tuple[dict[str, Place], list[tuple[bytes, bytes]]]:
-        """Return where each changed channel's value will be, and the records of those."""
-        number_of, number = self._book.names.numbers(transaction), keys.number_of(head)
-        checkpoint = prepared.batch.checkpoint
-        assert checkpoint is not None
-        written: dict[str, Place] = dict.fromkeys(checkpoint.changed, (EMPTY, number))
-        records = []
-        for delta, place in zip(prepared.deltas, previous, strict=True):
-            tail = number_of(delta.channel).to_bytes(4, "big")
-            record = _delta_record(prepared, delta, place, kept)
-            records.append((head + keys.DELTA + tail, record.to_bytes()))
-            written[delta.channel] = (DELTA, number)
-        for channel, encoded in prepared.values:
-            tail = number_of(channel).to_bytes(4, "big")
-            records.append((head + keys.VALUE + tail, encoded))
-            written[channel] = (VALUE, number)
-        # In the order of the keys: pages that are filled from left to right get full.
-        records.sort()
-        return written, records
-
-    def _find_places(
-        self,
-        transaction: Any,
-        scope: Scope,
-        channels: dict[str, Entry],
-        written: dict[str, Place],
-        old: State,
-    ) -> None:
-        """Fill in where values are that this checkpoint has and its parent has not."""
-        wanted = {
-            name: entry.version
-            for name, entry in channels.items()
-            if name not in written and entry.version is not None
-        }
-        if not wanted:
-            return
-        found = self._book.places(transaction, scope, wanted)
-        for name, version in wanted.items():
-            channels[name] = Entry(version, found.get(name, (EMPTY, 0)))
-
-
-def _delta_record(
-    prepared: Prepared, delta: PreparedDelta, previous: Place, kept: Kept
-) -> DeltaRecord:
-    if not delta.written:
-        return DeltaRecord(previous, encoded=delta.encoded)
-    parts = [prepared.writes[index].encoded for index in delta.written]
-    large = sum(map(len, parts)) > _REFERENCE_COSTS * len(parts)
-    # A write whose place was taken by an earlier one was not kept: that one may differ.
-    if large and all(index in kept for index in delta.written):
-        return DeltaRecord(previous, references=[kept[index] for index in delta.written])
-    return DeltaRecord(previous, parts=parts)

@@ -1,0 +1,228 @@
+"""What one transaction sees of a scope: its checkpoints, values, deltas and pending writes.
+
+Each checkpoint's record is read once, however many of its parts are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from flowpregel._core.records import Version
+from flowpregel.checkpoint.lmdb import keys, staterecord, taskrecord
+from flowpregel.checkpoint.lmdb.deltarecord import Added, DeltaRecord, Reference
+from flowpregel.checkpoint.lmdb.heldrecord import Held
+from flowpregel.checkpoint.lmdb.scopes import Scope
+from flowpregel.checkpoint.lmdb.state import DELTA, DELTAS, EMPTY, VALUE, Change, Place, State
+
+if TYPE_CHECKING:
+    from flowpregel.checkpoint.lmdb.book import Book
+
+_KEY_OF = {VALUE: keys.VALUE, DELTA: keys.DELTA}
+_SIZE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A checkpoint that is there: its number, its own record, and the state it makes."""
+
+    number: int
+    change: Change
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The deltas of a channel, newest first, and the encoded snapshot they start from."""
+
+    seed: bytes | None
+    newest_first: list[Added]
+    positions: dict[int, int]
+    """Where the delta of each checkpoint is, by its number."""
+
+    def since(self, number: int) -> tuple[bytes | None, list[Added]]:
+        """Return the snapshot, and the deltas up to that of a checkpoint in the chain."""
+        return self.seed, self.newest_first[self.positions[number] :]
+
+
+class View:
+    """What *transaction* sees of *scope*.
+
+    Args:
+        book: The tables.
+        transaction: Open as long as the view is used.
+        scope: Which of its threads' namespaces.
+    """
+
+    def __init__(self, book: Book, transaction: Any, scope: Scope) -> None:
+        self.scope = scope
+        self._book = book
+        self._log = book.log
+        self._transaction = transaction
+        self._records: dict[int, bytes | None] = {}
+
+    # ------------------------------------------------------------ checkpoints
+
+    def change(self, number: int) -> Change | None:
+        """Return a checkpoint's own record, or None if there is none."""
+        record = self._record(number)
+        if record is None:
+            return None
+        size = int.from_bytes(record[:_SIZE], "big")
+        name_of = partial(self._book.names.name, self._transaction)
+        return staterecord.unpack(record[_SIZE : _SIZE + size], name_of, number)
+
+    def held(self, number: int) -> Held | None:
+        """Return what a checkpoint's record holds, or None if there is none."""
+        record = self._record(number)
+        return None if record is None else held_in(record)
+
+    def find(self, number: int) -> Found | None:
+        """Return the checkpoint that has *number*, or None if there is none."""
+        change = self.change(number)
+        if change is None:
+            return None
+        chain = [change]
+        while (base_number := chain[-1].base) is not None:
+            base = self.change(base_number)
+            if base is None:
+                raise self._missing(self._key(base_number), "a checkpoint that later ones build on")
+            chain.append(base)
+        state = State()
+        for each in reversed(chain):
+            state.apply(each)
+        return Found(number, change, state)
+
+    def places(self, wanted: Mapping[str, Version]) -> dict[str, Place]:
+        """Return where the values of channels at these versions are, wherever they are used.
+
+        For the rare checkpoint that refers to a version its parent does not have.
+        """
+        found: dict[str, Place] = {}
+        prefix, bound = keys.of_scope(self.scope.number), b""
+        while len(found) < len(wanted):
+            key = self._log.last_key(self._transaction, prefix, bound)
+            if key is None:
+                break
+            number = keys.number_of(key)
+            bound = keys.log(self.scope.number, number, b"")
+            change = self.change(number)
+            for channel, (version, place) in change.channels.items() if change else ():
+                if channel in wanted and channel not in found and wanted[channel] == version:
+                    found[channel] = place
+        return found
+
+    # ------------------------------------------------------------ values
+
+    def value(self, channel: str, place: Place) -> bytes:
+        """Return a channel's encoded value."""
+        return self._part(self.channel(channel), VALUE, place)
+
+    def deltas(self, channel: str, number: int) -> Chain:
+        """Return the encoded snapshot that deltas start from, and them, newest first."""
+        known = self.channel(channel)
+        found: list[Added] = []
+        positions: dict[int, int] = {}
+        place: Place = (DELTA, number)
+        while place[0] in DELTAS:
+            delta = self.delta(known, place[1])
+            positions[place[1]] = len(found)
+            found.append(delta.added(self.referred))
+            place = delta.previous
+        seed = None if place[0] == EMPTY else self._part(known, VALUE, place)
+        return Chain(seed, found, positions)
+
+    def delta(self, channel: int, number: int) -> DeltaRecord:
+        """Return what a checkpoint added to the channel that has the number *channel*."""
+        held = self.held(number)
+        data = None if held is None else held.item(DELTA, channel)
+        if held is None or data is None:
+            key = self._key(number, keys.DELTA, channel)
+            data = self._log.get(self._transaction, key)
+            if data is None:
+                raise self._missing(key, "what was added to a channel")
+        return DeltaRecord.from_bytes(data, _no_pieces if held is None else held.pieces)
+
+    def referred(self, reference: Reference) -> bytes:
+        """Return the encoded value of a pending write that a delta refers to."""
+        key = self.task_key(reference.number, reference.tag)
+        record = self._log.get(self._transaction, key)
+        if record is None:
+            raise self._missing(key, "a write that was added to a channel")
+        return taskrecord.value_at(record, reference.position)
+
+    # ------------------------------------------------------------ pending writes
+
+    def tasks(self, number: int) -> dict[bytes, bytes]:
+        """Return the record of each task's pending writes on a checkpoint, by its tag."""
+        after = self.held(number + 1)
+        found = {} if after is None else after.tasks()
+        prefix = self._key(number, keys.WRITE)
+        for key, record in self._log.scan(self._transaction, prefix):
+            found[key[keys.LOG_HEAD :]] = record
+        return found
+
+    def task(self, number: int, tag: bytes) -> bytes | None:
+        """Return the record of one task's pending writes on a checkpoint, if it has any."""
+        record = self._log.get(self._transaction, self.task_key(number, tag))
+        if record is not None:
+            return record
+        after = self.held(number + 1)
+        return None if after is None else after.tasks().get(tag)
+
+    def forget(self, number: int) -> None:
+        """Read a checkpoint's record anew when it is next asked for: it was rewritten."""
+        self._records.pop(number, None)
+
+    # ------------------------------------------------------------ inner
+
+    def channel(self, name: str) -> int:
+        """Return the number of a channel that a record refers to."""
+        return self._book.names.known(self._transaction, name)
+
+    def task_key(self, number: int, tag: bytes) -> bytes:
+        """Return the key of a task's pending writes."""
+        return keys.log(self.scope.number, number, keys.WRITE, tag)
+
+    def _part(self, channel: int, kind: int, place: Place) -> bytes:
+        """Return a value from where it is: held, or in a record of its own."""
+        number = place[1]
+        if place[0] != kind:
+            held = self.held(number)
+            data = None if held is None else held.item(kind, channel)
+            if data is not None:
+                return data
+        key = self._key(number, _KEY_OF[kind], channel)
+        record = self._log.get(self._transaction, key)
+        if record is None:
+            name = self._book.names.name(self._transaction, channel)
+            raise self._missing(key, f"the value of channel {name!r}")
+        return record
+
+    def _record(self, number: int) -> bytes | None:
+        if number not in self._records:
+            self._records[number] = self._log.get(self._transaction, self._key(number))
+        return self._records[number]
+
+    def _key(self, number: int, kind: bytes = keys.CHECKPOINT, channel: int | None = None) -> bytes:
+        tail = b"" if channel is None else channel.to_bytes(4, "big")
+        return keys.log(self.scope.number, number, kind, tail)
+
+    def _missing(self, key: bytes, what: str) -> Exception:
+        return self._log.corrupt(key, f"is missing: {what}")
+
+
+def joined(change: bytes, held: bytes) -> bytes:
+    """Return a checkpoint's record, as a `View` reads it."""
+    return b"".join((len(change).to_bytes(_SIZE, "big"), change, held))
+
+
+def held_in(record: bytes) -> Held:
+    """Return what a checkpoint's record holds."""
+    return Held(record, _SIZE + int.from_bytes(record[:_SIZE], "big"))
+
+
+def _no_pieces(_: bytes) -> list[bytes]:
+    raise AssertionError("a record of its own has nothing beside it")
