@@ -93,7 +93,7 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
     """
     try:
         code = payload.loads(node)
-        job = messages.unpack_job(body, code, None, None)
+        job = messages.unpack_job(body, code, _FarStore(), None)
         ends = Ends(emit=_no_stream, call=_no_call, beat=_no_beat)
         context = job.variables or contextvars.Context()
         outcome = context.run(perform, job, ends)
@@ -137,6 +137,18 @@ def _no_call(*_: Any) -> Any:
         f"a task in process {os.getpid()} cannot call another task: its executor has no way "
         "back while a task runs; use executor='processes' or 'threads' for the caller"
     )
+
+
+class _FarStore:
+    """Stands for a run's store where there is no way to it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise ExecutorUnavailableError(
+            "a task on another executor cannot reach the run's store: read and write it in the "
+            "entrypoint's body, or use executor='processes' or 'threads'"
+        )
 
 
 def _no_beat() -> None:
