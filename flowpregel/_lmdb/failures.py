@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+import sys
 from typing import Any
 
+from flowpregel._lmdb import folder
 from flowpregel.errors import (
     StoreCorruptError,
     StoreError,
@@ -56,7 +59,16 @@ def _room(path: str) -> int:
         found = os.statvfs(path if os.path.exists(path) else os.path.dirname(path))
     except OSError:
         return _LITTLE_ROOM
-    return found.f_bavail * found.f_frsize
+    return min(found.f_bavail * found.f_frsize, _room_under_limit(path))
+
+
+def _room_under_limit(path: str) -> int:
+    """Return how much the data file may grow by this process's limit on files."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    data = os.path.join(path, folder.DATA)
+    return limit - os.path.getsize(data) if os.path.exists(data) else limit
 
 
 class CommitFailedError(Exception):

@@ -18,7 +18,7 @@ from flowpregel._lmdb import folder
 from flowpregel.errors import StoreCorruptError, StoreForeignError, StoreVersionError
 
 SIZE = 16
-FORMAT = 1
+FORMAT = 2
 HEADER = b"header"
 _ENGINE = [0, 9]
 KEY_VARIABLE = "FLOWPREGEL_STORE_KEY"

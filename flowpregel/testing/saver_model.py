@@ -204,7 +204,8 @@ class SaverMachine(RuleBasedStateMachine):
         for channel, kind in kinds.items():
             values = [value for _, pairs in tasks for name, value in pairs if name == channel]
             if values:
-                changes[channel] = (kind, values[-1] if kind == "value" else tuple(values))
+                is_value = kind == "value"
+                changes[channel] = ("value", values[-1]) if is_value else ("delta", tuple(values))
         batch = self._checkpoint(place, parent, changes, "r2")
         for each in written:
             self.model[place].note(each)

@@ -13,6 +13,7 @@ from flowpregel._lmdb import seal as sealing
 from flowpregel._lmdb import table as tables
 from flowpregel._lmdb.engine import DATABASES
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
+from flowpregel.checkpoint.lmdb.deltarecord import DeltaRecord
 from flowpregel.errors import StoreCorruptError, StoreError, StoreForeignError
 from tests.runs.stores import KEY, commit, id_of, step
 
@@ -154,8 +155,8 @@ def test_without_the_checksum_the_canary_would_sing(path, tmp_path, monkeypatch)
     """What the check before is worth: the same store, read without it."""
     (place,) = {key for (_, key), value in records(path).items() if key[16:17] == b"d"}
     sprung = tmp_path / "sprung"
-    seed = bytes(10)
-    put(path, b"log", place, bytes(17) + seed + b"p" + pickle.dumps(Canary(str(sprung))))
+    delta = DeltaRecord(0, 0, b"p" + pickle.dumps(Canary(str(sprung))))
+    put(path, b"log", place, bytes(17) + delta.to_bytes())
     monkeypatch.setattr(tables.Table, "_opened", lambda self, key, record: record[17:])
 
     everything(path)

@@ -57,7 +57,10 @@ def test_it_is_kept_once(saver):
     fill(saver, 50)
 
     assert added(saver) == DeltaHistory(MISSING, whole(50))
-    assert saver.stats().bytes_of_channels["items"] < 50 * 140
+    found = saver.stats()
+    assert found.bytes_of_channels["items"] < 50 * 2 * 230
+    assert found.bytes_of_channels["items"] + found.bytes_of_writes < 50 * 2 * 230
+    assert found.bytes_of_checkpoints < 50 * 250
 
 
 def test_it_is_there_when_the_writes_checkpoint_is_dropped(saver):

@@ -10,10 +10,9 @@ from typing import Any, Literal
 from flowpregel._core.records import ERROR, INTERRUPT, Address, Saved
 from flowpregel._lmdb.environment import Environment
 from flowpregel._lmdb.table import Table
-from flowpregel.checkpoint.lmdb import keys
+from flowpregel.checkpoint.lmdb import keys, staterecord
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.scopes import Scope
-from flowpregel.checkpoint.lmdb.view import held_in
 from flowpregel.errors import StoreError
 
 _AT_ONCE = 2_000
@@ -52,8 +51,7 @@ class Stats:
     namespaces: int = 0
     checkpoints: int = 0
     bytes_of_channels: dict[str, int] = field(default_factory=dict)
-    """By channel: values, deltas and snapshots, encoded. What is held by a checkpoint's
-    record is counted there too, and a value that is a pending write also as one."""
+    """By channel: values, deltas and snapshots, encoded."""
     bytes_of_checkpoints: int = 0
     bytes_of_writes: int = 0
 
@@ -138,11 +136,17 @@ def _count_held(book: Book, stats: Stats, key: bytes, transaction: Any) -> None:
     record = book.log.get(transaction, key)
     if record is None:
         return
-    held = held_in(record)
-    tasks = sum(map(len, held.tasks().values()))
-    stats.bytes_of_writes += tasks
-    stats.bytes_of_checkpoints -= tasks
-    for (_, channel), (_, size) in held.items().items():
+    fields = staterecord.unpack(record)
+    # Bytes that are a write and a channel's are there once, and are counted as the channel's.
+    shared = {id(value) for value in fields.values.values()}
+    shared.update(id(part) for _, _, body in fields.deltas.values() for part in body)
+    writes = [value for task in fields.tasks for value in task[4] if id(value) not in shared]
+    stats.bytes_of_writes += sum(map(len, writes))
+    sizes = {channel: len(value) for channel, value in fields.values.items()}
+    for channel, (_, _, body) in fields.deltas.items():
+        sizes[channel] = len(body) if isinstance(body, bytes) else sum(map(len, body))
+    stats.bytes_of_checkpoints -= sum(sizes.values()) + sum(map(len, writes))
+    for channel, size in sizes.items():
         _add(stats, book.names.name(transaction, channel), size)
 
 

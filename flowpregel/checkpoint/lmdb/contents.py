@@ -5,25 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from flowpregel.checkpoint.lmdb import heldrecord, keys
-from flowpregel.checkpoint.lmdb.deltarecord import DeltaRecord, Reference, head_of_pieces
-from flowpregel.checkpoint.lmdb.heldrecord import Item, Piece
-from flowpregel.checkpoint.lmdb.prepared import Prepared, PreparedDelta, PreparedTask, Written
-from flowpregel.checkpoint.lmdb.state import (
-    DELTA,
-    EMPTY,
-    HELD_DELTA,
-    HELD_VALUE,
-    VALUE,
-    Place,
-)
+from flowpregel.checkpoint.lmdb import keys
+from flowpregel.checkpoint.lmdb.deltarecord import Added, DeltaRecord, Reference
+from flowpregel.checkpoint.lmdb.prepared import Prepared, PreparedDelta, Written
+from flowpregel.checkpoint.lmdb.state import DELTA, EMPTY, HELD_DELTA, HELD_VALUE, VALUE, Place
+from flowpregel.checkpoint.lmdb.staterecord import LARGEST, ROOM, Held
+from flowpregel.checkpoint.lmdb.taskrecord import Packed
 
 _REFERENCE_COSTS = 40
 """Bytes: a write that is not larger is kept twice rather than looked up."""
-_KEY_OF = {VALUE: keys.VALUE, DELTA: keys.DELTA}
 
-PackedTask: TypeAlias = tuple[PreparedTask, bytes, list[int]]
-"""A task, the record of its writes, and where in that each encoded value begins."""
 References: TypeAlias = Mapping[Written, Reference]
 """Where pending writes of a batch are, but for those whose place was taken."""
 
@@ -32,109 +23,102 @@ class Contents:
     """The parts of one superstep.
 
     Args:
+        prepared: The batch.
         number: The checkpoint's.
         tasks: The writes on the checkpoint before that the record holds; None:
             they have records of their own.
     """
 
-    def __init__(self, number: int, tasks: Sequence[PackedTask] | None) -> None:
+    def __init__(self, prepared: Prepared, number: int, tasks: Sequence[Packed] | None) -> None:
+        self._prepared = prepared
         self._number = number
-        self._packed = tasks
-        self._room = heldrecord.ROOM
-        self._items: list[Item] = []
-        self._own: list[Item] = []
+        self._has_tasks = tasks is not None
+        self._room = ROOM
+        self._values: dict[int, bytes] = {}
+        self._deltas: dict[int, tuple[int, int, Added]] = {}
+        self._own: list[tuple[bytes, bytes]] = []
+        self.held = Held(self._values, self._deltas, tuple(tasks or ()))
+        """What the record holds."""
 
-    def add(
+    def add_values(self, numbers: Sequence[int], written: dict[str, Place]) -> None:
+        """Add the values of channels.
+
+        Args:
+            numbers: The channels' numbers.
+            written: Gets where each value will be.
+        """
+        for channel, value in zip(numbers, self._prepared.values, strict=True):
+            shared = self._has_tasks and value.is_written
+            if self._has_room(0 if shared else len(value.encoded)):
+                self._values[channel] = value.encoded
+                written[value.channel] = HELD_VALUE, self._number
+            else:
+                self._own.append((keys.VALUE + channel.to_bytes(4, "big"), value.encoded))
+                written[value.channel] = VALUE, self._number
+
+    def add_deltas(
         self,
-        prepared: Prepared,
         numbers: Sequence[int],
         previous: Sequence[Place],
         references: References,
-    ) -> dict[str, Place]:
-        """Add what the batch says of channels; return where each will be.
+        written: dict[str, Place],
+    ) -> None:
+        """Add what was added to channels.
 
         Args:
-            prepared: The batch.
-            numbers: The numbers of the channels that have values, then of those
-                that have deltas.
-            previous: Where what each delta was added to is.
+            numbers: The channels' numbers.
+            previous: Where what each was added to is.
             references: Where the pending writes are that are not held.
+            written: Gets where each delta will be.
         """
-        checkpoint = prepared.batch.checkpoint
+        for channel, place, delta in zip(numbers, previous, self._prepared.deltas, strict=True):
+            kind, number = place
+            body, size = self._body(delta, references)
+            if not isinstance(body, list) and self._has_room(size):
+                self._deltas[channel] = kind, number, body
+                written[delta.channel] = HELD_DELTA, self._number
+            else:
+                record = _own_record(place, body)
+                self._own.append((keys.DELTA + channel.to_bytes(4, "big"), record.to_bytes()))
+                written[delta.channel] = DELTA, self._number
+
+    def written(self) -> dict[str, Place]:
+        """Return where changed channels are that have neither value nor delta."""
+        checkpoint = self._prepared.batch.checkpoint
         assert checkpoint is not None
-        place = EMPTY, self._number
-        written: dict[str, Place] = dict.fromkeys(checkpoint.changed, place)
-        channels = iter(numbers)
-        for value in prepared.values:
-            pieces = self._pieces([value.written]) if value.written is not None else ()
-            item = Item(VALUE, next(channels), value.encoded, pieces)
-            written[value.channel] = (self._put(item, HELD_VALUE), self._number)
-        for delta, before in zip(prepared.deltas, previous, strict=True):
-            added = self._delta(next(channels), delta, before, prepared, references)
-            kind = DELTA if added is None else self._put(added, HELD_DELTA)
-            written[delta.channel] = (kind, self._number)
-        return written
+        return dict.fromkeys(checkpoint.changed, (EMPTY, self._number))
 
-    def held(self) -> bytes:
-        """Return the part of the checkpoint's record that holds them."""
-        tasks = [(keys.task(task.task_id), record) for task, record, _ in self._packed or ()]
-        return heldrecord.pack(self._items, tasks)
-
-    def records(self, scope_number: int) -> list[tuple[bytes, bytes]]:
-        """Return the keys and payloads of the records of their own.
+    def records(self) -> list[tuple[bytes, bytes]]:
+        """Return the ends of the keys, and the payloads, of the records of their own.
 
         In the order of the keys: pages that are filled from left to right get full.
         """
-        return sorted(
-            (
-                keys.log(scope_number, self._number, _KEY_OF[kind], channel.to_bytes(4, "big")),
-                data,
-            )
-            for kind, channel, data, _ in self._own
-        )
+        return sorted(self._own)
 
-    def _put(self, item: Item, held: int) -> int:
-        """Put *item* where it belongs; return the kind of its place."""
-        size = 0 if item.pieces else len(item.data)
-        if size > min(heldrecord.LARGEST, self._room) or len(self._items) >= heldrecord.MOST:
-            self._own.append(item)
-            return item.kind
+    def _has_room(self, size: int) -> bool:
+        if size > LARGEST or size > self._room:
+            return False
         self._room -= size
-        self._items.append(item)
-        return held
+        return True
 
-    def _pieces(self, written: Sequence[Written]) -> list[Piece]:
-        """Return where writes are in the records that are held; empty: those are not."""
-        if self._packed is None:
-            return []
-        pieces = []
-        for number, index in written:
-            task, _, starts = self._packed[number]
-            pieces.append(Piece(number, starts[index], len(task.encoded[index])))
-        return pieces
-
-    def _delta(
-        self,
-        channel: int,
-        delta: PreparedDelta,
-        previous: Place,
-        prepared: Prepared,
-        references: References,
-    ) -> Item | None:
-        """Return the delta as it may be held; None: it refers to records, and has its own."""
+    def _body(
+        self, delta: PreparedDelta, references: References
+    ) -> tuple[Added | list[Reference], int]:
+        """Return what a delta is made of, and what it costs to hold it; a list: references."""
         if not delta.written:
-            data = DeltaRecord(previous, encoded=delta.encoded).to_bytes()
-            return Item(DELTA, channel, data)
-        pieces = self._pieces(delta.written)
-        if pieces:
-            return Item(DELTA, channel, head_of_pieces(previous), pieces)
-        parts = [prepared.tasks[task].encoded[index] for task, index in delta.written]
-        found = [references[each] for each in delta.written if each in references]
-        large = sum(map(len, parts)) > _REFERENCE_COSTS * len(parts)
+            return delta.encoded, len(delta.encoded)
+        tasks = self._prepared.tasks
+        parts = tuple([tasks[task].encoded[index] for task, index in delta.written])
+        if self._has_tasks:
+            return parts, 0
+        size = sum(map(len, parts))
         # A write whose place was taken by an earlier one was not kept: that one may differ.
-        if large and len(found) == len(parts):
-            self._own.append(
-                Item(DELTA, channel, DeltaRecord(previous, references=found).to_bytes())
-            )
-            return None
-        return Item(DELTA, channel, DeltaRecord(previous, parts=parts).to_bytes())
+        if size > _REFERENCE_COSTS * len(parts) and all(w in references for w in delta.written):
+            return [references[each] for each in delta.written], size
+        return parts, size
+
+
+def _own_record(previous: Place, body: Added | list[Reference]) -> DeltaRecord:
+    if isinstance(body, list):
+        return DeltaRecord(*previous, tuple([tuple(each) for each in body]))
+    return DeltaRecord(*previous, body)

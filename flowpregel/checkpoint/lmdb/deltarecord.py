@@ -1,32 +1,27 @@
-"""What a superstep added to a channel, as bytes.
+"""What a superstep added to a channel.
 
 ::
 
-    kind (1), number (8) of what it was added to, and one of
-      0, the encoded tuple of its writes
-      1, for each write: length (4), the encoded write
-      2, for each write: the number (8), task (17) and index (4) of a pending write
-      3, for each write: where it is in the record that holds this one, its length (4 each)
+    kind, number of what it was added to, and one of
+      bytes               the encoded tuple of its writes
+      tuple of bytes      each write, encoded
+      tuple of tuples     for each write: the number of a checkpoint, a task, and
+                          which of that task's pending writes on it it is
 
-The last form is the usual one: a superstep's tasks have made their writes on
-the checkpoint before, and what they added to the channel is just that. Where
-those writes have records of their own, it is the third.
+The second form is the usual one, held by the checkpoint's record together with
+the pending writes themselves: the pickle has the bytes once. Where those have
+records of their own, it is the third.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+import pickle
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 from flowpregel.checkpoint.lmdb.state import Place
 
-_HEAD = struct.Struct(">BQB")
-_WHOLE, _PARTS, _REFERENCES, _PIECES = 0, 1, 2, 3
-_REFERENCE = struct.Struct(">Q17sI")
-
-Added: TypeAlias = bytes | list[bytes]
+Added: TypeAlias = bytes | tuple[bytes, ...]
 """An encoded tuple of writes, or each of them encoded."""
 
 
@@ -36,65 +31,41 @@ class Reference(NamedTuple):
     number: int
     """Of the checkpoint it was made on."""
     tag: bytes
-    """The task's."""
+    """The task's, as `keys.task` gives it."""
     position: int
     """Its index among the task's writes."""
 
 
-@dataclass(slots=True)
-class DeltaRecord:
-    """What was added, and to what; *encoded*, *parts* or *references* say it."""
+class DeltaRecord(NamedTuple):
+    """What was added, and to what."""
 
-    previous: Place
-    encoded: bytes = b""
-    parts: Sequence[bytes] = ()
-    references: Sequence[Reference] = ()
+    kind: int
+    number: int
+    """The place of what it was added to, with *kind*."""
+    body: Added | tuple[tuple[Any, ...], ...]
 
-    def to_bytes(self) -> bytes:
-        """Return the record as `from_bytes` reads it."""
-        if self.references:
-            packed = [_REFERENCE.pack(*each) for each in self.references]
-            return _HEAD.pack(*self.previous, _REFERENCES) + b"".join(packed)
-        if self.parts:
-            pieces = (piece for p in self.parts for piece in (len(p).to_bytes(4, "big"), p))
-            return _HEAD.pack(*self.previous, _PARTS) + b"".join(pieces)
-        return _HEAD.pack(*self.previous, _WHOLE) + self.encoded
+    @property
+    def previous(self) -> Place:
+        """Where what it was added to is."""
+        return self.kind, self.number
 
-    @classmethod
-    def from_bytes(cls, data: bytes, pieces: Callable[[bytes], list[bytes]]) -> DeltaRecord:
-        """Return the record in *data*.
-
-        Args:
-            data: The record.
-            pieces: Reads the writes from the record that holds this one.
-        """
-        kind, number, form = _HEAD.unpack_from(data)
-        rest = data[_HEAD.size :]
-        if form == _PIECES:
-            return cls((kind, number), parts=pieces(rest))
-        if form == _WHOLE:
-            return cls((kind, number), encoded=rest)
-        if form == _PARTS:
-            return cls((kind, number), parts=_split(rest))
-        references = [Reference(*each) for each in _REFERENCE.iter_unpack(rest)]
-        return cls((kind, number), references=references)
+    def references(self) -> list[Reference]:
+        """Return the pending writes it refers to."""
+        return [Reference(*each) for each in self.body if isinstance(each, tuple)]
 
     def added(self, look_up: Callable[[Reference], bytes]) -> Added:
         """Return what was added; *look_up* gives the write that a reference names."""
-        if self.references:
-            return [look_up(reference) for reference in self.references]
-        return [*self.parts] if self.parts else self.encoded
+        if isinstance(self.body, bytes):
+            return self.body
+        return tuple(
+            [each if isinstance(each, bytes) else look_up(Reference(*each)) for each in self.body]
+        )
 
+    def to_bytes(self) -> bytes:
+        """Return a record of its own."""
+        return pickle.dumps(tuple(self), 5)
 
-def head_of_pieces(previous: Place) -> bytes:
-    """Return what a record begins with whose writes are held beside it."""
-    return _HEAD.pack(*previous, _PIECES)
-
-
-def _split(data: bytes) -> list[bytes]:
-    parts, at = [], 0
-    while at < len(data):
-        size = int.from_bytes(data[at : at + 4], "big")
-        parts.append(data[at + 4 : at + 4 + size])
-        at += 4 + size
-    return parts
+    @classmethod
+    def from_bytes(cls, data: bytes) -> DeltaRecord:
+        """Return the record in *data*. Its checksum must have held."""
+        return cls(*pickle.loads(data))

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from flowpregel.checkpoint.lmdb import keys, staterecord
+from flowpregel.checkpoint.lmdb import keys, staterecord, taskrecord
 from flowpregel.checkpoint.lmdb.book import Book
-from flowpregel.checkpoint.lmdb.deltarecord import DeltaRecord
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.checkpoint.lmdb.state import DELTA, DELTAS, EMPTY, VALUE, Change, Place
-from flowpregel.checkpoint.lmdb.view import View, joined
+from flowpregel.checkpoint.lmdb.staterecord import Held
+from flowpregel.checkpoint.lmdb.view import View
 
 _KIND_OF = {keys.VALUE: VALUE, keys.DELTA: DELTA}
-_KEY_OF = {kind: key for key, kind in _KIND_OF.items()}
 _Needed = tuple[int, int, int]  # kind, channel, number
 
 
@@ -65,8 +64,9 @@ def supersede(book: Book, transaction: Any, scope: Scope, checkpoint_id: str) ->
     scope = checkpoints(book, transaction, scope, {checkpoint_id})
     key = keys.checkpoint_id(scope.number, checkpoint_id)
     book.ids.put(transaction, key, keys.numbered(number, is_there=True))
-    for tag, record in tasks.items():
-        book.log.put(transaction, keys.log(scope.number, number, keys.WRITE, tag), record)
+    for tag, task in tasks.items():
+        key = keys.log(scope.number, number, keys.WRITE, tag)
+        book.log.put(transaction, key, taskrecord.to_bytes(task))
     return scope, number
 
 
@@ -99,18 +99,12 @@ class _Sweep:
         """Give what is needed of records that go a record of its own."""
         for kind, channel, number in self._needed:
             if kind == DELTA:
-                delta = self._view.delta(channel, number)
-                if any(each.number in self._gone for each in delta.references):
-                    parts = [self._view.referred(each) for each in delta.references]
-                    whole = DeltaRecord(delta.previous, parts=parts)
-                    self._put(kind, channel, number, whole.to_bytes())
-                    continue
-            held = self._view.held(number) if number in self._gone else None
-            data = None if held is None else held.item(kind, channel)
-            if data is not None:
-                # What is beside a delta that is held goes with it.
-                own = data if kind == VALUE else self._view.delta(channel, number).to_bytes()
-                self._put(kind, channel, number, own)
+                self._move_delta_out(channel, number)
+            elif number in self._gone:
+                record = self._view.record(number)
+                value = None if record is None else record.values.get(channel)
+                if value is not None:
+                    self._put(keys.VALUE, channel, number, value)
         after_kept = {number + 1 for number in kept}
         for number in after_kept.intersection(self._gone):
             self._move_tasks_out(number)
@@ -137,30 +131,41 @@ class _Sweep:
 
     def _write_out(self, number: int) -> Change:
         """Rewrite a checkpoint's record so that it builds on no other; return it."""
-        found, held = self._view.find(number), self._view.held(number)
+        found, record = self._view.find(number), self._view.record(number)
         assert found is not None
-        assert held is not None
+        assert record is not None
         change, state = found.change, found.state
         change.base, change.chain = None, 0
         change.channels = state.entries()
         change.seen = state.seen
         change.metadata = state.metadata
-        names = self._book.names
-        packed = staterecord.pack(change, names.numbers(self._transaction), number)
+        numbers = self._book.names.numbers(self._transaction)
+        held = Held(record.values, record.deltas, record.tasks)
         key = keys.log(self._scope.number, number, keys.CHECKPOINT)
-        self._book.log.put(self._transaction, key, joined(packed, held.whole()))
+        packed = staterecord.pack(change, numbers, number, held)
+        self._book.log.put(self._transaction, key, packed)
         self._view.forget(number)
         return change
 
-    def _put(self, kind: int, channel: int, number: int, data: bytes) -> None:
-        tail = channel.to_bytes(4, "big")
-        key = keys.log(self._scope.number, number, _KEY_OF[kind], tail)
+    def _move_delta_out(self, channel: int, number: int) -> None:
+        """Give a delta a record of its own, if it is in one that goes or refers to one."""
+        delta = self._view.delta(channel, number)
+        refers = any(each.number in self._gone for each in delta.references())
+        if refers:
+            delta = delta._replace(body=delta.added(self._view.referred))
+        record = self._view.record(number) if number in self._gone else None
+        if refers or (record is not None and channel in record.deltas):
+            self._put(keys.DELTA, channel, number, delta.to_bytes())
+
+    def _put(self, kind: bytes, channel: int, number: int, data: bytes) -> None:
+        key = keys.log(self._scope.number, number, kind, channel.to_bytes(4, "big"))
         self._book.log.put(self._transaction, key, data)
 
     def _move_tasks_out(self, number: int) -> None:
         """Give the writes that a checkpoint's record holds for the one before their own."""
-        held = self._view.held(number)
-        for tag, record in held.tasks().items() if held is not None else ():
-            key = keys.log(self._scope.number, number - 1, keys.WRITE, tag)
+        record = self._view.record(number)
+        for task in record.tasks if record is not None else ():
+            tail = taskrecord.tag_of(task)
+            key = keys.log(self._scope.number, number - 1, keys.WRITE, tail)
             if not self._book.log.has(self._transaction, key):
-                self._book.log.put(self._transaction, key, record)
+                self._book.log.put(self._transaction, key, taskrecord.to_bytes(task))

@@ -101,17 +101,24 @@ def position(channel: str, index: int) -> int:
 @lru_cache(maxsize=4096)
 def task(task_id: str) -> bytes:
     """Return a task id as 17 bytes; the first tells a UUID from a digest."""
-    if _UUID.fullmatch(task_id):
-        return b"u" + bytes.fromhex(task_id.replace("-", ""))
-    return b"d" + _digest(text(task_id), 16)
+    packed = short(task_id)
+    return b"u" + packed if isinstance(packed, bytes) else b"d" + _digest(text(task_id), 16)
 
 
-def task_id_of(tagged: bytes) -> str | None:
-    """Return the task id in 17 bytes of `task`, or None if they hold a digest."""
-    if tagged[:1] != b"u":
-        return None
-    digits = tagged[1:].hex()
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+@lru_cache(maxsize=4096)
+def short(identifier: str) -> bytes | str:
+    """Return a UUID as 16 bytes, and any other id as it is."""
+    if _UUID.fullmatch(identifier):
+        return bytes.fromhex(identifier.replace("-", ""))
+    return identifier
+
+
+def long(identifier: bytes | str) -> str:
+    """Return the id that `short` was given."""
+    if isinstance(identifier, str):
+        return identifier
+    digits = identifier.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def name(encoded: bytes) -> bytes:

@@ -24,7 +24,7 @@ class PreparedTask:
     def __init__(self, task: TaskWrites) -> None:
         self.checkpoint_id = task.checkpoint_id
         self.task_id = task.task_id
-        self.path = keys.text(task.path)
+        self.path = task.path
         self.positions: list[int] = []
         self.channels: list[str] = []
         self.encoded: list[bytes] = []
@@ -46,8 +46,8 @@ class PreparedValue(NamedTuple):
 
     channel: str
     encoded: bytes
-    written: Written | None
-    """The pending write that it is, if it is one."""
+    is_written: bool
+    """Whether it is the very bytes of a pending write."""
 
 
 class PreparedDelta(NamedTuple):
@@ -104,7 +104,7 @@ class Prepared:
             else:
                 # The very object that a task wrote: it is encoded once.
                 encoded = self.tasks[written[0]].encoded[written[1]]
-            self.values.append(PreparedValue(channel, encoded, written))
+            self.values.append(PreparedValue(channel, encoded, written is not None))
         for channel, delta in checkpoint.deltas.items():
             if channel in checkpoint.values:
                 continue

@@ -163,7 +163,7 @@ class Reader:
                 if chain is None or place[1] not in chain.positions:
                     chain = chains[channel] = view.deltas(channel, place[1])
                 deltas[channel] = chain.since(place[1])
-        tasks = [taskrecord.unpack(*each) for each in view.tasks(found.number).items()]
+        tasks = [*map(taskrecord.unpack, view.tasks(found.number).values())]
         written = {write.channel for task in tasks for write in task.writes}
         names = {number: self._book.names.name(transaction, number) for number in written}
         address = Address(view.scope.thread_id, view.scope.namespace, found.change.id)
@@ -212,7 +212,7 @@ class Reader:
                 yield task.decode(self._codec, write, copied.names[write.channel])
 
     def _added(self, added: Added, channel: str) -> Any:
-        if isinstance(added, list):
+        if isinstance(added, tuple):
             return tuple([self._value(each, channel) for each in added])
         return self._value(added, channel)
 

@@ -133,8 +133,8 @@ class Sweeper:
         """Return whether a task of the checkpoint waits for an answer."""
         asked = {
             write.channel
-            for tag, record in self._book.view(transaction, scope).tasks(number).items()
-            for write in taskrecord.unpack(tag, record).writes
+            for task in self._book.view(transaction, scope).tasks(number).values()
+            for write in taskrecord.unpack(task).writes
             if write.position < 0
         }
         return any(self._book.names.name(transaction, each) == INTERRUPT for each in asked)

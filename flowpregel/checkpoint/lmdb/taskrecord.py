@@ -1,23 +1,21 @@
 """A task's pending writes on one checkpoint, as bytes.
 
-::
-
-    lengths of path and task id, count (4 each)
-    for each write: position (4, signed), channel (4), length (4)
-    path, task id (unless its tag tells it), the encoded values
+A pickle of ``(task id, path, positions, channels, encoded values)``; the task id
+as `keys.short` gives it, channels as their numbers.
 """
 
 from __future__ import annotations
 
-import struct
+import pickle
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from flowpregel._core.records import PendingWrite
 from flowpregel._lmdb.codec import Codec, decode
 from flowpregel.checkpoint.lmdb import keys
 
-_HEAD = struct.Struct(">III")
+Packed: TypeAlias = tuple[bytes | str, str, tuple[int, ...], tuple[int, ...], tuple[bytes, ...]]
+"""What the pickle is of. In it, one bytes object that is there twice is kept once."""
 
 
 class KeptWrite(NamedTuple):
@@ -43,73 +41,43 @@ class KeptTask(NamedTuple):
         return PendingWrite(self.task_id, channel, value)
 
 
-def pack(
-    task_id: str,
-    path: bytes,
-    positions: Sequence[int],
-    channels: Sequence[int],
-    encoded: Sequence[bytes],
-) -> tuple[bytes, list[int]]:
-    """Return the record, and where in it each encoded value begins."""
-    count = len(encoded)
-    named = b"" if keys.task(task_id)[:1] == b"u" else keys.text(task_id)
-    directory: list[int] = []
-    starts: list[int] = []
-    at = _HEAD.size + 12 * count + len(path) + len(named)
-    for position, channel, value in zip(positions, channels, encoded, strict=True):
-        size = len(value)
-        directory += (position, channel, size)
-        starts.append(at)
-        at += size
-    head = struct.pack(f">III{'iII' * count}", len(path), len(named), count, *directory)
-    return b"".join((head, path, named, *encoded)), starts
+def to_bytes(task: Packed) -> bytes:
+    """Return the record of a task's writes."""
+    return pickle.dumps(task, 5)
 
 
-def repack(task: KeptTask) -> bytes:
-    """Return the record of a task that was read."""
-    positions, channels, encoded = zip(*task.writes, strict=True)
-    return pack(task.task_id, keys.text(task.path), positions, channels, encoded)[0]
+def from_bytes(record: bytes) -> Packed:
+    """Return what `to_bytes` was given. The record's checksum must have held."""
+    found: Packed = pickle.loads(record)
+    return found
 
 
-def unpack(tag: bytes, record: bytes) -> KeptTask:
-    """Return the task that `pack` was given.
-
-    Args:
-        tag: The task id as `keys.task` gives it.
-        record: The record.
-    """
-    path_size, id_size, count = _HEAD.unpack_from(record)
-    directory = struct.unpack_from(">" + "iII" * count, record, _HEAD.size)
-    at_id = _HEAD.size + 12 * count + path_size
-    at = at_id + id_size
-    task_id = keys.task_id_of(tag)
-    if task_id is None:
-        task_id = keys.untext(record[at_id:at])
-    writes = []
-    for position, channel, size in zip(
-        directory[::3], directory[1::3], directory[2::3], strict=True
-    ):
-        writes.append(KeptWrite(position, channel, record[at : at + size]))
-        at += size
-    return KeptTask(keys.untext(record[at_id - path_size : at_id]), task_id, writes)
+def unpack(task: Packed) -> KeptTask:
+    """Return the writes one by one."""
+    task_id, path, *columns = task
+    writes = [*map(KeptWrite._make, zip(*columns, strict=True))]
+    return KeptTask(path, keys.long(task_id), writes)
 
 
-def value_at(record: bytes, index: int) -> bytes:
-    """Return the encoded value of the write that has *index* in the record's order."""
-    path_size, id_size, count = _HEAD.unpack_from(record)
-    sizes = struct.unpack_from(">" + "iII" * count, record, _HEAD.size)[2::3]
-    at = _HEAD.size + 12 * count + path_size + id_size + sum(sizes[:index])
-    return record[at : at + sizes[index]]
+def tag_of(task: Packed) -> bytes:
+    """Return the task id as it stands in keys."""
+    return keys.task(keys.long(task[0]))
 
 
-def merged(old: KeptTask, new: KeptTask) -> KeptTask:
+def value_at(task: Packed, index: int) -> bytes:
+    """Return the encoded value of the write that has *index*."""
+    return task[4][index]
+
+
+def merged(old: Packed, new: Packed) -> Packed:
     """Return *old* with what *new* adds to it.
 
     Control writes replace those of their kind; any other stays as it is once it
     is there. The order is the old one's, so that an index into it stays right.
     """
-    known = {write.position: write for write in old.writes}
-    for write in new.writes:
-        if write.position < 0 or write.position not in known:
-            known[write.position] = write
-    return KeptTask(old.path, old.task_id, [*known.values()])
+    known = {write[0]: write for write in zip(*old[2:], strict=True)}
+    for write in zip(*new[2:], strict=True):
+        if write[0] < 0 or write[0] not in known:
+            known[write[0]] = write
+    positions, channels, encoded = zip(*known.values(), strict=True)
+    return old[0], old[1], positions, channels, encoded

@@ -13,15 +13,21 @@ from typing import TYPE_CHECKING, Any
 from flowpregel._core.records import Version
 from flowpregel.checkpoint.lmdb import keys, staterecord, taskrecord
 from flowpregel.checkpoint.lmdb.deltarecord import Added, DeltaRecord, Reference
-from flowpregel.checkpoint.lmdb.heldrecord import Held
 from flowpregel.checkpoint.lmdb.scopes import Scope
-from flowpregel.checkpoint.lmdb.state import DELTA, DELTAS, EMPTY, VALUE, Change, Place, State
+from flowpregel.checkpoint.lmdb.state import (
+    DELTA,
+    DELTAS,
+    EMPTY,
+    HELD_VALUE,
+    Change,
+    Place,
+    State,
+)
+from flowpregel.checkpoint.lmdb.staterecord import Record
+from flowpregel.checkpoint.lmdb.taskrecord import Packed
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.lmdb.book import Book
-
-_KEY_OF = {VALUE: keys.VALUE, DELTA: keys.DELTA}
-_SIZE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +67,25 @@ class View:
         self._book = book
         self._log = book.log
         self._transaction = transaction
-        self._records: dict[int, bytes | None] = {}
+        self._records: dict[int, Record | None] = {}
 
     # ------------------------------------------------------------ checkpoints
 
     def change(self, number: int) -> Change | None:
         """Return a checkpoint's own record, or None if there is none."""
-        record = self._record(number)
+        record = self.record(number)
         if record is None:
             return None
-        size = int.from_bytes(record[:_SIZE], "big")
-        name_of = partial(self._book.names.name, self._transaction)
-        return staterecord.unpack(record[_SIZE : _SIZE + size], name_of, number)
+        return staterecord.change_of(
+            record, partial(self._book.names.name, self._transaction), number
+        )
 
-    def held(self, number: int) -> Held | None:
-        """Return what a checkpoint's record holds, or None if there is none."""
-        record = self._record(number)
-        return None if record is None else held_in(record)
+    def record(self, number: int) -> Record | None:
+        """Return the fields of a checkpoint's record, or None if there is none."""
+        if number not in self._records:
+            data = self._log.get(self._transaction, self._key(number))
+            self._records[number] = None if data is None else staterecord.unpack(data)
+        return self._records[number]
 
     def find(self, number: int) -> Found | None:
         """Return the checkpoint that has *number*, or None if there is none."""
@@ -118,7 +126,7 @@ class View:
 
     def value(self, channel: str, place: Place) -> bytes:
         """Return a channel's encoded value."""
-        return self._part(self.channel(channel), VALUE, place)
+        return self._value(self.channel(channel), place)
 
     def deltas(self, channel: str, number: int) -> Chain:
         """Return the encoded snapshot that deltas start from, and them, newest first."""
@@ -131,19 +139,20 @@ class View:
             positions[place[1]] = len(found)
             found.append(delta.added(self.referred))
             place = delta.previous
-        seed = None if place[0] == EMPTY else self._part(known, VALUE, place)
+        seed = None if place[0] == EMPTY else self._value(known, place)
         return Chain(seed, found, positions)
 
     def delta(self, channel: int, number: int) -> DeltaRecord:
         """Return what a checkpoint added to the channel that has the number *channel*."""
-        held = self.held(number)
-        data = None if held is None else held.item(DELTA, channel)
-        if held is None or data is None:
-            key = self._key(number, keys.DELTA, channel)
-            data = self._log.get(self._transaction, key)
-            if data is None:
-                raise self._missing(key, "what was added to a channel")
-        return DeltaRecord.from_bytes(data, _no_pieces if held is None else held.pieces)
+        record = self.record(number)
+        held = None if record is None else record.deltas.get(channel)
+        if held is not None:
+            return DeltaRecord(*held)
+        key = self._key(number, keys.DELTA, channel)
+        data = self._log.get(self._transaction, key)
+        if data is None:
+            raise self._missing(key, "what was added to a channel")
+        return DeltaRecord.from_bytes(data)
 
     def referred(self, reference: Reference) -> bytes:
         """Return the encoded value of a pending write that a delta refers to."""
@@ -151,26 +160,27 @@ class View:
         record = self._log.get(self._transaction, key)
         if record is None:
             raise self._missing(key, "a write that was added to a channel")
-        return taskrecord.value_at(record, reference.position)
+        return taskrecord.value_at(taskrecord.from_bytes(record), reference.position)
 
     # ------------------------------------------------------------ pending writes
 
-    def tasks(self, number: int) -> dict[bytes, bytes]:
-        """Return the record of each task's pending writes on a checkpoint, by its tag."""
-        after = self.held(number + 1)
-        found = {} if after is None else after.tasks()
-        prefix = self._key(number, keys.WRITE)
-        for key, record in self._log.scan(self._transaction, prefix):
-            found[key[keys.LOG_HEAD :]] = record
+    def tasks(self, number: int) -> dict[bytes, Packed]:
+        """Return each task's pending writes on a checkpoint, by its tag."""
+        found = self._held_tasks(number)
+        for key, record in self._log.scan(self._transaction, self._key(number, keys.WRITE)):
+            found[key[keys.LOG_HEAD :]] = taskrecord.from_bytes(record)
         return found
 
-    def task(self, number: int, tag: bytes) -> bytes | None:
-        """Return the record of one task's pending writes on a checkpoint, if it has any."""
+    def task(self, number: int, tag: bytes) -> Packed | None:
+        """Return one task's pending writes on a checkpoint, if it has any."""
         record = self._log.get(self._transaction, self.task_key(number, tag))
         if record is not None:
-            return record
-        after = self.held(number + 1)
-        return None if after is None else after.tasks().get(tag)
+            return taskrecord.from_bytes(record)
+        return self._held_tasks(number).get(tag)
+
+    def _held_tasks(self, number: int) -> dict[bytes, Packed]:
+        after = self.record(number + 1)
+        return {} if after is None else {taskrecord.tag_of(each): each for each in after.tasks}
 
     def forget(self, number: int) -> None:
         """Read a checkpoint's record anew when it is next asked for: it was rewritten."""
@@ -186,25 +196,19 @@ class View:
         """Return the key of a task's pending writes."""
         return keys.log(self.scope.number, number, keys.WRITE, tag)
 
-    def _part(self, channel: int, kind: int, place: Place) -> bytes:
+    def _value(self, channel: int, place: Place) -> bytes:
         """Return a value from where it is: held, or in a record of its own."""
-        number = place[1]
-        if place[0] != kind:
-            held = self.held(number)
-            data = None if held is None else held.item(kind, channel)
-            if data is not None:
-                return data
-        key = self._key(number, _KEY_OF[kind], channel)
-        record = self._log.get(self._transaction, key)
-        if record is None:
+        kind, number = place
+        record = self.record(number) if kind == HELD_VALUE else None
+        held = None if record is None else record.values.get(channel)
+        if held is not None:
+            return held
+        key = self._key(number, keys.VALUE, channel)
+        data = self._log.get(self._transaction, key)
+        if data is None:
             name = self._book.names.name(self._transaction, channel)
             raise self._missing(key, f"the value of channel {name!r}")
-        return record
-
-    def _record(self, number: int) -> bytes | None:
-        if number not in self._records:
-            self._records[number] = self._log.get(self._transaction, self._key(number))
-        return self._records[number]
+        return data
 
     def _key(self, number: int, kind: bytes = keys.CHECKPOINT, channel: int | None = None) -> bytes:
         tail = b"" if channel is None else channel.to_bytes(4, "big")
@@ -212,17 +216,3 @@ class View:
 
     def _missing(self, key: bytes, what: str) -> Exception:
         return self._log.corrupt(key, f"is missing: {what}")
-
-
-def joined(change: bytes, held: bytes) -> bytes:
-    """Return a checkpoint's record, as a `View` reads it."""
-    return b"".join((len(change).to_bytes(_SIZE, "big"), change, held))
-
-
-def held_in(record: bytes) -> Held:
-    """Return what a checkpoint's record holds."""
-    return Held(record, _SIZE + int.from_bytes(record[:_SIZE], "big"))
-
-
-def _no_pieces(_: bytes) -> list[bytes]:
-    raise AssertionError("a record of its own has nothing beside it")

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.lmdb import changes, forget, heldrecord, keys, staterecord, taskrecord
+from flowpregel.checkpoint.lmdb import changes, forget, keys, staterecord, taskrecord
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.changes import Head
-from flowpregel.checkpoint.lmdb.contents import Contents, PackedTask, References
+from flowpregel.checkpoint.lmdb.contents import Contents, References
 from flowpregel.checkpoint.lmdb.deltarecord import Reference
 from flowpregel.checkpoint.lmdb.prepared import Prepared, PreparedTask, Written
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.checkpoint.lmdb.state import EMPTY, Place, State
-from flowpregel.checkpoint.lmdb.view import joined
+from flowpregel.checkpoint.lmdb.taskrecord import Packed
 from flowpregel.errors import ConfigurationError, LeaseLostError
 
 _MOST_HEADS = 1024
@@ -157,28 +157,33 @@ class Put:
 
     def _put_task(self, number: int, tag: bytes, task: PreparedTask) -> list[int]:
         """Put one task's writes; return which of its record's each is (-1: it was there)."""
-        log, transaction, tip = self._book.log, self._transaction, self._tip
+        transaction, tip = self._transaction, self._tip
         key = self._view.task_key(number, tag)
-        record, _ = self._packed(task)
-        is_new = number >= tip.number and not (tip.has_writes and number == tip.number)
-        # Under the greatest number there can be writes, but none that a later record holds.
+        packed = self._packed(task)
         old = None
-        if not is_new:
-            old = (
-                log.get(transaction, key) if number >= tip.number else self._view.task(number, tag)
-            )
+        # Under the greatest number there can be writes, but none that a later record holds.
+        if number < tip.number or (tip.has_writes and number == tip.number):
+            old = self._view.task(number, tag)
         if old is None:
-            log.put(transaction, key, record, fresh=True)
+            self._book.log.put(transaction, key, taskrecord.to_bytes(packed), fresh=True)
             return [*range(len(task.encoded))]
-        new = taskrecord.unpack(tag, record)
-        both = taskrecord.merged(taskrecord.unpack(tag, old), new)
-        log.put(transaction, key, taskrecord.repack(both))
-        places = {id(write): at for at, write in enumerate(both.writes)}
-        return [places.get(id(write), -1) for write in new.writes]
+        both = taskrecord.merged(old, packed)
+        self._book.log.put(transaction, key, taskrecord.to_bytes(both))
+        positions, kept = both[2], both[4]
+        places = [positions.index(position) for position in task.positions]
+        return [
+            place if kept[place] is encoded else -1
+            for place, encoded in zip(places, task.encoded, strict=True)
+        ]
 
-    def _packed(self, task: PreparedTask) -> tuple[bytes, list[int]]:
-        channels = [*map(self._number_of, task.channels)]
-        return taskrecord.pack(task.task_id, task.path, task.positions, channels, task.encoded)
+    def _packed(self, task: PreparedTask) -> Packed:
+        return (
+            keys.short(task.task_id),
+            task.path,
+            tuple(task.positions),
+            tuple(map(self._number_of, task.channels)),
+            tuple(task.encoded),
+        )
 
     def _number(self, checkpoint_id: str) -> int:
         """Return the number of a checkpoint id, giving it one if it has none yet."""
@@ -207,27 +212,25 @@ class Put:
         if held is not None and (parent is None or number != parent.number + 1):
             references, held = self._put_tasks(prepared), None
         old = State() if parent is None else parent.state
-        contents = Contents(number, held)
-        channels = [each.channel for each in prepared.values]
-        channels += [each.channel for each in prepared.deltas]
-        numbers = [*map(self._number_of, channels)]
-        written = contents.add(prepared, numbers, self._previous(prepared, old), references)
-        change, state = changes.between(
-            prepared, written, parent, lambda wanted: self._view.places(wanted)
-        )
-        packed = staterecord.pack(change, self._number_of, number)
-        record = joined(packed, contents.held())
+        contents = Contents(prepared, number, held)
+        written = contents.written()
+        contents.add_values([self._number_of(v.channel) for v in prepared.values], written)
+        if prepared.deltas:
+            channels = [self._number_of(delta.channel) for delta in prepared.deltas]
+            contents.add_deltas(channels, self._previous(prepared, old), references, written)
+        change, state = changes.between(prepared, written, parent, self._view.places)
+        record = staterecord.pack(change, self._number_of, number, contents.held)
         scope, log = self._tip.scope, self._book.log
         key = keys.log(scope.number, number, keys.CHECKPOINT)
         log.put(self._transaction, key, record, fresh=True)
-        for key, encoded in contents.records(scope.number):
-            log.put(self._transaction, key, encoded, fresh=True)
+        for tail, payload in contents.records():
+            log.put(self._transaction, key[:-1] + tail, payload, fresh=True)
         if number >= self._tip.number:
             self._tip.has_writes = self._tip.has_writes and number == self._tip.number
             self._tip.number = number
         self._writer.note(scope, Head(checkpoint.id, number, scope.generation, change.chain, state))
 
-    def _held_tasks(self, prepared: Prepared, parent: Head | None) -> list[PackedTask] | None:
+    def _held_tasks(self, prepared: Prepared, parent: Head | None) -> list[Packed] | None:
         """Return the records of the batch's pending writes, if the checkpoint's is to hold them.
 
         It is where they are the first and all of the writes on its parent, and the
@@ -237,9 +240,9 @@ class Put:
             return None
         tasks = prepared.tasks
         size = sum(task.size + len(task.path) + 64 for task in tasks)
-        if size > heldrecord.ROOM or any(task.checkpoint_id != parent.id for task in tasks):
+        if size > staterecord.ROOM or any(task.checkpoint_id != parent.id for task in tasks):
             return None
-        return [(task, *self._packed(task)) for task in tasks]
+        return [*map(self._packed, tasks)]
 
     def _take_number(self, checkpoint_id: str) -> int:
         """Return the number of a checkpoint that is about to be written."""
