@@ -47,7 +47,8 @@ def pack_node(node: Node, *, called: bool = False) -> bytes:
     try:
         return payload.dumps(slim)
     except Exception as error:
-        for name, part in (("function", slim.steps), ("writers", slim.writers)):
+        functions = tuple(("function", each.func or each.coroutine) for each in slim.steps)
+        for name, part in (*functions, ("writers", slim.writers)):
             path, cause = find_culprit(part, name)
             if cause != "it cannot be pickled as a whole":
                 raise TaskSerializationError(node.name, "the code", path, cause) from error
@@ -119,7 +120,7 @@ def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
     parts: list[tuple[str, Any]] = []
     if isinstance(job.input, Arguments):
         parts += ((f"args[{index}]", part) for index, part in enumerate(job.input.args))
-        parts += ((f"argument {name!r}", part) for name, part in job.input.kwargs.items())
+        parts += ((f"argument {name}", part) for name, part in job.input.kwargs.items())
     else:
         parts.append(("input", job.input))
     parts += ((field, getattr(job.info, field)) for field in _INFO_FIELDS)
