@@ -94,6 +94,15 @@ def is_coroutine_function(target: Any) -> bool:
     return inspect.iscoroutinefunction(call)
 
 
+def is_generator_function(target: Any) -> bool:
+    """Return whether calling *target* gives a generator, sync or async."""
+    while isinstance(target, partial):
+        target = target.func
+    if not inspect.isroutine(target) and not isinstance(target, type):
+        target = getattr(type(target), "__call__", target)  # noqa: B004 - it is looked at
+    return inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)
+
+
 def name_of(target: Any) -> str:
     """Return the name of a callable, as its author wrote it."""
     while isinstance(target, partial):

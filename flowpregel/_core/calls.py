@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from flowpregel._core import ids
+from flowpregel._core.blame import blame, blamed
 from flowpregel._core.effects import Call, Resolve
 from flowpregel._core.narrator import outputs
-from flowpregel._core.plan import call_task
+from flowpregel._core.plan import Callings
 from flowpregel._core.progress import Run
 from flowpregel._core.records import (
     CALLED,
@@ -30,12 +31,13 @@ class Calls:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._callings = Callings(run.place)
         self._callers: dict[str, list[Call]] = {}
         """For each task that was called: who waits for it."""
         self._fingerprints: dict[str, tuple[str | None, str]] = {}
         self._below: dict[str, int] = {}
         """For each body: how many of its calls are running."""
-        self._failures: dict[str, dict[str, tuple[Task, BaseException]]] = {}
+        self._failures: dict[str, dict[str, Task]] = {}
         """For each body: its calls that failed."""
         self._kept: dict[str, list[Write]] = {}
         """What was recorded in this superstep, of bodies that may be tried again."""
@@ -44,7 +46,7 @@ class Calls:
 
     def plan(self, caller: Task, call: Call) -> Task | None:
         """Return the task of *call*; None: it was recorded, and is answered at once."""
-        task = call_task(caller, call, self._run.place)
+        task = self._callings.task(caller, call)
         outcome = self._replayed(task, call)
         if outcome is not None:
             if task.writes:
@@ -66,8 +68,10 @@ class Calls:
         if not kept and self._run.hand_back:
             kept = self._run.pending.get(task.id, ())
         running = self._fingerprints.get(task.id) if task.id in self._callers else None
-        was = next((value for channel, value in kept if channel == CALLED), running)
-        return kept, was
+        for channel, value in kept:
+            if channel == CALLED:
+                return kept, value
+        return kept, running
 
     def _replayed(self, task: Task, call: Call) -> Outcome | None:
         """Return what was recorded of a call, None if nothing that can be used again."""
@@ -109,6 +113,7 @@ class Calls:
 
     def resolve(self, task: Task, outcome: Outcome) -> None:
         """Answer those who wait for *task*, once how it ended is kept."""
+        self._callings.ended(task)
         callers = self._callers.pop(task.id, None)
         if callers is None:
             return
@@ -124,7 +129,8 @@ class Calls:
     def failed(self, task: Task, error: BaseException, *, late: bool) -> None:
         """Note that a call failed; *late*: when its body had ended already."""
         assert task.parent is not None
-        self._failures.setdefault(task.parent.id, {})[task.id] = task, error
+        self._failures.setdefault(task.parent.id, {})[task.id] = task
+        blame(error, (task.id,))
         if late:
             self._late.setdefault(task.parent.id, error)
 
@@ -137,15 +143,16 @@ class Calls:
 
         A failure that the body caught is part of what it did, and is replayed.
         """
-        chain = _chain_of(error)
-        failures = self._failures.get(body.id, {})
-        for task, failure in list(failures.values()):
-            if id(failure) in chain:
-                del failures[task.id]
-                self._kept.pop(task.id, None)
-                if before := self._run.pending.get(task.id):
-                    self._run.pending[task.id] = [each for each in before if each[0] != ERROR]
-                self._run.recorder.keep(self._run.checkpoint_id, task.id, task.path, _FORGOTTEN)
+        failures = self._failures.get(body.id)
+        if not failures:
+            return
+        found = blamed(error)
+        for task_id in [each for each in failures if each in found]:
+            task = failures.pop(task_id)
+            self._kept.pop(task.id, None)
+            if before := self._run.pending.get(task.id):
+                self._run.pending[task.id] = [each for each in before if each[0] != ERROR]
+            self._run.recorder.keep(self._run.checkpoint_id, task.id, task.path, _FORGOTTEN)
 
     def interrupted(self, task: Task, interrupts: tuple[Any, ...]) -> None:
         """Note what a call asks; its body asks it too."""
@@ -155,21 +162,6 @@ class Calls:
     def interrupts_below(self, body: Task) -> Iterable[Any]:
         """Return what the calls of *body* ask."""
         return self._asked.get(body.id, ())
-
-
-def _chain_of(error: BaseException) -> set[int]:
-    """Return the ids of *error* and of what led to it."""
-    chain: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        link = waiting.pop()
-        if link is None or id(link) in chain:
-            continue
-        chain.add(id(link))
-        waiting += (link.__cause__, link.__context__)
-        if isinstance(link, BaseExceptionGroup):
-            waiting += link.exceptions
-    return chain
 
 
 def _shown(record: tuple[str | None, str]) -> str:

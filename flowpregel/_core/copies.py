@@ -10,9 +10,10 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+from flowpregel._core.ran import Ran
 from flowpregel.errors import RecordedError, ValueEncodingError
 
-IMMUTABLE: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool})
+IMMUTABLE: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool, Ran})
 """The exact types that are kept as they are."""
 
 _PROTOCOL = 5

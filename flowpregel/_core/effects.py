@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from flowpregel._core.ran import Span
 from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Task
 
 # ---------------------------------------------------------------- effects
@@ -137,6 +138,8 @@ class Ended:
     task_id: str
     attempt: int
     outcome: Outcome
+    span: Span | None = None
+    """When it ran, if its executor says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from flowpregel._core.records import Version
@@ -14,7 +15,27 @@ _GREGORIAN_OFFSET = 0x01B21DD213814000
 
 def task_id(*parts: object) -> str:
     """Return the id of the task that *parts* describe, in the form of a UUID."""
-    digest = hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=16).hexdigest()
+    return _uuid(hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=16).hexdigest())
+
+
+def task_ids(*parts: object) -> Callable[[int], str]:
+    """Return what gives the `task_id` of *parts* and a number, for many numbers.
+
+    Example:
+        >>> task_ids("a", "b")(7) == task_id("a", "b", 7)
+        True
+    """
+    start = hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=16)
+
+    def numbered(number: int) -> str:
+        digest = start.copy()
+        digest.update(b"\0%d" % number)
+        return _uuid(digest.hexdigest())
+
+    return numbered
+
+
+def _uuid(digest: str) -> str:
     return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
@@ -153,32 +153,52 @@ def _task(
     )
 
 
-def call_task(caller: Task, call: Call, place: Place) -> Task:
-    """Return the task of the next call that *caller* makes, and count the call.
+class Callings:
+    """Makes the tasks of the calls that bodies make.
 
-    Who called, and the how-manieth call it was, make the id; which function it
-    was and with what is compared with what was recorded.
+    Args:
+        place: Where the bodies run.
     """
-    index, caller.calls = caller.calls, caller.calls + 1
-    name = call.node.name
-    namespace = f"{place.namespace}|{name}" if place.namespace else name
-    identity = ids.task_id(place.checkpoint_id, place.namespace, place.step, caller.id, index)
-    task = Task(
-        id=identity,
-        node=call.node,
-        kind=Kind.CALL,
-        input=call.arguments,
-        path=f"~__pregel_push, {caller.path}, {index:010d}",
-        namespace=f"{namespace}:{identity}",
-        parent=caller,
-        timeout=call.node.timeout,
-        variables=call.variables,
-    )
-    if call.node.role == "graph":
-        suffix = f"|{caller.graphs}" if caller.graphs else ""
-        caller.graphs += 1
-        task.namespace = f"{caller.namespace}{suffix}"
-    return task
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._ids: dict[str, Callable[[int], str]] = {}
+        """For each caller: makes the ids of its calls."""
+
+    def task(self, caller: Task, call: Call) -> Task:
+        """Return the task of the next call that *caller* makes, and count the call.
+
+        Who called, and the how-manieth call it was, make the id; which function it
+        was and with what is compared with what was recorded.
+        """
+        index, caller.calls = caller.calls, caller.calls + 1
+        place, node = self._place, call.node
+        numbered = self._ids.get(caller.id)
+        if numbered is None:
+            numbered = ids.task_ids(place.checkpoint_id, place.namespace, place.step, caller.id)
+            self._ids[caller.id] = numbered
+        identity = numbered(index)
+        namespace = f"{place.namespace}|{node.name}" if place.namespace else node.name
+        task = Task(
+            id=identity,
+            node=node,
+            kind=Kind.CALL,
+            input=call.arguments,
+            path=f"~__pregel_push, {caller.path}, {index:010d}",
+            namespace=f"{namespace}:{identity}",
+            parent=caller,
+            timeout=node.timeout,
+            variables=call.variables,
+        )
+        if node.role == "graph":
+            suffix = f"|{caller.graphs}" if caller.graphs else ""
+            caller.graphs += 1
+            task.namespace = f"{caller.namespace}{suffix}"
+        return task
+
+    def ended(self, caller: Task) -> None:
+        """Forget a task that makes no more calls."""
+        self._ids.pop(caller.id, None)
 
 
 def handler_task(program: Program, failed: Task, error: BaseException, place: Place) -> Task:

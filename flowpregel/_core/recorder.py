@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowpregel._core.program import Options, Program
+from flowpregel._core.ran import Ran, line_of
 from flowpregel._core.records import (
+    ERROR,
     Address,
     Batch,
     Checkpoint,
     Delta,
     Durability,
+    Task,
     TaskWrites,
     Write,
 )
@@ -43,10 +46,20 @@ class Recorder:
         """Keep pending writes of a task with the next batch."""
         if self.address is None:
             return
-        untracked = self._program.untracked
-        kept = tuple(write for write in writes if write[0] not in untracked)
-        if kept:
+        if kept := self._tracked(writes):
             self._writes.append(TaskWrites(checkpoint_id, task_id, path, kept))
+
+    def keep_end(self, checkpoint_id: str, task: Task, writes: Sequence[Write]) -> None:
+        """Keep the writes that *task* ended with, and how it ran, with the next batch."""
+        if self._options.address is not None and (kept := self._tracked(writes)):
+            ran = _ran(task, writes)
+            self._writes.append(TaskWrites(checkpoint_id, task.id, task.path, kept, ran))
+
+    def _tracked(self, writes: Sequence[Write]) -> tuple[Write, ...]:
+        untracked = self._program.untracked
+        if not untracked:
+            return tuple(writes)
+        return tuple(write for write in writes if write[0] not in untracked)
 
     def pending(self) -> Batch | None:
         """Return the batch of pending writes to commit now, if there is one."""
@@ -83,3 +96,14 @@ class Recorder:
             if saved is not MISSING:
                 values[name] = saved
         return values, deltas
+
+
+def _ran(task: Task, writes: Sequence[Write]) -> Ran | None:
+    """Return how *task* ran, which ended with *writes*; None: nobody saw it."""
+    span = task.span
+    if span is None:
+        return None
+    began, seconds, executor, pid = span
+    attempts = 0 if executor == "cache" else task.attempt
+    error = line_of(writes[0][1]) if writes[0][0] == ERROR else ""
+    return Ran._make((task.node.name, began, seconds, attempts, executor, pid, error))

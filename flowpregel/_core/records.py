@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, TypeAlias
 
 from flowpregel._core.callee import Callee
+from flowpregel._core.ran import Ran, Span
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 
 Version: TypeAlias = int | str | float
@@ -29,7 +30,9 @@ TASKS = "__pregel_tasks"
 PREVIOUS = "__previous__"
 CALLED = "__call__"
 """Which function was called with what: compared when the call is replayed."""
-CONTROL_WRITES = frozenset({ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CALLED})
+RAN = "__ran__"
+"""When and where a task ran (a `Ran`): beside its writes in a saver of ours, and never shown."""
+CONTROL_WRITES = frozenset({ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CALLED, RAN})
 SILENT_WRITES = CONTROL_WRITES | {NO_WRITES, RETURN}
 RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 """The task id of writes that the run itself makes (`Command.update` and `goto`)."""
@@ -127,6 +130,8 @@ class Task:
     attempt: int = 1
     first_started: int | None = None
     """Wall-clock nanoseconds of the first attempt."""
+    span: Span | None = None
+    """When its last attempt ran, once that has ended."""
     writes: Sequence[Write] = ()
     """What it wrote, once it has finished."""
     cache_key: tuple[tuple[str, ...], str, float | None] | None = None
@@ -258,6 +263,14 @@ class TaskWrites:
     task_id: str
     path: str
     writes: tuple[Write, ...]
+    ran: Ran | None = None
+    """How it ran, if these are the writes it ended with."""
+
+    @property
+    def kept(self) -> tuple[Write, ...]:
+        """The writes, and how it ran as one more: what a saver of ours keeps."""
+        ran = self.ran
+        return self.writes if ran is None else (*self.writes, (RAN, ran))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,6 +293,23 @@ class PendingWrite:
     value: Any
 
 
+KeptRan: TypeAlias = tuple[str, str, Ran | bytes]
+"""(task id, task path, `Ran` as it is kept)."""
+
+
+def parted(
+    kept: Iterable[tuple[str, PendingWrite]],
+) -> tuple[tuple[PendingWrite, ...], tuple[KeptRan, ...]]:
+    """Return the pending writes among what was kept, each with its path, and how tasks ran."""
+    writes, ran = [], []
+    for path, write in kept:
+        if write.channel == RAN:
+            ran.append((write.task_id, path, write.value))
+        else:
+            writes.append(write)
+    return tuple(writes), tuple(ran)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
     """What a saver gives back of one checkpoint."""
@@ -291,3 +321,5 @@ class Saved:
     deltas: Mapping[str, DeltaHistory] = field(default_factory=dict)
     is_latest: bool = True
     """Whether it is the newest of its thread and namespace."""
+    ran: tuple[KeptRan, ...] = ()
+    """How the tasks ran that left something on it, in the same order."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from flowpregel._core.calls import Calls
 from flowpregel._core.copies import keepable
+from flowpregel._core.deadline import Deadline
 from flowpregel._core.effects import (
     Called,
     Cancel,
@@ -84,7 +85,7 @@ class Superstep:
         """Calls whose results another run may have shared: they start when we know."""
         self._shared: dict[tuple[tuple[str, ...], str], tuple[Sequence[Write], float | None]] = {}
         """Results for the cache, by key: writes, and how many seconds they are good for."""
-        self._deadline: int | None = None
+        self._deadline = Deadline(run)
 
     # ------------------------------------------------------------ the story
 
@@ -106,8 +107,8 @@ class Superstep:
         """Start the tasks, and take in what happens until none is open."""
         yield from self._start()
         while self.open:
-            wakeup = yield Wait(self._next_deadline())
-            self._check_time(wakeup)
+            wakeup = yield Wait(self._deadline.next(self._attempts.earliest))
+            self._deadline.check(wakeup, self.open.values())
             yield from self._take_in(wakeup)
             if self._looked_up:
                 yield from self._look_up()
@@ -148,7 +149,13 @@ class Superstep:
                 answer_from_pending(run, task)
         yield from run.flush()
         for task in due:
-            yield Submit(task, self.setting)
+            yield self._submit(task)
+
+    def _submit(self, task: Task) -> Submit:
+        """Return the effect that starts an attempt of *task*."""
+        if task.first_started is None:
+            task.first_started = self.run.now
+        return Submit(task, self.setting)
 
     def _start_clock(self, seconds: float) -> Steps:
         """Learn what time it is: this superstep may take only so long from now.
@@ -156,8 +163,8 @@ class Superstep:
         The last wake-up's time will not do: a reader of the stream may have paused since.
         """
         wakeup = yield Wait(0)
-        self._check_time(wakeup)
-        self._deadline = wakeup.monotonic + int(seconds * 1e9)
+        self._deadline.check(wakeup, self.open.values())
+        self._deadline.begin(wakeup, seconds)
         for event in wakeup.events:
             if isinstance(event, Stopped):
                 self.stopped = event.reason
@@ -180,6 +187,7 @@ class Superstep:
         for task in tasks:
             if task.id in known:
                 task.writes = known[task.id]
+                task.span = (self.run.now, 0.0, "cache", 0)
                 self._keep(task, task.writes)
                 self.run.after.extend(self.run.narrator.updates(task, cached=True))
         return [task for task in tasks if task.id not in known]
@@ -194,40 +202,23 @@ class Superstep:
                 yield from self._settle(task, Raised(error))
                 continue
             if due:
-                yield Submit(task, self.setting)
+                yield self._submit(task)
             else:
                 del self.open[task.id]
                 yield from self._closed(task, Returned(task.writes))
 
     # ------------------------------------------------------------ events
 
-    def _next_deadline(self) -> int | None:
-        attempt, deadline = self._attempts.earliest, self._deadline
-        if attempt is None or deadline is None:
-            return deadline if attempt is None else attempt
-        return min(attempt, deadline)
-
-    def _check_time(self, wakeup: Wakeup) -> None:
-        """Move the clock, and end the superstep if it took too long."""
-        run = self.run
-        run.now = max(run.now + 1, wakeup.now)
-        if self._deadline is None or wakeup.monotonic < self._deadline:
-            return
-        names = ", ".join(sorted({task.name for task in self.open.values()}))
-        raise TimeoutError(
-            f"superstep {run.step} took longer than step_timeout={run.options.step_timeout} "
-            f"seconds; still running: {names}"
-        )
-
     def _take_in(self, wakeup: Wakeup) -> Iterable[Effect]:
         if self._attempts.earliest is not None:
             again = [self.open.get(task_id) for task_id in self._attempts.take(wakeup.monotonic)]
-            yield from (Submit(task, self.setting) for task in again if task is not None)
+            yield from (self._submit(task) for task in again if task is not None)
         for event in wakeup.events:
             match event:
                 case Ended():
                     task = self.open.get(event.task_id)
                     if task is not None and task.attempt == event.attempt:
+                        task.span = event.span
                         yield from self._ended_with(task, event.outcome, wakeup)
                 case Called():
                     yield from self._called(event)
@@ -255,7 +246,7 @@ class Superstep:
             if task.node.cache is not None:
                 self._looked_up.append(task)
             else:
-                yield Submit(task, self.setting)
+                yield self._submit(task)
         else:
             yield from self._settle(task, Withdrawn())
 
@@ -323,7 +314,7 @@ class Superstep:
 
     def _keep(self, task: Task, writes: Sequence[Write]) -> None:
         kept = self.calls.recorded(task, writes)
-        self.run.recorder.keep(self.run.checkpoint_id, task.id, task.path, kept)
+        self.run.recorder.keep_end(self.run.checkpoint_id, task, kept)
 
     def _raised(self, task: Task, error: BaseException) -> Iterable[Effect]:
         run = self.run
@@ -357,7 +348,7 @@ class Superstep:
         handler, run = self._handler_for(failed, error), self.run
         self.open[handler.id] = handler
         run.after.extend(run.narrator.started(handler, run.step, run.now))
-        run.after.append(Submit(handler, self.setting))
+        run.after.append(self._submit(handler))
 
     def _handler_for(self, failed: Task, error: BaseException) -> Task:
         handler = handler_task(self.run.program, failed, error, self.run.place)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from flowpregel._core.effects import Commit, Event, Load, Look, Share, Wait, Wakeup
+from flowpregel._core.effects import Commit, Event, Load, Look, Share, Stopped, Wait, Wakeup
 from flowpregel._core.progress import Result, Steps
 from flowpregel._host import clock
 from flowpregel._host.elsewhere import elsewhere
@@ -17,6 +17,7 @@ from flowpregel._host.executors import Executors
 from flowpregel._host.mailbox import ThreadMailbox, loop_mailbox
 from flowpregel._host.placing import Placing, Surroundings
 from flowpregel._host.pump import Ask, Pump, Request
+from flowpregel.checkpoint.shapes import Lease
 from flowpregel.executors.calls import CallFuture
 from flowpregel.executors.inline import InlineExecutor
 
@@ -31,6 +32,8 @@ class Plan:
     max_concurrency: int | None = None
     resources: ExitStack
     """What is released when the run ends: its lease, its `Context` channels."""
+    lease: Lease | None = None
+    """The lease among them: its saver may be asked to stop the run."""
 
 
 class Host:
@@ -53,6 +56,8 @@ class Host:
         self._requests: Generator[Request, Any, Result] | None = None
         self._request: Request | None = None
         self._timed_out = False
+        if plan.lease is not None:
+            plan.lease.stop = lambda reason: self._mailbox.post(Stopped(reason))
 
     # ------------------------------------------------------------ for drivers
 

@@ -52,6 +52,7 @@ from flowpregel._host.keeper import Keeper
 from flowpregel._host.placing import Placing, Surroundings
 from flowpregel.channels.context import Context
 from flowpregel.errors import ParentCommand, TaskCancelled
+from flowpregel.executors.base import Stopwatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,8 @@ class Pump:
         self._waiting: dict[Active, None] = {}
         self._nested: dict[str, Active] = {}
         """The nested runs, by the id of the task that each of them is."""
+        self._watches: dict[str, Stopwatch] = {}
+        """Since when they run; their writers' time is theirs too."""
         self._ready: deque[tuple[Active, Any]] = deque()
 
     def run(self, steps: Steps, around: Surroundings) -> Generator[Request, Any, Result]:
@@ -221,6 +224,8 @@ class Pump:
             case Ended():
                 fault("task.ended", event.task_id)
                 owner = self._owners.pop(event.task_id, None)
+                if (watch := self._watches.pop(event.task_id, None)) is not None:
+                    event = replace(event, span=watch.stop("graph"))
                 self._placing.ended(event.task_id)
             case Called():
                 owner = self._owners.get(event.call.caller)
@@ -252,6 +257,7 @@ class Pump:
             return
         nested = Active(steps, around, active, task, setting)
         self._nested[task.id] = nested
+        self._watches[task.id] = Stopwatch()
         self._ready.append((nested, None))
 
     def _nested_ended(self, nested: Active, result: Result) -> None:

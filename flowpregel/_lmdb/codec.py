@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from flowpregel._lmdb import culprit, mainmodule, pickling
@@ -22,6 +23,8 @@ _PICKLE, _PICKLE_MAIN, _BUFFERS = b"p", b"m", b"o"
 _WORD = struct.Struct(">q")
 _MAIN_SIZE = struct.Struct(">H")
 _PROTOCOL = 5
+_SMALL = 4096
+"""Bytes: copying less is sooner done than making a view of it."""
 _NAMES_A_CLASS = b"\x93"
 
 
@@ -98,10 +101,25 @@ def decode(codec: Codec, data: bytes, what: str) -> Any:
     except StoreError:
         raise
     except Exception as error:
-        raise ValueEncodingError(
-            f"{what} was kept but cannot be read back: {type(error).__name__}: {error}; its "
-            "class must be importable under the name it had"
-        ) from error
+        raise _unreadable(what, error) from error
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Translate errors as `decode` does, for many values at once."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except Exception as error:
+        raise _unreadable(what, error) from error
+
+
+def _unreadable(what: str, error: Exception) -> ValueEncodingError:
+    return ValueEncodingError(
+        f"{what} was kept but cannot be read back: {type(error).__name__}: {error}; its "
+        "class must be importable under the name it had"
+    )
 
 
 def _encode_int(value: int) -> bytes:
@@ -160,6 +178,8 @@ def _decode_buffers(record: bytes) -> Any:
 
 
 def _decode_pickle(data: bytes, buffers: list[Any] | None = None) -> Any:
+    if buffers is None and len(data) < _SMALL:
+        return pickle.loads(data[1:])
     return pickle.loads(memoryview(data)[1:], buffers=buffers)
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,7 +28,6 @@ from flowpregel._lmdb.filelock import FileLock, Presence
 from flowpregel._lmdb.gate import Gate
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel.errors import (
-    ConfigurationError,
     StoreBusyError,
     StoreError,
     StoreReadOnlyError,
@@ -49,7 +47,7 @@ class Environment:
     """
 
     def __init__(
-        self, path: str, *, map_size: int, readonly: bool, lock: bool, timeout: float
+        self, path: str, *, map_size: int, readonly: bool, lock: bool, options: StoreOptions
     ) -> None:
         self.path = path
         self.readonly = readonly
@@ -65,15 +63,21 @@ class Environment:
         self._file_lock: FileLock | None = None
         self._presence = Presence(os.path.join(path, folder.PRESENCE))
         if readonly:
+            self._check_pages(options)
             self._connect()
             return
         try:
             self._file_lock = FileLock(os.path.join(path, folder.WRITE_LOCK))
-            with self._exclusively(timeout):
+            with self._exclusively(options.lock_timeout):
+                self._check_pages(options)
                 self._connect()
             folder.close_to_others(path)
         except OSError as error:
             raise folder.named(error, path) from error
+
+    def _check_pages(self, options: StoreOptions) -> None:
+        if options.check_pages:
+            folder.check(self.path, pages=True)
 
     def share(self, key: object, make: Callable[[], Result]) -> Result:
         """Return what all users of the store in this process have in common under *key*."""
@@ -296,7 +300,7 @@ class Environment:
             if not self._presence.become_only():
                 raise StoreBusyError(self.path, "another process that has it open", 0.0)
             try:
-                with tempfile.TemporaryDirectory(prefix=".compact.", dir=self.path) as draft:
+                with folder.draft_inside(self.path) as draft:
                     self.copy(draft, compact=True)
                     folder.sync(os.path.join(draft, folder.DATA))
                     with self._gate.alone():
@@ -314,13 +318,8 @@ class Environment:
 
     def structure(self, timeout: float) -> list[str]:
         """Return what is wrong with the file's pages, as LMDB's own verifier finds it."""
-        from lmdb.verify import VerifyError, verify  # noqa: PLC0415 - heavy, seldom used
-
         with self._exclusively(timeout):
-            try:
-                return list(verify(self.path))  # type: ignore[no-untyped-call]
-            except VerifyError as error:
-                return [str(error)]
+            return folder.unsound_pages(self.path)
 
     def _data_file(self) -> str:
         return os.path.join(self.path, folder.DATA)
@@ -366,8 +365,7 @@ def open_environment(
         lock: Register as a reader. Without it nobody may write meanwhile.
         options: The rarely needed.
     """
-    if not lock and not readonly:
-        raise ConfigurationError("lock=False needs readonly=True: it is for folders none can write")
+    options.check_opening(readonly=readonly, lock=lock)
     real = folder.real_path(path)
     with _registry:
         found = _open.get(real)
@@ -383,7 +381,7 @@ def open_environment(
                 map_size=map_size,
                 readonly=readonly,
                 lock=lock,
-                timeout=options.lock_timeout,
+                options=options,
             )
             _open[real] = found
         elif found.readonly and not readonly:

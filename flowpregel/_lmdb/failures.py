@@ -19,7 +19,14 @@ from flowpregel.errors import (
 
 _LITTLE_ROOM = 4 << 20
 _DAMAGE = frozenset(
-    {"CorruptedError", "PageNotFoundError", "InvalidError", "PanicError", "BadTxnError"}
+    {
+        "CorruptedError",
+        "PageNotFoundError",
+        "InvalidError",
+        "PanicError",
+        "BadTxnError",
+        "BadValsizeError",
+    }
 )
 
 

@@ -64,6 +64,14 @@ class FileLock:
         """Return the number that was kept last (0: none)."""
         return int.from_bytes(os.pread(self._file, 8, _NAME_SIZE), "big")
 
+    def ask_to_stop(self) -> None:
+        """Write beside the fence that its holder is asked to stop."""
+        os.pwrite(self._file, os.pread(self._file, 8, _NAME_SIZE), _NAME_SIZE + 8)
+
+    def asked_to_stop(self) -> int:
+        """Return the fence of the holder that was asked to stop last (0: none)."""
+        return int.from_bytes(os.pread(self._file, 8, _NAME_SIZE + 8), "big")
+
     def is_at(self, path: str) -> bool:
         """Return whether the file is the one that *path* names now."""
         try:
@@ -110,6 +118,17 @@ def is_locked(path: str) -> bool:
     finally:
         os.close(file)
     return False
+
+
+def holder_at(path: str) -> Owner | None:
+    """Return who holds the lock on the file at *path*; None: nobody, or its name is not told."""
+    if not is_locked(path):
+        return None
+    try:
+        with open(path, "rb") as file:
+            return Owner.from_bytes(file.read(_NAME_SIZE))
+    except OSError:
+        return None
 
 
 class Presence:

@@ -6,12 +6,16 @@ Everything here happens while the store is not open in this process.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import stat
 import struct
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from flowpregel.errors import (
     StoreCorruptError,
@@ -24,6 +28,9 @@ from flowpregel.errors import (
 DATA = "data.mdb"
 WRITE_LOCK = "write.lock"
 PRESENCE = "open.lock"
+_DRAFT_INSIDE = ".compact."
+_ABANDONED = 60.0
+"""Seconds after which a draft that nobody holds is one that a killed process left."""
 _NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "fuse.sshfs", "ncpfs"}
 )
@@ -32,7 +39,8 @@ _META = struct.Struct("<II8xQ")  # magic, format, map size
 _META_AT = 16
 _NEWER_META_AT = 24  # LMDB 1.0 has a longer page header
 _PAGE_SIZE_AT = 40  # LMDB keeps the page size in the first database's md_pad
-_LAST_PAGE_AT = 136
+_LAST_PAGE_AT = 136  # the transaction's number follows it
+_META_SIZE = 152
 _FORMAT = 1  # LMDB 0.9; 1.0 writes 3
 
 
@@ -81,10 +89,13 @@ def create(folder: str, fill: Callable[[str], None]) -> None:
                 f"{folder} is not a store and has other files in it; give an empty or new folder"
             )
         os.makedirs(parent, exist_ok=True)
+        _drop_abandoned(parent, f".{name}.", ".new")
         draft = tempfile.mkdtemp(prefix=f".{name}.", suffix=".new", dir=parent)
     except OSError as error:
         raise named(error, folder) from error
+    held = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        fcntl.flock(held, fcntl.LOCK_EX)
         os.chmod(draft, 0o700)
         fill(draft)
         for file in os.listdir(draft):
@@ -95,7 +106,41 @@ def create(folder: str, fill: Callable[[str], None]) -> None:
     except OSError as error:
         raise named(error, folder) from error
     finally:
+        os.close(held)
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _drop_abandoned(parent: str, prefix: str, suffix: str) -> None:
+    """Remove the drafts that killed processes left: those whose maker holds them no more."""
+    names: list[str] = []
+    with suppress(OSError):  # a folder may be written to and not be listed
+        names = os.listdir(parent)
+    for name in names:
+        if not (name.startswith(prefix) and name.endswith(suffix)):
+            continue
+        path = os.path.join(parent, name)
+        with suppress(OSError):
+            held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if time.time() - os.fstat(held).st_mtime > _ABANDONED:
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(held)
+
+
+@contextmanager
+def draft_inside(folder: str) -> Iterator[str]:
+    """Give an empty folder inside a store's, for a file that will take the place of its own.
+
+    Who calls this keeps all others out, so what is there of the kind was left by
+    a process that was killed, and is removed.
+    """
+    for name in os.listdir(folder):
+        if name.startswith(_DRAFT_INSIDE):
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_DRAFT_INSIDE, dir=folder) as draft:
+        yield draft
 
 
 def _move(draft: str, folder: str) -> None:
@@ -115,33 +160,86 @@ def sync(path: str) -> None:
         os.close(handle)
 
 
-def check(folder: str) -> None:
+class _Meta(NamedTuple):
+    """What a meta page says: LMDB keeps two, and writes them in turn."""
+
+    page: int
+    """The page size."""
+    last: int
+    """The last page in use."""
+    transaction: int
+    """The number of the transaction that wrote it."""
+
+
+def check(folder: str, *, pages: bool = False) -> None:
     """Refuse a store that LMDB would misread, or die of.
 
     LMDB opens a file that was cut off, and the process gets SIGBUS at the
-    first read; it takes an empty file for a new store.
+    first read; it takes an empty file for a new store; and where the number in
+    its newer meta page is damaged, it goes back by one transaction.
+
+    Args:
+        folder: The store's.
+        pages: Look at every page; nobody must write meanwhile.
 
     Raises:
-        StoreCorruptError: The file is shorter than it says, or no LMDB file.
+        StoreCorruptError: The file is shorter than it says, damaged, or no LMDB file.
         StoreVersionError: It has the format of another engine.
     """
     path = os.path.join(folder, DATA)
     try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            page, last = _read_meta(file.read(4096), path, size)
-            file.seek(page)
-            last = max(last, _read_meta(file.read(4096), path, size)[1])
+        size, metas = _metas(path)
+        while not _in_turn(metas):
+            before = metas
+            size, metas = _metas(path)
+            # Unless someone has just committed, between our looks at the one and the other.
+            if before == metas:
+                raise StoreCorruptError(
+                    f"{path} is damaged: its meta pages say that they were written by "
+                    f"transactions {metas[0].transaction} and {metas[1].transaction}; "
+                    "restore a backup"
+                )
     except OSError as error:
         raise named(error, folder) from error
-    if size < (last + 1) * page:
+    needed = max((meta.last + 1) * meta.page for meta in metas)
+    if size < needed:
         raise StoreCorruptError(
-            f"{path} is cut off: it has {size} bytes of {(last + 1) * page}; restore a backup"
+            f"{path} is cut off: it has {size} bytes of {needed}; restore a backup"
         )
+    if pages and (found := unsound_pages(folder)):
+        more = f", and {len(found) - 1} problems more" if len(found) > 1 else ""
+        raise StoreCorruptError(f"{path} is damaged: {found[0]}{more}; restore a backup")
 
 
-def _read_meta(head: bytes, path: str, size: int) -> tuple[int, int]:
-    """Return the page size and the last page that a meta page names."""
+def unsound_pages(folder: str) -> list[str]:
+    """Return what is wrong with the pages of a store's file; nobody must write meanwhile."""
+    from lmdb.verify import VerifyError, verify  # noqa: PLC0415 - heavy, seldom used
+
+    try:
+        return list(verify(folder))  # type: ignore[no-untyped-call]
+    except VerifyError as error:
+        return [str(error)]
+
+
+def _metas(path: str) -> tuple[int, tuple[_Meta, _Meta]]:
+    """Return the size of a file, and its meta pages."""
+    with open(path, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        first = _read_meta(file.read(_META_SIZE), path, size)
+        file.seek(first.page)
+        return size, (first, _read_meta(file.read(_META_SIZE), path, size))
+
+
+def _in_turn(metas: tuple[_Meta, _Meta]) -> bool:
+    """Return whether two meta pages were written by transactions that follow each other."""
+    even, odd = metas[0].transaction, metas[1].transaction
+    if even == odd == 0:  # as LMDB makes them
+        return True
+    return even % 2 == 0 and odd % 2 == 1 and abs(even - odd) == 1
+
+
+def _read_meta(head: bytes, path: str, size: int) -> _Meta:
+    """Return what a meta page says, after seeing that it is one."""
     if len(head) < _LAST_PAGE_AT + 16:
         raise StoreCorruptError(f"{path} is cut off: it has only {size} bytes; restore a backup")
     magic, version, _ = _META.unpack_from(head, _META_AT)
@@ -157,8 +255,8 @@ def _read_meta(head: bytes, path: str, size: int) -> tuple[int, int]:
     (page,) = struct.unpack_from("<I", head, _PAGE_SIZE_AT)
     if page < 512 or page > 65536 or page & (page - 1):
         raise StoreCorruptError(f"{path} is damaged: it gives its page size as {page}")
-    (last,) = struct.unpack_from("<Q", head, _LAST_PAGE_AT)
-    return page, last
+    last, transaction = struct.unpack_from("<QQ", head, _LAST_PAGE_AT)
+    return _Meta(page, last, transaction)
 
 
 def close_to_others(folder: str) -> None:

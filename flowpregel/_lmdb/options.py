@@ -22,6 +22,10 @@ class StoreOptions:
     """Seconds to wait for another process that writes, before `StoreBusyError`."""
     allow_network: bool = False
     """Open a store on a network file system although LMDB may lose data there."""
+    check_pages: bool = False
+    """Look at every page of the file before it is trusted (about 15 ms for each
+    MiB), for one that may be damaged: LMDB itself trusts its pages, and can read
+    wrongly or end the process where one is damaged."""
     trust: bool | bytes = False
     """Accept a store sealed under another key. Bytes are that other key; True
     accepts whatever is in it, and seals it anew under our own key."""
@@ -40,3 +44,15 @@ class StoreOptions:
             raise ConfigurationError("trust is an empty key; give the store's key, or True")
         if self.encryption_key is not None and len(self.encryption_key) not in (16, 24, 32):
             raise ConfigurationError("encryption_key must be 16, 24 or 32 bytes long")
+
+    def check_opening(self, *, readonly: bool, lock: bool) -> None:
+        """Refuse what does not go together."""
+        if not lock and not readonly:
+            raise ConfigurationError(
+                "lock=False needs readonly=True: it is for folders none can write"
+            )
+        if self.check_pages and readonly and lock:
+            raise ConfigurationError(
+                "check_pages needs that nobody writes meanwhile: with readonly=True, "
+                "pass lock=False too"
+            )

@@ -13,7 +13,7 @@ the room of a dropped value is used again by any other.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from flowpregel._lmdb.environment import Environment
@@ -59,6 +59,24 @@ class Table:
             return payload
         return self._joined(transaction, key, payload)
 
+    def fetcher(self, transaction: Any) -> Callable[[bytes], bytes | None]:
+        """Return a function that does what `get` does, sooner, for many small records."""
+        get, database, sum_of = transaction.get, self.handle, self._seal.of_small
+        name, opened = self._name, self.get
+
+        def fetch(key: bytes) -> bytes | None:
+            record: bytes | None = get(key, db=database)
+            if (
+                record is not None
+                and _HEAD <= len(record) < _SMALL
+                and record[SIZE] == 0
+                and record[:SIZE] == sum_of(name + key, record[SIZE:])
+            ):
+                return record[_HEAD:]
+            return opened(transaction, key)
+
+        return fetch
+
     def put(self, transaction: Any, key: bytes, payload: bytes, *, fresh: bool = False) -> None:
         """Keep *payload* at *key*.
 
@@ -95,6 +113,19 @@ class Table:
         record = _WHOLE + payload
         mac = self._seal.of_small(self._name + key, record)
         return bool(transaction.put(key, mac + record, overwrite=False, db=self.handle))
+
+    def append(self, transaction: Any, key: bytes, payload: bytes) -> bool:
+        """Keep *payload* at *key*, where there is nothing yet; return whether it is the last now.
+
+        LMDB fills a page to its end only where it is told that the last one is put.
+        """
+        if len(payload) < _SMALL:
+            record = _WHOLE + payload
+            mac = self._seal.of_small(self._name + key, record)
+            if transaction.put(key, mac + record, append=True, db=self.handle):
+                return True
+        self.put(transaction, key, payload, fresh=True)
+        return False
 
     def raw(self, transaction: Any, key: bytes) -> bytes | None:
         """Return the record at *key* as it is, to be compared with one that held."""

@@ -21,6 +21,7 @@ from flowpregel._lmdb.options import StoreOptions
 from flowpregel.errors import ConfigurationError, StoreCorruptError, StoreForeignError
 
 _ZSTD, _AES, _CUSTOM = b"z", b"x", b"c"
+_WRAPPINGS = frozenset((_ZSTD, _AES, _CUSTOM))
 _NONCE = 12
 _SMALLEST = 256
 """Less is not worth the time to compress it."""
@@ -51,6 +52,8 @@ class WrappedCodec:
 
     def decode(self, data: bytes) -> Any:
         """Return the value that was encoded."""
+        if data[:1] not in _WRAPPINGS:
+            return self._inner.decode(data)
         if data[:1] == _AES:
             if self._cipher is None:
                 raise StoreForeignError(

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Literal
 
 from flowpregel._core.copies import IMMUTABLE, keep
-from flowpregel._core.records import Address, Batch, Saved
+from flowpregel._core.records import RAN, Address, Batch, Saved
 from flowpregel.checkpoint import convert
 from flowpregel.checkpoint.base import TransactionalSaver
 from flowpregel.checkpoint.leases import Leases
@@ -57,6 +57,9 @@ class _Prepared:
                         ),
                     )
                 )
+            if task.ran is not None:
+                slot = task.task_id, WRITES_IDX_MAP[RAN]
+                self.writes.append((task.checkpoint_id, slot, (task.path, RAN, task.ran)))
         if batch.checkpoint is not None:
             self._prepare_checkpoint()
 

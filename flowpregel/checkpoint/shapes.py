@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 from flowpregel._core.records import Version
@@ -13,10 +14,11 @@ WRITES_IDX_MAP: dict[str, int] = {
     "__resume__": -4,
     "__error_source_node__": -5,
     "__call__": -6,
+    "__ran__": -7,
 }
 """Where control writes are kept: one place each, so a newer one replaces the older.
 
-The last two are ours: under positions of their own they would take the places of
+The last three are ours: under positions of their own they would take the places of
 writes that the task makes when it is tried again.
 """
 
@@ -49,7 +51,9 @@ class CheckpointTuple(NamedTuple):
 class Lease:
     """The right to write a thread's namespace; *fence* goes with every batch."""
 
-    __slots__ = ("fence",)
+    __slots__ = ("fence", "stop")
 
     def __init__(self, fence: int | None = None) -> None:
         self.fence = fence
+        self.stop: Callable[[str], None] | None = None
+        """Told, from any OS thread, why the owner is to stop; set by an owner that can."""

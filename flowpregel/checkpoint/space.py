@@ -14,6 +14,7 @@ from flowpregel._core.records import (
     PendingWrite,
     Saved,
     Version,
+    parted,
 )
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import convert
@@ -94,15 +95,17 @@ class Collected:
     def read(self, address: Address) -> Saved:
         """Return it with every value decoded, in writes ordered by (path, task id, index)."""
         self.writes.sort(key=lambda write: (write[1][0], *write[0]))
+        writes, ran = parted(
+            (path, PendingWrite(task_id, channel, _read(kept, channel)))
+            for (task_id, _), (path, channel, kept) in self.writes
+        )
         return Saved(
             address=Address(address.thread_id, address.namespace, self.row.id),
             checkpoint=self.row.checkpoint(
                 {name: _read(kept, name) for name, kept in self.values.items()}
             ),
-            writes=tuple(
-                PendingWrite(task_id, channel, _read(kept, channel))
-                for (task_id, _), (_, channel, kept) in self.writes
-            ),
+            writes=writes,
+            ran=ran,
             deltas={
                 name: DeltaHistory(
                     seed if seed is MISSING else _read(seed, name),

@@ -13,8 +13,9 @@ _COMMANDS = {
     "run": "Run a flow, or go on with its thread's unfinished run.",
     "resume": "Go on with a thread's unfinished run.",
     "answer": "Answer what a thread's run asks, and go on.",
+    "cancel": "Stop a thread's run, in whatever process it is.",
     "ls": "List the threads of a store.",
-    "show": "Show how a thread stands: tasks, errors, questions.",
+    "show": "Show how a thread stands, and what its last run did.",
     "history": "List a thread's checkpoints, newest first.",
     "state": "Show what a thread's channels hold.",
     "diff": "Show what changed between two checkpoints.",
@@ -24,7 +25,7 @@ _COMMANDS = {
     "verify": "Read everything in a store, and say what is damaged.",
     "backup": "Copy a store, which may be in use.",
     "stats": "Show how much a store keeps, and for what.",
-    "graph": "Draw a flow.",
+    "graph": "Draw a flow, or what a thread's run did.",
     "doctor": "Check this machine and a store's folder.",
 }
 """Their help is here, so that listing them imports none of them."""
@@ -68,7 +69,7 @@ class Commands(click.Group):
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 waits for an answer, 4 the store "
-    "cannot be used, 130 stopped by Ctrl-C.",
+    "cannot be used, 130 stopped by Ctrl-C or `cancel`.",
 )
 @click.version_option(__version__, prog_name="flowpregel")
 def app() -> None:

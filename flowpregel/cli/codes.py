@@ -26,7 +26,7 @@ class Code(IntEnum):
     STORE = 4
     """The store cannot be used, is damaged, or its thread is in use."""
     STOPPED = 130
-    """Ctrl-C; what had finished is kept."""
+    """Ctrl-C or ``cancel``; what had finished is kept."""
 
 
 _USAGE = (ConfigurationError, EmptyInputError, InputMismatchError, UnknownInterruptError)

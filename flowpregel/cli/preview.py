@@ -112,6 +112,8 @@ def _parts(value: Any) -> dict[Any, Any] | list[Any] | None:
         return [*value]
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name, None) for each in fields(value)}
+    if isinstance(names := getattr(type(value), "model_fields", None), Mapping):  # of pydantic
+        return {name: getattr(value, name, None) for name in names}
     return None
 
 

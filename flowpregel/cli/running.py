@@ -16,7 +16,7 @@ from flowpregel.cli.output import note, tell, tell_json
 from flowpregel.cli.preview import FULL, Limits, one_line, plain
 from flowpregel.cli.stores import existing, newest, reading
 from flowpregel.cli.view import view_of
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import ConfigurationError, TaskCancelled
 
 if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel
@@ -87,6 +87,8 @@ def perform(errand: Errand, given: Any, **asked: Any) -> Code:
         return end.reached(*_followed(flow, errand, given, asked))
     except KeyboardInterrupt:
         return end.stopped()
+    except TaskCancelled as error:
+        return end.stopped(error.reason)
     except Exception as error:
         if is_refusal(error):
             raise
@@ -158,9 +160,11 @@ class _End:
             note(f"what finished is kept; go on with: {self._command('resume')}")
         return Code.FAILED
 
-    def stopped(self) -> Code:
-        """Tell of a run that Ctrl-C ended."""
+    def stopped(self, why: str = "") -> Code:
+        """Tell of a run that Ctrl-C ended, or *why* another did."""
         self._tell("stopped")
+        if why:
+            note(why)
         kept = f"what finished is kept; go on with: {self._command('resume')}"
         note(f"stopped; {kept}" if self._keeps else "stopped; nothing is kept")
         return Code.STOPPED

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from flowpregel._core.ran import Ran
 from flowpregel._core.records import (
     CALLED,
     CONTROL_WRITES,
@@ -26,15 +27,19 @@ _ENGINES = ("branch:to:", "join:", TASKS)
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A task of the superstep that is not over."""
+    """A task, by what it has left on the checkpoint it started from."""
 
     id: str
     name: str | None
-    """The call it is; None for a node's task, whose name only its flow knows."""
+    """The call it is, or the node; None if only its flow knows."""
+    step: int
+    """Its superstep."""
     state: Literal["done", "failed", "waiting", "unfinished"]
     error: Any = None
     interrupts: tuple[Any, ...] = ()
     result: Any = None
+    ran: Ran | None = None
+    """When, where and how often it ran, if that was kept."""
 
 
 def work_of(saved: Saved) -> list[Work]:
@@ -43,23 +48,32 @@ def work_of(saved: Saved) -> list[Work]:
     for write in saved.writes:
         if write.task_id != RUN_TASK_ID:
             of_task.setdefault(write.task_id, []).append(write)
-    return [_work(task_id, writes) for task_id, writes in of_task.items()]
+    ran = {task_id: Ran.of(kept, path) for task_id, path, kept in saved.ran}
+    step = saved.checkpoint.step + 1
+    made = [_work(task_id, writes, step, ran.get(task_id)) for task_id, writes in of_task.items()]
+    # What takes in the input is no node of the user's.
+    return [work for work in made if work.name != "__start__"]
 
 
-def _work(task_id: str, writes: list[PendingWrite]) -> Work:
+def _work(task_id: str, writes: list[PendingWrite], step: int, ran: Ran | None) -> Work:
     # A control write of None takes an earlier one back.
     control = {w.channel: w.value for w in writes if w.channel in CONTROL_WRITES}
     done = [write for write in writes if write.channel not in CONTROL_WRITES]
     called = control.get(CALLED)
     name = str(called[1]) if isinstance(called, tuple) else None
+    if name is None and ran is not None:
+        name = ran.name
+    work = Work(id=task_id, name=name, step=step, state="unfinished", ran=ran)
     if done:
-        return Work(id=task_id, name=name, state="done", result=_result(done))
-    if control.get(ERROR) is not None:
-        return Work(id=task_id, name=name, state="failed", error=control[ERROR])
+        return replace(work, state="done", result=_result(done))
+    # An error that is to be tried again is taken back, but for its text.
+    error = control.get(ERROR) or (ran.error if ran is not None else None)
+    if error:
+        return replace(work, state="failed", error=error)
     asked = control.get(INTERRUPT) or ()
     if isinstance(asked, Sequence) and asked:
-        return Work(id=task_id, name=name, state="waiting", interrupts=tuple(asked))
-    return Work(id=task_id, name=name, state="unfinished")
+        return replace(work, state="waiting", interrupts=tuple(asked))
+    return work
 
 
 def _result(done: list[PendingWrite]) -> Any:

@@ -97,9 +97,21 @@ class Tally:
         since = self.started if len(self._ends) < _WINDOW else self._ends[0]
         return len(self._ends) / max(now - since, 1e-6)
 
+    def left(self, now: float) -> float | None:
+        """Return the seconds that what is in flight will take at this rate, if one can tell.
+
+        Names of which nothing has ended are left out: a body waits for the others.
+        """
+        rate = self.rate(now)
+        counts = [*self.by_name.values()]
+        open_now = sum(each.running for each in counts if each.done)
+        return open_now / rate if rate and open_now else None
+
     def summary(self, now: float) -> str:
         """Return a line that says how far the run is."""
-        rate = self.rate(now)
+        rate, left = self.rate(now), self.left(now)
         speed = f", {rate:.1f}/s" if rate else ""
+        if left is not None:
+            speed += f", about {left:,.0f} s left"
         ended = "" if self.steps == 0 else f", {self.steps} supersteps ended"
         return f"superstep {self.step}{ended}, {self.done} tasks done{speed}"

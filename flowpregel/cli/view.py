@@ -10,7 +10,6 @@ from typing import Any, Protocol, Self
 from flowpregel.cli.output import note
 from flowpregel.cli.preview import one_line
 from flowpregel.cli.tally import Tally
-from flowpregel.pregel.progress import how_far
 
 _PAUSE = 2.0
 """Seconds between two plain lines."""
@@ -93,9 +92,8 @@ class Plain(Silent):
             ", ".join((f"{name}: {counts.text()}", *_reports(tally, name)))
             for name, counts in tally.by_name.items()
         )
-        return f"[{now - tally.started:7.1f} s] {tally.summary(now)}" + (
-            f" ({names})" * bool(names)
-        )
+        said = ", ".join(filter(None, (tally.summary(now), _workers())))
+        return f"[{now - tally.started:7.1f} s] {said}" + (f" ({names})" * bool(names))
 
 
 class Live(Silent):
@@ -141,7 +139,8 @@ class Live(Silent):
         from rich.text import Text  # noqa: PLC0415 - 30 ms, for terminals only
 
         now = self._clock()
-        title = Text(f"{now - self._tally.started:.0f} s, {self._tally.summary(now)}")
+        summary = (f"{now - self._tally.started:.0f} s", self._tally.summary(now), _workers())
+        title = Text(", ".join(filter(None, summary)))
         table = Table(box=None, pad_edge=False)
         for column in ("task", "done", "in flight", "failed", "waiting"):
             table.add_column(column, justify="left" if column == "task" else "right")
@@ -160,7 +159,15 @@ class Live(Silent):
 
 def _reports(tally: Tally, name: str) -> list[str]:
     """Return a text for each of the first tasks of that name that say how far they are."""
+    from flowpregel.pregel.progress import how_far  # noqa: PLC0415 - keeps --help fast
+
     return [how_far(report) for report in tally.reports_of(name)[:_REPORTS]]
+
+
+def _workers() -> str:
+    from flowpregel.pregel.progress import workers_text  # noqa: PLC0415 - keeps --help fast
+
+    return workers_text()
 
 
 def _failure(event: Mapping[str, Any]) -> str | None:

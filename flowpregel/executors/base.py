@@ -13,13 +13,16 @@
 from __future__ import annotations
 
 import contextvars
+import os
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
 
 from flowpregel._core.effects import Call, Event
+from flowpregel._core.ran import Span
 from flowpregel._core.records import Kind, Node, Outcome
 from flowpregel.context import TaskInfo
 from flowpregel.policies import TimeoutPolicy
@@ -111,6 +114,21 @@ class Backlog:
             held, self._held = self._held, []
         for release in held:
             release()
+
+
+class Stopwatch:
+    """Measures one attempt, from when it is made."""
+
+    __slots__ = ("_started", "began")
+
+    def __init__(self) -> None:
+        self.began = time.time_ns()
+        self._started = time.monotonic_ns()
+
+    def stop(self, executor: str) -> Span:
+        """Return when the attempt ran, in this process, on *executor*."""
+        seconds = (time.monotonic_ns() - self._started) / 1e9
+        return self.began, seconds, executor, os.getpid()
 
 
 class Mailbox(Protocol):

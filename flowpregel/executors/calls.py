@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import concurrent.futures
 import sys
+from _thread import LockType, RLock, allocate_lock, get_ident
 from collections.abc import Callable, Collection, Generator
 from contextvars import copy_context
-from threading import get_ident
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from flowpregel._core.effects import Call, Called, Emitted
 from flowpregel._core.records import (
@@ -24,11 +24,56 @@ from flowpregel.errors import GraphInterrupt, TaskCancelled
 
 if TYPE_CHECKING:
     import asyncio
+    import threading
 
     from flowpregel.executors.base import Job, Mailbox
 
 
 ResultT = TypeVar("ResultT")
+
+
+class Bell:
+    """A lock, and a way to wait until somebody rings: as much of a condition as a future needs."""
+
+    __slots__ = ("_lock", "_sleepers")
+
+    def __init__(self) -> None:
+        # One that its holder may take again: a future that is done already shows itself in
+        # the error it raises, for which it takes its lock.
+        self._lock = RLock()
+        self._sleepers: list[LockType] | None = None
+
+    def acquire(self) -> None:
+        """Take the lock."""
+        self._lock.acquire()
+
+    def release(self) -> None:
+        """Let go of the lock."""
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Let go of the lock until somebody rings, at most *timeout* seconds; return whether."""
+        sleeper = allocate_lock()
+        sleeper.acquire()
+        sleepers = self._sleepers = self._sleepers or []
+        sleepers.append(sleeper)
+        self._lock.release()
+        try:
+            return sleeper.acquire(timeout=-1 if timeout is None else max(timeout, 0))
+        finally:
+            self._lock.acquire()
+
+    def notify_all(self) -> None:
+        """Wake everybody who waits."""
+        for sleeper in self._sleepers or ():
+            sleeper.release()
+        self._sleepers = None
 
 
 class CallFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
@@ -45,7 +90,14 @@ class CallFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
         turn: Callable[[CallFuture[Any]], None] | None = None,
         open_calls: set[CallFuture[Any]] | None = None,
     ) -> None:
-        super().__init__()
+        # What the base class would do, but for a condition that takes as much memory as
+        # the rest of the future together, and nine objects for the collector to look at.
+        self._condition = cast("threading.Condition", Bell())
+        self._state = "PENDING"
+        self._result: Any = None
+        self._exception: BaseException | None = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Any] = []
         self._turn = turn
         self._open_calls = open_calls
         if open_calls is not None:
@@ -164,7 +216,8 @@ def ends_of(
         mailbox.post(Emitted(task_id, payload))
 
     def call(node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
-        future = CallFuture[Any](turn, made)
+        # Not CallFuture[Any](...), which makes an alias and keeps it on each of them.
+        future: CallFuture[Any] = CallFuture(turn, made)
         made_call = Call(task_id, attempt, node, arguments, fingerprint, describe, future)
         made_call.variables = copy_context()
         mailbox.post(Called(made_call))

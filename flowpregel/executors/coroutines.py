@@ -12,7 +12,7 @@ from flowpregel._core.records import Outcome, Raised, Returned, Withdrawn
 from flowpregel.context import Ends
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.attempt import aperform, outcome_of
-from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
+from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
 from flowpregel.executors.calls import (
     CallFuture,
     ends_of,
@@ -96,6 +96,7 @@ class CoroutineExecutor(Executor):
     async def _run(self, job: Job, mailbox: Mailbox) -> None:
         ends, made = ends_of(job, mailbox)
         self._made[job.key] = made
+        watch = Stopwatch()
         try:
             outcome = await _timed(job, ends)
         except asyncio.CancelledError:
@@ -105,7 +106,7 @@ class CoroutineExecutor(Executor):
         if isinstance(outcome, Returned) and (failure := unseen_failure(made)) is not None:
             outcome = Raised(failure)
         del self._made[job.key]
-        mailbox.post(Ended(*job.key, outcome))
+        mailbox.post(Ended(*job.key, outcome, watch.stop("coroutines")))
 
 
 async def _timed(job: Job, ends: Ends) -> Outcome:

@@ -17,19 +17,23 @@ import concurrent.futures
 import contextvars
 import os
 import threading
+from struct import Struct
 from typing import Any, Final
 
 from flowpregel._core.effects import Call, Ended
+from flowpregel._core.ran import Span
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.channels.context import contexts_in
 from flowpregel.context import Ends
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.attempt import perform
-from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
+from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
 from flowpregel.executors.processes import messages, payload
 
 _HERE: Final = os.urandom(16)
 """Names this process among all machines."""
+_RAN = Struct("<qfI")
+"""Before an outcome: when the attempt began, its seconds, and where (0: it could not begin)."""
 
 
 class FuturesExecutor(Executor):
@@ -60,7 +64,7 @@ class FuturesExecutor(Executor):
             body, _ = messages.pack_job(job, None)
             future = self._engine.submit(perform_packed, node, body, _HERE)
         except Exception as error:  # noqa: BLE001 - the task's failure, told as such
-            mailbox.post(_ended(job, Raised(error)))
+            mailbox.post(Ended(*job.key, Raised(error)))
             return
         with self._lock:
             self._futures[job.key] = future
@@ -69,7 +73,8 @@ class FuturesExecutor(Executor):
     def _finish(self, job: Job, mailbox: Mailbox, future: concurrent.futures.Future[bytes]) -> None:
         with self._lock:
             self._futures.pop(job.key, None)
-        mailbox.post(_ended(job, _outcome_of(job, future)))
+        outcome, span = _end_of(job, future)
+        mailbox.post(Ended(*job.key, outcome, span))
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Withdraw a job that has not begun; one that runs goes on."""
@@ -92,6 +97,7 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
         home: Names the process whose run it is.
     """
     try:
+        watch = Stopwatch()
         code = payload.loads(node)
         job = messages.unpack_job(body, code, _FarStore(), None)
         ends = Ends(emit=_no_stream, call=_no_call, beat=_no_beat)
@@ -102,30 +108,31 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
             for channel in contexts_in(job.input):
                 channel.close(outcome.error if isinstance(outcome, Raised) else None)
     except BaseException as error:  # noqa: BLE001 - the engine may be ended by what escapes
-        return messages.pack_outcome(Raised(error), "?", None)
-    return messages.pack_outcome(outcome, job.info.name, None)
+        return _RAN.pack(0, 0, 0) + messages.pack_outcome(Raised(error), "?", None)
+    began, seconds, _, pid = watch.stop("futures")
+    head = _RAN.pack(began, seconds, pid)
+    return head + messages.pack_outcome(outcome, job.info.name, None)
 
 
-def _outcome_of(job: Job, future: concurrent.futures.Future[bytes]) -> Outcome:
+def _end_of(job: Job, future: concurrent.futures.Future[bytes]) -> tuple[Outcome, Span | None]:
     if future.cancelled():
-        return Withdrawn()
+        return Withdrawn(), None
     error = future.exception()
     if isinstance(error, concurrent.futures.BrokenExecutor):
         cause = f"its engine broke: {error}"
         died = WorkerDiedError(job.info.name, 0, cause)
         died.__cause__ = error
-        return Raised(died)
+        return Raised(died), None
     if error is not None:
-        return Raised(error)
+        return Raised(error), None
     origin = f"in task {job.info.name!r} (attempt {job.info.attempt}), on another executor"
     try:
-        return messages.unpack_outcome(future.result(), origin, None)
+        answer = future.result()
+        began, seconds, pid = _RAN.unpack_from(answer)
+        span = (began, seconds, "futures", pid) if pid else None
+        return messages.unpack_outcome(answer[_RAN.size :], origin, None), span
     except BaseException as problem:  # noqa: BLE001 - a user's class may raise anything
-        return Raised(problem)
-
-
-def _ended(job: Job, outcome: Outcome) -> Ended:
-    return Ended(job.info.task_id, job.info.attempt, outcome)
+        return Raised(problem), None
 
 
 def _no_stream(chunk: Any) -> None:

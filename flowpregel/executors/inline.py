@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -59,9 +60,11 @@ class InlineExecutor(Executor):
             KeyboardInterrupt: The user pressed Ctrl-C meanwhile.
         """
         events: list[Event] = []
-        until = time.monotonic_ns() + _SLICE
+        started, pid = time.monotonic_ns(), os.getpid()
+        until = started + _SLICE
         while self._waiting:
             job, mailbox = self._waiting.popleft()
+            began = time.time_ns()
             try:
                 outcome = self._perform(job, mailbox)
             except BaseException:
@@ -69,9 +72,12 @@ class InlineExecutor(Executor):
                 for event in (*events, Ended(*job.key, Withdrawn())):
                     mailbox.post(event)
                 raise
-            events.append(Ended(job.info.task_id, job.info.attempt, outcome))
-            if isinstance(outcome, Raised) or time.monotonic_ns() > until:
+            ended = time.monotonic_ns()
+            span = (began, (ended - started) / 1e9, "inline", pid)
+            events.append(Ended(job.info.task_id, job.info.attempt, outcome, span))
+            if isinstance(outcome, Raised) or ended > until:
                 break
+            started = ended
         return events
 
     def _perform(self, job: Job, mailbox: Mailbox) -> Outcome:

@@ -12,7 +12,7 @@ from flowpregel._core.effects import Call, Ended
 from flowpregel._core.records import Outcome, Raised, Returned, Withdrawn
 from flowpregel.context import Ends
 from flowpregel.executors.attempt import perform
-from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
+from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
 from flowpregel.executors.calls import (
     CallFuture,
     ends_of,
@@ -109,13 +109,14 @@ class ThreadExecutor(Executor):
                 job, mailbox, context = self._waiting.popleft()
                 ends, made = self._ends_of(job, mailbox)
                 self._running[job.key] = made
+            watch = Stopwatch()
             outcome = context.run(perform, job, ends)
             if isinstance(outcome, Returned) and (error := unseen_failure(made)) is not None:
                 outcome = Raised(error)
             with self._changed:
                 del self._running[job.key]
                 self._parents.discard(job.key)
-            mailbox.post(Ended(*job.key, outcome))
+            mailbox.post(Ended(*job.key, outcome, watch.stop("threads")))
 
     def _has_place(self) -> bool:
         return len(self._running) - len(self._parents) < self._limit

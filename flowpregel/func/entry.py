@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 import typing
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar, get_args, get_origin
 
-from flowpregel._core.callee import is_coroutine_function, name_of
+from flowpregel._core.callee import is_coroutine_function, is_generator_function, name_of
 from flowpregel._core.records import PREVIOUS
 from flowpregel.channels import EphemeralValue, LastValue
 from flowpregel.checkpoint.base import BaseCheckpointSaver
@@ -154,19 +153,21 @@ def _save_of(returned: Any) -> Any:
 def _check_body(func: Any, name: str, timeout: TimeoutPolicy | None) -> None:
     if not callable(func):
         raise ConfigurationError(f"@entrypoint() takes a function, not {func!r}")
-    plain = func
-    while isinstance(plain, functools.partial):
-        plain = plain.func
-    if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
+    if is_generator_function(func):
         raise ConfigurationError(
             f"entrypoint {name!r} is a generator: return the result, give the stream its parts "
             f"with get_stream_writer(), and read them with {name}.stream(..., "
             "stream_mode='custom')"
         )
     try:
-        parameters = inspect.signature(func).parameters.values()
+        parameters = [*inspect.signature(func).parameters.values()]
     except (TypeError, ValueError):
         return
+    if parameters and parameters[0].name == "self" and inspect.isfunction(func):
+        raise ConfigurationError(
+            f"entrypoint {name!r} is a method, and nothing would give it its object: make the "
+            f"workflow of the bound method, as in `self.flow = entrypoint(...)(self.{name})`"
+        )
     if not any(p.kind is not p.KEYWORD_ONLY and p.kind is not p.VAR_KEYWORD for p in parameters):
         raise ConfigurationError(
             f"entrypoint {name!r} takes no input: give it one parameter (several values go in a "

@@ -6,12 +6,12 @@ import functools
 import inspect
 import sys
 import types
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
-from flowpregel._core.callee import callee_of, name_of
+from flowpregel._core.callee import callee_of, is_generator_function, name_of
 from flowpregel._core.digest import arguments_digest, code_digest, home_of
 from flowpregel._core.records import Arguments, Node
 from flowpregel._core.sharing import space_of
@@ -78,7 +78,11 @@ class TaskFunction(Generic[P, R]):
     def __init__(self, func: Callable[P, Any], options: TaskOptions) -> None:
         if not callable(func):
             raise ConfigurationError(f"task() takes a function, not {func!r}")
-        _refuse_generators(func)
+        if is_generator_function(func):
+            raise ConfigurationError(
+                f"task {name_of(func)!r} is a generator, and what it yields could not be "
+                "recorded: return a list, or give the stream its parts with get_stream_writer()"
+            )
         self.func = func
         """The plain function: calling it records nothing and needs no run."""
         self.options = options
@@ -135,7 +139,7 @@ class TaskFunction(Generic[P, R]):
             changes: What `task` takes: ``name``, ``retry_policy``, ``cache_policy``,
                 ``timeout``, ``executor``, ``version``.
         """
-        return TaskFunction(self.func, replace(self.options, **changes))
+        return TaskFunction(self.func, replace(self.options, **_options(changes)))
 
     def clear_cache(self, cache: Any) -> None:
         """Forget the results of this task that *cache* shares."""
@@ -242,17 +246,13 @@ def _plain(task: TaskFunction[Any, Any]) -> Any:
 _COPIED = ("__module__", "__name__", "__qualname__", "__doc__")
 
 
-def _refuse_generators(func: Any) -> None:
-    while isinstance(func, functools.partial):
-        func = func.func
-    looked_at = func
-    if not inspect.isroutine(func) and not isinstance(func, type):
-        looked_at = getattr(type(func), "__call__", func)  # noqa: B004 - it is looked at
-    if inspect.isgeneratorfunction(looked_at) or inspect.isasyncgenfunction(looked_at):
-        raise ConfigurationError(
-            f"task {name_of(func)!r} is a generator, and what it yields could not be recorded: "
-            "return a list, or give the stream its parts with get_stream_writer()"
-        )
+def _options(changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return *changes*, if all of them are options of a task."""
+    known = [field.name for field in fields(TaskOptions)]
+    for name in changes:
+        if name not in known:
+            raise TypeError(f"a task has no option {name!r}; it has {', '.join(known)}")
+    return changes
 
 
 @overload
@@ -288,6 +288,7 @@ def task(func: Any = None, /, **options: Any) -> Any:
     Raises:
         ConfigurationError: *func* is a generator or cannot be called, or an
             option cannot be.
+        TypeError: There is no such option.
 
     Example:
         >>> @task(timeout=60)
@@ -296,7 +297,7 @@ def task(func: Any = None, /, **options: Any) -> Any:
         >>> simulate.func(3)
         1.5
     """
-    made = _Decorator(TaskOptions(**options))
+    made = _Decorator(TaskOptions(**_options(options)))
     return made if func is None else made(func)
 
 

@@ -58,6 +58,33 @@ class CompiledStateGraph(Pregel):
         self.builder = builder
         super().__init__(**pregel)
 
+    @property
+    def InputType(self) -> Any:
+        """The schema of a run's input."""
+        return self.builder.input_schema
+
+    @property
+    def OutputType(self) -> Any:
+        """The schema of what a run returns."""
+        return self.builder.output_schema
+
+    def _input(self) -> Any:
+        return self.InputType
+
+    def _output(self) -> Any:
+        return self.OutputType
+
+    def shaped(self, values: Any) -> Any:
+        """Return *values* as an object of the output schema, if that makes objects.
+
+        A dict that lacks what the class requires stays one: a run has just begun.
+        """
+        schema = self.builder.schemas[self.builder.output_schema]
+        if schema.mapper is None or not isinstance(values, dict):
+            return values
+        given = {key: values[key] for key in schema.keys if key in values}
+        return schema.mapper(given) if schema.required <= given.keys() else values
+
     def get_graph(self, config: Any = None, *, xray: bool | int = False) -> Graph:
         """Return a drawing of the graph: its nodes, its edges, and where branches may lead.
 

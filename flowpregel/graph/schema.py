@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Annotated, Any, ClassVar, NotRequired, Required, get_args, get_origin
 
 from flowpregel.channels import BinaryOperatorAggregate, DeltaChannel, LastValue
@@ -40,6 +40,20 @@ class Schema:
     def selection(self) -> str | tuple[str, ...]:
         """What a node reads: the one channel of a plain value, or the keys of a dict."""
         return ROOT if self.is_root else self.keys
+
+    @property
+    def required(self) -> frozenset[str]:
+        """The keys that an object of the class cannot be made without."""
+        typ = self.typ
+        if is_model(typ):
+            return frozenset(key for key, each in typ.model_fields.items() if each.is_required())
+        if not is_dataclass(typ):
+            return frozenset()
+        return frozenset(
+            each.name
+            for each in fields(typ)
+            if each.init and each.default is MISSING and each.default_factory is MISSING
+        )
 
     @property
     def name(self) -> str:

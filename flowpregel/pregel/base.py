@@ -122,6 +122,10 @@ class PregelBase:
             if key != TASKS and isinstance(item, BaseChannel) and not isinstance(item, Context)
         )
 
+    def shaped(self, values: Any) -> Any:
+        """Return what the output channels hold in the form of its schema, if it is a class."""
+        return values
+
     def copy(self, update: Mapping[str, Any] | None = None) -> Self:
         """Return a graph of its own with the attributes of *update* changed."""
         clone = object.__new__(type(self))

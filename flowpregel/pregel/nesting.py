@@ -97,9 +97,18 @@ class Nesting(PregelBase):
 
     def namespace_of(self, task: Task) -> str:
         """Return where it keeps its checkpoints: with ``True`` the same place each time."""
+        return self.namespace_at(task.namespace)
+
+    def address_in(self, outer: Address, part: str) -> Address:
+        """Return where it keeps its checkpoints as the task *part* (``name:id``) of *outer*."""
+        place = f"{outer.namespace}|{part}" if outer.namespace else part
+        return Address(outer.thread_id, self.namespace_at(place))
+
+    def namespace_at(self, place: str) -> str:
+        """Return where it keeps its checkpoints as a task whose own namespace is *place*."""
         if self.checkpointer is True:
-            return "|".join(part.split(":", 1)[0] for part in task.namespace.split("|"))
-        return task.namespace
+            return "|".join(part.split(":", 1)[0] for part in place.split("|"))
+        return place
 
     def call_nested(
         self, given: Any, config: Mapping[str, Any] | None, asked: Mapping[str, Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,21 +27,41 @@ class GraphOutput:
         """Yield value and interrupts, for unpacking."""
         return iter((self.value, self.interrupts))
 
+    def __getitem__(self, key: str) -> Any:
+        """Return what a plain output has under *key*, for programs that were written for one."""
+        if key == INTERRUPT:
+            return self.interrupts
+        value = self.value
+        return value[key] if isinstance(value, Mapping) else getattr(value, key)
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether a plain output would have *key*."""
+        if key == INTERRUPT:
+            return bool(self.interrupts)
+        value = self.value
+        return key in value if isinstance(value, Mapping) else hasattr(value, str(key))
+
 
 def wrap(item: Item, request: Request, version: str) -> Any:
     """Return an event in the form that was asked for."""
     namespace, mode, payload = item
     if version == "v2":
         part = {"type": mode, "ns": namespace, "data": payload}
-        if mode == "values":
-            interrupts = payload.get(INTERRUPT, ()) if isinstance(payload, dict) else ()
-            if interrupts:
-                part["data"] = {key: val for key, val in payload.items() if key != INTERRUPT}
-            part["interrupts"] = interrupts
-        return part
+        return _values_part(part, request) if mode == "values" else part
     if request.subgraphs:
         return (namespace, mode, payload) if request.labelled else (namespace, payload)
     return (mode, payload) if request.labelled else payload
+
+
+def _values_part(part: dict[str, Any], request: Request) -> dict[str, Any]:
+    """Return *part* with its questions apart, and its values in the form of their schema."""
+    values, interrupts = part["data"], ()
+    if isinstance(values, dict) and INTERRUPT in values:
+        values = dict(values)
+        interrupts = values.pop(INTERRUPT)
+    if not part["ns"]:
+        values = request.shaped(values)
+    return {**part, "data": values, "interrupts": interrupts}
 
 
 def print_item(item: Item) -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._host.elsewhere import elsewhere
+from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.running import Running
+from flowpregel.pregel.schemas import Schemas
 
 if TYPE_CHECKING:
-    from flowpregel.pregel.drawing import Graph
+    from flowpregel._core.records import Saved
+    from flowpregel.pregel.drawing import Graph, RunDrawing, TaskRecord
+    from flowpregel.pregel.runs import Nests, Which
+    from flowpregel.pregel.snapshot import PregelTask
+
+Config = Mapping[str, Any]
 
 
-class Pregel(Running):
+class Pregel(Running, Schemas):
     """Nodes and channels, run in supersteps.
 
     In each superstep the nodes that are due run side by side; what they write
@@ -93,6 +100,81 @@ class Pregel(Running):
     async def aget_graph(self, config: Any = None, *, xray: bool | int = False) -> Graph:
         """`get_graph`, for programs that await it."""
         return self.get_graph(config, xray=xray)
+
+    def get_run(
+        self,
+        config: Config | None = None,
+        *,
+        xray: bool | int = False,
+        limit: int | None = None,
+        **settings: Any,
+    ) -> RunDrawing:
+        """Return what a thread's last run did: which tasks, when, how long, what failed.
+
+        It draws itself like `get_graph`: ``draw_ascii()`` is a table,
+        ``draw_mermaid()`` the graph in colours; ``tasks`` is the data.
+        It may be asked while the run goes on, in this process or another.
+
+        Args:
+            config: Names the thread, and perhaps the checkpoint to look back from;
+                or pass ``thread_id=``.
+            xray: Whether to look into graphs that are nodes too; a number is how deep.
+            limit: Only the newest of its supersteps, at most this many.
+
+        Raises:
+            ConfigurationError: There is no checkpointer, or no thread_id.
+
+        Example:
+            >>> print(app.get_run(thread_id="1"))  # doctest: +SKIP
+            step 0  ✓ load  ████████████████████  0.500 s
+            step 1  ✗ rank  ██                    0.051 s  KeyError: 'score'
+        """
+        from flowpregel.pregel.drawing import draw_run  # noqa: PLC0415 - seldom needed
+        from flowpregel.pregel.runs import Nests, last_run  # noqa: PLC0415 - as above
+
+        saver, parsed = self._opened(config, settings)
+        graph = self._graph_at(parsed.namespace)
+        assert isinstance(graph, Pregel)
+        history = last_run(saver, parsed.address, limit)
+        nests = Nests(saver, parsed.address.thread_id)
+        depth = (1 << 30) if xray is True else int(xray)
+        return draw_run(graph.get_graph(xray=xray), graph.tasks_of(saver, history, nests, depth))
+
+    def tasks_of(
+        self, saver: BaseCheckpointSaver, history: Sequence[Saved], nests: Nests, depth: int
+    ) -> list[TaskRecord]:
+        """Return the tasks of a run of this graph, and *depth* levels of those in them."""
+        from flowpregel.pregel.runs import (  # noqa: PLC0415 - seldom needed
+            last_run,
+            prefixed,
+            tasks_of,
+        )
+
+        def inside(saved: Saved, which: Which, name: str, node: str) -> Iterator[TaskRecord]:
+            graph = self.nodes[name].bound if which[1] is None and name in self.nodes else None
+            keeper, address = saver, nests.of(which)
+            if isinstance(graph, Pregel):
+                address = graph.address_in(saved.address, f"{name}:{which[0]}")
+                if isinstance(graph.checkpointer, BaseCheckpointSaver):
+                    keeper = graph.checkpointer
+            if depth <= 0 or address is None:
+                return
+            inner = last_run(keeper, address, around=saved)
+            tasks = (
+                graph.tasks_of(keeper, inner, nests, depth - 1)
+                if isinstance(graph, Pregel)
+                else tasks_of(inner)
+            )
+            yield from (prefixed(each, f"{node}:") for each in tasks)
+
+        def due(saved: Saved) -> Sequence[PregelTask]:
+            return self.snapshot_of(saver, saved, False, deep=False).tasks
+
+        return tasks_of(history, due, inside)
+
+    async def aget_run(self, config: Config | None = None, **asked: Any) -> RunDrawing:
+        """`get_run`, without blocking the event loop."""
+        return await elsewhere(self.get_run, config, **asked)
 
     def clear_cache(self, nodes: Sequence[str] | None = None) -> None:
         """Forget shared results: of *nodes*, or of all.

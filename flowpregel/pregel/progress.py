@@ -70,12 +70,18 @@ class View:
         name: The name of the graph.
         out: Where to write; by default stderr.
         clock: Returns seconds that only grow.
+        workers: Says how many workers there are, and what they take.
     """
 
     def __init__(
-        self, name: str, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        name: str,
+        out: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        workers: Callable[[], str] | None = None,
     ) -> None:
         self._name = name
+        self._workers = workers_text if workers is None else workers
         self._out = sys.stderr if out is None else out
         self._clock = clock
         self._began = self._shown = clock()
@@ -124,7 +130,7 @@ class View:
     def lines(self, now: float) -> list[str]:
         """Return what there is to show at *now*."""
         seconds = max(now - self._began, 1e-9)
-        lines = [f"{self._name}: {seconds:.1f} s"]
+        lines = [", ".join(filter(None, (f"{self._name}: {seconds:.1f} s", self._workers())))]
         for name, count in self._counts.items():
             if name == self._name:
                 continue
@@ -163,16 +169,21 @@ def _amount(number: float) -> str:
     return f"{number:,.0f}" if number == round(number, 6) // 1 else f"{number:,.2f}"
 
 
+def workers_text() -> str:
+    """Return in words how many workers there are, and how much memory they take."""
+    usage = sys.modules.get("flowpregel.executors.processes.usage")
+    count, size = (0, 0) if usage is None else usage.worker_memory()
+    return f"{count} worker{'s' * (count > 1)} with {size / 1e6:,.0f} MB" if count else ""
+
+
 def _way_to_show(out: TextIO) -> tuple[Callable[[list[str]], None], float]:
     """Return a function that shows lines on *out*, and the seconds between two calls."""
     if _in_notebook():
-        from IPython.display import (  # type: ignore[import-not-found]  # noqa: PLC0415
-            Pretty,
-            display,
-        )
+        from importlib import import_module  # noqa: PLC0415 - seldom needed
 
-        handle = display(Pretty(""), display_id=True)
-        return lambda lines: handle.update(Pretty("\n".join(lines))), 0.2
+        shown: Any = import_module("IPython.display")
+        handle = shown.display(shown.Pretty(""), display_id=True)
+        return lambda lines: handle.update(shown.Pretty("\n".join(lines))), 0.2
     if out.isatty():
         return _over(out), 0.1
     return lambda lines: _line(out, lines), 2.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -51,6 +51,8 @@ class Request:
     printed: tuple[str, ...] = ()
     view: View | None = None
     """Shows how far the run is."""
+    shaped: Callable[[Any], Any] = lambda values: values
+    """Gives values the form of the graph's output schema."""
 
 
 def modes_of(
@@ -113,11 +115,11 @@ def plan_of(graph: PregelBase, request: Request) -> Plan:
     resources = ExitStack()
     resources.callback(fault, "lease.released.after")
     fault("lease.taken.before")
-    fence = resources.enter_context(saver.lease(address.thread_id, address.namespace)).fence
+    lease = resources.enter_context(saver.lease(address.thread_id, address.namespace))
     fault("lease.taken.after")
     resources.callback(fault, "lease.released.before")
     try:
-        return _plan(graph, request, saver, fence, resources)
+        return replace(_plan(graph, request, saver, lease.fence, resources), lease=lease)
     except BaseException:
         resources.close()
         raise

@@ -131,7 +131,7 @@ class Running(Threads):
         if plain:
             for _ in items:
                 continue
-            return _output(host, version)
+            return _output(host, version, request)
         return [wrap(item, request, version) for item in items if _shown(item, request)]
 
     async def ainvoke(
@@ -152,7 +152,7 @@ class Running(Threads):
             async for item in awatched(adrive(host), request.view)
             if not plain and _shown(item, request)
         ]
-        return _output(host, version) if plain else found
+        return _output(host, version, request) if plain else found
 
     def stream(
         self,
@@ -298,6 +298,7 @@ class Running(Threads):
             on_mismatch=ask.on_mismatch,
             view=view_of(self.name, ask.progress),
             printed=printed,
+            shaped=self.shaped,
         )
         return Host(plan_of(self, request), loop), request
 
@@ -328,10 +329,10 @@ def _shown(item: tuple[tuple[str, ...], str, Any], request: Request) -> bool:
     return item[1] in request.modes
 
 
-def _output(host: Host, version: Version) -> Any:
+def _output(host: Host, version: Version, request: Request) -> Any:
     result = result_of(host)
     if version == "v2":
-        return GraphOutput(result.values, result.interrupts)
+        return GraphOutput(request.shaped(result.values), result.interrupts)
     if not result.interrupts:
         return result.values
     values = result.values if isinstance(result.values, dict) else {}

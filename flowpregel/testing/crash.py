@@ -46,8 +46,18 @@ from typing import Any, Self
 
 from flowpregel import _fault
 from flowpregel.context import current
+from flowpregel.errors import ConfigurationError
 from flowpregel.testing.crash_child import LENGTH, REPLY, Came, Order
-from flowpregel.testing.crash_log import EFFECT, Point, differences, effects, points, run_again
+from flowpregel.testing.crash_log import (
+    EFFECT,
+    Point,
+    differences,
+    effects,
+    is_at_effect,
+    is_at_write,
+    points,
+    run_again,
+)
 
 __all__ = ["CrashError", "Point", "Report", "Violation", "crash_everywhere", "effect"]
 
@@ -77,6 +87,10 @@ class Report:
 
     points: tuple[Point, ...] = ()
     """The fault points that the undisturbed run passed."""
+    writes: int = 0
+    """How many of them stand before or after a durable write."""
+    effects: int = 0
+    """How many of them stand before or after a side effect that it tells of."""
     kills: int = 0
     """How many processes were killed."""
     runs: int = 0
@@ -92,7 +106,8 @@ class Report:
 
     def __str__(self) -> str:
         lines = [
-            f"{len(self.points)} fault points, {self.kills} kills, {self.runs} runs, "
+            f"{len(self.points)} fault points ({self.writes} at durable writes, "
+            f"{self.effects} at effects), {self.kills} kills, {self.runs} runs, "
             f"{len(self.missed)} points not met, {len(self.violations)} violations"
         ]
         lines += [f"  {violation}" for violation in self.violations[:_MOST_SHOWN]]
@@ -104,6 +119,8 @@ class Report:
 def effect(what: str) -> None:
     """Note in the log that a side effect was made; outside the harness, do nothing.
 
+    The workflow is killed before and after it, too.
+
     Args:
         what: Which one, the same in every run; without line breaks.
 
@@ -113,13 +130,15 @@ def effect(what: str) -> None:
     if log := os.environ.get(_fault.TRACE):
         scope = current.get()
         task_id = "-" if scope is None else scope.info.task_id
+        _fault.fault("effect.before")
         _fault.append(log, f"{EFFECT}\t{os.getpid()}\t0\t{task_id} {what}\n")
+        _fault.fault("effect.after")
 
 
 def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its own
     workflow: Workflow | str,
     *,
-    pairs: bool = False,
+    in_a_row: int = 1,
     at_most: int | None = None,
     history: bool = True,
     timeout: float = 60.0,
@@ -130,9 +149,10 @@ def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its 
 
     Args:
         workflow: A function of a folder (`pathlib.Path`), or its ``"module:name"``.
-        pairs: Kill it again at each point of the run that goes on after a kill.
-        at_most: Use only so many points, evenly spread; with *pairs*, so many
-            of each recovery too.
+        in_a_row: How many kills in a row. With 2, the run that goes on after a
+            kill is killed too, at each of its points; with 3 the one after that, too.
+        at_most: Use only so many points, evenly spread; of each run that goes
+            on so many too.
         history: Compare what is in the LMDB stores below its folder.
         timeout: Seconds that a run may take.
         modules: Names of modules to import once, before any run; saves time.
@@ -145,8 +165,10 @@ def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its 
     Example:
         >>> report = crash_everywhere("myproject.flows:nightly")  # doctest: +SKIP
         >>> print(report)  # doctest: +SKIP
-        39 fault points, 39 kills, 79 runs, 0 points not met, 0 violations
+        39 fault points (12 at durable writes, 4 at effects), 39 kills, 79 runs, ...
     """
+    if in_a_row < 1:
+        raise ConfigurationError(f"in_a_row is {in_a_row!r}; give the number of kills, 1 or more")
     if not isinstance(workflow, str):
         import cloudpickle  # noqa: PLC0415 - heavy
 
@@ -158,7 +180,7 @@ def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its 
         _Nursery(tuple(modules), timeout) as nursery,
     ):
         base = Path(temporary if folder is None else folder)
-        return _Harness(nursery, pickled, base, history, at_most).run(pairs=pairs)
+        return _Harness(nursery, pickled, base, history, at_most).run(in_a_row)
 
 
 class _Nursery:
@@ -258,8 +280,8 @@ class _Harness:
         self._expected = Came(("", ""), ())
         self._effects: Counter[str] = Counter()
 
-    def run(self, *, pairs: bool) -> Report:
-        """Kill the workflow everywhere."""
+    def run(self, in_a_row: int) -> Report:
+        """Kill the workflow everywhere, so many times in a row."""
         clean = _Series(self._new_folder())
         status = self._run(clean, None)
         if status != 0:
@@ -267,14 +289,14 @@ class _Harness:
         self._expected = _came(clean)
         self._effects = Counter(effects(clean.lines()))
         self._report.points = tuple(points(clean.lines()))
+        self._report.writes = sum(is_at_write(point) for point in self._report.points)
+        self._report.effects = sum(is_at_effect(point) for point in self._report.points)
         shutil.rmtree(clean.folder)
         for point in self._chosen(self._report.points):
-            self._kill_at(_Series(self._new_folder()), (), point, pairs=pairs)
+            self._kill_at(_Series(self._new_folder()), (), point, in_a_row - 1)
         return self._report
 
-    def _kill_at(
-        self, series: _Series, before: tuple[Point, ...], point: Point, *, pairs: bool
-    ) -> None:
+    def _kill_at(self, series: _Series, before: tuple[Point, ...], point: Point, more: int) -> None:
         """Run on to *point*, kill there, go on to the end, and compare."""
         killed_at = (*before, point)
         series.once.unlink(missing_ok=True)
@@ -284,7 +306,7 @@ class _Harness:
                 self._report.missed.append(point)
             else:
                 self._report.kills += 1
-            dead = series.copy(self._new_folder()) if pairs else None
+            dead = series.copy(self._new_folder()) if more else None
             at = len(series.lines())
             # A worker that was killed fails its task, and with it, perhaps, the run.
             if status != 0 and series.once.exists():
@@ -296,7 +318,7 @@ class _Harness:
         self._report.violations += [Violation(killed_at, problem) for problem in problems]
         if dead is not None:
             for second in self._chosen([*points(series.lines()[at:])]):
-                self._kill_at(dead.copy(self._new_folder()), killed_at, second, pairs=False)
+                self._kill_at(dead.copy(self._new_folder()), killed_at, second, more - 1)
             shutil.rmtree(dead.folder)
         if not problems:
             shutil.rmtree(series.folder)

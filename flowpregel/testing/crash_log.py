@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 EFFECT = "effect"
 _KEPT = ("keeper.commit.after", "writer.commit.after")
+_WRITES = ("store.write.before", "store.write.after")
 _AROUND = 40
 
 
@@ -25,6 +26,16 @@ def points(lines: Sequence[Sequence[str]]) -> Iterator[Point]:
     """Yield each point that was passed, once, in the order of the first pass."""
     seen = dict.fromkeys(Point(line[0], int(line[2])) for line in lines if line[0] != EFFECT)
     yield from seen
+
+
+def is_at_write(point: Point) -> bool:
+    """Return whether *point* stands before or after a durable write."""
+    return point.name in _WRITES
+
+
+def is_at_effect(point: Point) -> bool:
+    """Return whether *point* stands before or after a side effect."""
+    return point.name.removeprefix("worker.") in ("effect.before", "effect.after")
 
 
 def effects(lines: Sequence[Sequence[str]]) -> Iterator[str]:

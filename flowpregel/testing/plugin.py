@@ -21,7 +21,7 @@ import pytest
 _MARKER = "crash_everywhere"
 _PROPERTY = "flowpregel_crash"
 _HELP = (
-    "crash_everywhere(pairs=False, at_most=None, timeout=60, history=True): with the option "
+    "crash_everywhere(in_a_row=1, at_most=None, timeout=60, history=True): with the option "
     "--crash-everywhere the test is killed at each of its fault points and run again in the same "
     "tmp_path until it passes; nothing may be lost or done twice (flowpregel.testing.crash)"
 )

@@ -12,6 +12,7 @@ import pytest
 
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.memory import InMemorySaver
+from tests.runs.notes import Notes
 
 
 class Drive:
@@ -78,14 +79,14 @@ def executor(request: pytest.FixtureRequest) -> str:
 
 
 class Counted:
-    """Notes what a task was called with, in order.
+    """Notes what a task was called with, in order and in whichever process.
 
     Args:
         result: Makes the result from the argument.
     """
 
     def __init__(self, result: Callable[[Any], Any] = lambda value: value) -> None:
-        self.seen: list[Any] = []
+        self.seen = Notes()
         self._result = result
 
     def __call__(self, value: Any) -> Any:

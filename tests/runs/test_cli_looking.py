@@ -93,6 +93,82 @@ def test_show_names_nodes_if_it_may_import_the_flow(shown: Callable[..., Any]) -
     assert "shares" in [task["name"] for task in facts["tasks"]]
 
 
+def test_show_says_how_long_and_how_often_each_task_ran(shown: Callable[..., Any]) -> None:
+    tasks = shown("show", "finished")["tasks"]
+
+    assert [(1, "add"), (2, "tell")] == [(task["step"], task["name"]) for task in tasks]
+    for task in tasks:
+        assert task["began"].endswith("Z")
+        assert task["seconds"] >= 0
+        assert (1, "processes") == (task["attempts"], task["executor"])
+        assert task["pid"] != os.getpid()
+
+
+def test_show_has_columns_for_it(cli: Invoke) -> None:
+    lines = cli("show", "finished").stdout.splitlines()
+
+    heads = lines[-3].split("  ")
+    assert ["STEP", "TASK", "STATE", "SECONDS", "TRIES"] == [*filter(None, heads)][:5]
+    assert ["2", "tell", "done"] == lines[-1].split()[:3]
+
+
+def test_show_can_be_limited_to_the_newest_supersteps(shown: Callable[..., Any]) -> None:
+    assert ["tell"] == [task["name"] for task in shown("show", "finished", "--limit", "2")["tasks"]]
+
+
+def test_show_names_the_process_that_runs_a_thread(store: str, shown: Callable[..., Any]) -> None:
+    with LMDBSaver(store) as saver, saver.lease("waits"):
+        assert f"process {os.getpid()} on " in shown("show", "waits")["run by"]
+
+
+def test_a_threads_run_is_drawn(cli: Invoke) -> None:
+    lines = cli("graph", f"{FLOWS}:steps", "--thread", "finished", "--ascii").stdout.splitlines()
+
+    assert ["step 1  + add", "step 2  + tell"] == [line[:14].rstrip() for line in lines]
+
+
+def test_a_failed_run_is_drawn_in_mermaid_with_its_calls(cli: Invoke) -> None:
+    text = cli("graph", f"{FLOWS}:shares", "--thread", "failed", "--mermaid").stdout
+
+    assert "divide<br/>x2" in text
+    assert "classDef failed" in text
+
+
+def test_a_run_can_be_had_as_json(shown: Callable[..., Any]) -> None:
+    (body,) = shown("graph", f"{FLOWS}:allow", "--thread", "waits")["tasks"]
+
+    assert ("allow", "waiting") == (body["name"], body["status"])
+    assert ["question"] == [call["name"] for call in body["tasks"]]
+
+
+def test_a_run_of_an_unknown_thread_cannot_be_drawn(cli: Invoke) -> None:
+    result = cli("graph", f"{FLOWS}:steps", "--thread", "nobody")
+
+    assert Code.USAGE == result.exit_code
+    assert "nobody" in result.stderr
+
+
+def test_a_picture_needs_a_name_that_says_which(cli: Invoke, tmp_path: Path) -> None:
+    result = cli("graph", f"{FLOWS}:steps", "--output", str(tmp_path / "flow.gif"))
+
+    assert Code.USAGE == result.exit_code
+    assert ".svg or .png" in result.stderr
+
+
+def test_a_picture_is_written(cli: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "dot"
+    program.write_text('#!/bin/sh\necho "made with $1"\ncat\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    picture = tmp_path / "run.svg"
+
+    result = cli("graph", f"{FLOWS}:steps", "--thread", "finished", "--output", str(picture))
+
+    assert Code.OK == result.exit_code, result.output
+    assert "made with -Tsvg" in picture.read_text()
+    assert 'fillcolor="#e8f5e9"' in picture.read_text()
+
+
 def test_history_lists_checkpoints_newest_first(shown: Callable[..., Any]) -> None:
     found = shown("history", "finished")
 

@@ -74,10 +74,19 @@ def test_questions_and_nested_graphs_survive(name: str) -> None:
 @pytest.mark.slow
 def test_a_second_kill_while_it_goes_on_does_no_harm() -> None:
     """Pairs of points: some first ones, and for each some of its recovery."""
-    report = killed("short", pairs=True, at_most=5)
+    report = killed("short", in_a_row=2, at_most=5)
 
     assert report.ok, report
     assert 25 <= report.kills
+
+
+@pytest.mark.slow
+def test_three_kills_in_a_row_do_no_harm() -> None:
+    """A kill, one while it goes on, and one while it goes on after that."""
+    report = killed("short", in_a_row=3, at_most=2)
+
+    assert report.ok, report
+    assert 14 <= report.kills
 
 
 # ---------------------------------------------------------------- the harness sees
@@ -146,10 +155,13 @@ def test_a_workflow_that_fails_undisturbed_is_refused() -> None:
 def test_a_report_reads_as_a_sentence() -> None:
     """First the counts, then each violation with where it was killed."""
     points = (Point("a", 1), Point("b", 2))
-    report = Report(points, kills=2, runs=5, violations=[Violation(points, "it was lost")])
+    report = Report(
+        points, writes=1, kills=2, runs=5, violations=[Violation(points, "it was lost")]
+    )
 
     assert (
-        "2 fault points, 2 kills, 5 runs, 0 points not met, 1 violations\n"
+        "2 fault points (1 at durable writes, 0 at effects), 2 kills, 5 runs, 0 points not met, "
+        "1 violations\n"
         "  killed at a:1, then b:2: it was lost"
     ) == str(report)
 
@@ -237,7 +249,7 @@ def test_a_marked_test_is_killed_everywhere_with_the_option(tmp_path: Path) -> N
 
     assert 0 == code, output
     assert "test_page.py::test_doubling[4]: " in output
-    assert "fault points, 6 kills, 13 runs, 0 points not met, 0 violations" in output
+    assert "6 kills, 13 runs, 0 points not met, 0 violations" in output
 
 
 @pytest.mark.slow

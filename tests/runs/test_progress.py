@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import flowpregel
 from flowpregel.checkpoint.memory import InMemorySaver
+from flowpregel.executors.processes.usage import worker_memory
 from flowpregel.func import entrypoint, task
-from flowpregel.pregel.progress import View
+from flowpregel.pregel.progress import View, workers_text
 from flowpregel.types import interrupt
 from tests.runs.crashes import Once
 
@@ -121,7 +124,7 @@ def test_a_terminal_is_written_over() -> None:
     """Each picture begins where the one before began."""
     now = [0.0]
     out = Terminal()
-    view = View("flow", out, lambda: now[0])
+    view = View("flow", out, lambda: now[0], str)
     for event in (started("work"), started("work"), ended("work")):
         now[0] += 1
         view.see(event)
@@ -144,3 +147,62 @@ def test_a_file_gets_a_line_from_time_to_time() -> None:
     view.close()
 
     assert 3 == len(out.getvalue().splitlines())
+
+
+def test_the_memory_of_the_workers_is_shown() -> None:
+    """Beside the time, where there are any."""
+    out = Terminal()
+
+    View("flow", out, lambda: 1.0, lambda: "2 workers with 90 MB").close()
+
+    assert out.getvalue().startswith("flow: 0.0 s, 2 workers with 90 MB\n")
+
+
+def test_workers_are_counted_with_their_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of every pool of the program."""
+    flow_of("processes").invoke(2, thread_id="1", progress=True)
+    count, size = worker_memory()
+
+    assert count > 0
+    assert size > 1_000_000 * count
+    assert " MB" in capsys.readouterr().err.splitlines()[-1]
+    assert workers_text().startswith(f"{count} worker")
+
+
+class Display:
+    """Stands for a notebook's display: keeps what it was given."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+
+    def display(self, item: str, *, display_id: bool) -> Display:
+        """Show an output that can be updated."""
+        assert display_id
+        self.shown.append(item)
+        return self
+
+    def update(self, item: str) -> None:
+        """Show something else in its place."""
+        self.shown.append(item)
+
+
+class ZMQInteractiveShell:
+    """A shell with the name that a notebook's has."""
+
+
+def test_a_notebook_has_one_output_that_is_updated(
+    drive: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And nothing goes to stderr."""
+    screen = Display()
+    parts = SimpleNamespace(Pretty=str, display=screen.display)
+    notebook = SimpleNamespace(get_ipython=ZMQInteractiveShell, display=parts)
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    monkeypatch.setitem(sys.modules, "IPython.display", parts)
+
+    assert 7 == drive.invoke(flow_of("inline"), 5, thread_id="1", progress=True)
+
+    first, *_, last = screen.shown
+    assert "" == first
+    assert "work: 4 done, 1 failed" in last
+    assert "" == capsys.readouterr().err

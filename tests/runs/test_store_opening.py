@@ -310,7 +310,7 @@ def test_little_address_space_is_enough(path):
 
 def test_a_header_that_was_changed_is_refused(closed):
     data = (closed / "data.mdb").read_bytes()
-    (closed / "data.mdb").write_bytes(data.replace(b'"format": 1', b'"format": 0'))
+    (closed / "data.mdb").write_bytes(data.replace(b'"format": ', b'"former": '))
 
     with pytest.raises(StoreCorruptError, match="header"):
         LMDBSaver(closed)

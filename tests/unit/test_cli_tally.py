@@ -49,3 +49,16 @@ def test_supersteps_are_counted_when_they_end() -> None:
         )
 
     assert 2 == tally.steps
+
+
+def test_the_time_left_is_that_of_the_names_of_which_some_have_ended() -> None:
+    tally = Tally(0.0)
+    tally.note(event("task", "body", 0), 0.0)
+    for number in range(10):
+        tally.note(event("task", "f", number), 0.0)
+    assert tally.left(1.0) is None
+    for number in range(4):
+        tally.note(event("task_result", "f", number), 2.0)
+
+    assert 3.0 == tally.left(2.0)  # six, at two a second
+    assert "about 3 s left" in tally.summary(2.0)

@@ -63,7 +63,8 @@ class Book:
         bound = prefix + keys.text(before) if before is not None else b""
         while (key := self.ids.last_key(transaction, prefix, bound)) is not None:
             found = self.ids.get(transaction, key)
-            assert found is not None
+            if found is None:  # its page is damaged: a walk finds what a search does not
+                raise self.ids.corrupt(key, "is there and cannot be found")
             number = int.from_bytes(found[:8], "big")
             bound = key
             # An id may be known only from pending writes that came before it.

@@ -136,14 +136,14 @@ def _count_held(book: Book, stats: Stats, key: bytes, transaction: Any) -> None:
     record = book.log.get(transaction, key)
     if record is None:
         return
-    fields = staterecord.unpack(record)
+    held = staterecord.held_in(record)
     # Bytes that are a write and a channel's are there once, and are counted as the channel's.
-    shared = {id(value) for value in fields.values.values()}
-    shared.update(id(part) for _, _, body in fields.deltas.values() for part in body)
-    writes = [value for task in fields.tasks for value in task[4] if id(value) not in shared]
+    shared = {id(value) for value in held.values.values()}
+    shared.update(id(part) for _, _, body in held.deltas.values() for part in body)
+    writes = [value for task in held.tasks for value in task[4] if id(value) not in shared]
     stats.bytes_of_writes += sum(map(len, writes))
-    sizes = {channel: len(value) for channel, value in fields.values.items()}
-    for channel, (_, _, body) in fields.deltas.items():
+    sizes = {channel: len(value) for channel, value in held.values.items()}
+    for channel, (_, _, body) in held.deltas.items():
         sizes[channel] = len(body) if isinstance(body, bytes) else sum(map(len, body))
     stats.bytes_of_checkpoints -= sum(sizes.values()) + sum(map(len, writes))
     for channel, size in sizes.items():

@@ -9,7 +9,6 @@ from flowpregel.checkpoint.lmdb import keys, staterecord, taskrecord
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.checkpoint.lmdb.state import DELTA, DELTAS, EMPTY, VALUE, Change, Place
-from flowpregel.checkpoint.lmdb.staterecord import Held
 from flowpregel.checkpoint.lmdb.view import View
 
 _KIND_OF = {keys.VALUE: VALUE, keys.DELTA: DELTA}
@@ -101,8 +100,8 @@ class _Sweep:
             if kind == DELTA:
                 self._move_delta_out(channel, number)
             elif number in self._gone:
-                record = self._view.record(number)
-                value = None if record is None else record.values.get(channel)
+                held = self._view.held(number)
+                value = None if held is None else held.values.get(channel)
                 if value is not None:
                     self._put(keys.VALUE, channel, number, value)
         after_kept = {number + 1 for number in kept}
@@ -131,16 +130,15 @@ class _Sweep:
 
     def _write_out(self, number: int) -> Change:
         """Rewrite a checkpoint's record so that it builds on no other; return it."""
-        found, record = self._view.find(number), self._view.record(number)
+        found, held = self._view.find(number), self._view.held(number)
         assert found is not None
-        assert record is not None
+        assert held is not None
         change, state = found.change, found.state
         change.base, change.chain = None, 0
         change.channels = state.entries()
         change.seen = state.seen
         change.metadata = state.metadata
-        numbers = self._book.names.numbers(self._transaction)
-        held = Held(record.values, record.deltas, record.tasks)
+        numbers = self._book.names.numbers
         key = keys.log(self._scope.number, number, keys.CHECKPOINT)
         packed = staterecord.pack(change, numbers, number, held)
         self._book.log.put(self._transaction, key, packed)
@@ -153,8 +151,8 @@ class _Sweep:
         refers = any(each.number in self._gone for each in delta.references())
         if refers:
             delta = delta._replace(body=delta.added(self._view.referred))
-        record = self._view.record(number) if number in self._gone else None
-        if refers or (record is not None and channel in record.deltas):
+        held = self._view.held(number) if number in self._gone else None
+        if refers or (held is not None and channel in held.deltas):
             self._put(keys.DELTA, channel, number, delta.to_bytes())
 
     def _put(self, kind: bytes, channel: int, number: int, data: bytes) -> None:
@@ -163,8 +161,8 @@ class _Sweep:
 
     def _move_tasks_out(self, number: int) -> None:
         """Give the writes that a checkpoint's record holds for the one before their own."""
-        record = self._view.record(number)
-        for task in record.tasks if record is not None else ():
+        held = self._view.held(number)
+        for task in held.tasks if held is not None else ():
             tail = taskrecord.tag_of(task)
             key = keys.log(self._scope.number, number - 1, keys.WRITE, tail)
             if not self._book.log.has(self._transaction, key):

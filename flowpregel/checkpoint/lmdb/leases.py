@@ -20,11 +20,12 @@ from contextlib import suppress
 from types import TracebackType
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb.filelock import FileLock, is_locked
+from flowpregel._lmdb.filelock import FileLock, holder_at, is_locked
 from flowpregel._lmdb.owner import Owner
 from flowpregel.checkpoint.lmdb import keys
+from flowpregel.checkpoint.lmdb.requests import WATCH
 from flowpregel.checkpoint.shapes import Lease, OnConflict
-from flowpregel.errors import ConfigurationError, LeaseLostError, ThreadBusyError
+from flowpregel.errors import ConfigurationError, LeaseLostError, StoreError, ThreadBusyError
 
 FOLDER = "leases"
 _LONGEST_PAUSE = 0.05
@@ -85,15 +86,38 @@ class Leases:
 
     def is_held(self, address: Address) -> bool:
         """Return whether a run, of this process or another, holds the lease at *address*."""
-        path = os.path.join(self._path, keys.scope(address.thread_id, address.namespace).hex())
-        return os.path.exists(path) and is_locked(path)
+        return is_locked(self._name(address))
+
+    def _name(self, address: Address) -> str:
+        return os.path.join(self._path, keys.scope(address.thread_id, address.namespace).hex())
+
+    def owner(self, address: Address) -> Owner | None:
+        """Return who holds the lease at *address*; None: nobody does."""
+        return holder_at(self._name(address))
+
+    def ask_to_stop(self, address: Address) -> Owner | None:
+        """Ask the run that holds the lease at *address* to stop; return whose it is.
+
+        Raises:
+            StoreError: This user may not write the store.
+        """
+        owner = self.owner(address)
+        if owner is None:
+            return None
+        try:
+            file = FileLock(self.file(address))
+        except PermissionError as error:
+            raise StoreError(f"cannot ask {owner} to stop: {error}") from error
+        file.ask_to_stop()
+        file.close()
+        return owner
 
     def file(self, address: Address) -> str:
         """Return the path of the lock file for *address*."""
         with suppress(FileExistsError):
             os.mkdir(self._path, 0o700)
             os.chmod(self._path, 0o700)  # whatever the umask took away
-        return os.path.join(self._path, keys.scope(address.thread_id, address.namespace).hex())
+        return self._name(address)
 
 
 class HeldLease:
@@ -114,7 +138,10 @@ class HeldLease:
         while not self._take():
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
-        return Lease(self._fence)
+        lease = Lease(self._fence)
+        if self._file is not None:
+            WATCH.add(self._file, lease)
+        return lease
 
     def __exit__(
         self,
@@ -123,6 +150,7 @@ class HeldLease:
         traceback: TracebackType | None,
     ) -> None:
         self._leases.forget(self._fence)
+        WATCH.drop(self._fence)
         if self._file is not None:
             file, self._file = self._file, None
             file.remove()

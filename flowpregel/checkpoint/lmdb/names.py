@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from flowpregel._lmdb.table import Table
 from flowpregel.checkpoint.lmdb import keys
+
+
+class Numbers(dict[str, int]):
+    """The numbers of names that are committed; looks up, or adds, those it does not have.
+
+    Looking up what is there is done in C.
+    """
+
+    look_up: Callable[[str], int]
+
+    def __missing__(self, name: str) -> int:
+        return self.look_up(name)
 
 
 class Names:
@@ -19,13 +32,14 @@ class Names:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._numbers: dict[str, int] = {}
+        self._numbers = Numbers()
         self._names: dict[int, str] = {}
         self._added: dict[str, int] = {}
 
-    def begin(self) -> None:
-        """Forget what a transaction added that was not committed."""
+    def begin(self, transaction: Any) -> None:
+        """Begin a write transaction: what another added that was not committed is forgotten."""
         self._added = {}
+        self._numbers.look_up = partial(self.number, transaction)
 
     def publish(self) -> None:
         """Keep at hand what the transaction added that has been committed."""
@@ -34,14 +48,10 @@ class Names:
             self._names[number] = name
         self._added = {}
 
-    def numbers(self, transaction: Any) -> Callable[[str], int]:
-        """Return a function that does what `number` does, in one transaction."""
-        known = self._numbers
-
-        def number(name: str) -> int:
-            return known.get(name) or self.number(transaction, name)
-
-        return number
+    @property
+    def numbers(self) -> Callable[[str], int]:
+        """A function that does what `number` does, in the transaction that was begun."""
+        return self._numbers.__getitem__
 
     def number(self, transaction: Any, name: str) -> int:
         """Return the number of *name*, giving it one if it has none yet."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+from flowpregel._core.ran import Ran
 from flowpregel._core.records import Batch, Checkpoint, TaskWrites, Version
 from flowpregel._lmdb.codec import Codec, encode
 from flowpregel.checkpoint.lmdb import keys
@@ -85,12 +86,16 @@ class Prepared:
 
     def _add(self, number: int, task: TaskWrites, codec: Codec) -> None:
         prepared, found = self.tasks[number], self._found
-        for position, (channel, value) in enumerate(task.writes):
+        for position, (channel, value) in enumerate(task.kept):
             index = prepared.index(channel, keys.position(channel, position))
             if index < 0:
                 continue
-            what = f"the write of task {task.task_id!r} to {channel!r}"
-            prepared.encoded[index] = encoded = encode(codec, value, what)
+            if isinstance(value, Ran):
+                encoded = value.to_bytes(task.path)
+            else:
+                what = f"the write of task {task.task_id!r} to {channel!r}"
+                encoded = encode(codec, value, what)
+            prepared.encoded[index] = encoded
             prepared.size += len(encoded)
             found[id(value)] = (number, index)
 

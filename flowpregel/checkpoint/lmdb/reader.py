@@ -18,8 +18,9 @@ from flowpregel._core.records import (
     PendingWrite,
     Saved,
     Source,
+    parted,
 )
-from flowpregel._lmdb.codec import Codec, decode
+from flowpregel._lmdb.codec import Codec, decode, reading
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import convert
 from flowpregel.checkpoint.lmdb import taskrecord
@@ -172,17 +173,19 @@ class Reader:
     # ------------------------------------------------------------ after it
 
     def _decoded(self, copied: Copied) -> Saved:
+        writes, ran = parted(self._writes(copied))
         values = {
             channel: self._value(encoded, channel) for channel, encoded in copied.values.items()
         }
         return Saved(
             address=copied.address,
             checkpoint=self._checkpoint(copied, values),
-            writes=tuple(self._writes(copied)),
+            writes=writes,
+            ran=ran,
             deltas={
                 channel: DeltaHistory(
                     MISSING if seed is None else self._value(seed, channel),
-                    tuple(self._added(each, channel) for each in reversed(newest_first)),
+                    self._chain(newest_first, channel),
                 )
                 for channel, (seed, newest_first) in copied.deltas.items()
             },
@@ -205,16 +208,22 @@ class Reader:
             metadata=self.metadata(state.metadata),
         )
 
-    def _writes(self, copied: Copied) -> Iterator[PendingWrite]:
-        """Yield the pending writes by path, task and position."""
+    def _writes(self, copied: Copied) -> Iterator[tuple[str, PendingWrite]]:
+        """Yield the pending writes by path, task and position, each with its path."""
         for task in sorted(copied.tasks, key=lambda each: (each.path, each.task_id)):
             for write in sorted(task.writes):
-                yield task.decode(self._codec, write, copied.names[write.channel])
+                yield task.path, task.decode(self._codec, write, copied.names[write.channel])
 
-    def _added(self, added: Added, channel: str) -> Any:
-        if isinstance(added, tuple):
-            return tuple([self._value(each, channel) for each in added])
-        return self._value(added, channel)
+    def _chain(self, newest_first: list[Added], channel: str) -> tuple[tuple[Any, ...], ...]:
+        """Return what was added to a channel, oldest first."""
+        decode_one = self._codec.decode
+        with reading(f"what was added to channel {channel!r}"):
+            return tuple(
+                [
+                    tuple(map(decode_one, added)) if isinstance(added, tuple) else decode_one(added)
+                    for added in reversed(newest_first)
+                ]
+            )
 
     def _value(self, encoded: bytes, channel: str) -> Any:
         return decode(self._codec, encoded, f"a value of channel {channel!r}")

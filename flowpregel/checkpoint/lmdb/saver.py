@@ -12,6 +12,7 @@ from flowpregel._core.records import Address, Batch, Saved
 from flowpregel._lmdb import folder
 from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
+from flowpregel._lmdb.owner import Owner
 from flowpregel._lmdb.store import OpenStore, open_store
 from flowpregel.checkpoint.base import TransactionalSaver
 from flowpregel.checkpoint.lmdb import forget
@@ -140,6 +141,22 @@ class LMDBSaver(TransactionalSaver):
         self, thread_id: str, namespace: str = "", *, on_conflict: OnConflict = "raise"
     ) -> AbstractContextManager[Lease]:
         return self._leases.hold(Address(thread_id, namespace), on_conflict, self._fence)
+
+    def owner(self, thread_id: str, namespace: str = "") -> Owner | None:
+        """Return the process whose run holds a thread, or None if nothing runs on it."""
+        return self._leases.owner(Address(thread_id, namespace))
+
+    def cancel(self, thread_id: str, namespace: str = "") -> Owner | None:
+        """Ask the run that holds a thread to stop, in whatever process it is.
+
+        It looks for such requests five times a second. Tasks in worker processes
+        are stopped, what had finished is kept, and ``invoke`` raises
+        `TaskCancelled` there; ``invoke(None)`` goes on another time.
+
+        Returns:
+            The process that was asked; None if nothing runs on the thread.
+        """
+        return self._leases.ask_to_stop(Address(thread_id, namespace))
 
     # -------------------------------------------------------- what is forgotten and copied
 

@@ -1,16 +1,16 @@
 """A checkpoint's record: the checkpoint, and what is small of the superstep that made it.
 
-A pickle of one tuple of numbers, bytes and tuples, in the order of `Record`.
-Channels and nodes are there as their numbers. It holds
+Two pickles, the length (4) of the first before it:
 
-* what differs from the checkpoint it builds on,
-* the values of channels that the superstep wrote, and what it added to the others,
-* the pending writes of the superstep's tasks, which belong to the checkpoint
-  *before* (its number is smaller by one).
+* what the record *holds*: the values of channels that the superstep wrote, what
+  it added to the others, and the pending writes of its tasks, which belong to the
+  checkpoint *before* (its number is smaller by one);
+* what differs from the checkpoint it builds on, in the order of `Record`.
 
-A value that is one of the writes is there once: it is the same bytes object, and
-a pickle has that once. Pickling in C is several times as fast as packing fields
-one by one, and nothing is unpickled before the record's checksum holds.
+Channels and nodes are there as their numbers. A value that is one of the writes
+is there once: it is the same bytes object, and a pickle has that once. Pickling
+in C is several times as fast as packing fields one by one, and nothing is
+unpickled before the record's checksum holds.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ ROOM = 65_536
 """Bytes of values, deltas and writes that a checkpoint's record holds at most."""
 
 _SOURCES = ("input", "loop", "update", "fork")
+_SIZE = 4
 _SAME = True
 """Stands for names that are those of `Record.channels`."""
 
@@ -64,9 +65,6 @@ class Record(NamedTuple):
     seen: dict[int, dict[int, Version]]
     updated: tuple[int, ...] | bool | None
     metadata: bytes | None
-    values: dict[int, bytes]
-    deltas: dict[int, tuple[int, int, Added]]
-    tasks: tuple[Packed, ...]
 
 
 def pack(change: Change, number_of: Callable[[str], int], number: int, held: Held) -> bytes:
@@ -103,18 +101,25 @@ def pack(change: Change, number_of: Callable[[str], int], number: int, held: Hel
         },
         _SAME if updated == names else updated,
         change.metadata,
-        *held,
     )
-    return pickle.dumps(fields, 5)
+    beside = pickle.dumps(tuple(held), 5)
+    return b"".join((len(beside).to_bytes(_SIZE, "big"), beside, pickle.dumps(fields, 5)))
 
 
-def unpack(record: bytes) -> Record:
-    """Return the fields of a record. Its checksum must have held."""
-    return Record._make(pickle.loads(record))
+def held_in(record: bytes) -> Held:
+    """Return what a record holds besides the checkpoint. Its checksum must have held."""
+    return Held._make(pickle.loads(record[_SIZE:]))
 
 
-def change_of(record: Record, name_of: Callable[[int], str], number: int) -> Change:
-    """Return the change that `pack` was given."""
+def deltas_in(record: bytes) -> Mapping[int, tuple[int, int, Added]]:
+    """Return the deltas that a record holds, as `held_in` does, sooner."""
+    found: Mapping[int, tuple[int, int, Added]] = pickle.loads(record[_SIZE:])[1]
+    return found
+
+
+def change_of(data: bytes, name_of: Callable[[int], str], number: int) -> Change:
+    """Return the change that `pack` was given. The record's checksum must have held."""
+    record = Record._make(pickle.loads(data[_SIZE + int.from_bytes(data[:_SIZE], "big") :]))
     names = tuple(map(name_of, record.channels))
     places = record.places or (number,) * len(names)
     columns = zip(record.versions, zip(record.kinds, places, strict=True), strict=True)

@@ -23,7 +23,7 @@ from flowpregel.checkpoint.lmdb.state import (
     Place,
     State,
 )
-from flowpregel.checkpoint.lmdb.staterecord import Record
+from flowpregel.checkpoint.lmdb.staterecord import Held
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
 
 if TYPE_CHECKING:
@@ -67,25 +67,25 @@ class View:
         self._book = book
         self._log = book.log
         self._transaction = transaction
-        self._records: dict[int, Record | None] = {}
+        self._records: dict[int, bytes | None] = {}
+        self._held: dict[int, Held | None] = {}
 
     # ------------------------------------------------------------ checkpoints
 
     def change(self, number: int) -> Change | None:
         """Return a checkpoint's own record, or None if there is none."""
-        record = self.record(number)
+        record = self._record(number)
         if record is None:
             return None
-        return staterecord.change_of(
-            record, partial(self._book.names.name, self._transaction), number
-        )
+        name_of = partial(self._book.names.name, self._transaction)
+        return staterecord.change_of(record, name_of, number)
 
-    def record(self, number: int) -> Record | None:
-        """Return the fields of a checkpoint's record, or None if there is none."""
-        if number not in self._records:
-            data = self._log.get(self._transaction, self._key(number))
-            self._records[number] = None if data is None else staterecord.unpack(data)
-        return self._records[number]
+    def held(self, number: int) -> Held | None:
+        """Return what a checkpoint's record holds besides, or None if there is no record."""
+        if number not in self._held:
+            record = self._record(number)
+            self._held[number] = None if record is None else staterecord.held_in(record)
+        return self._held[number]
 
     def find(self, number: int) -> Found | None:
         """Return the checkpoint that has *number*, or None if there is none."""
@@ -134,20 +134,27 @@ class View:
         found: list[Added] = []
         positions: dict[int, int] = {}
         place: Place = (DELTA, number)
+        # Nothing is kept at hand: a long chain is read once, newest to oldest.
+        fetch, head = self._log.fetcher(self._transaction), self._key(number)[:8]
         while place[0] in DELTAS:
-            delta = self.delta(known, place[1])
-            positions[place[1]] = len(found)
-            found.append(delta.added(self.referred))
-            place = delta.previous
+            number = place[1]
+            record = fetch(b"%b%b%b" % (head, number.to_bytes(8, "big"), keys.CHECKPOINT))
+            added = None if record is None else staterecord.deltas_in(record).get(known)
+            if added is None:
+                delta = self.delta(known, number)
+                added = *delta.previous, delta.added(self.referred)
+            positions[number] = len(found)
+            found.append(added[2])
+            place = added[:2]
         seed = None if place[0] == EMPTY else self._value(known, place)
         return Chain(seed, found, positions)
 
     def delta(self, channel: int, number: int) -> DeltaRecord:
         """Return what a checkpoint added to the channel that has the number *channel*."""
-        record = self.record(number)
-        held = None if record is None else record.deltas.get(channel)
-        if held is not None:
-            return DeltaRecord(*held)
+        held = self.held(number)
+        delta = None if held is None else held.deltas.get(channel)
+        if delta is not None:
+            return DeltaRecord(*delta)
         key = self._key(number, keys.DELTA, channel)
         data = self._log.get(self._transaction, key)
         if data is None:
@@ -179,12 +186,13 @@ class View:
         return self._held_tasks(number).get(tag)
 
     def _held_tasks(self, number: int) -> dict[bytes, Packed]:
-        after = self.record(number + 1)
+        after = self.held(number + 1)
         return {} if after is None else {taskrecord.tag_of(each): each for each in after.tasks}
 
     def forget(self, number: int) -> None:
         """Read a checkpoint's record anew when it is next asked for: it was rewritten."""
         self._records.pop(number, None)
+        self._held.pop(number, None)
 
     # ------------------------------------------------------------ inner
 
@@ -199,16 +207,21 @@ class View:
     def _value(self, channel: int, place: Place) -> bytes:
         """Return a value from where it is: held, or in a record of its own."""
         kind, number = place
-        record = self.record(number) if kind == HELD_VALUE else None
-        held = None if record is None else record.values.get(channel)
-        if held is not None:
-            return held
+        held = self.held(number) if kind == HELD_VALUE else None
+        value = None if held is None else held.values.get(channel)
+        if value is not None:
+            return value
         key = self._key(number, keys.VALUE, channel)
         data = self._log.get(self._transaction, key)
         if data is None:
             name = self._book.names.name(self._transaction, channel)
             raise self._missing(key, f"the value of channel {name!r}")
         return data
+
+    def _record(self, number: int) -> bytes | None:
+        if number not in self._records:
+            self._records[number] = self._log.get(self._transaction, self._key(number))
+        return self._records[number]
 
     def _key(self, number: int, kind: bytes = keys.CHECKPOINT, channel: int | None = None) -> bytes:
         tail = b"" if channel is None else channel.to_bytes(4, "big")

@@ -31,6 +31,8 @@ class Tip:
     """The greatest that is in use (0: none)."""
     has_writes: bool
     """Whether there are records of pending writes under it."""
+    is_last: bool = True
+    """Whether its records may be the last of all, as far as is known."""
 
 
 class Writer:
@@ -52,7 +54,7 @@ class Writer:
 
     def begin(self, transaction: Any) -> None:
         """Begin a transaction."""
-        self._book.names.begin()
+        self._book.names.begin(transaction)
         self._new_heads = {}
         number: int = transaction.id()
         if number != self._transaction + 1 or len(self._tips) > _MOST_HEADS:
@@ -126,7 +128,7 @@ class Put:
         self._tip = tip
         self._writer = writer
         self._view = book.view(transaction, tip.scope)
-        self._number_of = book.names.numbers(transaction)
+        self._number_of = book.names.numbers
 
     def put(self, prepared: Prepared) -> None:
         """Put the batch."""
@@ -222,7 +224,10 @@ class Put:
         record = staterecord.pack(change, self._number_of, number, contents.held)
         scope, log = self._tip.scope, self._book.log
         key = keys.log(scope.number, number, keys.CHECKPOINT)
-        log.put(self._transaction, key, record, fresh=True)
+        if self._tip.is_last:
+            self._tip.is_last = log.append(self._transaction, key, record)
+        else:
+            log.put(self._transaction, key, record, fresh=True)
         for tail, payload in contents.records():
             log.put(self._transaction, key[:-1] + tail, payload, fresh=True)
         if number >= self._tip.number:

@@ -24,36 +24,48 @@ if TYPE_CHECKING:
 
 _CELL = Limits(depth=3, count=6, size=60, total=60)
 _MOST = 100
-"""So many tasks are shown, of those that are done, unless all are asked for."""
+"""So many tasks are shown, the last of those that are done, unless all are asked for."""
 
 
 @click.command()
 @thread_argument
-@flow_option("Import the flow too, to name its nodes and what comes next.")
+@flow_option("Import the flow too, to say what comes next.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="At most so many supersteps.",
+)
 @full_option
 @store_option
 @json_option
-def command(thread: str, flow: str | None, full: bool, store: str | None, as_json: bool) -> None:
-    """Show how a thread stands: tasks, errors, questions.
+def command(
+    thread: str, flow: str | None, limit: int, full: bool, store: str | None, as_json: bool
+) -> None:
+    """Show how a thread stands, and what its last run did.
 
-    The tasks are those of the superstep that is not over.
+    Its tasks are listed by superstep: how they ended, how long they ran, how often
+    they were tried, and their result, error or question.
     """
+    from flowpregel._core.records import Address  # noqa: PLC0415 - keeps --help fast
     from flowpregel.cli.status import status_of, work_of  # noqa: PLC0415 - keeps --help fast
+    from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
     from flowpregel.pregel.snapshot import snapshot  # noqa: PLC0415 - keeps --help fast
 
     program = None if flow is None else load_flow(flow).program
     with reading(store) as saver:
         saved = newest(saver, thread)
-        info = saver.thread(thread)
-    running = info is not None and info.status == "running"
-    work, names, upcoming = work_of(saved), {}, None
+        owner = saver.owner(thread)
+        history = last_run(saver, Address(thread), limit)
+    facts = _facts(saved, status_of(saved, running=owner is not None))
+    if owner is not None:
+        facts["run by"] = str(owner)
+    work, names = [each for item in history for each in work_of(item)], {}
     if program is not None:
         shown = snapshot(program, saved, live=True)
         names = {task.id: task.name for task in shown.tasks}
-        upcoming = [*shown.next]
-    facts = _facts(saved, status_of(saved, running=running))
-    if upcoming is not None:
-        facts["next"] = upcoming
+        facts["next"] = [*shown.next]
     limits = FULL if full else Limits()
     if as_json:
         tell_json({**facts, "tasks": [_as_json(each, names, limits) for each in work]})
@@ -80,10 +92,17 @@ def _facts(saved: Saved, status: str) -> dict[str, Any]:
 
 def _as_json(work: Work, names: dict[str, str], limits: Limits) -> dict[str, Any]:
     asked = [{"id": i.id, "value": plain(i.value, limits)} for i in work.interrupts]
+    ran = work.ran
     return {
         "id": work.id,
         "name": work.name or names.get(work.id),
+        "step": work.step,
         "state": work.state,
+        "began": None if ran is None else time_of(ran.began),
+        "seconds": None if ran is None else ran.seconds,
+        "attempts": None if ran is None else ran.attempts,
+        "executor": None if ran is None else ran.executor,
+        "pid": None if ran is None else ran.pid,
         "result": plain(work.result, limits),
         "error": None if work.error is None else plain(work.error, limits),
         "interrupts": asked,
@@ -94,20 +113,30 @@ def _print_work(work: list[Work], names: dict[str, str], limits: Limits, most: i
     if not work:
         return
     done = [each for each in work if each.state == "done"]
-    urgent = [each for each in work if each.state != "done"]
-    rows = []
-    for each in [*urgent, *done[:most]]:
-        name = each.name or names.get(each.id) or f"(node's task {each.id[:8]})"
-        rows.append((name, each.state, _says(each, limits)))
+    hidden = {each.id for each in done[:-most]} if len(done) > most else set()
+    rows = [
+        (
+            str(each.step),
+            each.name or names.get(each.id) or f"(node's task {each.id[:8]})",
+            each.state,
+            "" if each.ran is None else f"{each.ran.seconds:.3f}",
+            "" if each.ran is None else str(each.ran.attempts),
+            _says(each, limits),
+        )
+        for each in work
+        if each.id not in hidden
+    ]
     tell()
-    table(("TASK", "STATE", "RESULT, ERROR OR QUESTION"), rows)
-    if len(done) > most:
-        tell(f"and {len(done) - most:,} more that are done; --full shows them")
+    table(("STEP", "TASK", "STATE", "SECONDS", "TRIES", "RESULT, ERROR OR QUESTION"), rows)
+    if hidden:
+        tell(f"and {len(hidden):,} before that are done; --full shows them")
 
 
 def _says(work: Work, limits: Limits) -> str:
     if work.state == "failed":
-        return one_line(f"{type(work.error).__name__}: {work.error}", limits)
+        error = work.error
+        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        return one_line(text, limits)
     if work.state == "waiting":
         return "; ".join(f"{item.id}: {one_line(item.value, limits)}" for item in work.interrupts)
     return one_line(work.result, limits) if work.state == "done" else ""

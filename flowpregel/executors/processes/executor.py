@@ -20,6 +20,7 @@ from flowpregel.executors.processes.plain import PlainCalls
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.reception import Reception
 from flowpregel.executors.processes.stopping import Stopping
+from flowpregel.executors.processes.usage import POOLS
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -88,6 +89,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
             shared_limit=default_limit() if shared_memory is None else shared_memory,
         )
         self._pool = Pool(plan)
+        POOLS.add(self._pool)
         self._reception = Reception(self._pool)
         self._stopping = Stopping(self._pool)
         self._calls = PlainCalls(self._pool, partial(self.cancel, kill=True))

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any, Final
 
+from flowpregel._core.blame import blame, blamed
 from flowpregel._core.records import (
     Arguments,
     Escaped,
@@ -193,7 +194,7 @@ def _pack_checked(
 def _pack_error(error: BaseException, task: str, share: parcel.Share | None) -> bytes:
     text = "".join(traceback.format_exception(error))
     try:
-        data, _ = parcel.pack((error, error.__cause__, text), share)
+        data, _ = parcel.pack((error, error.__cause__, text, blamed(error)), share)
         # Many exceptions can be pickled and not unpickled: required keyword arguments.
         if share is None or not parcel.leases_in(data)[0]:
             parcel.unpack(data)
@@ -202,7 +203,7 @@ def _pack_error(error: BaseException, task: str, share: parcel.Share | None) -> 
         if cause == "it cannot be pickled as a whole":
             cause = f"{type(problem).__name__}: {problem}"
         stand_in = TaskSerializationError(task, "the error", path, cause)
-        data, _ = parcel.pack((stand_in, None, text))
+        data, _ = parcel.pack((stand_in, None, text, blamed(error)))
     return bytes((_RAISED,)) + data
 
 
@@ -220,17 +221,21 @@ def unpack_outcome(data: bytes, origin: str, open_lease: parcel.Open | None) -> 
     tag = data[0]
     if tag == _WITHDRAWN:
         return Withdrawn()
+    if tag > _WITHDRAWN:
+        raise ValueError(f"no outcome has the tag {tag}")
     content = parcel.unpack(data[1:], open_lease)
     match tag:
         case 0:
             return Returned(content)
         case 1:
-            error, cause, text = content
+            error, cause, text, calls = content
+            # A pickle leaves out what the error was raised while handling.
+            if calls:
+                blame(error, calls)
             error.__cause__ = cause if cause is not None else WorkerTraceback(text)
             error.add_note(f"{origin}\n{text}" if cause is not None else origin)
             return Raised(error)
         case 2:
             return Interrupted(*content)
-        case 3:
+        case _:
             return Escaped(content)
-    raise ValueError(f"no outcome has the tag {tag}")

@@ -13,6 +13,7 @@ from itertools import count
 from typing import Final
 
 from flowpregel._core.effects import Call, Ended, Event
+from flowpregel._core.ran import Span
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
 from flowpregel.executors.base import Job, JobKey, Mailbox
@@ -189,8 +190,9 @@ class Pool:
 
     # ------------------------------------------------ tasks out
 
-    def land(self, flight: Flight, outcome: Outcome) -> None:
+    def land(self, flight: Flight, outcome: Outcome, span: Span | None = None) -> None:
         """End *flight*: free its worker, then tell its run."""
+        span = span or _span_of(flight)
         with self.lock:
             known = self.flights.pop(flight.number, None) is not None
             if known:
@@ -208,7 +210,7 @@ class Pool:
         for lease in flight.leases:
             self.arena.ended(lease)
         if known:
-            self.post(flight, self._ended(flight, outcome))
+            self.post(flight, self._ended(flight, outcome, span))
 
     def requeue(self, flight: Flight, error: BaseException | None) -> None:
         """Let *flight* wait again: its worker ended, and it was not the one that ran.
@@ -238,8 +240,8 @@ class Pool:
             if interrupt is not None:
                 interrupt()
 
-    def _ended(self, flight: Flight, outcome: Outcome) -> Ended:
-        return Ended(flight.job.info.task_id, flight.job.info.attempt, outcome)
+    def _ended(self, flight: Flight, outcome: Outcome, span: Span | None = None) -> Ended:
+        return Ended(flight.job.info.task_id, flight.job.info.attempt, outcome, span)
 
     def answer(self, call: Call, outcome: Outcome) -> None:
         """Send the *outcome* of a call to the worker whose task made it."""
@@ -361,6 +363,14 @@ class Pool:
             self.hub.attend(seat, 0.05)
             if time.monotonic() > deadline:
                 self.crew.end_all()
+
+
+def _span_of(flight: Flight) -> Span | None:
+    """Return when *flight* ran whose worker did not live to say so."""
+    if flight.slot is None:
+        return None
+    seconds = time.monotonic() - flight.started
+    return time.time_ns() - int(seconds * 1e9), seconds, "processes", flight.slot.pid
 
 
 def _closed_error() -> ExecutorUnavailableError:

@@ -94,18 +94,27 @@ class Reception:
             case frames.FAILED:
                 outcome = messages.unpack_outcome(frame.body, "in the pool's initializer", None)
                 slot.failure = outcome.error if isinstance(outcome, Raised) else None
-            case frames.LOGGED if frame.flags & frames.STRUCTURED:
-                pass_on_event(frame.body)
-            case frames.LOGGED:
-                pass_on_record(frame.body, slot.flights.get(frame.number), slot.pid)
             case frames.PRINTED:
                 stream = self._streams[slot][frame.flags & frames.STDERR != 0]
                 text = frame.body.decode(errors="replace")
                 stream.write(text, slot.flights.get(frame.number), slot.pid)
             case _:
-                flight = slot.flights.get(frame.number)
-                if flight is not None:
-                    self._on_news(slot, flight, frame)
+                try:
+                    self._on_message(slot, frame)
+                except Exception as error:  # noqa: BLE001 - a user's class may raise anything
+                    # Nobody else's run, nor the rest of this one, shall pay for it.
+                    what = f"{type(error).__name__}: {error}"
+                    slot.kill(f"what it sent cannot be read in the coordinator ({what})")
+
+    def _on_message(self, slot: Slot, frame: Frame) -> None:
+        """Act on what has a pickle in it that user code may have had a hand in."""
+        flight = slot.flights.get(frame.number)
+        if frame.kind == frames.LOGGED and frame.flags & frames.STRUCTURED:
+            pass_on_event(frame.body)
+        elif frame.kind == frames.LOGGED:
+            pass_on_record(frame.body, flight, slot.pid)
+        elif flight is not None:
+            self._on_news(slot, flight, frame)
 
     def _on_news(self, slot: Slot, flight: Flight, frame: Frame) -> None:
         """Act on what a running task says."""
@@ -136,7 +145,8 @@ class Reception:
         flight = slot.flights.get(frame.number)
         if flight is None:
             return
-        self._pool.dispatch.measured(flight, RAN.unpack_from(frame.body)[0])
+        seconds, began = RAN.unpack_from(frame.body)
+        self._pool.dispatch.measured(flight, seconds)
         info = flight.job.info
         origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {slot.pid}"
         try:
@@ -146,7 +156,7 @@ class Reception:
             outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))
         if frame.flags & frames.STOPPED and flight.stopping is not None:
             outcome = stopped_outcome(flight)
-        self._pool.land(flight, outcome)
+        self._pool.land(flight, outcome, (began, seconds, "processes", slot.pid))
 
     def _on_called(self, flight: Flight, body: bytes) -> None:
         request = int.from_bytes(body[:4], "little")

@@ -36,8 +36,8 @@ from flowpregel.executors.processes.wire import Inbox, Outlet
 
 TASK: Final = Struct("<IQ")
 """Before each task in a TASKS frame: its number, and its length in bytes."""
-RAN: Final = Struct("<f")
-"""At the start of an ENDED frame: how many seconds the task ran."""
+RAN: Final = Struct("<fq")
+"""At the start of an ENDED frame: for how many seconds the task ran, and when it began."""
 _HOLD: Final = 1_000_000
 """Nanoseconds for which results of a batch may be held back, to send many at once."""
 
@@ -137,7 +137,7 @@ class Worker:
         self._flushed = time.monotonic_ns()
 
     def _run_task(self, number: int, data: bytes) -> None:
-        began = time.monotonic_ns()
+        began, at = time.monotonic_ns(), time.time_ns()
         self._number, self._stopped = number, False
         self._board.begin(number, began)
         self._ends.begin(number)
@@ -158,7 +158,7 @@ class Worker:
             os._exit(0)
         self._flush_prints()
         fault("task.send.before")
-        body = RAN.pack((time.monotonic_ns() - began) / 1e9)
+        body = RAN.pack((time.monotonic_ns() - began) / 1e9, at)
         body += messages.pack_outcome(outcome, name, self._shares)
         del outcome
         if returned := self._returns.take():

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from flowpregel.errors import ConfigurationError
+from flowpregel.pregel.drawing.styles import STYLES
 
 if TYPE_CHECKING:
     from flowpregel.pregel.drawing.graph import Graph
 
 
-def render(graph: Graph, form: Literal["svg", "png"], *, program: str = "dot") -> bytes:
+def render(
+    graph: Graph,
+    form: Literal["svg", "png"],
+    *,
+    program: str = "dot",
+    classes: Mapping[str, str] | None = None,
+) -> bytes:
     """Return a picture of *graph*.
 
     Args:
         graph: What to draw.
         form: The format of the picture.
         program: The name or path of Graphviz's program.
+        classes: The style class of nodes that have one; see `STYLES`.
 
     Raises:
         ConfigurationError: The program is not installed, or failed.
@@ -32,7 +40,7 @@ def render(graph: Graph, form: Literal["svg", "png"], *, program: str = "dot") -
             "install Graphviz, or use draw_mermaid() or draw_ascii()"
         )
     made = subprocess.run(
-        [path, f"-T{form}"], input=source(graph).encode(), capture_output=True, check=False
+        [path, f"-T{form}"], input=source(graph, classes).encode(), capture_output=True, check=False
     )
     if made.returncode:
         raise ConfigurationError(
@@ -41,14 +49,14 @@ def render(graph: Graph, form: Literal["svg", "png"], *, program: str = "dot") -
     return made.stdout
 
 
-def source(graph: Graph) -> str:
-    """Return *graph* in Graphviz's language."""
+def source(graph: Graph, classes: Mapping[str, str] | None = None) -> str:
+    """Return *graph* in Graphviz's language, its nodes in the styles of their *classes*."""
     flat = graph.flat()
     lines = [
         "digraph {",
         '  node [shape=box, style=rounded, fontname="Helvetica"];',
         '  edge [fontname="Helvetica", fontsize=10];',
-        *_members(graph, "", flat, "  "),
+        *_members(graph, "", _looks(flat, classes or {}), "  "),
     ]
     for edge in flat.edges:
         styles = [f"label={_quoted(edge.data)}"] if edge.data else []
@@ -57,18 +65,27 @@ def source(graph: Graph) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _members(graph: Graph, prefix: str, flat: Graph, indent: str) -> Iterator[str]:
+def _looks(flat: Graph, classes: Mapping[str, str]) -> dict[str, str]:
+    """Return how each node that is drawn looks, beside its label."""
+    looks = {}
+    for id_, node in flat.nodes.items():
+        shape = "" if node.kind == "node" else ", shape=oval"
+        style = STYLES.get(classes.get(id_, ""))
+        looks[id_] = f"{shape}, {style.to_dot()}" if style else shape
+    return looks
+
+
+def _members(graph: Graph, prefix: str, looks: Mapping[str, str], indent: str) -> Iterator[str]:
     for id_, node in graph.nodes.items():
         full = prefix + id_
         if node.subgraph is not None:
             # A cluster is a box because its name begins with this word.
             yield f"{indent}subgraph {_quoted('cluster ' + full)} {{"
             yield f"{indent}  label={_quoted(node.name)};"
-            yield from _members(node.subgraph, f"{full}:", flat, indent + "  ")
+            yield from _members(node.subgraph, f"{full}:", looks, indent + "  ")
             yield f"{indent}}}"
-        elif full in flat.nodes:
-            shape = "" if node.kind == "node" else ", shape=oval"
-            yield f"{indent}{_quoted(full)} [label={_quoted(node.name)}{shape}];"
+        elif full in looks:
+            yield f"{indent}{_quoted(full)} [label={_quoted(node.name)}{looks[full]}];"
 
 
 def _quoted(text: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from flowpregel.pregel.drawing.styles import STYLES
+
 if TYPE_CHECKING:
     from flowpregel.pregel.drawing.graph import Edge, Graph, NodeShape
 
@@ -25,7 +27,7 @@ def draw(graph: Graph, *, direction: str = "TD", classes: Mapping[str, str] | No
     Args:
         graph: What to draw.
         direction: Where the edges go: ``TD``, ``LR``, ``BT`` or ``RL``.
-        classes: The style class of nodes that have one; see `_STYLES`.
+        classes: The style class of nodes that have one; see `STYLES`.
     """
     flat = graph.flat()
     ids = _ids([*flat.nodes, *_nested(graph, "")])
@@ -35,20 +37,14 @@ def draw(graph: Graph, *, direction: str = "TD", classes: Mapping[str, str] | No
     for id_, node in flat.nodes.items():
         if node.kind != "node":
             styled.setdefault(id_, "marker")
-    for name, style in _STYLES.items():
+    for name, style in STYLES.items():
         members = [ids[id_] for id_, its in styled.items() if its == name and id_ in ids]
         if members:
-            lines += [f"    classDef {name} {style}", f"    class {','.join(members)} {name}"]
+            lines += [
+                f"    classDef {name} {style.to_mermaid()}",
+                f"    class {','.join(members)} {name}",
+            ]
     return "\n".join(lines) + "\n"
-
-
-_STYLES = {
-    "marker": "fill:#eceff1,stroke:#90a4ae,color:#37474f",
-    "done": "fill:#e8f5e9,stroke:#43a047,color:#1b5e20",
-    "failed": "fill:#ffebee,stroke:#e53935,color:#b71c1c",
-    "waiting": "fill:#fff8e1,stroke:#ffb300,color:#ff6f00",
-    "idle": "fill:#fafafa,stroke:#bdbdbd,color:#9e9e9e,stroke-dasharray:4",
-}
 
 
 def _members(

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from html import escape
 from typing import Any, Literal, TypeAlias
 
-from flowpregel.pregel.drawing import mermaid
-from flowpregel.pregel.drawing.graph import Graph, NodeShape
+from flowpregel.pregel.drawing import dot, mermaid
+from flowpregel.pregel.drawing.graph import Edge, Graph, NodeShape
 from flowpregel.pregel.drawing.layers import width
 
-Status: TypeAlias = Literal["done", "failed", "waiting", "cancelled"]
+Status: TypeAlias = Literal["done", "failed", "waiting", "open", "cancelled"]
+Direction: TypeAlias = Literal["TD", "LR", "BT", "RL"]
+_Row: TypeAlias = tuple[str, str, str, str, str]
 
-_MARKS: dict[Status, str] = {"done": "✓", "failed": "✗", "waiting": "?", "cancelled": "-"}
-_SEVERITY: dict[Status, int] = {"cancelled": 0, "done": 1, "waiting": 2, "failed": 3}
+_MARKS: dict[Status, str] = {
+    "done": "✓", "failed": "✗", "waiting": "?", "open": "…", "cancelled": "-",
+}  # fmt: skip
+_ASCII = str.maketrans({"✓": "+", "✗": "x", "…": "~", "█": "#"})
+_SEVERITY: dict[Status, int] = {"cancelled": 0, "done": 1, "open": 2, "waiting": 3, "failed": 4}
 _CLASSES: dict[Status, str] = {
-    "done": "done", "failed": "failed", "waiting": "waiting", "cancelled": "idle",
+    "done": "done", "failed": "failed", "waiting": "waiting", "open": "open", "cancelled": "idle",
 }  # fmt: skip
 _BAR = 20
 
@@ -29,14 +35,53 @@ class TaskRecord:
     """The superstep it ran in."""
     node: str
     """The id of its node."""
+    name: str = ""
+    """What it is called in a table; by default the id of its node."""
     seconds: float | None = None
-    """How long it took; None if that is not known."""
+    """How long its last attempt took; None if that is not known."""
     status: Status = "done"
-    """How it ended, or that it waits for an answer."""
+    """How it ended; that it waits for an answer; or that it is open: not ended yet."""
     detail: str = ""
     """What failed, or what it asks."""
     attempt: int = 1
-    """Which attempt this was."""
+    """Which attempt this was; 0: none, its result was shared by another run."""
+    id: str = ""
+    """The id of the task."""
+    began: int | None = None
+    """Wall-clock nanoseconds at which its last attempt began; None if that is not known."""
+    executor: str = ""
+    """Where it ran, such as ``"processes"``; empty if that is not known."""
+    pid: int = 0
+    """In which process; 0 if that is not known."""
+    is_call: bool = False
+    """Whether it is a call that the body of another task made."""
+    inner: tuple[TaskRecord, ...] = ()
+    """The calls it made, and the tasks of the graph that it is."""
+
+    @property
+    def label(self) -> str:
+        """What it is called in a table."""
+        return self.name or self.node
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is known of it as values that ``json.dumps`` takes."""
+        began = None
+        if self.began is not None:
+            began = datetime.fromtimestamp(self.began / 1e9, UTC).isoformat()
+        return {
+            "id": self.id,
+            "name": self.label,
+            "step": self.step,
+            "status": self.status,
+            "began": began,
+            "seconds": self.seconds,
+            "attempts": self.attempt,
+            "executor": self.executor,
+            "pid": self.pid,
+            "detail": self.detail,
+            "is_call": self.is_call,
+            "tasks": [each.to_json() for each in self.inner],
+        }
 
 
 @dataclass(frozen=True)
@@ -51,59 +96,70 @@ class RunDrawing:
     graph: Graph
     tasks: tuple[TaskRecord, ...]
 
-    def draw_ascii(self) -> str:
-        """Return a table of the supersteps: each task's outcome, time and trouble."""
+    def draw_ascii(self, *, charset: Literal["unicode", "ascii"] = "unicode") -> str:
+        """Return a table of the supersteps: each task's outcome, time and trouble.
+
+        Args:
+            charset: With signs and bars, or with nothing but ASCII.
+        """
         if not self.tasks:
             return "(no tasks)"
-        rows = [row for step in sorted({t.step for t in self.tasks}) for row in self._step(step)]
-        columns = list(zip(*rows, strict=True))
-        sizes = [max(map(width, column)) for column in columns]
-        lines = [
-            "  ".join(
-                " " * (size - width(cell)) + cell
-                if index == 3
-                else cell + " " * (size - width(cell))
-                for index, (cell, size) in enumerate(zip(row, sizes, strict=True))
-            ).rstrip()
-            for row in rows
-        ]
-        ran = {task.node for task in self.tasks}
+        everything = [*_all(self.tasks)]
+        longest = max((task.seconds or 0 for task in everything), default=0)
+        lines = _aligned([*_rows(self.tasks, "", longest)])
+        ran = {task.node for task in everything}
         idle = [
             node.name
             for id_, node in self.graph.flat().nodes.items()
             if node.kind == "node" and id_ not in ran
         ]
-        return "\n".join([*lines, f"not run: {', '.join(idle)}"] if idle else lines)
+        text = "\n".join([*lines, f"not run: {', '.join(idle)}"] if idle else lines)
+        return text.translate(_ASCII) if charset == "ascii" else text
 
     __str__ = draw_ascii
 
-    def draw_mermaid(self, *, direction: Literal["TD", "LR", "BT", "RL"] = "TD") -> str:
+    def print_ascii(self) -> None:
+        """Print `draw_ascii`."""
+        print(self.draw_ascii())
+
+    def draw_mermaid(self, *, direction: Direction = "TD") -> str:
         """Return the graph in Mermaid's language, its nodes coloured by how their tasks ended."""
+        graph, classes = self._coloured()
+        return mermaid.draw(graph, direction=direction, classes=classes)
+
+    def draw_svg(self) -> str:
+        """Return the coloured graph as an SVG picture, made by the ``dot`` program of Graphviz.
+
+        Raises:
+            ConfigurationError: ``dot`` is not installed, or failed.
+        """
+        graph, classes = self._coloured()
+        return dot.render(graph, "svg", classes=classes).decode()
+
+    def draw_png(self) -> bytes:
+        """Return the coloured graph as a PNG picture, made by the ``dot`` program of Graphviz.
+
+        Raises:
+            ConfigurationError: ``dot`` is not installed, or failed.
+        """
+        graph, classes = self._coloured()
+        return dot.render(graph, "png", classes=classes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the tasks as values that ``json.dumps`` takes."""
+        return {"tasks": [task.to_json() for task in self.tasks]}
+
+    def _coloured(self) -> tuple[Graph, dict[str, str]]:
+        """Return the graph with calls and times, and the style class of each node."""
         classes, notes = {}, {}
-        for id_, tasks in _grouped(self.tasks).items():
+        for id_, tasks in _grouped(_all(self.tasks)).items():
             worst = max(tasks, key=lambda task: _SEVERITY[task.status])
             classes[id_] = _CLASSES[worst.status]
             notes[id_] = " ".join(filter(None, (_times(tasks), _seconds(tasks))))
-        flat = self.graph.flat()
-        for id_, node in flat.nodes.items():
+        for id_, node in self.graph.flat().nodes.items():
             if node.kind == "node":
                 classes.setdefault(id_, "idle")
-        noted = _with_notes(self.graph, "", notes)
-        return mermaid.draw(noted, direction=direction, classes=classes)
-
-    def _step(self, step: int) -> Iterator[tuple[str, str, str, str, str]]:
-        head = f"step {step}"
-        longest = max((task.seconds or 0 for task in self.tasks), default=0)
-        done = _grouped(t for t in self.tasks if t.step == step and not _has_story(t))
-        groups = [*done.values()]
-        groups += [[t] for t in self.tasks if t.step == step and _has_story(t)]
-        for tasks in groups:
-            first = tasks[0]
-            most = max(task.seconds or 0 for task in tasks)
-            bar = "█" * max(1, round(_BAR * most / longest)) if most else ""
-            label = " ".join(filter(None, (first.node, _times(tasks))))
-            yield head, f"{_MARKS[first.status]} {label}", bar, _seconds(tasks), _story(first)
-            head = ""
+        return _with_notes(_with_calls(self.graph, "", self.tasks), "", notes), classes
 
     def _repr_html_(self) -> str:
         return f'<pre style="line-height: 1.2">{escape(self.draw_ascii())}</pre>'
@@ -132,6 +188,53 @@ def draw_run(graph: Graph, tasks: Iterable[TaskRecord]) -> RunDrawing:
     return RunDrawing(graph, tuple(tasks))
 
 
+# ---------------------------------------------------------------- the table
+
+
+def _rows(tasks: Iterable[TaskRecord], indent: str, longest: float) -> Iterator[_Row]:
+    """Yield the rows of *tasks* by superstep, each followed by those of what is in it."""
+    tasks = tuple(tasks)
+    for step in sorted({task.step for task in tasks}):
+        head = "" if tasks[0].is_call else f"{indent}step {step}"
+        for group in _alike(task for task in tasks if task.step == step):
+            first = group[0]
+            most = max(task.seconds or 0 for task in group)
+            bar = "█" * max(1, round(_BAR * most / longest)) if most else ""
+            label = " ".join(filter(None, (first.label, _times(group))))
+            name = f"{indent}{_MARKS[first.status]} {label}"
+            yield head, name, bar, _seconds(group), _story(first)
+            head = ""
+            if first.inner:
+                yield from _rows(first.inner, f"{indent}  ", longest)
+
+
+def _alike(tasks: Iterable[TaskRecord]) -> Iterable[list[TaskRecord]]:
+    """Return *tasks* in groups of which there is one thing to tell, in their order."""
+    groups: dict[tuple[str, int], list[TaskRecord]] = {}
+    for number, task in enumerate(tasks, 1):
+        groups.setdefault((task.node, number if _is_alone(task) else 0), []).append(task)
+    return groups.values()
+
+
+def _aligned(rows: list[_Row]) -> list[str]:
+    columns = list(zip(*rows, strict=True))
+    sizes = [max(map(width, column)) for column in columns]
+    return [
+        "  ".join(
+            " " * (size - width(cell)) + cell if index == 3 else cell + " " * (size - width(cell))
+            for index, (cell, size) in enumerate(zip(row, sizes, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _all(tasks: Iterable[TaskRecord]) -> Iterator[TaskRecord]:
+    """Yield *tasks* and all that is in them."""
+    for task in tasks:
+        yield task
+        yield from _all(task.inner)
+
+
 def _grouped(tasks: Iterable[TaskRecord]) -> dict[str, list[TaskRecord]]:
     grouped: dict[str, list[TaskRecord]] = {}
     for task in tasks:
@@ -139,15 +242,17 @@ def _grouped(tasks: Iterable[TaskRecord]) -> dict[str, list[TaskRecord]]:
     return grouped
 
 
-def _has_story(task: TaskRecord) -> bool:
-    return task.status != "done" or bool(task.detail) or task.attempt > 1
+def _is_alone(task: TaskRecord) -> bool:
+    """Return whether it has a row of its own: something is to be told of it."""
+    return task.status != "done" or bool(task.detail or task.inner) or task.attempt != 1
 
 
 def _story(task: TaskRecord) -> str:
     attempt = f"attempt {task.attempt}" if task.attempt > 1 else ""
+    shared = "shared by another run" if task.attempt == 0 else ""
     # An error's first line says what; the rest would break the table.
     detail = task.detail.strip().partition("\n")[0]
-    return ", ".join(filter(None, (attempt, detail)))
+    return ", ".join(filter(None, (attempt, shared, detail)))
 
 
 def _times(tasks: list[TaskRecord]) -> str:
@@ -161,6 +266,32 @@ def _seconds(tasks: list[TaskRecord]) -> str:
         return ""
     most = max(known)
     return f"{most:.3f} s" if most < 10 else f"{most:.1f} s"
+
+
+# ---------------------------------------------------------------- the graph
+
+
+def _with_calls(graph: Graph, prefix: str, tasks: Iterable[TaskRecord]) -> Graph:
+    """Return *graph* with a node for each function that a node called, beside its caller."""
+    nodes, edges = dict(graph.nodes), list(graph.edges)
+    inside: dict[str, list[TaskRecord]] = {}
+    known = {prefix + id_ for id_ in graph.nodes}
+    waiting = [(task.node, each) for task in tasks for each in task.inner]
+    for caller, call in waiting:
+        if not call.is_call:
+            inside.setdefault(caller, []).append(call)
+        elif caller in known:
+            id_ = call.node.removeprefix(prefix)
+            if call.node not in known:
+                known.add(call.node)
+                nodes[id_] = NodeShape(call.label)
+                edges.append(Edge(caller.removeprefix(prefix), id_, None, conditional=True))
+            waiting += [(call.node, each) for each in call.inner]
+    for id_, node in graph.nodes.items():
+        if node.subgraph is not None and (found := inside.get(prefix + id_)):
+            inner = _with_calls(node.subgraph, f"{prefix}{id_}:", found)
+            nodes[id_] = replace(node, subgraph=inner)
+    return Graph(nodes, edges)
 
 
 def _with_notes(graph: Graph, prefix: str, notes: dict[str, str]) -> Graph:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -120,6 +122,29 @@ def test_changed_code_is_a_divergence_unless_it_has_the_same_version(
     with pytest.raises(ReplayMismatchError, match="code"):
         drive.invoke(flow_of(lambda n: n + 2, int, version="v2"), None, thread_id="2")
     assert 4 == drive.invoke(flow_of(lambda n: n + 2, int, version="v1"), None, thread_id="2")
+
+
+def test_os_threads_that_race_for_their_calls_are_told(drive: Any, executor: str) -> None:
+    """A body that makes its calls in another order is no stale result, but a divergence."""
+    order, crash = [0, 1, 2, 3], Once(OSError("crash"))
+
+    @entrypoint(checkpointer=InMemorySaver(), executor=executor)
+    def flow(_: Any) -> list[int]:
+        results = {}
+        for n in order:  # each in an OS thread of its own, one after another
+            context = contextvars.copy_context()
+            with ThreadPoolExecutor(1) as pool:
+                results[n] = pool.submit(context.run, lambda n=n: double(n).result()).result()
+        crash()
+        return [results[n] for n in sorted(results)]
+
+    with pytest.raises(OSError, match="crash"):
+        drive.invoke(flow, 0, thread_id="1")
+    order.reverse()
+
+    with pytest.raises(ReplayMismatchError, match=r"double\(0\)[^$]*double\(3\)"):
+        drive.invoke(flow, None, thread_id="1")
+    assert [0, 2, 4, 6] == drive.invoke(flow, None, thread_id="1", on_mismatch="rerun")
 
 
 @pytest.mark.parametrize("word", ["rerum", "", None])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -227,3 +229,44 @@ def test_a_divergence_is_told_before_a_worker_is_asked(drive: Any, tmp_path: Pat
     with pytest.raises(ReplayMismatchError, match=r"noted\(1"):
         drive.invoke(flow, None, thread_id="1")
     assert [1] == count(tmp_path / "log")
+
+
+_SCRIPT = """
+from flowpregel.func import entrypoint, task
+
+class TooBig(Exception):
+    def __init__(self, size):
+        super().__init__(size)
+        self.size = size
+
+class Size:
+    def __init__(self, n):
+        self.n = n
+
+@task
+def measure(n):
+    if n > 1:
+        raise TooBig(n)
+    return Size(n)
+
+@entrypoint(executor="processes")
+def flow(n):
+    assert isinstance(measure(1).result(), Size)
+    try:
+        measure(n).result()
+    except TooBig as error:
+        return f"caught {error.size}"
+
+if __name__ == "__main__":
+    print(flow.invoke(7))
+"""
+
+
+def test_the_classes_of_a_script_come_back_as_themselves(tmp_path: Path) -> None:
+    """A body can catch what its own program raised in a worker."""
+    script = tmp_path / "script.py"
+    script.write_text(_SCRIPT)
+
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+
+    assert ("caught 7\n", "") == (done.stdout, done.stderr)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import operator
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, as_completed, wait
 from typing import Any
 
 import pytest
@@ -88,6 +90,35 @@ def test_many_tasks_that_wait_for_their_own_do_not_deadlock(drive: Any, executor
 def test_one_task_at_a_time_is_enough_to_get_on(drive: Any, executor: str, make: Any) -> None:
     """A body that waits takes none of the places that ``max_concurrency`` gives."""
     assert 12 == drive.invoke(make(double, executor), [1, 2, 3], max_concurrency=1)
+
+
+@pytest.mark.parametrize("wait", [as_completed, lambda futures: wait(futures).done])
+def test_futures_are_those_of_the_standard_library(
+    drive: Any, executor: str, wait: Callable[[Any], Iterable[Future[int]]]
+) -> None:
+    """What `concurrent.futures` offers for futures works with them."""
+
+    @entrypoint(executor=executor)
+    def flow(n: int) -> list[int]:
+        return sorted(future.result() for future in wait(double.map(range(n))))
+
+    assert [0, 2, 4] == drive.invoke(flow, 3)
+
+
+def test_asyncio_waits_for_futures_in_its_own_ways(drive: Any, executor: str) -> None:
+    """``as_completed``, ``wait_for`` and ``TaskGroup`` take them like any awaitable."""
+
+    async def one(n: int) -> int:
+        return await asyncio.wait_for(double(n), 30)
+
+    @entrypoint(executor=executor)
+    async def flow(n: int) -> Any:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(i)) for i in range(n)]
+        ended = sorted([await each for each in asyncio.as_completed(double.map(range(n)))])
+        return [each.result() for each in tasks], ended
+
+    assert ([0, 2, 4], [0, 2, 4]) == drive.invoke(flow, 3)
 
 
 def test_waiting_for_a_task_where_its_loop_runs_is_refused() -> None:
@@ -222,6 +253,14 @@ def test_a_wrong_option_is_refused_where_it_is_written(options: dict[str, Any]) 
     """The decorator raises, not the first call."""
     with pytest.raises(ConfigurationError):
         task(**options)
+
+
+def test_an_option_that_there_is_not_is_refused_by_name() -> None:
+    """The message lists those there are."""
+    with pytest.raises(TypeError, match=r"no option 'retries'; it has name, retry_policy"):
+        task(retries=3)
+    with pytest.raises(TypeError, match="no option 'retries'"):
+        double.with_options(retries=3)
 
 
 def test_a_generator_cannot_be_a_task() -> None:

@@ -13,19 +13,20 @@ from flowpregel.context import get_runtime, interrupt
 from flowpregel.errors import ConfigurationError, InputMismatchError
 from flowpregel.func import entrypoint, task
 from flowpregel.pregel import NodeBuilder, Pregel
+from tests.runs.notes import Notes
 
 
 class Crashing:
     """A workflow that crashes as often as it is told to, and counts its tasks."""
 
     def __init__(self, executor: str, crashes: int = 1) -> None:
-        self.seen: list[Any] = []
+        seen = self.seen = Notes()
         self.crashes = crashes
         self.run_ids: list[str | None] = []
 
         @task
         def work(n: int) -> int:
-            self.seen.append(n)
+            seen.append(n)
             return 2 * n
 
         @entrypoint(checkpointer=InMemorySaver(), executor=executor)
@@ -155,7 +156,7 @@ def test_a_refused_run_leaves_its_thread_free(drive: Any, executor: str) -> None
 
 def test_graphs_of_several_steps_go_on_too(drive: Any, executor: str) -> None:
     """Auto is no matter of entrypoints alone."""
-    seen: list[str] = []
+    seen = Notes()
 
     def second(value: str) -> str:
         seen.append("second")

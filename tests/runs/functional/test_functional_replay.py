@@ -110,6 +110,28 @@ def test_a_failure_deep_below_is_tried_again(drive: Any, executor: str) -> None:
     assert 4 == drive.invoke(flow, None, thread_id="1")
 
 
+def test_a_failure_that_was_told_as_another_is_tried_again(drive: Any, executor: str) -> None:
+    """What a task made of the failure of its call goes back to it, in a worker too."""
+    work = Once(OSError("disk full"))
+    inner = task(name="inner")(work)
+
+    @task
+    def outer(n: int) -> int:
+        try:
+            return inner(n).result()
+        except OSError:
+            raise LookupError("no result")  # noqa: B904 - as users write it
+
+    @entrypoint(checkpointer=InMemorySaver(), executor=executor)
+    def flow(n: int) -> int:
+        return outer(n).result()
+
+    with pytest.raises(LookupError, match="no result"):
+        drive.invoke(flow, 3, thread_id="1")
+
+    assert 3 == drive.invoke(flow, None, thread_id="1")
+
+
 def test_code_that_was_mended_may_be_tried_again(drive: Any, executor: str) -> None:
     """A failed call is no record to diverge from."""
     saver = InMemorySaver()

@@ -13,6 +13,7 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import get_stream_writer
 from flowpregel.errors import ConfigurationError, EmptyInputError, NodeTimeoutError
 from flowpregel.func import entrypoint, task
+from flowpregel.types import Command, Send
 
 
 @task
@@ -128,7 +129,16 @@ async def async_generator(n: int) -> Any:
     yield n
 
 
-@pytest.mark.parametrize("body", [generator, async_generator, functools.partial(generator)])
+class Generating:
+    """Is called like a function, and yields."""
+
+    def __call__(self, n: int) -> Any:
+        yield n
+
+
+@pytest.mark.parametrize(
+    "body", [generator, async_generator, functools.partial(generator), Generating()]
+)
 def test_a_generator_body_is_refused_with_the_way_to_stream(body: Any) -> None:
     """The message names get_stream_writer and the stream mode that shows it."""
     with pytest.raises(ConfigurationError, match=r"get_stream_writer.*stream_mode='custom'"):
@@ -141,6 +151,69 @@ def test_a_body_without_a_parameter_is_refused() -> None:
 
         @entrypoint()
         def flow() -> None: ...
+
+
+def test_a_method_cannot_be_decorated_where_it_is_written() -> None:
+    """There is no object yet; the message shows how to make a workflow of a bound method."""
+    with pytest.raises(ConfigurationError, match=r"self\.flow = entrypoint\(\.\.\.\)\(self\.run\)"):
+
+        class Shop:
+            @entrypoint()
+            def run(self, n: int) -> int:
+                return n
+
+
+def test_the_methods_of_an_object_can_be_workflows(drive: Any, executor: str) -> None:
+    """So can partials and objects that are called like functions."""
+
+    class Shop:
+        def __init__(self, price: int) -> None:
+            self.price = price
+            self.flow = entrypoint(executor=executor)(self.run)
+
+        def run(self, n: int) -> int:
+            return double(n * self.price).result()
+
+        def __call__(self, n: int) -> int:
+            return self.run(n)
+
+    shop = Shop(3)
+    added = functools.partial(lambda k, n: k + n, 1)
+    assert 12 == drive.invoke(shop.flow, 2)
+    assert 12 == drive.invoke(entrypoint(executor=executor)(shop), 2)
+    assert 3 == drive.invoke(entrypoint(executor=executor)(added), 2)
+
+
+@pytest.mark.parametrize("returned", [Command(goto="x"), [Send("x", 1)]], ids=["command", "sends"])
+def test_what_a_body_returns_is_a_value_whatever_it_is(drive: Any, returned: Any) -> None:
+    """There is nowhere to go to, so commands and sends are not acted on."""
+
+    @entrypoint()
+    def flow(n: int) -> Any:
+        return returned
+
+    assert returned == drive.invoke(flow, 1)
+
+
+def test_what_was_saved_follows_forks(drive: Any) -> None:
+    """A run that starts from an earlier checkpoint finds what that one saved."""
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(n: int, previous: int = 0) -> int:
+        return previous + n
+
+    for n in (1, 10, 100):
+        drive.invoke(flow, n, thread_id="1")
+    first = next(s for s in flow.get_state_history(thread_id="1") if 1 == s.values)
+
+    assert 1001 == drive.invoke(flow, 1000, first.config)
+
+
+@pytest.mark.parametrize("saved", [int, (int, str, float)])
+def test_final_has_two_types(saved: Any) -> None:
+    """Of what is returned, and of what is saved."""
+    with pytest.raises(TypeError, match="arguments for"):
+        entrypoint.final[saved]
 
 
 def test_the_parentheses_are_not_optional() -> None:

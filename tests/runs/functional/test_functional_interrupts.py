@@ -101,6 +101,51 @@ def test_some_may_be_answered_before_the_others(drive: Any, executor: str) -> No
     assert ["0: a", "1: b", "2: c"] == drive.invoke(flow, Command(resume=answers), thread_id="1")
 
 
+def test_a_body_and_its_tasks_ask_together(drive: Any, executor: str) -> None:
+    """All their questions are open at once, and any of them may be answered first."""
+
+    @task
+    def approve(n: int) -> str:
+        return f"{n}: {interrupt(f'{n}?')}"
+
+    @entrypoint(checkpointer=InMemorySaver(), executor=executor)
+    def flow(n: int) -> Any:
+        futures = approve.map(range(n))
+        own = interrupt("own?")
+        return own, [future.result() for future in futures]
+
+    asked = {item.value: item.id for item in drive.invoke(flow, 2, thread_id="1")["__interrupt__"]}
+    assert {"0?", "1?", "own?"} == asked.keys()
+
+    answer = Command(resume={asked["own?"]: "yes"})
+    left = drive.invoke(flow, answer, thread_id="1")["__interrupt__"]
+    assert {asked["0?"], asked["1?"]} == {item.id for item in left}
+    answers = {asked["0?"]: "a", asked["1?"]: "b"}
+    assert ("yes", ["0: a", "1: b"]) == drive.invoke(flow, Command(resume=answers), thread_id="1")
+
+
+def test_a_wrong_id_among_right_ones_answers_nothing(drive: Any, executor: str) -> None:
+    """The right ones still wait after it."""
+    flow = asking(executor)
+    asked = drive.invoke(flow, 2, thread_id="1")["__interrupt__"]
+
+    with pytest.raises(UnknownInterruptError, match="0" * 32):
+        drive.invoke(flow, Command(resume={asked[0].id: "yes", "0" * 32: "no"}), thread_id="1")
+
+    answers = {item.id: "yes" for item in asked}
+    assert ["0: yes", "1: yes"] == drive.invoke(flow, Command(resume=answers), thread_id="1")
+
+
+def test_a_second_answer_to_one_of_several_is_an_error(drive: Any, executor: str) -> None:
+    """The others are still open; this one is not."""
+    flow = asking(executor)
+    asked = drive.invoke(flow, 2, thread_id="1")["__interrupt__"]
+    drive.invoke(flow, Command(resume={asked[0].id: "yes"}), thread_id="1")
+
+    with pytest.raises(UnknownInterruptError, match=asked[0].id):
+        drive.invoke(flow, Command(resume={asked[0].id: "no"}), thread_id="1")
+
+
 def test_one_answer_for_several_questions_is_refused(drive: Any, executor: str) -> None:
     """Nobody guesses which is meant."""
     flow = asking(executor)

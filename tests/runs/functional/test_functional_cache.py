@@ -14,6 +14,8 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.func import entrypoint, task
 from flowpregel.policies import CachePolicy
 from flowpregel.pregel import NodeBuilder, Pregel
+from tests.runs.crashes import Once
+from tests.runs.notes import Notes
 
 
 def flow_of(called: Any, cache: Any, executor: str, **options: Any) -> Any:
@@ -30,28 +32,28 @@ def shared(func: Any, **policy: Any) -> Any:
     return task(cache_policy=CachePolicy(**policy))(func)
 
 
-SEEN: list[Any] = []
+@pytest.fixture
+def measure() -> Any:
+    """Return a function that notes what it was called with in its ``seen``."""
+    seen = Notes()
+
+    def measure(n: Any) -> Any:
+        seen.append(n)
+        return [n]
+
+    vars(measure)["seen"] = seen
+    return measure
 
 
-@pytest.fixture(autouse=True)
-def _nothing_seen() -> None:
-    SEEN.clear()
-
-
-def measure(n: Any) -> Any:
-    SEEN.append(n)
-    return [n]
-
-
-def test_a_result_is_shared_between_runs(drive: Any, executor: str) -> None:
+def test_a_result_is_shared_between_runs(drive: Any, executor: str, measure: Any) -> None:
     """The second run calls nothing."""
     flow = flow_of(shared(measure), InMemoryCache(), executor)
 
     assert [[[1], [2]], [[1], [2]]] == [drive.invoke(flow, [1, 2]) for _ in range(2)]
-    assert [1, 2] == sorted(SEEN)
+    assert [1, 2] == sorted(measure.seen)
 
 
-def test_a_shared_result_is_streamed_as_such(drive: Any, executor: str) -> None:
+def test_a_shared_result_is_streamed_as_such(drive: Any, executor: str, measure: Any) -> None:
     """LangGraph's mark is on it."""
     flow = flow_of(shared(measure), InMemoryCache(), executor)
     drive.invoke(flow, [1])
@@ -61,7 +63,9 @@ def test_a_shared_result_is_streamed_as_such(drive: Any, executor: str) -> None:
     assert {"measure": [1], "__metadata__": {"cached": True}} == first
 
 
-def test_a_shared_result_is_recorded_like_any_other(drive: Any, executor: str) -> None:
+def test_a_shared_result_is_recorded_like_any_other(
+    drive: Any, executor: str, measure: Any
+) -> None:
     """A resume does not depend on the cache still having it."""
     cache, crashes = InMemoryCache(), [1]
     called = shared(measure)
@@ -79,10 +83,10 @@ def test_a_shared_result_is_recorded_like_any_other(drive: Any, executor: str) -
     cache.clear()
 
     assert [1] == drive.invoke(flow, None, thread_id="1")
-    assert [1] == SEEN
+    assert [1] == measure.seen
 
 
-def test_equal_content_is_one_key(drive: Any, executor: str) -> None:
+def test_equal_content_is_one_key(drive: Any, executor: str, measure: Any) -> None:
     """Whatever the order of a dict or a set, and whichever parts are one object."""
     part = [1]
     twins = [[part, part], [[1], [1]]]
@@ -91,17 +95,17 @@ def test_equal_content_is_one_key(drive: Any, executor: str) -> None:
     for item in (*twins, {"a": 1, "b": 2}, {"b": 2, "a": 1}, {"x", "y", "z"}, {"z", "y", "x"}):
         drive.invoke(flow, [item])
 
-    assert 3 == len(SEEN)
+    assert 3 == len(measure.seen)
 
 
-def test_different_content_is_another_key(drive: Any, executor: str) -> None:
+def test_different_content_is_another_key(drive: Any, executor: str, measure: Any) -> None:
     """Types count: 1, 1.0 and True are equal and are not the same."""
     flow = flow_of(shared(measure), InMemoryCache(), executor)
 
     for item in (1, 1.0, True, "1", b"1", (1,), [1], {1}, None):
         drive.invoke(flow, [item])
 
-    assert 9 == len(SEEN)
+    assert 9 == len(measure.seen)
 
 
 def test_closures_of_one_factory_do_not_share(drive: Any, executor: str) -> None:
@@ -124,7 +128,7 @@ def test_two_lambdas_of_one_module_do_not_share(drive: Any, executor: str) -> No
     assert [[2], [0]] == [drive.invoke(flow_of(one, cache, executor), [1]) for one in called]
 
 
-def test_a_version_stands_for_the_code(drive: Any, executor: str) -> None:
+def test_a_version_stands_for_the_code(drive: Any, executor: str, measure: Any) -> None:
     """Another version is another function; the same one vouches for changed code."""
 
     def versioned(version: str) -> Any:
@@ -134,10 +138,10 @@ def test_a_version_stands_for_the_code(drive: Any, executor: str) -> None:
     for version in ("v1", "v2", "v1"):
         drive.invoke(flow_of(versioned(version), cache, executor), [1])
 
-    assert [1, 1] == SEEN
+    assert [1, 1] == measure.seen
 
 
-def test_a_key_func_makes_the_key(drive: Any, executor: str) -> None:
+def test_a_key_func_makes_the_key(drive: Any, executor: str, measure: Any) -> None:
     """It is given the arguments of the call."""
     flow = flow_of(shared(measure, key_func=lambda n: str(n % 2)), InMemoryCache(), executor)
 
@@ -147,7 +151,7 @@ def test_a_key_func_makes_the_key(drive: Any, executor: str) -> None:
 
 @pytest.mark.parametrize("key_func", [lambda n: n, lambda n: 1 // 0], ids=["an int", "an error"])
 def test_a_key_that_cannot_be_fails_the_call_alone(
-    drive: Any, executor: str, key_func: Any
+    drive: Any, executor: str, measure: Any, key_func: Any
 ) -> None:
     """The body may catch it like any failure of a task."""
     called = shared(measure, key_func=key_func)
@@ -161,10 +165,10 @@ def test_a_key_that_cannot_be_fails_the_call_alone(
         return "nothing"
 
     assert drive.invoke(flow, 3) in ("ConfigurationError", "ZeroDivisionError")
-    assert [] == SEEN
+    assert [] == measure.seen
 
 
-def test_an_input_without_content_is_refused(drive: Any, executor: str) -> None:
+def test_an_input_without_content_is_refused(drive: Any, executor: str, measure: Any) -> None:
     """A lock cannot be told from another; the message says what to give instead."""
     flow = flow_of(shared(measure), InMemoryCache(), executor)
 
@@ -172,7 +176,9 @@ def test_an_input_without_content_is_refused(drive: Any, executor: str) -> None:
         drive.invoke(flow, [{"lock": threading.Lock()}])
 
 
-def test_a_result_is_shared_for_as_long_as_its_policy_says(drive: Any, executor: str) -> None:
+def test_a_result_is_shared_for_as_long_as_its_policy_says(
+    drive: Any, executor: str, measure: Any
+) -> None:
     """After ``ttl`` seconds it is made again."""
     now = [0.0]
     flow = flow_of(shared(measure, ttl=5), InMemoryCache(clock=lambda: now[0]), executor)
@@ -181,36 +187,30 @@ def test_a_result_is_shared_for_as_long_as_its_policy_says(drive: Any, executor:
         now[0] = seconds
         drive.invoke(flow, [1])
 
-    assert [1, 1] == SEEN
+    assert [1, 1] == measure.seen
 
 
 def test_failures_are_not_shared(drive: Any, executor: str) -> None:
     """The next run tries again."""
 
-    def fail_once(n: int) -> int:
-        SEEN.append(n)
-        if len(SEEN) == 1:
-            raise OSError("once")
-        return n
-
-    flow = flow_of(shared(fail_once), InMemoryCache(), executor)
+    flow = flow_of(shared(Once(OSError("once"))), InMemoryCache(), executor)
     with pytest.raises(OSError, match="once"):
         drive.invoke(flow, [1])
 
     assert [1] == drive.invoke(flow, [1])
 
 
-def test_without_a_cache_a_policy_does_nothing(drive: Any, executor: str) -> None:
+def test_without_a_cache_a_policy_does_nothing(drive: Any, executor: str, measure: Any) -> None:
     """The entrypoint decides whether there is one."""
     flow = flow_of(shared(measure), None, executor)
 
     for _ in range(2):
         drive.invoke(flow, [1])
 
-    assert [1, 1] == SEEN
+    assert [1, 1] == measure.seen
 
 
-def test_the_cache_of_one_task_can_be_cleared(drive: Any, executor: str) -> None:
+def test_the_cache_of_one_task_can_be_cleared(drive: Any, executor: str, measure: Any) -> None:
     """Others keep theirs."""
     cache = InMemoryCache()
     first, second = (
@@ -224,12 +224,12 @@ def test_the_cache_of_one_task_can_be_cleared(drive: Any, executor: str) -> None
     for called in (first, second):
         drive.invoke(flow_of(called, cache, executor), [1])
 
-    assert 3 == len(SEEN)
+    assert 3 == len(measure.seen)
 
 
 def test_a_whole_workflow_can_be_shared(drive: Any, executor: str) -> None:
     """The policy of an entrypoint is its body's, not its tasks'."""
-    seen: list[int] = []
+    seen = Notes()
 
     @task
     def count(n: int) -> int:
@@ -251,7 +251,9 @@ def test_a_whole_workflow_can_be_shared(drive: Any, executor: str) -> None:
     assert 4 == len(seen)
 
 
-def test_nodes_of_any_graph_are_shared_by_the_same_rules(drive: Any, executor: str) -> None:
+def test_nodes_of_any_graph_are_shared_by_the_same_rules(
+    drive: Any, executor: str, measure: Any
+) -> None:
     """And `clear_cache` forgets them, all or by name."""
     node = NodeBuilder().subscribe_only("a").do(measure).write_to("b")
     app = Pregel(
@@ -263,14 +265,14 @@ def test_nodes_of_any_graph_are_shared_by_the_same_rules(drive: Any, executor: s
         executor=executor,
     )
     assert [[1], [1], [2]] == [drive.invoke(app, n) for n in (1, 1, 2)]
-    assert [1, 2] == SEEN
+    assert [1, 2] == measure.seen
 
     app.clear_cache(["measure"])
     assert [1] == drive.invoke(app, 1)
-    assert [1, 2, 1] == SEEN
+    assert [1, 2, 1] == measure.seen
 
 
-def test_a_default_policy_is_for_nodes_without_one(drive: Any, executor: str) -> None:
+def test_a_default_policy_is_for_nodes_without_one(drive: Any, executor: str, measure: Any) -> None:
     """The graph's policy shares every node's results."""
     app = Pregel(
         nodes={"measure": NodeBuilder().subscribe_only("a").do(measure).write_to("b")},
@@ -283,10 +285,10 @@ def test_a_default_policy_is_for_nodes_without_one(drive: Any, executor: str) ->
     )
 
     assert [[1], [1]] == [drive.invoke(app, 1) for _ in range(2)]
-    assert [1] == SEEN
+    assert [1] == measure.seen
 
 
-def test_clearing_names_what_is_missing() -> None:
+def test_clearing_names_what_is_missing(measure: Any) -> None:
     """No cache, or no such node."""
     flow = flow_of(shared(measure), None, "inline")
     with pytest.raises(ConfigurationError, match="no cache to clear"):

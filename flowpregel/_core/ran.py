@@ -1,0 +1,82 @@
+"""When a task ran, for how long, where, and how often it was tried: kept with its writes."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final, NamedTuple, TypeAlias
+
+EXECUTORS: Final = (
+    "", "inline", "threads", "processes", "coroutines", "futures", "graph", "cache",
+)  # fmt: skip
+"""Where a task can run, by the number that is kept; the first is any other executor."""
+_HEAD: Final = struct.Struct("<qfHBIB")
+_PULLED: Final = "~__pregel_pull, "
+_LONGEST: Final = 200
+_MOST: Final = 0xFFFF
+
+
+Span: TypeAlias = tuple[int, float, str, int]
+"""When an attempt ran, as its executor saw it: wall-clock nanoseconds at its beginning,
+seconds, one of `EXECUTORS`, and the process it ran in (0: not told)."""
+
+
+class Ran(NamedTuple):
+    """What is kept of how a task ran."""
+
+    name: str
+    """The name of its node."""
+    began: int
+    """Wall-clock nanoseconds of the last attempt."""
+    seconds: float
+    """How long the last attempt took."""
+    attempts: int
+    """How often it was tried; 0: never, its result was shared by another run."""
+    executor: str
+    pid: int
+    error: str = ""
+    """What the last attempt failed with, in a line; empty: it did not."""
+
+    def to_bytes(self, path: str) -> bytes:
+        """Return it as it is kept beside the writes of the task at *path*."""
+        # The path of a task that its node's triggers made says which node it is.
+        name = b"" if path == _PULLED + self.name else _text(self.name)[:255]
+        known = EXECUTORS.index(self.executor) if self.executor in EXECUTORS else 0
+        attempts = min(self.attempts, _MOST)
+        head = _HEAD.pack(self.began, self.seconds, attempts, known, self.pid, len(name))
+        return head + name + _text(self.error) if self.error else head + name
+
+    @classmethod
+    def of(cls, kept: Ran | bytes, path: str) -> Ran:
+        """Return what is kept of the task at *path*, read if it has to be."""
+        return kept if isinstance(kept, Ran) else cls.from_bytes(kept, path)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str) -> Ran:
+        """Return what `to_bytes` was made of."""
+        began, seconds, attempts, known, pid, size = _HEAD.unpack_from(data)
+        end = _HEAD.size + size
+        name = data[_HEAD.size : end].decode("utf-8", "replace")
+        return cls(
+            name or path.removeprefix(_PULLED),
+            began,
+            seconds,
+            attempts,
+            EXECUTORS[known] if known < len(EXECUTORS) else "",
+            pid,
+            data[end:].decode("utf-8", "replace"),
+        )
+
+
+def line_of(error: Any) -> str:
+    """Return *error* in one line of bounded length; a class of a user's may refuse to tell."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as problem:  # noqa: BLE001 - what a user's __str__ raises
+        text = f"(its text cannot be had: {type(problem).__name__})"
+    first = text.strip().partition("\n")[0]
+    return (f"{name}: {first}" if first else name)[:_LONGEST]
+
+
+def _text(name: str) -> bytes:
+    return name.encode("utf-8", "replace")

@@ -1,0 +1,215 @@
+"""Bytes that nobody of ours has written: an error, in bounded memory, and nothing is run."""
+
+from __future__ import annotations
+
+import pickle
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from flowpregel._lmdb.codec import PythonCodec, decode
+from flowpregel._lmdb.seal import SIZE, Seal
+from flowpregel._lmdb.table import Table
+from flowpregel.errors import StoreCorruptError, StoreError, ValueEncodingError
+from flowpregel.executors.processes import frames, messages, parcel
+from flowpregel.executors.processes.frames import UP, GarbageError, Parser, pack
+
+MARK = 0xC0FFEE11
+KEY = b"k" * 21
+SEAL = Seal(b"the key of a test")
+sprung: list[str] = []
+
+
+def sing(song: str) -> None:
+    """Leave a note."""
+    sprung.append(song)
+
+
+class Canary:
+    """Sings when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return sing, ("it was unpickled",)
+
+
+class Place:
+    """A store for one table, in memory."""
+
+    path = Path("the store")
+
+    def __init__(self) -> None:
+        self.databases = {b"log": b"log"}
+        self.records: dict[bytes, bytes] = {}
+
+    def get(self, key: bytes, db: bytes) -> bytes | None:
+        """Return what is at *key*, as a transaction does."""
+        return self.records.get(key)
+
+    def put(self, key: bytes, value: bytes, db: bytes) -> bool:
+        """Keep *value* at *key*, as a transaction does."""
+        self.records[key] = value
+        return True
+
+    def delete(self, key: bytes, db: bytes) -> bool:
+        """Drop what is at *key*, as a transaction does."""
+        return self.records.pop(key, None) is not None
+
+
+def table_with(payload: bytes) -> tuple[Table, Place]:
+    """Return a table with one record, and where it lies."""
+    place = Place()
+    table = Table(b"log", place, SEAL)  # type: ignore[arg-type]
+    table.put(place, KEY, payload)
+    return table, place
+
+
+@st.composite
+def changed(draw: st.DrawFn, data: bytes) -> bytes:
+    """Return *data* with something changed, cut off, put in, or taken from elsewhere."""
+    at = draw(st.integers(0, len(data)))
+    end = draw(st.integers(at, min(len(data), at + 40)))
+    found = data[:at] + draw(st.binary(max_size=40)) + data[end:]
+    assume(found != data)
+    return found
+
+
+# ---------------------------------------------------------------- records
+
+
+@given(st.data(), st.binary(max_size=300))
+def test_a_record_that_was_changed_is_refused(data: st.DataObject, payload: bytes) -> None:
+    """Whatever was done to it; its pickle is not looked at."""
+    table, place = table_with(b"p" + pickle.dumps(Canary()) + payload)
+    place.records[KEY] = data.draw(changed(place.records[KEY]))
+
+    with pytest.raises(StoreCorruptError):
+        table.get(place, KEY)
+    assert [] == sprung
+
+
+@given(st.binary(max_size=400))
+def test_a_record_of_any_bytes_is_refused(record: bytes) -> None:
+    """A checksum is not guessed."""
+    table, place = table_with(b"n")
+    place.records[KEY] = record
+
+    with pytest.raises(StoreCorruptError):
+        table.get(place, KEY)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1))
+def test_counts_of_chunks_that_are_not_there_are_refused_in_little_memory(
+    count: int, size: int
+) -> None:
+    """Even under a checksum that holds."""
+    assume(count or size)
+    table, place = table_with(b"n")
+    record = b"\1" + count.to_bytes(4, "big") + size.to_bytes(8, "big")
+    place.records[KEY] = SEAL.of_small(b"log" + KEY, record) + record
+
+    with pytest.raises(StoreCorruptError):
+        table.get(place, KEY)
+
+
+def test_with_its_checksum_made_anew_the_canary_sings() -> None:
+    """What the checks above are worth: the codec itself runs what it is given."""
+    payload = b"p" + pickle.dumps(Canary())
+    table, place = table_with(payload)
+    place.records[KEY] = SEAL.of_small(b"log" + KEY, b"\0" + payload) + b"\0" + payload
+    assert SIZE == 16
+
+    opened = table.get(place, KEY)
+    assert opened is not None
+    decode(PythonCodec(), opened, "a value")
+
+    assert ["it was unpickled"] == sprung
+    sprung.clear()
+
+
+# ---------------------------------------------------------------- values
+
+
+@given(st.sampled_from([b"n", b"t", b"b", b"i", b"z", b"x", b"c", b"?", b""]), st.binary())
+def test_a_value_that_is_no_pickle_is_decoded_or_refused(kind: bytes, rest: bytes) -> None:
+    """By a named error."""
+    try:
+        found = decode(PythonCodec(), kind + rest, "a value")
+    except (StoreError, ValueEncodingError):
+        return
+    assert isinstance(found, str | bytes | int | None)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=100))
+def test_buffers_that_are_not_there_cost_no_memory(count: int, size: int, rest: bytes) -> None:
+    """A count and sizes beyond the end of the record."""
+    assume(count * 8 > len(rest) or size > len(rest))
+    data = b"o" + count.to_bytes(4, "big") + size.to_bytes(8, "big") + rest
+    tracemalloc.start()
+    try:
+        with pytest.raises((StoreError, ValueEncodingError)):
+            decode(PythonCodec(), data, "a value")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+# ---------------------------------------------------------------- the link
+
+
+@st.composite
+def nearly_frames(draw: st.DrawFn) -> bytes:
+    """Return frames of which something was changed, in the header more often than not."""
+    sent = draw(
+        st.lists(
+            st.tuples(st.sampled_from(sorted(UP)), st.integers(0, 9), st.binary(max_size=60)),
+            min_size=1, max_size=6,
+        )
+    )  # fmt: skip
+    data = b"".join(pack(MARK, *each) for each in sent)
+    if draw(st.booleans()):
+        at = draw(st.integers(0, frames.HEADER.size - 1))
+        return data[:at] + draw(st.binary(min_size=1, max_size=1)) + data[at + 1 :]
+    return draw(changed(data))
+
+
+@given(nearly_frames(), st.integers(1, 64))
+def test_frames_that_were_changed_are_frames_or_garbage(data: bytes, piece: int) -> None:
+    """Nothing else is raised, and no more memory is used than arrived."""
+    parser = Parser(MARK, UP)
+    given_back = 0
+    tracemalloc.start()
+    try:
+        for at in range(0, len(data), piece):
+            for frame in parser.feed(data[at : at + piece]):
+                assert frame.kind in UP
+                given_back += len(frame.body) + frames.HEADER.size
+    except GarbageError:
+        pass
+    finally:
+        used = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert given_back <= len(data)
+    assert used < 1 << 20
+
+
+@given(st.binary(max_size=120).filter(lambda body: body[:2] != b"\0\0"))
+def test_a_parcel_of_any_bytes_names_no_shared_memory_that_is_not_there(body: bytes) -> None:
+    """At an end that has none: an error, before anything is unpickled."""
+    with pytest.raises((ValueError, Exception)) as raised:
+        parcel.unpack(body)
+    assert not isinstance(raised.value, MemoryError)
+    assert [] == sprung
+
+
+@given(st.integers(5, 255), st.binary(max_size=40))
+def test_an_outcome_of_no_known_kind_is_refused(tag: int, body: bytes) -> None:
+    """Before what is in it is unpickled."""
+    data = bytes((tag,)) + parcel.pack(Canary())[0] + body
+
+    with pytest.raises(ValueError, match="no outcome has the tag"):
+        messages.unpack_outcome(data, "in a test", None)
+    assert [] == sprung

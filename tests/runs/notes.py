@@ -1,0 +1,43 @@
+"""A list that every process appends to, so that calls can be counted wherever they are made."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+
+class Notes:
+    """A list in a file, which is gone when the list is.
+
+    A copy that went to another process writes into the same file.
+    """
+
+    def __init__(self) -> None:
+        handle, self._path = tempfile.mkstemp()
+        os.close(handle)
+        weakref.finalize(self, os.unlink, self._path)
+
+    def append(self, item: Any) -> None:
+        """Add *item*; one write, so that no other's comes into it."""
+        with open(self._path, "ab", buffering=0) as file:
+            file.write(pickle.dumps(item))
+
+    def __iter__(self) -> Iterator[Any]:
+        with open(self._path, "rb") as file:
+            while file.peek(1):
+                yield pickle.load(file)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __eq__(self, other: object) -> bool:
+        return [*self] == other
+
+    def __repr__(self) -> str:
+        return repr([*self])
+
+    __hash__ = None  # type: ignore[assignment]
