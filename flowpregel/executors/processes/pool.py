@@ -18,7 +18,7 @@ from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
 from flowpregel.executors.base import Job, JobKey, Mailbox
 from flowpregel.executors.processes import frames, messages
-from flowpregel.executors.processes.arena import Arena
+from flowpregel.executors.processes.arena import Arena, segments_for
 from flowpregel.executors.processes.brake import Brake
 from flowpregel.executors.processes.codebook import Codebook
 from flowpregel.executors.processes.contexts import pack_leave
@@ -43,7 +43,7 @@ class Pool:
         self.plan = plan
         self.hub = Hub(self)
         self.deadlines = Deadlines()
-        self.arena = Arena(plan.shared_limit // 2, remember=True)
+        self.arena = Arena(plan.shared_limit // 2, remember=True, segments=segments_for(2))
         self.dispatch = Dispatch(self, self.hub, self.deadlines, self.arena)
         self.brake = Brake(self.hub, self)
         self.crew = Crew(plan, self.deadlines, self._on_born)

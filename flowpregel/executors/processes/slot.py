@@ -105,7 +105,7 @@ class Slot:
         """Take the ends of the worker that was started."""
         self._link = Link(newborn.link, newborn.mark)
         self._door = Door(newborn.door)
-        self._reader = Reader(self._door, self.returns)
+        self._reader = Reader(self._door, self.returns, keeps=False)
         self._born = newborn
 
     @property

@@ -70,7 +70,7 @@ class Worker:
         door = Door(socket.socket(fileno=setup.door))
         self._returns = Returns()
         self._reader = Reader(door, self._returns)
-        self._shares = Shares(Arena(setup.shared_limit), door)
+        self._shares = Shares(Arena(setup.shared_limit, segments=setup.segments), door)
         self._flushed = 0
         self._ends = WorkerEnds(self._outlet, self._inbox.listen)
         self._flush_prints = talk.take_over(self._outlet, setup.log_level, lambda: self._number)
