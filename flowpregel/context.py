@@ -14,6 +14,7 @@ from flowpregel._core.ids import interrupt_id
 from flowpregel._core.records import Arguments, Node, Write
 from flowpregel.carried import headers_in, trace_headers
 from flowpregel.errors import ConfigurationError, GraphInterrupt
+from flowpregel.runinfo import RunInfo
 
 ContextT = TypeVar("ContextT")
 
@@ -21,9 +22,12 @@ PROGRESS_EVERY: Final = 0.05
 """Seconds for which a report of progress that says nothing new is left out."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+_NO_RUN = RunInfo()
+
+
+@dataclass(slots=True, eq=False)
 class TaskInfo:
-    """What a task may know about itself and its run: plain data that travels with it."""
+    """What a task may know about itself: plain data that travels with it."""
 
     task_id: str
     name: str
@@ -39,20 +43,13 @@ class TaskInfo:
     path: str = ""
     answers: tuple[Any, ...] = ()
     """Answers to its interrupts, in the order they were asked."""
-    config: Mapping[str, Any] = field(default_factory=dict)
-    """The run's config; `get_config` adds what is the task's own."""
-    thread_id: str | None = None
-    run_id: str | None = None
     checkpoint_id: str | None = None
-    context: Any = None
-    """The run's context, as the user gave it."""
-    previous: Any = None
-    """What the thread's previous run saved (functional API)."""
     error: Any = None
     """The `NodeError` an error handler is told."""
-    has_saver: bool = False
     compares: bool = False
     """Whether the calls it makes are recorded, and compared with the record."""
+    run: RunInfo = _NO_RUN
+    """What it shares with all tasks of its run. Last: what comes before travels by position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +239,7 @@ def get_config() -> dict[str, Any]:
 def config_of(scope: Scope) -> dict[str, Any]:
     """Return the config that the task of *scope* is shown."""
     info = scope.info
-    config = dict(info.config)
+    config = dict(info.run.values.config)
     config["metadata"] = {
         **config.get("metadata", {}),
         "langgraph_step": info.step,
@@ -285,7 +282,7 @@ def get_trace_context() -> dict[str, str]:
     headers, scope = trace_headers(), current.get()
     if headers or scope is None:
         return headers
-    return dict(headers_in(scope.info.config))
+    return dict(headers_in(scope.info.run.values.config))
 
 
 def get_stream_writer() -> Callable[[Any], None]:
@@ -340,20 +337,20 @@ def get_runtime(context_schema: type[ContextT] | None = None) -> Runtime[Context
 
 def runtime_of(scope: Scope) -> Runtime[Any]:
     """Return the runtime that the task of *scope* is shown."""
-    info = scope.info
+    info, values = scope.info, scope.info.run.values
     return Runtime(
-        context=info.context,
+        context=values.context,
         store=scope.store,
         stream_writer=scope.ends.emit,
         heartbeat=scope.ends.beat,
         progress=scope.progress,
-        previous=info.previous,
+        previous=values.previous,
         execution_info=ExecutionInfo(
             checkpoint_id=info.checkpoint_id,
             checkpoint_ns=info.namespace,
             task_id=info.task_id,
-            thread_id=info.thread_id,
-            run_id=info.run_id,
+            thread_id=info.run.thread_id,
+            run_id=info.run.run_id,
             node_attempt=info.attempt,
             node_first_attempt_time=info.first_started / 1e9,
         ),
@@ -383,7 +380,7 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     """
     scope = current_scope("interrupt()")
     info = scope.info
-    if not info.has_saver:
+    if not info.run.has_saver:
         raise ConfigurationError(
             f"node {info.name!r} called interrupt(), but the run has no checkpointer to "
             "keep the question until it is answered: pass checkpointer="

@@ -82,8 +82,7 @@ def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
         run.parent_id = checkpoint.parent_id
         run.step = checkpoint.step + 1
         run.source = checkpoint.source
-        # A clock that was set back must not make checkpoints older than this one.
-        run.now = max(run.now, checkpoint.at)
+        run.now = not_before(run.now, saved)
         run.updated = None if not checkpoint.updated_channels else {*checkpoint.updated_channels}
         for item in saved.writes:
             run.pending.setdefault(item.task_id, []).append((item.channel, item.value))
@@ -91,6 +90,16 @@ def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
         run.previous = read(run.state.channels, PREVIOUS)
     run.stop = run.step + options.recursion_limit + 1
     return run
+
+
+def not_before(now: int, saved: Saved) -> int:
+    """Return *now*, or a later time: what follows *saved* must not be older than what is there.
+
+    A clock that was set back would put a fork's checkpoints before those of the branch that
+    was there, or give them, and the versions of their channels, the very same ids.
+    """
+    newest = 0 if saved.newest_id is None else ids.time_of(saved.newest_id)
+    return max(now, saved.checkpoint.at, newest)
 
 
 def _take_in(run: Run, saved: Saved | None, given: Any) -> Steps:
@@ -106,10 +115,13 @@ def _take_in(run: Run, saved: Saved | None, given: Any) -> Steps:
         replaying = True
     superseded = addressed and saved is not None and not saved.is_latest
     run.hand_back = not (replaying or superseded)
+    # What an edit made is a branch already, until tasks have kept something on it: first
+    # results stay, so those of another try need a checkpoint of their own.
+    is_branch = run.source in ("update", "fork") and not (superseded or _has_results(run))
     if replaying:
         for task_id, writes in run.pending.items():
             run.pending[task_id] = [write for write in writes if write[0] != RESUME]
-    forks = run.resuming and replaying and (run.source not in ("update", "fork") or superseded)
+    forks = run.resuming and replaying and not is_branch
     _collect_answers(run)
     if isinstance(given, Command) and nested is None:
         yield from _obey(run, given, keep=not forks)
@@ -118,6 +130,15 @@ def _take_in(run: Run, saved: Saved | None, given: Any) -> Steps:
         yield from _go_on(run, forks=forks)
     else:
         yield from _start(run, given)
+
+
+def _has_results(run: Run) -> bool:
+    return any(
+        channel != INTERRUPT
+        for task_id, writes in run.pending.items()
+        if task_id != RUN_TASK_ID
+        for channel, _ in writes
+    )
 
 
 def _goes_on(run: Run, saved: Saved | None, given: Any) -> bool:

@@ -76,6 +76,8 @@ class Calls:
     def _replayed(self, task: Task, call: Call) -> Outcome | None:
         """Return what was recorded of a call, None if nothing that can be used again."""
         recorded, was = self._recorded(task)
+        if not recorded and was is None:
+            return None
         if was is not None and was[0] != call.fingerprint:
             match self._run.options.on_mismatch:
                 case "error":
@@ -120,7 +122,8 @@ class Calls:
         assert task.parent is not None
         self._below[task.parent.id] -= 1
         self._fingerprints.pop(task.id, None)
-        self._run.after.extend(Resolve(call, outcome) for call in callers)
+        for call in callers:
+            self._run.after.append(Resolve(call, outcome))
 
     def open_below(self, body: Task) -> bool:
         """Return whether calls of *body* are still running."""

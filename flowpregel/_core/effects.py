@@ -1,6 +1,7 @@
 """What a run asks for (effects), and what it is told (events).
 
-The run is a generator: it yields an effect and is sent the reply named here.
+The run is a generator: it yields an effect and is sent the reply named here. Those
+that every task causes are not frozen, since that would double what making one costs.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Cancel:
     """False: only where no work is lost by it (it waits, or it is a coroutine)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Resolve:
     """Hand the caller of a call its outcome; the reply is None."""
 
@@ -131,7 +132,7 @@ class Call:
     """The caller's context variables (a `contextvars.Context`); opaque here."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ended:
     """An attempt of a task ended."""
 
@@ -142,7 +143,7 @@ class Ended:
     """When it ran, if its executor says so."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Called:
     """A running task made a call and may wait for it."""
 

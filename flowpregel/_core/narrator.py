@@ -97,7 +97,10 @@ class Narrator:
     def started(self, task: Task, step: int, at: int) -> Iterable[Emit]:
         """Tell that *task* starts."""
         if not self.wants_tasks or task.node.hidden:
-            return
+            return ()
+        return self._started(task, step, at)
+
+    def _started(self, task: Task, step: int, at: int) -> Iterable[Emit]:
         given = task.input
         if task.kind is Kind.CALL:
             given = (given.args, dict(given.kwargs))

@@ -141,16 +141,9 @@ def _task(
 ) -> Task:
     namespace = f"{place.namespace}|{node.name}" if place.namespace else node.name
     identity = ids.task_id(place.checkpoint_id, namespace, place.step, path, *triggers)
-    return Task(
-        id=identity,
-        node=node,
-        kind=kind,
-        input=given,
-        path=path,
-        triggers=triggers,
-        namespace=f"{namespace}:{identity}",
-        timeout=node.timeout,
-    )
+    task = Task(identity, node, kind, given, path, triggers, f"{namespace}:{identity}")
+    task.timeout = node.timeout
+    return task
 
 
 class Callings:
@@ -179,17 +172,11 @@ class Callings:
             self._ids[caller.id] = numbered
         identity = numbered(index)
         namespace = f"{place.namespace}|{node.name}" if place.namespace else node.name
-        task = Task(
-            id=identity,
-            node=node,
-            kind=Kind.CALL,
-            input=call.arguments,
-            path=f"~__pregel_push, {caller.path}, {index:010d}",
-            namespace=f"{namespace}:{identity}",
-            parent=caller,
-            timeout=node.timeout,
-            variables=call.variables,
-        )
+        path = f"~__pregel_push, {caller.path}, {index:010d}"
+        space = f"{namespace}:{identity}"
+        task = Task(identity, node, Kind.CALL, call.arguments, path, (), space, caller)
+        task.timeout = node.timeout
+        task.variables = call.variables
         if node.role == "graph":
             suffix = f"|{caller.graphs}" if caller.graphs else ""
             caller.graphs += 1

@@ -321,5 +321,7 @@ class Saved:
     deltas: Mapping[str, DeltaHistory] = field(default_factory=dict)
     is_latest: bool = True
     """Whether it is the newest of its thread and namespace."""
+    newest_id: str | None = field(default=None, compare=False)
+    """The id of that one, which the ids of what follows are to be greater than."""
     ran: tuple[KeptRan, ...] = ()
     """How the tasks ran that left something on it, in the same order."""

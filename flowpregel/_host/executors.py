@@ -15,6 +15,7 @@ from flowpregel.executors.inline import InlineExecutor
 from flowpregel.executors.threads import BodyThreads, ThreadExecutor
 
 NAMES = ("processes", "threads", "inline")
+_MOST_KNOWN = 256
 
 
 def default_executor() -> str:
@@ -55,6 +56,8 @@ class Executors:
         self._threads_limit = threads
         self._own: dict[str, ThreadExecutor] = {}
         self._adapted: dict[int, Executor] = {}
+        # The node is kept beside its executor, so that its id names nothing else meanwhile.
+        self._known: dict[int, tuple[Node, Any, Executor]] = {}
 
     def for_node(self, node: Node, default: Any, *, on_loop: bool = False) -> Executor:
         """Return where an attempt of *node* runs.
@@ -62,6 +65,17 @@ class Executors:
         Raises:
             TypeError: An async node, in a sync run that cannot await it.
         """
+        known = self._known.get(id(node))
+        if known is not None and known[1] is default and not (on_loop or known[2].is_closed):
+            return known[2]
+        executor = self._find(node, default, on_loop)
+        if not on_loop:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[id(node)] = node, default, executor
+        return executor
+
+    def _find(self, node: Node, default: Any, on_loop: bool) -> Executor:
         is_async = on_loop or any(
             step.is_async or (self.is_async and step.coroutine is not None) for step in node.steps
         )

@@ -45,14 +45,17 @@ class ThreadMailbox:
     def drain(self) -> list[Event]:
         """Return all events there are, without waiting."""
         events: list[Event] = []
-        get = self._queue.get_nowait
+        get, empty = self._queue.get_nowait, self._queue.empty
         try:
-            while True:
+            while not empty():
                 events.append(get())
         except Empty:
-            if self.backlog.size:
-                self.backlog.clear()
+            # Another OS thread was faster.
+            self.backlog.clear()
             return events
+        if self.backlog.size:
+            self.backlog.clear()
+        return events
 
 
 def loop_mailbox(loop: Any) -> Any:

@@ -15,7 +15,8 @@ from flowpregel._host.executors import Executors
 from flowpregel._host.keeper import Keeper, Keepers
 from flowpregel.context import RunControl, TaskInfo
 from flowpregel.errors import NodeError
-from flowpregel.executors.base import Executor, Job, JobKey, Mailbox
+from flowpregel.executors.base import Executor, Job, Mailbox
+from flowpregel.runinfo import RunInfo, RunValues
 
 
 class Graph(Protocol):
@@ -71,20 +72,25 @@ class Placing:
         self._limit = limit
         self._counted: set[str] = set()
         self._queued: deque[tuple[Executor, Job]] = deque()
-        self._placed: dict[str, tuple[Executor, JobKey]] = {}
+        self._placed: dict[str, tuple[Executor, Job]] = {}
+        self._due: list[Job] = []
+        """Jobs that were started, and are given to *next* all at once."""
+        self._next: Executor | None = None
         self._entered: set[Executor] = set()
         """Where nodes ran that read `Context` channels."""
 
     # ------------------------------------------------------------ tasks
 
-    def start(self, task: Task, setting: Setting, around: Surroundings) -> None:
-        """Start an attempt of *task* where it is to run."""
-        self._launch(task.node, _job(task, setting, around), around)
+    def start(self, task: Task, setting: Setting, around: Surroundings, run: RunInfo) -> None:
+        """Start an attempt of *task* where it is to run, at the next `flush` at the latest."""
+        self._launch(task.node, _job(task, setting, around, run), around)
 
-    def write(self, task: Task, setting: Setting, value: Any, around: Surroundings) -> None:
+    def write(
+        self, task: Task, setting: Setting, value: Any, around: Surroundings, run: RunInfo
+    ) -> None:
         """Run the writers of a nested graph's node on what the graph returned."""
         node = replace(task.node, role="leaf", graph=None, steps=(), executor="inline")
-        job = _job(task, setting, around)
+        job = _job(task, setting, around, run)
         job.node, job.input = node, value
         self._launch(node, job, around, on_loop=self.executors.is_async)
 
@@ -98,14 +104,27 @@ class Placing:
             return
         if node.contexts:
             self._entered.add(executor)
-        task_id = job.info.task_id
         if node.role == "leaf" and self._limit is not None:
             if len(self._counted) >= self._limit:
                 self._queued.append((executor, job))
                 return
-            self._counted.add(task_id)
-        self._placed[task_id] = executor, job.key
-        executor.start(job, self.mailbox)
+            self._counted.add(job.info.task_id)
+        self._place(executor, job)
+
+    def _place(self, executor: Executor, job: Job) -> None:
+        """Put *job* with those that its executor is about to be given."""
+        if executor is not self._next and self._due:
+            self.flush()
+        self._next = executor
+        self._due.append(job)
+        self._placed[job.info.task_id] = executor, job
+
+    def flush(self) -> None:
+        """Give an executor the jobs that were started, all at once."""
+        if self._due:
+            due, self._due = self._due, []
+            assert self._next is not None
+            self._next.start_all(due, self.mailbox)
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
         """Have the contexts of a run that ended left wherever its nodes have entered them."""
@@ -131,11 +150,11 @@ class Placing:
         while self._queued and self._limit is not None and len(self._counted) < self._limit:
             executor, job = self._queued.popleft()
             self._counted.add(job.info.task_id)
-            self._placed[job.info.task_id] = executor, job.key
-            executor.start(job, self.mailbox)
+            self._place(executor, job)
 
     def cancel(self, task_id: str, *, kill: bool) -> None:
         """Withdraw a task that waits, or stop one that runs."""
+        self.flush()
         for item in self._queued:
             if item[1].info.task_id == task_id:
                 self._queued.remove(item)
@@ -143,7 +162,7 @@ class Placing:
                 return
         placed = self._placed.get(task_id)
         if placed is not None:
-            placed[0].cancel(placed[1], kill=kill)
+            placed[0].cancel(placed[1].key, kill=kill)
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Hand the caller that made *call* its outcome, if it still runs."""
@@ -152,39 +171,37 @@ class Placing:
             placed[0].resolve(call, outcome)
 
 
-def _job(task: Task, setting: Setting, around: Surroundings) -> Job:
-    node = task.node
-    info = TaskInfo(
-        task_id=task.id,
-        name=node.name,
-        namespace=task.namespace,
-        step=setting.step,
-        stop=setting.stop,
-        attempt=task.attempt,
-        first_started=task.first_started or 0,
-        triggers=task.triggers,
-        path=task.path,
-        answers=task.answers,
-        config=around.config,
+def run_info(around: Surroundings, previous: Any) -> RunInfo:
+    """Return what all tasks of a run may know about it."""
+    return RunInfo(
+        RunValues(around.config, around.context, previous),
         thread_id=around.thread_id,
         run_id=around.run_id,
-        checkpoint_id=setting.checkpoint_id,
-        context=around.context,
-        previous=setting.previous,
-        error=_node_error(task),
         has_saver=around.keeper is not None,
-        compares=around.keeper is not None or bool(node.retry) or _retries(around),
     )
-    job = Job(
-        info=info,
-        kind=task.kind,
-        node=node,
-        input=task.input,
-        timeout=task.timeout,
-        store=around.store,
-        control=around.control,
-        variables=task.variables if task.variables is not None else around.variables,
+
+
+def _job(task: Task, setting: Setting, around: Surroundings, run: RunInfo) -> Job:
+    node = task.node
+    # By position: keywords would take three times as long, and this is done for every task.
+    info = TaskInfo(
+        task.id,
+        node.name,
+        task.namespace,
+        setting.step,
+        setting.stop,
+        task.attempt,
+        task.first_started or 0,
+        task.triggers,
+        task.path,
+        task.answers,
+        setting.checkpoint_id,
+        None if task.error is None else _node_error(task),
+        run.has_saver or bool(node.retry) or _retries(around),
+        run,
     )
+    job = Job(info, task.kind, node, task.input, task.timeout, {}, {}, around.store, around.control)
+    job.variables = task.variables if task.variables is not None else around.variables
     if node.reads:
         job.channels = {
             name: setting.channels[name] for name in node.reads if name in setting.channels

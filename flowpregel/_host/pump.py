@@ -49,10 +49,11 @@ from flowpregel._core.records import (
 )
 from flowpregel._fault import fault
 from flowpregel._host.keeper import Keeper
-from flowpregel._host.placing import Placing, Surroundings
+from flowpregel._host.placing import Placing, Surroundings, run_info
 from flowpregel.channels.context import Context
 from flowpregel.errors import ParentCommand, TaskCancelled
 from flowpregel.executors.base import Stopwatch
+from flowpregel.runinfo import RunInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class Ask:
     keeper: Keeper | None
 
 
+_ASKED = (Commit, Load, Look, Share)
 Request: TypeAlias = Wait | Ask
 """What the pump asks its driver for."""
 
@@ -92,10 +94,18 @@ class Active:
     namespace: tuple[str, ...] = ()
     channels: Mapping[str, Any] = field(default_factory=dict)
     """Its live channels, known once it has submitted a task."""
+    run: RunInfo | None = None
+    """What its tasks may know about it."""
 
     def __post_init__(self) -> None:
         if self.around.namespace:
             self.namespace = tuple(self.around.namespace.split("|"))
+
+    def run_of(self, setting: Setting) -> RunInfo:
+        """Return what a task may know about the run."""
+        if self.run is None or self.run.values.previous is not setting.previous:
+            self.run = run_info(self.around, setting.previous)
+        return self.run
 
 
 class Pump:
@@ -139,6 +149,7 @@ class Pump:
                     if active is root:
                         return done.result
                     self._nested_ended(active, done.result)
+            self._placing.flush()
             wakeup: Wakeup = yield Wait(self._deadline())
             self._deliver(wakeup)
 
@@ -166,13 +177,17 @@ class Pump:
             except StopIteration as stop:
                 return Done(stop.value)
             reply = failure = None
+            if isinstance(effect, Submit):
+                self._submit(active, effect.task, effect.setting)
+                continue
+            self._placing.flush()
             if isinstance(effect, Wait):
                 active.deadline = effect.deadline
                 self._waiting[active] = None
                 if self.stopping is not None:
                     self._tell(active, self.stopping)
                 return None
-            if isinstance(effect, Commit | Load | Look | Share):
+            if isinstance(effect, _ASKED):
                 try:
                     reply = yield Ask(effect, active.around.keeper)
                 except Exception as error:  # noqa: BLE001 - it is raised inside the run
@@ -180,17 +195,15 @@ class Pump:
             else:
                 self._do(active, effect)
 
-    def _do(self, active: Active, effect: Submit | Emit | Resolve | Cancel) -> None:
+    def _do(self, active: Active, effect: Emit | Resolve | Cancel) -> None:
         """Do what needs no waiting."""
         match effect:
-            case Submit():
-                self._submit(active, effect.task, effect.setting)
-            case Emit():
-                namespace = active.namespace if effect.namespace is None else effect.namespace
-                self.outbox.append((namespace, effect.mode, effect.payload))
             case Resolve():
                 self._placing.resolve(effect.call, effect.outcome)
                 fault("task.resolved")
+            case Emit():
+                namespace = active.namespace if effect.namespace is None else effect.namespace
+                self.outbox.append((namespace, effect.mode, effect.payload))
             case Cancel():
                 nested = self._nested.get(effect.task_id)
                 if nested is None:
@@ -247,7 +260,7 @@ class Pump:
             self._post(task, Withdrawn())
             return
         if task.node.role != "graph":
-            self._placing.start(task, setting, active.around)
+            self._placing.start(task, setting, active.around, active.run_of(setting))
             fault("task.submitted", task.id)
             return
         try:
@@ -293,7 +306,8 @@ class Pump:
         assert nested.task is not None
         assert nested.setting is not None
         assert nested.parent is not None
-        self._placing.write(nested.task, nested.setting, value, nested.parent.around)
+        parent, setting = nested.parent, nested.setting
+        self._placing.write(nested.task, setting, value, parent.around, parent.run_of(setting))
 
     def _leave_contexts(self, active: Active, error: BaseException | None = None) -> None:
         """Leave what the `Context` channels of a run that ended have entered, everywhere."""

@@ -144,8 +144,8 @@ def tuple_of(saved: Saved) -> CheckpointTuple:
     )
 
 
-def saved_of(found: CheckpointTuple, *, is_latest: bool) -> Saved:
-    """Return a tuple of a classic saver as our record."""
+def saved_of(found: CheckpointTuple, newest_id: str | None) -> Saved:
+    """Return a tuple of a classic saver as our record; *newest_id*: of the newest one there."""
     address = address_of(found.config)
     return Saved(
         address=Address(address.thread_id, address.namespace, found.checkpoint["id"]),
@@ -156,7 +156,8 @@ def saved_of(found: CheckpointTuple, *, is_latest: bool) -> Saved:
             values=found.checkpoint.get("channel_values") or {},
         ),
         writes=tuple(PendingWrite(*write) for write in found.pending_writes or ()),
-        is_latest=is_latest,
+        is_latest=found.checkpoint["id"] == newest_id,
+        newest_id=newest_id,
     )
 
 
@@ -248,7 +249,7 @@ def load(saver: BaseCheckpointSaver, address: Address, before: str | None) -> Sa
         return None
     named = address.checkpoint_id is not None
     newest = _newest(saver, address) if named else found.checkpoint["id"]
-    return saved_of(found, is_latest=found.checkpoint["id"] == newest)
+    return saved_of(found, newest)
 
 
 def history(
@@ -272,7 +273,7 @@ def history(
         limit=limit,
     )
     for item in found:
-        yield saved_of(item, is_latest=item.checkpoint["id"] == newest)
+        yield saved_of(item, newest)
 
 
 def put_batch(saver: BaseCheckpointSaver, batch: Batch) -> None:

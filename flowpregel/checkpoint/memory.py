@@ -135,6 +135,16 @@ class InMemorySaver(TransactionalSaver):
             left -= 1
             yield kept.read(address)
 
+    def outline(self, address: Address) -> Iterator[Saved]:
+        """Yield what `history` does, without what the channels held."""
+        for checkpoint_id in self._ids(address, None):
+            with self._lock:
+                space = self._space(address)
+                if space is None or checkpoint_id not in space.rows:
+                    continue
+                kept = space.collect(checkpoint_id, bare=True)
+            yield kept.read(address)
+
     def commit(self, batches: Sequence[Batch]) -> None:
         # What may fail comes first: the copies, then the fences.
         prepared = [_Prepared(batch) for batch in batches]

@@ -83,11 +83,11 @@ class Row:
 class Collected:
     """All that is kept of one checkpoint, taken under the lock and decoded outside it."""
 
-    __slots__ = ("deltas", "is_latest", "row", "values", "writes")
+    __slots__ = ("deltas", "newest_id", "row", "values", "writes")
 
-    def __init__(self, row: Row, is_latest: bool) -> None:
+    def __init__(self, row: Row, newest_id: str) -> None:
         self.row = row
-        self.is_latest = is_latest
+        self.newest_id = newest_id
         self.values: dict[str, Any] = {}
         self.deltas: dict[str, tuple[Any, list[Any]]] = {}
         self.writes: list[tuple[Slot, tuple[str, str, Any]]] = []
@@ -113,7 +113,8 @@ class Collected:
                 )
                 for name, (seed, newest_first) in self.deltas.items()
             },
-            is_latest=self.is_latest,
+            is_latest=self.row.id == self.newest_id,
+            newest_id=self.newest_id,
         )
 
 
@@ -159,12 +160,12 @@ class Space:
         index = bisect_left(self.ids, before)
         return self.ids[index - 1] if index else None
 
-    def collect(self, checkpoint_id: str) -> Collected:
-        """Return what is kept of a checkpoint that is there."""
+    def collect(self, checkpoint_id: str, *, bare: bool = False) -> Collected:
+        """Return what is kept of a checkpoint that is there; *bare*: not of its channels."""
         row = self.rows[checkpoint_id]
-        found = Collected(row, checkpoint_id == self.ids[-1])
+        found = Collected(row, self.ids[-1])
         values, deltas = self.values, self.deltas
-        for key in row.channel_versions.items():
+        for key in () if bare else row.channel_versions.items():
             if key in values:
                 found.values[key[0]] = values[key]
             elif key in deltas:

@@ -99,14 +99,7 @@ def _is_cancelled_from_outside(error: BaseException) -> bool:
 
 def scope_of(job: Job, ends: Ends) -> Scope:
     """Return what an attempt of *job* can reach."""
-    return Scope(
-        info=job.info,
-        ends=ends,
-        store=job.store,
-        control=job.control,
-        channels=job.channels,
-        managed=job.managed,
-    )
+    return Scope(job.info, ends, job.store, job.control, job.channels, job.managed)
 
 
 def outcome_of(job: Job, error: BaseException) -> Outcome:
@@ -200,9 +193,9 @@ def _inject(wanted: Injection, callee: Callee, scope: Scope, kwargs: dict[str, A
         case "error":
             value = scope.info.error
         case "previous":
-            value = scope.info.previous
+            value = scope.info.run.values.previous
         case _:
-            value = scope.info.context
+            value = scope.info.run.values.context
     if value is None and not wanted.required:
         return
     if value is None and wanted.name in ("store", "error") and not wanted.optional:

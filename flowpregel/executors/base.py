@@ -34,7 +34,7 @@ JobKey: TypeAlias = tuple[str, int]
 """(task id, attempt): names one attempt of one task, once in the life of a program."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Job:
     """One attempt of one task, self-contained."""
 
@@ -157,12 +157,22 @@ class Executor(ABC):
 
     capabilities: Capabilities = Capabilities()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, and takes no more jobs."""
+        return False
+
     @abstractmethod
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job*; its `Ended` is posted exactly once, whatever happens.
 
         Must not block. What cannot even be started ends as `Raised`.
         """
+
+    def start_all(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
+        """Start several jobs, in order, as `start` does each."""
+        for job in jobs:
+            self.start(job, mailbox)
 
     @abstractmethod
     def cancel(self, key: JobKey, *, kill: bool) -> None:

@@ -123,12 +123,13 @@ class ThreadExecutor(Executor):
 
     def _ends_of(self, job: Job, mailbox: Mailbox) -> tuple[Ends, set[CallFuture[Any]]]:
         ends, made = ends_of(job, mailbox)
-        call_and_count = ends.call
+        call_and_count, key = ends.call, job.key
 
         def call(*args: object) -> object:
-            with self._changed:
-                self._parents.add(job.key)
-                self._make_room()
+            if key not in self._parents:
+                with self._changed:
+                    self._parents.add(key)
+                    self._make_room()
             return call_and_count(*args)  # type: ignore[arg-type]
 
         return Ends(ends.emit, call, ends.beat), made

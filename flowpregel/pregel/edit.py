@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flowpregel._core import ids
-from flowpregel._core.begin import input_writes
+from flowpregel._core.begin import input_writes, not_before
 from flowpregel._core.narrator import Narrator, outputs
 from flowpregel._core.program import Options, Program
 from flowpregel._core.progress import Run
@@ -72,16 +72,17 @@ class Edit:
 
     def _opened(self, saved: Saved | None) -> tuple[Run, Open | None]:
         opened = None
+        now = self.options.now
         if saved is not None:
-            options = self.options
-            opened = open_checkpoint(self.program, saved, options.next_version, options.now)
+            now = not_before(now, saved)
+            opened = open_checkpoint(self.program, saved, self.options.next_version, now)
         run = Run(
             program=self.program,
             options=self.options,
             recorder=Recorder(self.program, self.options),
             narrator=Narrator(frozenset(), (), ()),
             state=new_state(self.program) if opened is None else opened.state,
-            now=self.options.now,
+            now=now,
         )
         if saved is not None:
             run.kept_id = saved.checkpoint.id

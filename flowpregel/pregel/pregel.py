@@ -168,7 +168,8 @@ class Pregel(Running, Schemas):
             yield from (prefixed(each, f"{node}:") for each in tasks)
 
         def due(saved: Saved) -> Sequence[PregelTask]:
-            return self.snapshot_of(saver, saved, False, deep=False).tasks
+            whole = saver.load(saved.address)
+            return () if whole is None else self.snapshot_of(saver, whole, False, deep=False).tasks
 
         return tasks_of(history, due, inside)
 

@@ -175,6 +175,12 @@ def weak(weakness: str) -> type[LMDBSaver]:
     return LMDBSaver
 
 
+def commit_batches(path: str, batches: list[Batch]) -> None:
+    """Commit once."""
+    with LMDBSaver(path) as saver:
+        saver.commit(batches)
+
+
 def go_on(path: str, log: str, steps: int) -> None:
     """Commit to a store whose disk may fail; say what is acknowledged; end with what is there."""
     saver = LMDBSaver(path)

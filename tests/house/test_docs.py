@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from flowpregel import errors
+from tests.house.test_public_names import PUBLIC
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -106,6 +108,21 @@ def test_every_error_is_in_the_reference() -> None:
     page = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8")
 
     assert [] == [name for name in error_names() if f"`{name}`" not in page]
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    """The page on the API has a row for each name, under its module."""
+    text = (ROOT / "docs" / "reference" / "api.md").read_text("utf-8")
+    sections = dict(re.findall(r"(?ms)^## `([\w.]+)`$(.*?)(?=^## |\Z)", text))
+    missing = [
+        f"{module}.{name}"
+        for module in PUBLIC
+        if module != "flowpregel.errors"
+        for name in importlib.import_module(module).__all__
+        if f"| `{name}` |" not in sections.get(module, "")
+    ]
+
+    assert [] == missing
 
 
 def test_every_error_is_in_the_tree_of_its_module() -> None:

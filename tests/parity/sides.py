@@ -32,6 +32,10 @@ class Side:
     options: dict[str, Any]
     """What `compile` is given beside."""
 
+    def __reduce__(self) -> Any:
+        """Leave the saver behind: what a node needs of it travels to worker processes."""
+        return (flowpregel if self.name == "flowpregel" else langgraph), ()
+
 
 def langgraph() -> Side:
     """Return the peer."""

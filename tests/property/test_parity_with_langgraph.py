@@ -69,3 +69,14 @@ def test_it_does_so_with_its_state_on_disk(plan: Plan) -> None:
 
     with tempfile.TemporaryDirectory() as folder, closing(LMDBSaver(f"{folder}/store")) as saver:
         check(plan, told(replace(sides.flowpregel(), saver=lambda: saver), plan))
+
+
+@settings(suppress_health_check=SLOW, max_examples=max(10, settings().max_examples // 25))
+@given(plan=plans(), read=st.sampled_from([read_stream, read_async_stream]))
+def test_it_does_so_in_worker_processes_with_its_state_on_disk(plan: Plan, read: Read) -> None:
+    """What crosses a border or is read back from a file is what it was."""
+    from flowpregel.checkpoint.lmdb import LMDBSaver
+
+    with tempfile.TemporaryDirectory() as folder, closing(LMDBSaver(f"{folder}/store")) as saver:
+        side = replace(sides.flowpregel("processes"), saver=lambda: saver)
+        check(plan, told(side, plan, read))

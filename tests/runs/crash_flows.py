@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-from flowpregel import START, Command, StateGraph, interrupt
+from flowpregel import START, Command, Send, StateGraph, interrupt
 from flowpregel._core.records import Address, Batch, Saved
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.executors.processes import ProcessExecutor
@@ -165,3 +166,73 @@ def graph(folder: Path) -> Any:
     with LMDBSaver(folder / "store") as saver:
         app = outer.compile(checkpointer=saver)
         return app.invoke({"n": 1, "notes": []}, thread_id="1", run_id="one", durability="sync")
+
+
+HUNDRED = 100
+
+
+@task
+def one_of_many(n: int) -> int:
+    """Return a square, after a millisecond's work; the trace has who ran."""
+    time.sleep(0.001)
+    return n * n
+
+
+def hundred(folder: Path) -> int:
+    """A superstep of a hundred calls, in `sync`."""
+    with LMDBSaver(folder / "store") as saver:
+
+        @entrypoint(checkpointer=saver, executor="inline")
+        def flow(n: int) -> int:
+            return sum(future.result() for future in one_of_many.map(range(n)))
+
+        result: int = flow.invoke(HUNDRED, thread_id="1", run_id="one", durability="sync")
+        return result
+
+
+class Wanted(TypedDict, total=False):
+    """What the nodes of a graph with sends wrote."""
+
+    squares: Annotated[list[int], operator.add]
+
+
+def square_of(n: int) -> Wanted:
+    """Return a square, after a millisecond's work."""
+    time.sleep(0.001)
+    return {"squares": [n * n]}
+
+
+def hundred_sends(folder: Path) -> int:
+    """A superstep of a hundred sends, in `sync`."""
+    graph = StateGraph(Wanted)
+    graph.add_node("square", square_of)
+    graph.add_conditional_edges(
+        START, lambda _: [Send("square", n) for n in range(HUNDRED)], ["square"]
+    )
+    with LMDBSaver(folder / "store") as saver:
+        app = graph.compile(checkpointer=saver, executor="inline")
+        given: Any = {"squares": []}
+        found = app.invoke(given, thread_id="1", run_id="one", durability="sync")
+        return sum(found["squares"])
+
+
+def forking(folder: Path) -> Any:
+    """Run, go back to before the last node, change the past, and go on from there."""
+    graph = StateGraph(Notes)
+    for name in ("first", "second", "third"):
+        graph.add_node(name, noting(name))
+    graph.add_edge(START, "first")
+    graph.add_edge("first", "second")
+    graph.add_edge("second", "third")
+    asked: Any = {"thread_id": "1", "durability": "sync"}
+    with LMDBSaver(folder / "store") as saver:
+        app = graph.compile(checkpointer=saver, executor="inline")
+        if not any(state.metadata["source"] == "update" for state in _history(app)):
+            app.invoke({"n": 1, "notes": []}, run_id="one", **asked)
+            (before,) = [state for state in _history(app) if state.next == ("third",)]
+            app.update_state(before.config, {"notes": ["changed"]})
+        return app.invoke(None, **asked)["notes"]
+
+
+def _history(app: Any) -> list[Any]:
+    return [*app.get_state_history(thread_id="1")]

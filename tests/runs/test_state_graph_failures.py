@@ -9,7 +9,6 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import GraphDrained, NodeError, NodeTimeoutError
 from flowpregel.graph import START, StateGraph
 from flowpregel.runtime import RunControl, Runtime
@@ -118,9 +117,11 @@ def test_a_handlers_writes_are_applied_where_the_failed_nodes_would_have_been(
     assert ["a", "handled", "c"] == result["items"]
 
 
-def test_after_a_handled_failure_an_update_counts_as_the_failed_node(drive: Drive) -> None:
+def test_after_a_handled_failure_an_update_counts_as_the_failed_node(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """A handler has not been triggered: it is no second node that ran last."""
-    app = one(Flaky(9), error_handler=handle).compile(InMemorySaver(), executor="inline")
+    app = one(Flaky(9), error_handler=handle).compile(saver, executor="inline")
     drive.invoke(app, {"items": []}, thread_id="1")
 
     app.update_state(None, {"items": ["edit"]}, thread_id="1")

@@ -59,9 +59,11 @@ def test_a_breakpoint_after_a_node_stops_when_it_has_run(
     assert {"items": ["a", "b", "c"]} == drive.invoke(app, None, thread_id="1")
 
 
-def test_a_breakpoint_on_every_node_passes_over_the_hidden_start(drive: Drive) -> None:
+def test_a_breakpoint_on_every_node_passes_over_the_hidden_start(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """Each run does one superstep."""
-    app = line("a", "b").compile(_memory(), interrupt_before="*", executor="inline")
+    app = line("a", "b").compile(saver, interrupt_before="*", executor="inline")
 
     seen = [drive.invoke(app, {"items": []}, thread_id="1")]
     seen += [drive.invoke(app, None, thread_id="1") for _ in range(2)]
@@ -69,15 +71,9 @@ def test_a_breakpoint_on_every_node_passes_over_the_hidden_start(drive: Drive) -
     assert [[], ["a"], ["a", "b"]] == [item["items"] for item in seen]
 
 
-def _memory() -> BaseCheckpointSaver:
-    from flowpregel.checkpoint.memory import InMemorySaver
-
-    return InMemorySaver()
-
-
-def test_a_breakpoint_may_be_given_with_a_run(drive: Drive) -> None:
+def test_a_breakpoint_may_be_given_with_a_run(drive: Drive, saver: BaseCheckpointSaver) -> None:
     """It overrides what the graph was compiled with."""
-    app = line("a", "b").compile(_memory(), executor="inline")
+    app = line("a", "b").compile(saver, executor="inline")
 
     first = drive.invoke(app, {"items": []}, thread_id="1", interrupt_before=["b"])
 
@@ -122,14 +118,14 @@ def test_several_questions_of_a_node_are_answered_in_turn(
     assert 3 == len(runs)
 
 
-def test_an_answer_is_used_once(drive: Drive) -> None:
+def test_an_answer_is_used_once(drive: Drive, saver: BaseCheckpointSaver) -> None:
     """Going on without one asks the second question again."""
 
     def ask(state: Items) -> Items:
         return {"items": [interrupt("first"), interrupt("second")]}
 
     app = StateGraph(Items).add_node(ask).add_edge(START, "ask")
-    app = app.compile(_memory(), executor="inline")
+    app = app.compile(saver, executor="inline")
     drive.invoke(app, {"items": []}, thread_id="1")
     drive.invoke(app, Command(resume=1), thread_id="1")
 
@@ -154,18 +150,20 @@ def test_questions_side_by_side_are_answered_by_their_ids(
     assert {"items": [1, 2, 3]} == done
 
 
-def test_one_answer_for_several_questions_is_refused(drive: Drive) -> None:
+def test_one_answer_for_several_questions_is_refused(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """Nobody can tell whose it is."""
-    app = asking("a", "b").compile(_memory(), executor="inline")
+    app = asking("a", "b").compile(saver, executor="inline")
     drive.invoke(app, {"items": []}, thread_id="1")
 
     with pytest.raises(UnknownInterruptError, match="2 interrupts wait"):
         drive.invoke(app, Command(resume="x"), thread_id="1")
 
 
-def test_an_answer_to_nothing_is_refused(drive: Drive) -> None:
+def test_an_answer_to_nothing_is_refused(drive: Drive, saver: BaseCheckpointSaver) -> None:
     """LangGraph ignores it in silence; here it is an error that says so."""
-    app = line("a").compile(_memory(), executor="inline")
+    app = line("a").compile(saver, executor="inline")
     drive.invoke(app, {"items": []}, thread_id="1")
 
     with pytest.raises(UnknownInterruptError, match="nothing to resume"):
@@ -200,10 +198,12 @@ def test_a_finished_sibling_does_not_run_again_when_the_question_is_answered(
     assert [1] == runs
 
 
-def test_a_resume_may_update_the_state_and_go_somewhere_as_well(drive: Drive) -> None:
+def test_a_resume_may_update_the_state_and_go_somewhere_as_well(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """All parts of the command count."""
     builder = asking("ask").add_node("more", lambda _: {"items": ["more"]})
-    app = builder.compile(_memory(), executor="inline")
+    app = builder.compile(saver, executor="inline")
     drive.invoke(app, {"items": []}, thread_id="1")
 
     command = Command(resume="yes", update={"items": ["update"]}, goto="more")
@@ -212,9 +212,9 @@ def test_a_resume_may_update_the_state_and_go_somewhere_as_well(drive: Drive) ->
     assert {"items": ["update", "yes", "more"]} == done
 
 
-def test_new_input_drops_a_question(drive: Drive) -> None:
+def test_new_input_drops_a_question(drive: Drive, saver: BaseCheckpointSaver) -> None:
     """What was asked is not asked any more; the node asks anew."""
-    app = asking("ask").compile(_memory(), executor="inline")
+    app = asking("ask").compile(saver, executor="inline")
     first = drive.invoke(app, {"items": [1]}, thread_id="1")["__interrupt__"]
 
     second = drive.invoke(app, {"items": [2]}, thread_id="1")["__interrupt__"]

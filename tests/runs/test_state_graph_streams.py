@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from flowpregel.checkpoint.memory import InMemorySaver
+from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.config import get_stream_writer
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph import START, CompiledStateGraph, StateGraph
@@ -28,12 +28,12 @@ def line(**options: Any) -> CompiledStateGraph:
     return builder.compile(executor="inline", **options)
 
 
-def asking() -> CompiledStateGraph:
+def asking(saver: BaseCheckpointSaver) -> CompiledStateGraph:
     """Return a node that asks, and one beside it that does not."""
     builder = StateGraph(Items)
     builder.add_node("ask", lambda _: {"items": [interrupt("?")]}).add_edge(START, "ask")
     builder.add_node("work", lambda _: {"items": ["work"]}).add_edge(START, "work")
-    return builder.compile(InMemorySaver(), executor="inline")
+    return builder.compile(saver, executor="inline")
 
 
 def test_a_graph_streams_updates_unless_it_is_told_otherwise(drive: Drive) -> None:
@@ -84,18 +84,22 @@ def test_nodes_write_to_the_custom_stream(drive: Drive, executor: str) -> None:
     ] == found
 
 
-def test_a_question_is_streamed_when_it_is_asked(drive: Drive) -> None:
+def test_a_question_is_streamed_when_it_is_asked(drive: Drive, saver: BaseCheckpointSaver) -> None:
     """As an update, and beside the values; what siblings did is shown at the end."""
-    found = drive.stream(asking(), {"items": []}, thread_id="1", stream_mode=["values", "updates"])
+    found = drive.stream(
+        asking(saver), {"items": []}, thread_id="1", stream_mode=["values", "updates"]
+    )
 
     updates = [payload for mode, payload in found if mode == "updates"]
     assert ["?"] == [u["__interrupt__"][0].value for u in updates if "__interrupt__" in u]
     assert ("values", {"items": ["work"]}) == found[-1]
 
 
-def test_what_was_done_before_a_resume_is_told_as_cached(drive: Drive) -> None:
+def test_what_was_done_before_a_resume_is_told_as_cached(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """It did not run again."""
-    app = asking()
+    app = asking(saver)
     drive.invoke(app, {"items": []}, thread_id="1")
 
     found = drive.stream(app, Command(resume="yes"), thread_id="1", stream_mode="updates")
@@ -106,9 +110,11 @@ def test_what_was_done_before_a_resume_is_told_as_cached(drive: Drive) -> None:
     ] == found
 
 
-def test_a_breakpoint_is_streamed_as_an_empty_interrupt(drive: Drive) -> None:
+def test_a_breakpoint_is_streamed_as_an_empty_interrupt(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """Nothing is asked."""
-    app = line(checkpointer=InMemorySaver(), interrupt_before=["b"])
+    app = line(checkpointer=saver, interrupt_before=["b"])
 
     found = drive.stream(app, {"items": []}, thread_id="1", stream_mode="updates")
 
@@ -127,9 +133,11 @@ def test_tasks_are_streamed_when_they_start_and_end(drive: Drive) -> None:
     assert ({"items": ["a"]}, None, []) == (end["result"], end["error"], end["interrupts"])
 
 
-def test_checkpoints_are_streamed_with_what_is_next(drive: Drive) -> None:
+def test_checkpoints_are_streamed_with_what_is_next(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """One for the input, one for each superstep."""
-    app = line(checkpointer=InMemorySaver())
+    app = line(checkpointer=saver)
 
     found = drive.stream(app, {"items": []}, thread_id="1", stream_mode="checkpoints")
 
@@ -137,9 +145,11 @@ def test_checkpoints_are_streamed_with_what_is_next(drive: Drive) -> None:
     assert [-1, 0, 1, 2] == [item["metadata"]["step"] for item in found]
 
 
-def test_debug_is_tasks_and_checkpoints_with_their_steps(drive: Drive) -> None:
+def test_debug_is_tasks_and_checkpoints_with_their_steps(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """In the order in which they happen."""
-    app = line(checkpointer=InMemorySaver())
+    app = line(checkpointer=saver)
 
     found = drive.stream(app, {"items": []}, thread_id="1", stream_mode="debug")
 
@@ -148,10 +158,10 @@ def test_debug_is_tasks_and_checkpoints_with_their_steps(drive: Drive) -> None:
     assert [-1, 0, 1, 1, 1, 2, 2, 2] == [item["step"] for item in found]
 
 
-def test_version_2_says_the_type_of_each_item(drive: Drive) -> None:
+def test_version_2_says_the_type_of_each_item(drive: Drive, saver: BaseCheckpointSaver) -> None:
     """And keeps questions apart from the values."""
     found = drive.stream(
-        asking(), {"items": []}, thread_id="1", stream_mode=["values", "updates"], version="v2"
+        asking(saver), {"items": []}, thread_id="1", stream_mode=["values", "updates"], version="v2"
     )
 
     assert {"values", "updates"} == {item["type"] for item in found}
@@ -160,9 +170,11 @@ def test_version_2_says_the_type_of_each_item(drive: Drive) -> None:
     assert all("__interrupt__" not in item["data"] for item in asked)
 
 
-def test_version_2_of_invoke_returns_value_and_questions_apart(drive: Drive) -> None:
+def test_version_2_of_invoke_returns_value_and_questions_apart(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """A `GraphOutput`."""
-    output = drive.invoke(asking(), {"items": []}, thread_id="1", version="v2")
+    output = drive.invoke(asking(saver), {"items": []}, thread_id="1", version="v2")
 
     assert isinstance(output, GraphOutput)
     assert {"items": ["work"]} == output.value
@@ -175,9 +187,9 @@ def test_an_unknown_mode_is_refused(drive: Drive) -> None:
         drive.stream(line(), {"items": []}, stream_mode="messages")
 
 
-def test_a_reader_that_stops_early_ends_the_run(drive: Drive) -> None:
+def test_a_reader_that_stops_early_ends_the_run(drive: Drive, saver: BaseCheckpointSaver) -> None:
     """What finished is kept, and the run can go on."""
-    app = line(checkpointer=InMemorySaver())
+    app = line(checkpointer=saver)
 
     drive.stream_until(
         lambda item: "a" in item, app, {"items": []}, thread_id="1", stream_mode="updates"

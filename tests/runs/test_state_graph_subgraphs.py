@@ -8,7 +8,6 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
 from flowpregel.graph import START, StateGraph
 from flowpregel.types import Command, Send, interrupt
@@ -209,10 +208,10 @@ def calls(graph: Any, times: int = 1) -> StateGraph:
     (False, [1, 1]),
 ])  # fmt: skip
 def test_an_inner_graph_remembers_earlier_runs_only_if_it_is_told_to(
-    drive: Drive, checkpointer: bool | None, counts: list[int]
+    drive: Drive, checkpointer: bool | None, counts: list[int], saver: BaseCheckpointSaver
 ) -> None:
     """``checkpointer=True`` gives it one history per thread."""
-    app = calls(counting().compile(checkpointer)).compile(InMemorySaver(), executor="inline")
+    app = calls(counting().compile(checkpointer)).compile(saver, executor="inline")
 
     drive.invoke(app, {"items": []}, thread_id="1")
 
@@ -225,14 +224,18 @@ def test_the_outermost_graph_cannot_use_its_parents_checkpointer(drive: Drive) -
         drive.invoke(counting().compile(True, executor="inline"), {"items": []}, thread_id="1")
 
 
-def test_a_graph_called_several_times_in_one_node_runs_anew_each_time(drive: Drive) -> None:
+def test_a_graph_called_several_times_in_one_node_runs_anew_each_time(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """Each call has a namespace of its own."""
-    app = calls(counting().compile(), times=3).compile(InMemorySaver(), executor="inline")
+    app = calls(counting().compile(), times=3).compile(saver, executor="inline")
 
     assert [1, 1, 1] == drive.invoke(app, {"items": []}, thread_id="1")["items"]
 
 
-def test_a_question_asked_in_a_called_graph_bubbles_up(drive: Drive) -> None:
+def test_a_question_asked_in_a_called_graph_bubbles_up(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """The node that called it is run again with the answer."""
     asks = StateGraph(Items).add_node(ask).add_edge(START, "ask").compile()
 
@@ -240,7 +243,7 @@ def test_a_question_asked_in_a_called_graph_bubbles_up(drive: Drive) -> None:
         return asks.invoke({"items": ["called"]})
 
     app = StateGraph(Items).add_node(call).add_edge(START, "call")
-    app = app.compile(InMemorySaver(), executor="inline")
+    app = app.compile(saver, executor="inline")
     stopped = drive.invoke(app, {"items": []}, thread_id="1")
 
     assert "really?" == stopped["__interrupt__"][0].value

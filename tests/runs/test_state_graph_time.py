@@ -10,7 +10,6 @@ import pytest
 
 from flowpregel.channels import DeltaChannel, Overwrite
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
 from flowpregel.graph import END, START, CompiledStateGraph, StateGraph
 from flowpregel.types import Command, StateUpdate, interrupt
@@ -146,9 +145,11 @@ def test_deltas_are_rebuilt_at_every_checkpoint_whatever_the_snapshots(
     ] == history  # fmt: skip
 
 
-def test_an_update_counts_as_the_node_that_wrote_last(drive: Drive) -> None:
+def test_an_update_counts_as_the_node_that_wrote_last(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """Unless it is told which; what follows that node is next."""
-    app = line(InMemorySaver(), "a", "b", interrupt_before=["b"])
+    app = line(saver, "a", "b", interrupt_before=["b"])
     drive.invoke(app, {"items": []}, thread_id="1")
 
     app.update_state(None, {"items": ["edit"]}, thread_id="1")
@@ -157,12 +158,14 @@ def test_an_update_counts_as_the_node_that_wrote_last(drive: Drive) -> None:
     assert ["a", "edit", "b"] == drive.invoke(app, None, thread_id="1")["items"]
 
 
-def test_an_update_follows_the_conditional_edges_of_its_node(drive: Drive) -> None:
+def test_an_update_follows_the_conditional_edges_of_its_node(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """They see the state with the update in it."""
     builder = StateGraph(Log).add_node("a", step("a")).add_node("b", step("b"))
     builder.add_edge(START, "a")
     builder.add_conditional_edges("a", lambda s: "b" if "edit" in s["items"] else END, ["b", END])
-    app = builder.compile(InMemorySaver(), executor="inline")
+    app = builder.compile(saver, executor="inline")
     drive.invoke(app, {"items": []}, thread_id="1")
 
     app.update_state(None, {"items": ["edit"]}, "a", thread_id="1")
@@ -170,9 +173,11 @@ def test_an_update_follows_the_conditional_edges_of_its_node(drive: Drive) -> No
     assert ("b",) == app.get_state(thread_id="1").next
 
 
-def test_the_end_as_a_node_drops_what_is_left_to_do(drive: Drive) -> None:
+def test_the_end_as_a_node_drops_what_is_left_to_do(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """The state stays."""
-    app = line(InMemorySaver(), "a", "b", interrupt_before=["b"])
+    app = line(saver, "a", "b", interrupt_before=["b"])
     drive.invoke(app, {"items": []}, thread_id="1")
 
     app.update_state(None, None, END, thread_id="1")
@@ -181,9 +186,9 @@ def test_the_end_as_a_node_drops_what_is_left_to_do(drive: Drive) -> None:
     assert (("a",), ()) == (tuple(state.values["items"]), state.next)
 
 
-def test_an_update_as_input_starts_anew(drive: Drive) -> None:
+def test_an_update_as_input_starts_anew(drive: Drive, saver: BaseCheckpointSaver) -> None:
     """What follows is what follows an input."""
-    app = line(InMemorySaver(), "a")
+    app = line(saver, "a")
 
     app.update_state(None, {"items": ["in"]}, "__input__", thread_id="1")
 
@@ -191,9 +196,9 @@ def test_an_update_as_input_starts_anew(drive: Drive) -> None:
     assert ["in", "a"] == drive.invoke(app, None, thread_id="1")["items"]
 
 
-def test_a_copy_is_a_sibling_with_the_same_state(drive: Drive) -> None:
+def test_a_copy_is_a_sibling_with_the_same_state(drive: Drive, saver: BaseCheckpointSaver) -> None:
     """It has the same parent, and can be gone on from."""
-    app = line(InMemorySaver(), "a", "b", interrupt_before=["b"])
+    app = line(saver, "a", "b", interrupt_before=["b"])
     drive.invoke(app, {"items": []}, thread_id="1")
     old = app.get_state(thread_id="1")
 
@@ -204,9 +209,11 @@ def test_a_copy_is_a_sibling_with_the_same_state(drive: Drive) -> None:
     assert "fork" == copied.metadata["source"]
 
 
-def test_a_bulk_update_makes_a_checkpoint_for_each_superstep(drive: Drive) -> None:
+def test_a_bulk_update_makes_a_checkpoint_for_each_superstep(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
     """Several nodes in one superstep fold together."""
-    app = line(InMemorySaver(), "a", "b")
+    app = line(saver, "a", "b")
 
     app.bulk_update_state(
         {"configurable": {"thread_id": "1"}},
@@ -227,10 +234,10 @@ def test_a_bulk_update_makes_a_checkpoint_for_each_superstep(drive: Drive) -> No
     ([[StateUpdate({}, "a"), StateUpdate({})]], InvalidUpdateError, "as_node is required"),
 ])  # fmt: skip
 def test_an_update_that_cannot_be_made_says_why(
-    supersteps: Any, error: type[Exception], message: str
+    supersteps: Any, error: type[Exception], message: str, saver: BaseCheckpointSaver
 ) -> None:
     """And changes nothing."""
-    app = line(InMemorySaver(), "a")
+    app = line(saver, "a")
 
     with pytest.raises(error, match=message):
         app.bulk_update_state({"configurable": {"thread_id": "1"}}, supersteps)
@@ -252,9 +259,9 @@ def test_a_replay_asks_again(drive: Drive, saver: BaseCheckpointSaver) -> None:
     assert ["a", "other"] == drive.invoke(app, Command(resume="other"), thread_id="1")["items"]
 
 
-def test_a_history_can_be_filtered_and_bounded(drive: Drive) -> None:
+def test_a_history_can_be_filtered_and_bounded(drive: Drive, saver: BaseCheckpointSaver) -> None:
     """By metadata, by number, and by a checkpoint it ends before."""
-    app = line(InMemorySaver(), "a", "b")
+    app = line(saver, "a", "b")
     drive.invoke(app, {"items": []}, thread_id="1")
     bound = before(app, "b")
 

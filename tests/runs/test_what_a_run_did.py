@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
+from flowpregel._core.records import Address
 from flowpregel.cache.memory import InMemoryCache
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.lmdb import LMDBSaver
@@ -312,3 +313,18 @@ def test_it_can_be_awaited(saver: BaseCheckpointSaver) -> None:
     drive.invoke(app, {}, thread_id="1")
 
     assert [(1, "a", "done")] == told(drive.wait_for(lambda: app.aget_run(thread_id="1")).tasks)
+
+
+def test_a_saver_tells_of_tasks_without_reading_the_state(saver: InMemorySaver) -> None:
+    """So a long run with a large state is looked at in no time."""
+    app = line(a=node("a"), b=ask).compile(saver, executor="inline")
+    app.invoke({}, thread_id="1")
+    address = Address("1")
+
+    whole, bare = [*saver.history(address)], [*saver.outline(address)]
+
+    assert [(each.checkpoint.id, each.writes, each.ran) for each in whole] == [
+        (each.checkpoint.id, each.writes, each.ran) for each in bare
+    ]
+    assert any(each.checkpoint.values for each in whole)
+    assert not any(each.checkpoint.values or each.deltas for each in bare)

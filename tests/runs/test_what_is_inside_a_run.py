@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.func import entrypoint, task
 from tests.runs.conftest import Drive
 from tests.runs.test_what_a_run_did import ask, line, node, told
@@ -107,3 +109,22 @@ def test_a_graph_that_a_node_calls_is_told_inside_it(saver: BaseCheckpointSaver)
 
     assert [True, True] == [each.is_call for each in found.inner]
     assert [["x"], ["x"]] == [[deep.label for deep in each.inner] for each in found.inner]
+
+
+def test_an_encrypted_store_does_not_tell_how_tasks_failed(tmp_path: Path) -> None:
+    """What an error says may be a secret: it is encrypted as values are."""
+    pytest.importorskip("cryptography")
+
+    def fail(_: Any) -> None:
+        raise ValueError("the password is swordfish")
+
+    options = StoreOptions(encryption_key=b"k" * 32)
+    with LMDBSaver(tmp_path / "store", options=options) as saver:
+        app = line(work=fail).compile(saver, executor="inline")
+        with pytest.raises(ValueError, match="swordfish"):
+            app.invoke({}, thread_id="1")
+        (work,) = app.get_run(thread_id="1").tasks
+
+    assert "ValueError: the password is swordfish" == work.detail
+    files = [file for file in (tmp_path / "store").rglob("*") if file.is_file()]
+    assert not any(b"swordfish" in file.read_bytes() for file in files)

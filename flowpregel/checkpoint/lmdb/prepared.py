@@ -90,12 +90,9 @@ class Prepared:
             index = prepared.index(channel, keys.position(channel, position))
             if index < 0:
                 continue
-            if isinstance(value, Ran):
-                encoded = value.to_bytes(task.path)
-            else:
-                what = f"the write of task {task.task_id!r} to {channel!r}"
-                encoded = encode(codec, value, what)
-            prepared.encoded[index] = encoded
+            what = f"the write of task {task.task_id!r} to {channel!r}"
+            plain = value.to_bytes(task.path) if type(value) is Ran else value
+            prepared.encoded[index] = encoded = encode(codec, plain, what)
             prepared.size += len(encoded)
             found[id(value)] = (number, index)
 

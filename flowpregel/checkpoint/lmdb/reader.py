@@ -40,7 +40,8 @@ class Copied:
 
     address: Address
     found: Found
-    is_latest: bool
+    newest: tuple[str, int]
+    """The id and number of the newest of its thread and namespace."""
     values: dict[str, bytes]
     deltas: dict[str, tuple[bytes | None, list[Added]]]
     tasks: list[KeptTask]
@@ -55,9 +56,18 @@ class Reader:
         book: The store's records.
         read: Runs a function in a read transaction.
         codec: Decodes values.
+        bare: Whether to leave out what the channels hold: for who looks at tasks alone.
     """
 
-    def __init__(self, book: Book, read: Callable[[Callable[[Any], Any]], Any], codec: Codec):
+    def __init__(
+        self,
+        book: Book,
+        read: Callable[[Callable[[Any], Any]], Any],
+        codec: Codec,
+        *,
+        bare: bool = False,
+    ) -> None:
+        self._bare = bare
         self._book = book
         self._read = read
         self._codec = codec
@@ -124,8 +134,8 @@ class Reader:
             return None
         if named is None and before is not None:
             newest = self._book.newest(transaction, scope)
-        is_latest = newest is not None and newest[1] == found.number
-        return self._copied(transaction, view, found, is_latest, {})
+        assert newest is not None
+        return self._copied(transaction, view, found, newest, {})
 
     def _page(
         self, transaction: Any, address: Address, before: str | None, size: int
@@ -141,8 +151,7 @@ class Reader:
         for _, number in self._book.newest_first(transaction, scope, before):
             found = view.find(number)
             assert found is not None
-            is_latest = number == newest[1]
-            page.append(self._copied(transaction, view, found, is_latest, chains))
+            page.append(self._copied(transaction, view, found, newest, chains))
             if len(page) == size:
                 break
         return page
@@ -152,11 +161,11 @@ class Reader:
         transaction: Any,
         view: View,
         found: Found,
-        is_latest: bool,
+        newest: tuple[str, int],
         chains: dict[str, Chain],
     ) -> Copied:
         values, deltas = {}, {}
-        for channel, place in found.state.places.items():
+        for channel, place in () if self._bare else found.state.places.items():
             if place[0] in VALUES:
                 values[channel] = view.value(channel, place)
             elif place[0] in DELTAS:
@@ -168,7 +177,7 @@ class Reader:
         written = {write.channel for task in tasks for write in task.writes}
         names = {number: self._book.names.name(transaction, number) for number in written}
         address = Address(view.scope.thread_id, view.scope.namespace, found.change.id)
-        return Copied(address, found, is_latest, values, deltas, tasks, names)
+        return Copied(address, found, newest, values, deltas, tasks, names)
 
     # ------------------------------------------------------------ after it
 
@@ -189,7 +198,8 @@ class Reader:
                 )
                 for channel, (seed, newest_first) in copied.deltas.items()
             },
-            is_latest=copied.is_latest,
+            is_latest=copied.newest[1] == copied.found.number,
+            newest_id=copied.newest[0],
         )
 
     def _checkpoint(self, copied: Copied, values: Mapping[str, Any]) -> Checkpoint:

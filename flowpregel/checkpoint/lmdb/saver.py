@@ -95,6 +95,7 @@ class LMDBSaver(TransactionalSaver):
         self._book = Book(environment, seal)
         self._codec = self._store.codec
         self._reader = Reader(self._book, environment.read, self._codec)
+        self._outlines = Reader(self._book, environment.read, self._codec, bare=True)
         # All savers of a folder in this process commit in one group.
         self._writer = environment.share(("writer", seal.id), lambda: Writer(self._book))
         self._group = environment.share(
@@ -117,6 +118,10 @@ class LMDBSaver(TransactionalSaver):
         limit: int | None = None,
     ) -> Iterator[Saved]:
         return self._reader.history(address, filter, before, limit)
+
+    def outline(self, address: Address) -> Iterator[Saved]:
+        """Yield what `history` does, without what the channels held."""
+        return self._outlines.history(address, None, None, None)
 
     def commit(self, batches: Sequence[Batch]) -> None:
         prepared = [Prepared(batch, self._codec) for batch in batches]

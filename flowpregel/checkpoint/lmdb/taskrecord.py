@@ -10,7 +10,7 @@ import pickle
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from flowpregel._core.records import RAN, PendingWrite
+from flowpregel._core.records import PendingWrite
 from flowpregel._lmdb.codec import Codec, decode
 from flowpregel.checkpoint.lmdb import keys
 
@@ -35,9 +35,7 @@ class KeptTask(NamedTuple):
     writes: Sequence[KeptWrite]
 
     def decode(self, codec: Codec, write: KeptWrite, channel: str) -> PendingWrite:
-        """Return one of the writes as it was given; of how the task ran, the bytes."""
-        if channel == RAN:
-            return PendingWrite(self.task_id, channel, write.encoded)
+        """Return one of the writes as it was given."""
         what = f"the write of task {self.task_id!r} to {channel!r}"
         value: Any = decode(codec, write.encoded, what)
         return PendingWrite(self.task_id, channel, value)

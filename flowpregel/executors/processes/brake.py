@@ -13,12 +13,13 @@ while no other run waits for a worker: it may itself wait for that run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from flowpregel.executors.base import Backlog, Mailbox
 from flowpregel.executors.processes.hub import Hub
+from flowpregel.executors.processes.line import Line
 from flowpregel.executors.processes.slot import Flight, Slot
 
 _EACH: Final = 256
@@ -27,27 +28,19 @@ _AGAIN: Final = 1 << 20
 """Bytes after which a brake that was not allowed is tried again."""
 
 
-class Line(Protocol):
-    """The flights that wait for a worker, and a way to give back those that were given one."""
-
-    def waiting(self) -> Iterable[Flight]:
-        """Return the flights that wait."""
-
-    def recall(self, slot: Slot) -> None:
-        """Take back what the worker of *slot* has not begun."""
-
-
 class Brake:
     """Holds back workers.
 
     Args:
         hub: Who reads the links.
-        line: Who waits.
+        line: Who waits for a worker.
+        recall: Takes back the tasks that the worker of a slot has not begun.
     """
 
-    def __init__(self, hub: Hub, line: Line) -> None:
+    def __init__(self, hub: Hub, line: Line, recall: Callable[[Slot], None]) -> None:
         self._hub = hub
         self._line = line
+        self._recall = recall
         self._held: dict[Slot, Mailbox] = {}
 
     @property
@@ -68,10 +61,10 @@ class Brake:
         if slot in self._held or flight.stopping is not None:
             return
         if any(each.mailbox is not mailbox for each in slot.flights.values()):
-            self._line.recall(slot)
+            self._recall(slot)
             if any(each.mailbox is not mailbox for each in slot.flights.values()):
                 return
-        if any(each.mailbox is not mailbox for each in self._line.waiting()):
+        if any(each.mailbox is not mailbox for each in self._line.all()):
             backlog.limit = backlog.size + _AGAIN
             return
         self._held[slot] = mailbox

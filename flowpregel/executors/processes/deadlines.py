@@ -29,7 +29,7 @@ class Deadlines:
     def run(self, now: float) -> float | None:
         """Call what is due; return when the next one is."""
         heap = self._heap
-        while heap:
+        while heap and heap[0][0] <= now:
             with self._lock:
                 if not heap or heap[0][0] > now:
                     break

@@ -37,6 +37,8 @@ _log: Final = logging.getLogger("flowpregel.worker")
 WORTH: Final = 0.010
 """Seconds that a batch is to keep a worker busy."""
 LARGEST: Final = 1024
+_MOST_RUNS: Final = 64
+"""A worker that was told of more runs is told to forget them, ended ones among them."""
 STALE: Final = 2 * WORTH
 """Seconds after which a batch is looked at again."""
 _OUTLIER: Final = 4
@@ -98,7 +100,9 @@ class Dispatch:
     def group(self, waiting: Line, workers: int) -> list[Flight]:
         """Take from *waiting* what one of *workers* is to be given now."""
         group = [waiting.take()]
-        most = min(LARGEST, -(-(len(waiting) + 1) // workers))
+        if not waiting.count:
+            return group
+        most = min(LARGEST, -(-(waiting.count + 1) // workers))
         total = self._estimate(group[0])
         while len(group) < most and total < WORTH:
             total += self._estimate(waiting.next())
@@ -120,17 +124,16 @@ class Dispatch:
         """Send a group to an idle worker."""
         parts: list[bytes] = []
         packed: list[Flight] = []
-        whole = True
+        if len(slot.runs) > _MOST_RUNS:
+            slot.runs.clear()
+            slot.link.send(frames.RUN)
         for flight in group:
-            body = self._pack(slot, flight)
-            if body is None:
-                continue
-            packed.append(flight)
-            if flight.digest not in slot.known:
-                slot.known.add(flight.digest)
-                whole &= slot.link.send(frames.NODE, 0, flight.digest + flight.code)
-            size = len(flight.digest) + len(body)
-            parts += TASK.pack(flight.number, size), flight.digest, body
+            sent = self._send_ahead(slot, flight)
+            body = self._pack(slot, flight, sent)
+            if body is not None:
+                packed.append(flight)
+                size = len(flight.digest) + len(body)
+                parts += TASK.pack(flight.number, size), flight.digest, body
         if not packed:
             return
         now = time.monotonic()
@@ -138,34 +141,46 @@ class Dispatch:
             flight.started = flight.alive = now
             flight.batched = len(packed) > 1
         if freed := slot.returns.take():
-            whole &= slot.link.send(frames.FREED, 0, freed)
+            slot.link.send(frames.FREED, 0, freed)
         if len(packed) > 1:
             slot.round = slot.round % 255 + 1
             os.write(slot.newborn.tokens_write, bytes((slot.round,)) * len(packed))
             again = partial(self._look_again, slot, packed[-1].number)
             self._deadlines.add(now + STALE, again)
         body = bytes((slot.round, len(packed) > 1)) + b"".join(parts)
-        whole &= slot.link.send(frames.TASKS, 0, body)
-        if not whole:
+        # What an earlier frame has left over, this one is behind.
+        if not slot.link.send(frames.TASKS, 0, body):
             self._hub.watch_writable(slot.link.fileno(), partial(self.flush, slot))
+
+    def _send_ahead(self, slot: Slot, flight: Flight) -> messages.Sent | None:
+        """Send what the worker needs for many tasks, if it has not been sent; return the run's."""
+        sent = messages.pack_run(flight.job.info.run)
+        if flight.digest not in slot.known:
+            slot.known.add(flight.digest)
+            slot.link.send(frames.NODE, 0, flight.digest + flight.code)
+        if sent is not None and sent.number not in slot.runs:
+            slot.runs.add(sent.number)
+            slot.link.send(frames.RUN, sent.number, sent.data)
+        return sent
 
     def flush(self, slot: Slot) -> None:
         """Send what the link has not taken yet."""
         if slot.link.flush():
             self._hub.written(slot.link.fileno())
 
-    def _pack(self, slot: Slot, flight: Flight) -> bytes | None:
+    def _pack(self, slot: Slot, flight: Flight, sent: messages.Sent | None) -> bytes | None:
         try:
-            body, leases = messages.pack_job(flight.job, self.arena)
+            body, leases = messages.pack_job(flight.job, self.arena, sent)
             if leases and not self._hand_over(slot, leases):
-                body, leases = messages.pack_job(flight.job, None)
+                body, leases = messages.pack_job(flight.job, None, sent)
         except Exception as error:  # noqa: BLE001 - the task's failure, told as such
             self._crew.land(flight, Raised(_not_packed(flight, error)))
             return None
         if flight.job.node.contexts:
             slot.has_contexts = True
-        flight.leases = [lease.id for lease in leases]
-        slot.reads.update(flight.leases)
+        if leases:
+            flight.leases = [lease.id for lease in leases]
+            slot.reads.update(flight.leases)
         if self.arena.is_full:
             self.arena.is_full = False
             _log.warning(

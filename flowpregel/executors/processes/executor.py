@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -12,13 +13,15 @@ from flowpregel._core.effects import Call
 from flowpregel._core.records import Arguments, Outcome
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
-from flowpregel.executors.processes import payload
+from flowpregel.executors.processes import frames, payload
 from flowpregel.executors.processes.arena import default_limit
 from flowpregel.executors.processes.caps import thread_caps
+from flowpregel.executors.processes.contexts import pack_leave
 from flowpregel.executors.processes.crew import Plan
-from flowpregel.executors.processes.plain import PlainCalls
+from flowpregel.executors.processes.plain import PlainCalls, PoolFuture
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.reception import Reception
+from flowpregel.executors.processes.slot import State
 from flowpregel.executors.processes.stopping import Stopping
 from flowpregel.executors.processes.usage import POOLS
 
@@ -97,7 +100,11 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job* as soon as a worker is free; its `Ended` is posted exactly once."""
-        self._pool.take(job, mailbox)
+        self._pool.take((job,), mailbox)
+
+    def start_all(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
+        """Start several jobs; those that wait for a worker go to it together."""
+        self._pool.take(jobs, mailbox)
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Withdraw a job that waits; if *kill*, stop it where it runs."""
@@ -109,7 +116,14 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
         """Have workers leave the contexts of a run that ended, once they are between tasks."""
-        self._pool.leave(contexts, error)
+        with self._pool.lock:
+            slots = [
+                slot
+                for slot in self._pool.crew.slots
+                if slot.has_contexts and slot.state is not State.LEAVING
+            ]
+        for slot in slots:
+            self._pool.send(slot, frames.LEAVE, 0, pack_leave(contexts, error))
 
     def close(self) -> None:
         """Stop every task and end every worker. May be called again."""
@@ -131,9 +145,38 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         Raises:
             RuntimeError: The executor was shut down.
         """
+        return self._submit(fn, [Arguments(args, kwargs)])[0]
+
+    def map(
+        self,
+        fn: Callable[..., Result],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[Result]:
+        """Call *fn* with the n-th items of *iterables* for each n; yield the results in order.
+
+        All calls are submitted at once. What the results' iterator leaves behind when
+        it is closed, or raises, is cancelled.
+
+        Args:
+            fn: What is called, in a worker.
+            iterables: Where its arguments come from; the shortest says how many calls there are.
+            timeout: Seconds from now within which each result must be there.
+            chunksize: Has no effect: short calls are sent in groups by measured run times.
+
+        Raises:
+            RuntimeError: The executor was shut down.
+            TimeoutError: A result was not there in time; raised by the iterator.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        calls = [Arguments(args, {}) for args in zip(*iterables, strict=False)]
+        return _results(self._submit(fn, calls), end)
+
+    def _submit(self, function: Callable[..., Any], calls: Sequence[Arguments]) -> list[PoolFuture]:
         if self.is_closed or self._leaving:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        return self._calls.submit(fn, Arguments(args, kwargs))
+        return self._calls.submit(function, calls)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; end the workers when those that were submitted have ended.
@@ -160,6 +203,26 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
 
     def __exit__(self, *exc_info: object) -> None:
         self.shutdown()
+
+
+def _results(futures: list[PoolFuture], end: float | None) -> Iterator[Any]:
+    """Yield the results of *futures*, which are there by *end* (monotonic seconds)."""
+    futures.reverse()
+    try:
+        while futures:
+            # Popped first: who has a result need not keep the others' alive.
+            future = futures.pop()
+            left = None if end is None else end - time.monotonic()
+            try:
+                value = future.result(left)
+            except BaseException:
+                future.cancel()
+                raise
+            yield value
+            del value
+    finally:
+        for future in futures:
+            future.cancel()
 
 
 def _check_counts(**counts: object) -> None:

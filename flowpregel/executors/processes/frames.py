@@ -7,8 +7,6 @@ are recognised before anything is decoded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -21,7 +19,7 @@ LONGEST: Final = 1 << 36
 NODE: Final = 1
 """What to call for a digest: digest, pickle."""
 TASKS: Final = 2
-"""Tasks to run, in order: a count, then each with its number and length."""
+"""Tasks to run, in order: each with its number and length."""
 ANSWER: Final = 3
 """The outcome of call *number*."""
 STORED: Final = 4
@@ -30,7 +28,9 @@ FREED: Final = 5
 """Shared memory the coordinator no longer reads: leases of the worker's own segments."""
 STOP: Final = 6
 """No more tasks: release what is held, and end."""
-LEAVE: Final = 7
+RUN: Final = 7
+"""What all tasks of run *number* may know about it; empty: forget all runs."""
+LEAVE: Final = 8
 """A run has ended: its `Context` channels, and its error."""
 
 # Up: from the worker to the coordinator.
@@ -55,7 +55,7 @@ RETURNED: Final = 40
 FAILED: Final = 41
 """The worker could not start: why."""
 
-DOWN: Final = frozenset({NODE, TASKS, ANSWER, STORED, FREED, STOP, LEAVE})
+DOWN: Final = frozenset({NODE, TASKS, ANSWER, STORED, FREED, STOP, RUN, LEAVE})
 UP: Final = frozenset(
     {READY, ENDED, EMITTED, BEAT, CALLED, ASKED, LOGGED, PRINTED, RETURNED, FAILED}
 )
@@ -87,28 +87,6 @@ def pack(mark: int, kind: int, number: int, body: bytes = b"", flags: int = 0) -
     return HEADER.pack(mark, kind, flags, 0, number, len(body)) + body
 
 
-@dataclass(slots=True)
-class Header:
-    """A header that was checked."""
-
-    kind: int
-    flags: int
-    number: int
-    length: int
-
-
-def parse(data: bytes | bytearray | memoryview, mark: int, kinds: frozenset[int]) -> Header:
-    """Return the header at the start of *data*.
-
-    Raises:
-        GarbageError: It does not carry the link's mark, or says what none can say.
-    """
-    found, kind, flags, spare, number, length = HEADER.unpack_from(data)
-    if found != mark or kind not in kinds or spare or length > LONGEST:
-        raise GarbageError(f"not a frame: {bytes(data[: HEADER.size]).hex()}")
-    return Header(kind, flags, number, length)
-
-
 class Parser:
     """Cuts the bytes that arrive into frames.
 
@@ -121,10 +99,9 @@ class Parser:
         self._mark = mark
         self._kinds = kinds
         self._held = bytearray()
-        self._header: Header | None = None
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
-        """Yield the frames that *data* completes.
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the frames that *data* completes.
 
         Memory grows with the bytes that arrived, never with what a header claims.
 
@@ -135,23 +112,20 @@ class Parser:
         if self._held:
             self._held += data
             held = self._held
-        used = 0
-        while True:
-            header = self._header
-            if header is None:
-                if len(held) - used < HEADER.size:
-                    break
-                header = parse(held[used : used + HEADER.size], self._mark, self._kinds)
-                used += HEADER.size
-            if len(held) - used < header.length:
-                self._header = header
+        frames: list[Frame] = []
+        used, size = 0, len(held)
+        while size - used >= HEADER.size:
+            mark, kind, flags, spare, number, length = HEADER.unpack_from(held, used)
+            if mark != self._mark or kind not in self._kinds or spare or length > LONGEST:
+                raise GarbageError(f"not a frame: {bytes(held[used : used + HEADER.size]).hex()}")
+            start = used + HEADER.size
+            if size - start < length:
                 break
-            self._header = None
-            body = bytes(held[used : used + header.length])
-            used += header.length
-            yield Frame(header.kind, header.flags, header.number, body)
+            used = start + length
+            frames.append(Frame(kind, flags, number, bytes(held[start:used])))
         if held is not self._held:
             self._held = bytearray(held[used:])
         elif used:
             # In place, since a long body arrives in thousands of pieces.
             del self._held[:used]
+        return frames

@@ -85,6 +85,9 @@ class Seat:
 
     def interrupt(self) -> None:
         """Make a blocked `attend` return; safe from any OS thread."""
+        if self.called:
+            # It was told before, and looks for what was posted once it has come.
+            return
         self.called = True
         if self.place == "reads":
             self.hub.rouse(self)
@@ -253,9 +256,13 @@ class Hub:
     def _serve(self, deadline: float | None) -> float:
         """Wait once for something to read, and handle it; return the time."""
         now = time.monotonic()
+        until = now + _FOREVER
+        if deadline is not None and deadline < until:
+            until = deadline
         due = self._owner.tick(now)
-        until = min(x for x in (deadline, due, now + _FOREVER) if x is not None)
-        for fd, mask in self._poller.poll(max(0.0, until - now)):
+        if due is not None and due < until:
+            until = due
+        for fd, mask in self._poller.poll(until - now if until > now else 0.0):
             if mask & select.POLLOUT and (writer := self._writers.get(fd)):
                 writer()
             if mask & ~select.POLLOUT and (handler := self._handlers.get(fd)):

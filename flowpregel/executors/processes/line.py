@@ -22,23 +22,24 @@ class Line:
 
     def __init__(self) -> None:
         self._by_depth: dict[int, deque[Flight]] = {}
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self.count = 0
+        """How many wait."""
 
     def add(self, flight: Flight) -> None:
         """Let *flight* wait behind those of its depth."""
         self._queue(flight.depth).append(flight)
-        self._count += 1
+        self.count += 1
 
     def add_first(self, flight: Flight) -> None:
         """Let *flight* wait before those of its depth."""
         self._queue(flight.depth).appendleft(flight)
-        self._count += 1
+        self.count += 1
 
     def _queue(self, depth: int) -> deque[Flight]:
-        return self._by_depth.setdefault(depth, deque())
+        queue = self._by_depth.get(depth)
+        if queue is None:
+            queue = self._by_depth[depth] = deque()
+        return queue
 
     def next(self) -> Flight:
         """Return whose turn it is."""
@@ -51,7 +52,7 @@ class Line:
         flight = queue.popleft()
         if not queue:
             del self._by_depth[depth]
-        self._count -= 1
+        self.count -= 1
         return flight
 
     def remove(self, flight: Flight) -> None:
@@ -60,17 +61,17 @@ class Line:
         queue.remove(flight)
         if not queue:
             del self._by_depth[flight.depth]
-        self._count -= 1
+        self.count -= 1
 
     def all(self) -> list[Flight]:
-        """Return everyone."""
-        return [flight for queue in self._by_depth.values() for flight in queue]
+        """Return everyone; without the pool's lock somebody may be missing, or gone."""
+        return [flight for queue in tuple(self._by_depth.values()) for flight in tuple(queue)]
 
     def take_all(self) -> list[Flight]:
         """Take out everyone."""
         flights = self.all()
         self._by_depth.clear()
-        self._count = 0
+        self.count = 0
         return flights
 
 

@@ -38,7 +38,7 @@ class Link:
         frame = pack(self._mark, kind, number, body, flags)
         with self._lock:
             if not self._outbox:
-                sent = self._write(memoryview(frame))
+                sent = self._write(frame)
                 if sent == len(frame):
                     return True
                 self._outbox.append(memoryview(frame)[sent:])
@@ -58,7 +58,7 @@ class Link:
                 self._outbox.popleft()
             return True
 
-    def _write(self, data: memoryview) -> int:
+    def _write(self, data: bytes | memoryview) -> int:
         try:
             return self._socket.send(data)
         except BlockingIOError:
@@ -79,7 +79,7 @@ class Link:
             return [], True
         except OSError:
             return [], False
-        return list(self._parser.feed(bytes(self._inbox[:size]))), size > 0
+        return self._parser.feed(bytes(self._inbox[:size])), size > 0
 
     def close(self) -> None:
         """Close this end: an idle worker takes it as the order to leave."""

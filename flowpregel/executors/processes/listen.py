@@ -6,6 +6,7 @@ import contextlib
 import logging
 import pickle
 import sys
+from operator import attrgetter
 from typing import Final
 
 from flowpregel.executors.processes.death import Tail
@@ -16,10 +17,10 @@ _FIELDS: Final = (
     ("task_id", "task_id"),
     ("attempt", "attempt"),
     ("step", "step"),
-    ("thread_id", "thread_id"),
-    ("run_id", "run_id"),
+    ("thread_id", "run.thread_id"),
+    ("run_id", "run.run_id"),
 )
-"""What a record is given, and what `TaskInfo` calls it."""
+"""What a record is given, and where a `TaskInfo` has it."""
 
 
 def pass_on_record(body: bytes, flight: Flight | None, pid: int) -> None:
@@ -28,7 +29,7 @@ def pass_on_record(body: bytes, flight: Flight | None, pid: int) -> None:
     record = logging.makeLogRecord(fields)
     info = flight.job.info if flight else None
     for name, attribute in _FIELDS:
-        record.__dict__[name] = getattr(info, attribute, None)
+        record.__dict__[name] = None if info is None else attrgetter(attribute)(info)
     record.__dict__["pid"] = record.__dict__["worker_pid"] = pid
     logger = logging.getLogger(record.name)
     if logger.isEnabledFor(record.levelno):

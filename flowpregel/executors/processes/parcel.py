@@ -17,7 +17,11 @@ from flowpregel.executors.processes.payload import dumps, loads
 _COUNT: Final = Struct("<HB")
 _LEASE: Final = Struct("<QQQ")
 SHARE_FROM: Final = 128 << 10
-"""Bytes from which a part goes through shared memory: a link is faster below (measured)."""
+"""Bytes from which a part goes through shared memory: a link is faster below.
+
+Measured, a round trip with one array, link and shared memory in turns: 165 and 200 µs with
+64 KiB, 185 and 207 with 96, 250 and 210 with 128, 420 and 240 with 256, 1,040 and 420 with 1,024.
+"""
 
 _MOST_LEASES: Final = 64
 """More parts than that stay in the pickle: each may need a descriptor handed over."""

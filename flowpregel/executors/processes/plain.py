@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import InvalidStateError
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
 from flowpregel._core.callee import Callee, name_of
 from flowpregel._core.effects import Ended, Event
-from flowpregel._core.records import RETURN, Arguments, Kind, Node, Raised, Returned
+from flowpregel._core.records import Arguments, Kind, Node, Raised, Returned
 from flowpregel.context import TaskInfo
 from flowpregel.executors.base import Job, JobKey
+from flowpregel.executors.calls import LightFuture, returned_by
 from flowpregel.executors.processes.pool import Pool
 
 _MOST: Final = 256
+_FIRST: Final = 64
+_FURTHER: Final = 1024
+"""How many calls are started together, first and later."""
 
 
-class PoolFuture(Future[Any]):
+class PoolFuture(LightFuture[Any]):
     """The result of a plain function in a worker; `cancel` stops it even while it runs."""
 
     def __init__(self, stop: Callable[[], None]) -> None:
@@ -34,32 +39,33 @@ class PoolFuture(Future[Any]):
         return True
 
 
-class _Slip:
-    """The mailbox of one call."""
+class _Slips:
+    """The mailbox of calls that were made together."""
 
     attentive = False
     attend: Callable[[float | None], None] | None = None
     interrupt_attend: Callable[[], None] | None = None
 
-    def __init__(self, future: PoolFuture, done: Callable[[PoolFuture], None]) -> None:
-        self._future = future
+    def __init__(self, futures: dict[str, PoolFuture], done: Callable[[PoolFuture], None]) -> None:
+        self._futures = futures
         self._done = done
 
     def post(self, event: Event) -> None:
-        """Give the future what the call has become."""
+        """Give a future what its call has become."""
         if not isinstance(event, Ended):
             return
-        self._done(self._future)
-        if not self._future.set_running_or_notify_cancel():
-            return
-        match event.outcome:
-            case Returned(writes):
-                value = next((value for key, value in writes if key == RETURN), None)
-                self._future.set_result(value)
-            case Raised(error):
-                self._future.set_exception(error)
-            case _:
-                self._future.set_exception(RuntimeError("the pool was closed"))
+        future = self._futures.pop(event.task_id)
+        self._done(future)
+        if isinstance(event.outcome, Returned):
+            try:
+                future.succeed(returned_by(event.outcome.writes))
+            except InvalidStateError:
+                future.set_running_or_notify_cancel()
+        elif future.set_running_or_notify_cancel():
+            if isinstance(event.outcome, Raised):
+                future.set_exception(event.outcome.error)
+            else:
+                future.set_exception(RuntimeError("the pool was closed"))
 
 
 class PlainCalls:
@@ -79,17 +85,30 @@ class PlainCalls:
         self.open: set[PoolFuture] = set()
         """Futures of calls that have not ended."""
 
-    def submit(self, function: Callable[..., Any], arguments: Arguments) -> PoolFuture:
-        """Start a call and return its future."""
+    def submit(self, function: Callable[..., Any], calls: Sequence[Arguments]) -> list[PoolFuture]:
+        """Start a call of *function* for each of *calls*, and return their futures."""
         node = self._node(function)
-        info = TaskInfo(
-            task_id=f"call-{next(self._numbers)}", name=node.name, namespace="", step=0, stop=0
-        )
-        job = Job(info=info, kind=Kind.CALL, node=node, input=arguments)
-        future = PoolFuture(lambda: self._cancel(job.key))
-        self.open.add(future)
-        self._pool.take(job, _Slip(future, self.open.discard))
-        return future
+        made: list[PoolFuture] = []
+        few = _FIRST
+        while len(made) < len(calls):
+            part = calls[len(made) : len(made) + few]
+            made += self._start(node, part)
+            # The first few at once, so that no worker waits for the others to be made.
+            few = min(2 * few, _FURTHER)
+        return made
+
+    def _start(self, node: Node, calls: Sequence[Arguments]) -> Iterable[PoolFuture]:
+        jobs: list[Job] = []
+        futures: dict[str, PoolFuture] = {}
+        for arguments in calls:
+            task_id = f"call-{next(self._numbers)}"
+            job = Job(TaskInfo(task_id, node.name, "", 0, 0), Kind.CALL, node, arguments)
+            jobs.append(job)
+            futures[task_id] = PoolFuture(partial(self._cancel, (task_id, 1)))
+        made = [*futures.values()]
+        self.open.update(made)
+        self._pool.take(jobs, _Slips(futures, self.open.discard))
+        return made
 
     def _node(self, function: Callable[..., Any]) -> Node:
         with self._lock:

@@ -6,22 +6,22 @@ import atexit
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import count
-from typing import Final
+from typing import Final, TypeAlias
 
 from flowpregel._core.effects import Call, Ended, Event
 from flowpregel._core.ran import Span
-from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
 from flowpregel.executors.base import Job, JobKey, Mailbox
 from flowpregel.executors.processes import frames, messages
 from flowpregel.executors.processes.arena import Arena, segments_for
 from flowpregel.executors.processes.brake import Brake
 from flowpregel.executors.processes.codebook import Codebook
-from flowpregel.executors.processes.contexts import pack_leave
 from flowpregel.executors.processes.crew import Crew, Plan
 from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.dispatch import Dispatch
@@ -30,6 +30,9 @@ from flowpregel.executors.processes.line import CalledNodes, Line
 from flowpregel.executors.processes.slot import Flight, Slot, State
 
 _START_TRIES: Final = 3
+Landing: TypeAlias = tuple[Flight, Outcome, Span | None]
+"""A flight that has ended, how, and when it ran."""
+_LookedUp: TypeAlias = tuple[Node | None, str | None, int, bytes, bytes]
 
 
 class Pool:
@@ -45,14 +48,18 @@ class Pool:
         self.deadlines = Deadlines()
         self.arena = Arena(plan.shared_limit // 2, remember=True, segments=segments_for(2))
         self.dispatch = Dispatch(self, self.hub, self.deadlines, self.arena)
-        self.brake = Brake(self.hub, self)
         self.crew = Crew(plan, self.deadlines, self._on_born)
         self.flights: dict[int, Flight] = {}
         self._by_key: dict[JobKey, Flight] = {}
         self.lock = threading.Lock()
         self._codebook = Codebook()
+        self._looked_up: _LookedUp = (None, None, 0, b"", b"")
+        """What was last found in the codebook, which often is what is looked for next."""
         self._waiting = Line()
+        self.brake = Brake(self.hub, self._waiting, self.dispatch.recall)
         self.called_nodes = CalledNodes()
+        self._landed: deque[Landing] = deque()
+        """What has ended, and whose run is not told yet."""
         self._unattended = 0
         self._numbers = count(1)
         self._started = False
@@ -85,33 +92,28 @@ class Pool:
 
     # ------------------------------------------------ tasks in
 
-    def take(self, job: Job, mailbox: Mailbox) -> None:
-        """Start *job* as soon as a worker is free."""
+    def take(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
+        """Start *jobs*, each as soon as a worker is free."""
         if self._pid != os.getpid():
             error = ExecutorUnavailableError(
                 "this pool of worker processes belongs to the process that this one was forked "
                 "from: make a ProcessExecutor of your own here"
             )
-            mailbox.post(Ended(job.info.task_id, job.info.attempt, Raised(error)))
+            for job in jobs:
+                mailbox.post(Ended(job.info.task_id, job.info.attempt, Raised(error)))
             return
-        if job.variables is None:
-            job.variables = copy_context()
-        flight = Flight(job, mailbox, next(self._numbers) & 0xFFFFFFFF, self._seat(mailbox))
-        flight.depth = self.called_nodes.depth_of(job.node)
-        try:
-            flight.digest, flight.code = self._codebook.look_up(job.node, job.info.run_id)
-        except TaskSerializationError as error:
-            self.post(flight, self._ended(flight, Raised(error)))
-            return
+        flights = self._flights_of(jobs, mailbox)
         with self.lock:
             closed = self.crew.is_closed
             if not closed:
-                self.flights[flight.number] = flight
-                self._by_key[job.key] = flight
-                self._waiting.add(flight)
-                self._unattended += not flight.attended
+                for flight in flights:
+                    self.flights[flight.number] = flight
+                    self._by_key[flight.job.key] = flight
+                    self._waiting.add(flight)
+                    self._unattended += not flight.attended
         if closed:
-            self.post(flight, self._ended(flight, Raised(_closed_error())))
+            for flight in flights:
+                self.post(flight, self._ended(flight, Raised(_closed_error())))
             return
         if not self._started:
             self._start()
@@ -119,6 +121,29 @@ class Pool:
             self.brake.free_for(mailbox)
         self.pump()
         self.hub.alert()
+
+    def _flights_of(self, jobs: Sequence[Job], mailbox: Mailbox) -> list[Flight]:
+        """Return a flight for each job whose code can be sent; the others end."""
+        attended = self._seat(mailbox)
+        flights: list[Flight] = []
+        node, run_id, depth, digest, code = self._looked_up
+        variables = copy_context()
+        for job in jobs:
+            if job.variables is None:
+                job.variables = variables
+            flight = Flight(job, mailbox, next(self._numbers) & 0xFFFFFFFF, attended)
+            if job.node is not node or job.info.run.run_id != run_id:
+                try:
+                    digest, code = self._codebook.look_up(job.node, job.info.run.run_id)
+                except TaskSerializationError as error:
+                    self.post(flight, self._ended(flight, Raised(error)))
+                    continue
+                node, run_id = job.node, job.info.run.run_id
+                depth = self.called_nodes.depth_of(node)
+                self._looked_up = node, run_id, depth, digest, code
+            flight.depth, flight.digest, flight.code = depth, digest, code
+            flights.append(flight)
+        return flights
 
     def _start(self) -> None:
         with self.lock:
@@ -147,12 +172,12 @@ class Pool:
 
     def pump(self) -> None:
         """Give waiting tasks to idle workers; start workers that are missing."""
-        while self._waiting:
+        while self._waiting.count:
             with self.lock:
-                if not self._waiting or self.crew.is_full():
+                if not self._waiting.count or self.crew.is_full():
                     return
                 if not self.crew.idle:
-                    self.crew.grow(len(self._waiting))
+                    self.crew.grow(self._waiting.count)
                     return
                 slot = self.crew.idle.pop()
                 group = self.dispatch.group(self._waiting, self.plan.size)
@@ -164,15 +189,6 @@ class Pool:
             for flight in group:
                 if flight.job.timeout is not None:
                     self.sent(flight)
-
-    def waiting(self) -> list[Flight]:
-        """Return the flights that wait for a worker."""
-        with self.lock:
-            return self._waiting.all()
-
-    def recall(self, slot: Slot) -> None:
-        """Take back the tasks that the worker of *slot* has not begun."""
-        self.dispatch.recall(slot)
 
     def has_idle(self) -> bool:
         """Whether a worker has nothing to do."""
@@ -192,25 +208,47 @@ class Pool:
 
     def land(self, flight: Flight, outcome: Outcome, span: Span | None = None) -> None:
         """End *flight*: free its worker, then tell its run."""
-        span = span or _span_of(flight)
+        self.land_all([(flight, outcome, span or _span_of(flight))])
+
+    def land_all(self, ended: Sequence[Landing]) -> None:
+        """End several flights: free their workers, then tell their runs."""
         with self.lock:
-            known = self.flights.pop(flight.number, None) is not None
-            if known:
-                if self._by_key.get(flight.job.key) is flight:
-                    del self._by_key[flight.job.key]
-                self._unattended -= not flight.attended
-            slot, flight.slot = flight.slot, None
-            if slot is not None:
-                slot.flights.pop(flight.number, None)
-                self.crew.count_calls(slot, -len(flight.calls))
-                slot.served += 1
-                self.crew.rest(slot)
-        self.pump()
-        # Not before others that wait with the same object were sent.
-        for lease in flight.leases:
-            self.arena.ended(lease)
-        if known:
+            for landing in ended:
+                flight = landing[0]
+                if self.flights.pop(flight.number, None) is not None:
+                    self._landed.append(landing)
+                    if self._by_key.get(flight.job.key) is flight:
+                        del self._by_key[flight.job.key]
+                    self._unattended -= not flight.attended
+                slot, flight.slot = flight.slot, None
+                if slot is not None:
+                    self._leave(slot, flight)
+        try:
+            self.pump()
+        finally:
+            # Ctrl-C may come in between, and what has ended may be another run's.
+            self._tell_landed()
+        for flight, _, _ in ended:
+            # Not before others that wait with the same object were sent.
+            for lease in flight.leases:
+                self.arena.ended(lease)
+
+    def _tell_landed(self) -> None:
+        while self._landed:
+            try:
+                flight, outcome, span = self._landed.popleft()
+            except IndexError:
+                return
             self.post(flight, self._ended(flight, outcome, span))
+
+    def _leave(self, slot: Slot, flight: Flight) -> None:
+        """Take *flight* off the worker that had it. Wants the lock held."""
+        slot.flights.pop(flight.number, None)
+        if flight.calls:
+            self.crew.count_calls(slot, -len(flight.calls))
+        slot.served += 1
+        if not slot.flights:
+            self.crew.rest(slot)
 
     def requeue(self, flight: Flight, error: BaseException | None) -> None:
         """Let *flight* wait again: its worker ended, and it was not the one that ran.
@@ -235,10 +273,6 @@ class Pool:
     def post(self, flight: Flight, event: Event) -> None:
         """Tell the run of *flight*."""
         flight.mailbox.post(event)
-        if flight.attended:
-            interrupt = flight.mailbox.interrupt_attend
-            if interrupt is not None:
-                interrupt()
 
     def _ended(self, flight: Flight, outcome: Outcome, span: Span | None = None) -> Ended:
         return Ended(flight.job.info.task_id, flight.job.info.attempt, outcome, span)
@@ -249,7 +283,7 @@ class Pool:
         with self.lock:
             slot = flight.slot
             if slot is not None and request in flight.calls:
-                flight.calls.discard(request)
+                flight.calls = flight.calls - {request}
                 self.crew.count_calls(slot, -1)
         if slot is None:
             return
@@ -261,24 +295,13 @@ class Pool:
         if not slot.link.send(kind, number, body):
             self.hub.watch_writable(slot.link.fileno(), partial(self.dispatch.flush, slot))
 
-    def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
-        """Tell the workers that may have entered them to leave the *contexts* of a run."""
-        with self.lock:
-            slots = [
-                slot
-                for slot in self.crew.slots
-                if slot.has_contexts and slot.state is not State.LEAVING
-            ]
-        for slot in slots:
-            self.send(slot, frames.LEAVE, 0, pack_leave(contexts, error))
-
     def called(self, flight: Flight, request: int) -> None:
         """Note that a task waits, or soon will: its worker does not count meanwhile."""
         with self.lock:
             slot = flight.slot
             flight.has_called = True
             if slot is not None:
-                flight.calls.add(request)
+                flight.calls = flight.calls | {request}
                 self.crew.count_calls(slot, 1)
         if slot is not None:
             self.dispatch.called(flight, slot)

@@ -15,7 +15,7 @@ from flowpregel.executors.processes.death import PostMortem, Tail, count_oom_kil
 from flowpregel.executors.processes.desk import Desk
 from flowpregel.executors.processes.frames import Frame, GarbageError
 from flowpregel.executors.processes.listen import Lines, pass_on_record
-from flowpregel.executors.processes.pool import Pool
+from flowpregel.executors.processes.pool import Landing, Pool
 from flowpregel.executors.processes.slot import Flight, Slot, State
 from flowpregel.executors.processes.structured import pass_on_event
 from flowpregel.executors.processes.worker import RAN
@@ -80,13 +80,29 @@ class Reception:
         # arrived may be another run's.
         slot.arrived.extend(arrived)
         while slot.arrived:
-            self._receive(slot, slot.arrived.popleft())
+            if slot.arrived[0].kind == frames.ENDED:
+                self._take_ended(slot)
+            else:
+                self._receive(slot, slot.arrived.popleft())
         self._release(slot)
+
+    def _take_ended(self, slot: Slot) -> None:
+        """Take in the tasks that have ended, up to the next frame that says something else."""
+        count = 0
+        ended: list[Landing] = []
+        for frame in slot.arrived:
+            if frame.kind != frames.ENDED:
+                break
+            count += 1
+            flight = slot.flights.get(frame.number)
+            if flight is not None:
+                ended.append(self._landing(slot, flight, frame))
+        self._pool.land_all(ended)
+        for _ in range(count):
+            slot.arrived.popleft()
 
     def _receive(self, slot: Slot, frame: Frame) -> None:
         match frame.kind:
-            case frames.ENDED:
-                self._on_ended(slot, frame)
             case frames.READY:
                 self._pool.ready(slot)
             case frames.RETURNED:
@@ -141,22 +157,24 @@ class Reception:
                 if slot.reads[lease] <= 0:
                     del slot.reads[lease]
 
-    def _on_ended(self, slot: Slot, frame: Frame) -> None:
-        flight = slot.flights.get(frame.number)
-        if flight is None:
-            return
+    def _landing(self, slot: Slot, flight: Flight, frame: Frame) -> Landing:
+        """Return how a task has ended."""
         seconds, began = RAN.unpack_from(frame.body)
         self._pool.dispatch.measured(flight, seconds)
-        info = flight.job.info
-        origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {slot.pid}"
+        info, body = flight.job.info, frame.body[RAN.size :]
+        outcome: Outcome
         try:
-            outcome: Outcome = messages.unpack_outcome(frame.body[RAN.size :], origin, slot.open)
+            if messages.has_returned(body):
+                outcome = messages.unpack_outcome(body, "", slot.open)
+            else:
+                origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {slot.pid}"
+                outcome = messages.unpack_outcome(body, origin, slot.open)
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
             cause = f"{type(error).__name__}: {error} (in the coordinator)"
             outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))
         if frame.flags & frames.STOPPED and flight.stopping is not None:
             outcome = stopped_outcome(flight)
-        self._pool.land(flight, outcome, (began, seconds, "processes", slot.pid))
+        return flight, outcome, (began, seconds, "processes", slot.pid)
 
     def _on_called(self, flight: Flight, body: bytes) -> None:
         request = int.from_bytes(body[:4], "little")

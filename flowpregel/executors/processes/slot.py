@@ -6,9 +6,10 @@ import os
 import signal
 import time
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from typing import Final, Literal
 
 from flowpregel.executors.base import Job, Mailbox
 from flowpregel.executors.processes import frames
@@ -19,6 +20,7 @@ from flowpregel.executors.processes.link import Link
 from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.spawner import Newborn
 
+NOTHING: Final = frozenset[int]()
 Reason = Literal["cancel", "run", "idle"]
 
 
@@ -40,14 +42,14 @@ class Flight:
     """When it last showed a sign of life."""
     stopping: Reason | None = None
     """Why it was told to stop, if it was."""
-    calls: set[int] = field(default_factory=set)
+    calls: Set[int] = NOTHING
     """Its calls that are not answered."""
     batched: bool = False
     """Whether it was sent with others: its turn comes later."""
     has_called: bool = False
     requeued: int = 0
     """How often its worker ended before it had begun."""
-    leases: list[int] = field(default_factory=list)
+    leases: Sequence[int] = ()
     """What it was given in shared memory."""
     digest: bytes = b""
     """Names its node's code."""
@@ -78,6 +80,8 @@ class Slot:
         """Whether its link is left unread, since its run is behind."""
         self.has_contexts = False
         """Whether it was given a task that reads `Context` channels."""
+        self.runs: set[int] = set()
+        """Numbers of the runs its worker knows."""
         self.served = 0
         self.open_calls = 0
         """How many calls of its tasks are not answered."""

@@ -55,8 +55,8 @@ class Structured:
         if not structlog.is_configured():
             self._configure(structlog)
         structlog.contextvars.bind_contextvars(
-            thread_id=info.thread_id,
-            run_id=info.run_id,
+            thread_id=info.run.thread_id,
+            run_id=info.run.run_id,
             step=info.step,
             task=info.name,
             attempt=info.attempt,

@@ -46,6 +46,8 @@ class Printed(io.TextIOBase):
 
     def flush(self) -> None:
         """Send what there is of a line."""
+        if not self._line:
+            return
         with self._lock:
             rest, self._line = self._line, ""
             if rest:

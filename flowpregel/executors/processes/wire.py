@@ -110,12 +110,12 @@ class Inbox:
 
     def next(self) -> Frame | None:
         """Wait for the next frame that is an order; None: the coordinator is gone."""
-        while True:
-            try:
-                return self._orders.get(block=self._ears is not None)
-            except queue.Empty:
-                with self._reading:
+        orders = self._orders
+        while self._ears is None and orders.empty():
+            with self._reading:
+                if orders.empty():
                     self._receive()
+        return orders.get()
 
     def listen(self) -> None:
         """See that answers are received while the main thread runs a task."""

@@ -17,6 +17,8 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from typing import Any, Final
 
@@ -33,6 +35,7 @@ from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.setup import Setup
 from flowpregel.executors.processes.structured import Structured
 from flowpregel.executors.processes.wire import Inbox, Outlet
+from flowpregel.runinfo import RunInfo
 
 TASK: Final = Struct("<IQ")
 """Before each task in a TASKS frame: its number, and its length in bytes."""
@@ -77,6 +80,7 @@ class Worker:
         self._structured = Structured(self._outlet, lambda: self._number)
         self._contexts = Contexts()
         self._nodes: dict[bytes, bytes | Node] = {}
+        self._runs: dict[int, Callable[[], RunInfo]] = {}
         self._number = 0
         self._stoppable = False
         self._stopped = False
@@ -106,6 +110,8 @@ class Worker:
                 case frames.NODE:
                     digest = frame.body[: payload.DIGEST_SIZE]
                     self._nodes[digest] = frame.body[payload.DIGEST_SIZE :]
+                case frames.RUN:
+                    self._learn_run(frame)
                 case frames.FREED:
                     for lease, readers in returns_in(frame.body):
                         self._shares.release(lease, readers)
@@ -172,7 +178,7 @@ class Worker:
             node = self._node(digest)
             name = node.name
             job = messages.unpack_job(
-                data[payload.DIGEST_SIZE :], node, self._ends.store, self._reader.open
+                data[payload.DIGEST_SIZE :], node, self._ends.store, self._reader.open, self._runs
             )
             self._reader.next_task()
         except TaskCancelled:
@@ -189,6 +195,16 @@ class Worker:
         if "structlog" in sys.modules:
             context.run(self._structured.begin, job.info)
         return context.run(perform, job, self._ends.of(number=self._number)), name
+
+    def _learn_run(self, frame: frames.Frame) -> None:
+        """Note what the tasks of a run may know about it; an empty frame: forget all runs."""
+        if not frame.body:
+            self._runs.clear()
+            return
+        try:
+            self._runs[frame.number] = messages.unpack_run(frame.body)
+        except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
+            self._runs[frame.number] = partial(_raise, error)
 
     def _node(self, digest: bytes) -> Node:
         node = self._nodes[digest]
@@ -216,6 +232,10 @@ class Worker:
         self._forked = True
         self._stoppable = False
         self._outlet.forget()
+
+
+def _raise(error: BaseException) -> Any:
+    raise error
 
 
 class Turns:

@@ -133,9 +133,11 @@ class HistoryRules(Hooks):
         for number in (1, 2, 3):
             line.commit(number)
 
-        latest = [each.is_latest for each in saver.history(Address("t"))]
+        found = [*saver.history(Address("t"))]
 
-        assert latest == [True, False, False]
+        assert [each.is_latest for each in found] == [True, False, False]
+        assert {each.newest_id for each in found} == {nth_id(3)}
+        assert line.load(2).newest_id == nth_id(3)
         assert line.load(3).is_latest
         assert not line.load(2).is_latest
 

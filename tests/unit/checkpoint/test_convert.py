@@ -60,7 +60,7 @@ def test_a_record_survives_the_classic_form():
         is_latest=False,
     )
 
-    assert convert.saved_of(convert.tuple_of(saved), is_latest=False) == saved
+    assert convert.saved_of(convert.tuple_of(saved), "another") == saved
 
 
 def test_a_dict_of_an_older_format_stays_one():

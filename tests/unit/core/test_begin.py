@@ -15,6 +15,7 @@ from flowpregel.channels import LastValue
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import interrupt
 from flowpregel.errors import UnknownInterruptError
+from flowpregel.pregel.edit import Edit, StateUpdate
 from flowpregel.testing.crash_driver import CrashDriver, Schedule
 from tests.unit.core.programs import ends, node, program
 
@@ -232,3 +233,81 @@ def test_new_input_on_an_earlier_checkpoint_branches_off_there() -> None:
     result = past(driver, end_of_first).run(3)
 
     assert ["1", "3"] == result.values
+
+
+# -------------------------------------------------------------------- a clock that was set back
+
+
+def test_a_fork_is_the_newest_although_the_clock_was_set_back() -> None:
+    """Its checkpoints and versions come after those of the branch that was there."""
+    driver = driver_of(node("n"))
+    driver.run("x")
+    first, last = history(driver)
+
+    replayed = past(driver, first)
+    replayed.clock = 0
+    replayed.run(None)
+
+    kept = history(driver)
+    assert [first.checkpoint.id, last.checkpoint.id] == [each.checkpoint.id for each in kept[:2]]
+    assert 4 == len({each.checkpoint.id for each in kept})
+    assert kept[-1].checkpoint.channel_versions["out"] > last.checkpoint.channel_versions["out"]
+
+
+def test_an_edit_is_the_newest_although_the_clock_was_set_back() -> None:
+    """Whichever checkpoint it edits."""
+    driver = driver_of(node("n"))
+    driver.run("x")
+    options = Options(address=Address("t"), now=1)
+
+    for saved in history(driver):
+        edit = Edit(driver.program, options, lambda node, value, _: [("out", value)])
+        driver.saver.commit([edit.batch(saved, [StateUpdate("edited", "n")])])
+
+    assert ["input", "loop", "update", "update"] == [
+        each.checkpoint.source for each in history(driver)
+    ]
+
+
+# -------------------------------------------------------------------- again from an edit
+
+
+def test_results_of_before_a_second_start_from_an_edit_are_not_mixed_in() -> None:
+    """Whoever starts again from a checkpoint by its id gets new results, after a crash too."""
+    results = iter(["first", "second", "third"])
+    crash = Raised(OSError("crash"))
+    driver = driver_of(node("asked", lambda _: next(results)), node("other"))
+    driver.run("x")
+    edit = Edit(driver.program, Options(address=Address("t")), lambda *_: [("a", "y")])
+    driver.saver.commit([edit.batch(history(driver)[-1], [StateUpdate("y", "asked")])])
+    edited = history(driver)[-1]
+
+    for _ in range(2):
+        broken = CrashDriver(
+            driver.program,
+            driver.saver,
+            Options(address=edited.address),
+            schedule=Schedule(ends(other=crash)),
+        )
+        with pytest.raises(OSError, match="crash"):
+            broken.run(None)
+    again(driver).run(None)
+
+    assert ["third", "y"] == history(driver)[-1].checkpoint.values["out"][-2:]
+
+
+def test_answers_of_before_a_second_start_from_an_edit_are_not_taken() -> None:
+    """Its questions are asked anew, and get the answers that are given then."""
+    driver = driver_of(node("n", ask))
+    edit = Edit(driver.program, Options(address=Address("t")), lambda *_: [("a", "y")])
+    driver.run("x")
+    driver.saver.commit([edit.batch(history(driver)[-1], [StateUpdate("y", "n")])])
+    edited = history(driver)[-1]
+    past(driver, edited).run(None)
+    again(driver).run(Command(resume="old"))
+
+    past(driver, edited).run(None)
+    for answer in ("one", "two"):
+        again(driver).run(Command(resume=answer))
+
+    assert [("one", "two")] == history(driver)[-1].checkpoint.values["out"]

@@ -42,7 +42,7 @@ def test_children_go_before_their_parents_siblings() -> None:
     line = line_of(shallow, deep, later)
 
     assert [deep, shallow, later] == [line.take() for _ in range(3)]
-    assert 0 == len(line)
+    assert 0 == line.count
 
 
 def test_a_node_called_at_two_depths_is_two_nodes() -> None:

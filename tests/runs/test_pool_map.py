@@ -1,0 +1,62 @@
+"""`ProcessExecutor.map`: many plain calls at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from flowpregel.executors.processes import ProcessExecutor
+
+LONG = 60.0
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessExecutor]:
+    """A pool of one worker, which a call that was not cancelled would block."""
+    with ProcessExecutor(1, grace=0.3) as pool:
+        yield pool
+
+
+def add(left: int, right: int) -> int:
+    return left + right
+
+
+def nap(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
+
+def test_results_come_in_the_order_of_the_calls(pool: ProcessExecutor) -> None:
+    """However they were grouped; the shortest iterable says how many there are."""
+    assert [3 * number for number in range(2_000)] == list(
+        pool.map(add, range(2_000), range(0, 9_000, 2))
+    )
+
+
+def test_calls_whose_results_nobody_takes_any_more_are_stopped(pool: ProcessExecutor) -> None:
+    """When the iterator of results is closed."""
+    results = pool.map(nap, [0.0, LONG, LONG])
+    assert 0.0 == next(results)
+
+    results.close()  # type: ignore[attr-defined]
+
+    assert 3 == pool.submit(add, 1, 2).result(LONG / 2)
+
+
+def test_a_result_that_is_not_there_in_time_ends_the_map(pool: ProcessExecutor) -> None:
+    """And stops what is left of it."""
+    with pytest.raises(TimeoutError):
+        list(pool.map(nap, [LONG, LONG], timeout=0.05))
+
+    assert 3 == pool.submit(add, 1, 2).result(LONG / 2)
+
+
+def test_an_error_is_raised_where_its_result_would_have_come(pool: ProcessExecutor) -> None:
+    """After those before it."""
+    results = pool.map(add, [1, "1"], [1, 1])
+
+    assert 2 == next(results)
+    with pytest.raises(TypeError):
+        next(results)
