@@ -7,6 +7,7 @@ import sys
 from _thread import LockType, RLock, allocate_lock, get_ident
 from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures._base import FINISHED, PENDING, RUNNING
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from flowpregel._core.effects import Call, Called, Emitted
@@ -25,7 +26,6 @@ from flowpregel.errors import GraphInterrupt, TaskCancelled
 
 if TYPE_CHECKING:
     import asyncio
-    import threading
 
     from flowpregel.executors.base import Job, Mailbox
 
@@ -77,13 +77,16 @@ class Bell:
         self._sleepers = None
 
 
+_new_bell: Callable[[], Any] = Bell
+
+
 class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
     """A future that costs a third of one of the standard library's."""
 
     def __init__(self) -> None:
         # What the base class would do, but for a condition that takes as much memory as
         # the rest of the future together, and nine objects for the collector to look at.
-        self._condition = cast("threading.Condition", Bell())
+        self._condition = _new_bell()
         self._state = PENDING
         self._result: Any = None
         self._exception: BaseException | None = None
@@ -101,7 +104,8 @@ class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
             timeout: Seconds to wait at most; None is for ever.
         """
         if self._state == FINISHED and self._exception is None:
-            return cast("ResultT", self._result)
+            value: ResultT = self._result
+            return value
         return super().result(timeout)
 
     def succeed(self, value: ResultT) -> None:
@@ -264,7 +268,9 @@ def ends_of(
     def call(node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
         # Not CallFuture[Any](...), which makes an alias and keeps it on each of them.
         future: CallFuture[Any] = CallFuture(turn, made)
-        mailbox.post(Called(Call(task_id, attempt, node, arguments, fingerprint, describe, future)))
+        made_call = Call(task_id, attempt, node, arguments, fingerprint, describe, future)
+        made_call.variables = copy_context()
+        mailbox.post(Called(made_call))
         return future
 
     return Ends(emit, call, _no_beat), made
