@@ -8,10 +8,11 @@ from flowpregel._version import __version__
 
 if TYPE_CHECKING:
     from flowpregel._core.commands import Command, Interrupt, Send
+    from flowpregel.carried import carry
     from flowpregel.channels import Overwrite
     from flowpregel.checkpoint.lmdb import LMDBSaver
     from flowpregel.checkpoint.memory import InMemorySaver
-    from flowpregel.context import RunControl, Runtime, get_runtime, interrupt
+    from flowpregel.context import RunControl, Runtime, get_runtime, interrupt, report_progress
     from flowpregel.func import entrypoint, task
     from flowpregel.graph.compile import CompiledStateGraph
     from flowpregel.graph.names import END, START
@@ -40,10 +41,12 @@ __all__ = [
     "StateGraph",
     "TimeoutPolicy",
     "__version__",
+    "carry",
     "entrypoint",
     "get_runtime",
     "interrupt",
     "progress",
+    "report_progress",
     "task",
 ]
 
@@ -66,10 +69,12 @@ _HOMES = {
     "Send": "_core.commands",
     "StateGraph": "graph.state",
     "TimeoutPolicy": "policies",
+    "carry": "carried",
     "entrypoint": "func",
     "get_runtime": "context",
     "interrupt": "context",
     "progress": "pregel.progress",
+    "report_progress": "context",
     "task": "func",
 }
 

@@ -2,67 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 from flowpregel._core.commands import Interrupt
+from flowpregel._core.effects import Report
 from flowpregel._core.ids import interrupt_id
 from flowpregel._core.records import Arguments, Node, Write
+from flowpregel.carried import headers_in, trace_headers
 from flowpregel.errors import ConfigurationError, GraphInterrupt
+from flowpregel.runinfo import RunInfo
 
 ContextT = TypeVar("ContextT")
 
-
-class RunValues(NamedTuple):
-    """What the user gave a run, and its thread."""
-
-    config: Mapping[str, Any]
-    """The run's config; `get_config` adds what is the task's own."""
-    context: Any
-    """The run's context, as the user gave it."""
-    previous: Any
-    """What the thread's previous run saved (functional API)."""
-
-
-_NO_VALUES = RunValues({}, None, None)
-
-
-class RunInfo:
-    """What every task of a run may know about it.
-
-    Args:
-        values: What the user gave the run, or what makes it: a task in another
-            process seldom asks, and then has its own copy.
-        thread_id: Its thread.
-        run_id: Its id.
-        has_saver: Whether questions can be kept until they are answered.
-    """
-
-    __slots__ = ("_values", "has_saver", "run_id", "sent", "thread_id")
-
-    def __init__(
-        self,
-        values: RunValues | Callable[[], RunValues] = _NO_VALUES,
-        *,
-        thread_id: str | None = None,
-        run_id: str | None = None,
-        has_saver: bool = False,
-    ) -> None:
-        self._values = values
-        self.thread_id = thread_id
-        self.run_id = run_id
-        self.has_saver = has_saver
-        self.sent: Any = None
-        """Where an executor keeps how it sends this; opaque here."""
-
-    @property
-    def values(self) -> RunValues:
-        """What the user gave the run."""
-        if callable(self._values):
-            self._values = self._values()
-        return self._values
+PROGRESS_EVERY: Final = 0.05
+"""Seconds for which a report of progress that says nothing new is left out."""
 
 
 _NO_RUN = RunInfo()
@@ -100,7 +57,7 @@ class Ends:
     """The task's ends of what connects it to its run."""
 
     emit: Callable[[Any], None]
-    """Give the run's stream a custom chunk."""
+    """Give the run's stream a custom chunk, or a `Report`."""
     call: Callable[[Node, Arguments, str | None, str], Any]
     """Make a call (node, arguments, fingerprint, description); returns a future."""
     beat: Callable[[], None]
@@ -153,7 +110,7 @@ class ExecutionInfo:
 
 
 def _nothing(*_: Any) -> None:
-    """Do nothing: the stream writer and heartbeat of code outside a run."""
+    """Do nothing: the stream writer and its kin, for code outside a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +121,8 @@ class Runtime(Generic[ContextT]):
     store: Any = None
     stream_writer: Callable[[Any], None] = _nothing
     heartbeat: Callable[[], None] = _nothing
+    progress: Callable[..., None] = _nothing
+    """Say how far the task is: ``progress(done, total, message)``, as `report_progress` does."""
     previous: Any = None
     execution_info: ExecutionInfo | None = None
     control: RunControl | None = None
@@ -197,6 +156,8 @@ class Scope:
     """How many interrupts it has passed or raised."""
     writes: list[Write] = field(default_factory=list)
     """What it has written so far."""
+    reported: tuple[float, str | None] = (float("-inf"), None)
+    """When it last said how far it is (monotonic seconds), and its message."""
 
     def read(self, names: Sequence[str], *, fresh: bool) -> dict[str, Any]:
         """Return the available ones of the channels *names*.
@@ -220,6 +181,28 @@ class Scope:
             if channel.is_available():
                 found[name] = channel.get()
         return found
+
+    def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        """Say how far the task is; see `report_progress`."""
+        report = Report(
+            _number(done, "done"), None if total is None else _number(total, "total"), message
+        )
+        now = time.monotonic()
+        last, said = self.reported
+        if now < last + PROGRESS_EVERY and message == said and report.done != report.total:
+            return
+        self.reported = now, message
+        self.ends.emit(report)
+
+
+def _number(value: Any, name: str) -> float:
+    """Return *value* as a plain number: it goes to other processes, and into JSON."""
+    if type(value) is int or type(value) is float:
+        return value
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"progress({name}={value!r}): use a number") from error
 
 
 current: ContextVar[Scope | None] = ContextVar("flowpregel_scope", default=None)
@@ -285,6 +268,23 @@ def get_store() -> Any:
     return scope.store
 
 
+def get_trace_context() -> dict[str, str]:
+    """Return the W3C trace headers for what the calling code asks of other services.
+
+    They are those of the current OpenTelemetry span; without one, those of the
+    span its caller was in, in whichever process; without one, what the run's
+    ``configurable`` has under ``traceparent`` and ``tracestate``. May be empty.
+
+    Example:
+        >>> get_trace_context()
+        {}
+    """
+    headers, scope = trace_headers(), current.get()
+    if headers or scope is None:
+        return headers
+    return dict(headers_in(scope.info.run.values.config))
+
+
 def get_stream_writer() -> Callable[[Any], None]:
     """Return the function that gives the run's ``custom`` stream a chunk.
 
@@ -292,6 +292,35 @@ def get_stream_writer() -> Callable[[Any], None]:
         RuntimeError: Called outside of a run.
     """
     return current_scope("get_stream_writer()").ends.emit
+
+
+def report_progress(done: float, total: float | None = None, message: str | None = None) -> None:
+    """Say how far the running task is: live views show it, and streams of mode ``progress``.
+
+    It arrives while the task runs, labelled with the task, and is a sign of life
+    for an idle timeout. Call it as often as you like: of reports that follow each
+    other within 50 ms, with the same message, only the first is sent, and the one
+    that says ``done == total``. ``runtime.progress`` is the same.
+
+    Args:
+        done: How much is done, in any unit.
+        total: How much there is to do; None if that is not known.
+        message: What it is doing.
+
+    Raises:
+        ConfigurationError: *done* or *total* is no number.
+        RuntimeError: Called outside of a run.
+
+    Example:
+        >>> from flowpregel.func import entrypoint
+        >>> @entrypoint()
+        ... def flow(count: int) -> None:
+        ...     for number in range(count):
+        ...         report_progress(number + 1, count, "counting")
+        >>> [part["done"] for part in flow.stream(1, stream_mode="progress")]
+        [1]
+    """
+    current_scope("report_progress()").progress(done, total, message)
 
 
 def get_runtime(context_schema: type[ContextT] | None = None) -> Runtime[ContextT]:
@@ -314,6 +343,7 @@ def runtime_of(scope: Scope) -> Runtime[Any]:
         store=scope.store,
         stream_writer=scope.ends.emit,
         heartbeat=scope.ends.beat,
+        progress=scope.progress,
         previous=values.previous,
         execution_info=ExecutionInfo(
             checkpoint_id=info.checkpoint_id,

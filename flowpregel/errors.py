@@ -300,9 +300,14 @@ class TaskSerializationError(FlowPregelError):
         self.task, self.what, self.path, self.cause = task, what, path, cause
 
     def __str__(self) -> str:
+        remedy = (
+            "create it inside the task, keep it in a Context channel, or use executor='threads'"
+        )
+        if self.what == "the error":
+            remedy = "an error is rebuilt from its args: give super().__init__() what it needs"
         return (
             f"{self.what} of task {self.task!r} cannot be pickled at {self.path}: {self.cause}; "
-            "create it inside the task, keep it in a Context channel, or use executor='threads'"
+            f"{remedy}"
         )
 
 

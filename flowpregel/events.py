@@ -8,7 +8,9 @@ from typing import Any, Literal, TypeAlias, TypedDict
 All: TypeAlias = Literal["*"]
 """Every node, where node names are asked for."""
 
-StreamMode: TypeAlias = Literal["values", "updates", "custom", "checkpoints", "tasks", "debug"]
+StreamMode: TypeAlias = Literal[
+    "values", "updates", "custom", "progress", "checkpoints", "tasks", "debug"
+]
 """What of a run is streamed."""
 
 StreamWriter: TypeAlias = Callable[[Any], None]
@@ -16,6 +18,17 @@ StreamWriter: TypeAlias = Callable[[Any], None]
 
 Durability: TypeAlias = Literal["sync", "async", "exit"]
 """When what a run did is on disk; `flowpregel.pregel` says what each promises."""
+
+
+class ProgressPayload(TypedDict):
+    """A task says how far it is (mode ``progress``)."""
+
+    id: str
+    name: str
+    done: float
+    total: float | None
+    """None: the task does not know."""
+    message: str | None
 
 
 class TaskPayload(TypedDict, total=False):
@@ -89,6 +102,10 @@ class UpdatesStreamPart(StreamPart):
 
 class CustomStreamPart(StreamPart):
     """An item of mode ``custom``."""
+
+
+class ProgressStreamPart(StreamPart):
+    """An item of mode ``progress``."""
 
 
 class CheckpointStreamPart(StreamPart):

@@ -128,6 +128,8 @@ class Call:
     """The call as a person reads it, for messages."""
     reply: Any = None
     """Where the host finds the caller that waits; opaque here."""
+    variables: Any = None
+    """The caller's context variables (a `contextvars.Context`); opaque here."""
 
 
 @dataclass(slots=True)
@@ -149,8 +151,18 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """How far a task is: what it emits beside the chunks of the custom stream."""
+
+    done: float
+    total: float | None = None
+    """None: it does not know."""
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Emitted:
-    """A running task wrote to the stream."""
+    """A running task wrote to the stream: a chunk, or a `Report`."""
 
     task_id: str
     payload: Any

@@ -9,7 +9,7 @@ from typing import Any
 
 from flowpregel._core import ids
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.effects import Emit
+from flowpregel._core.effects import Emit, Emitted, Report
 from flowpregel._core.program import Keys
 from flowpregel._core.records import (
     CONTROL_WRITES,
@@ -40,7 +40,6 @@ class Narrator:
         self.wants_updates = "updates" in modes
         self.wants_tasks = debug or "tasks" in modes
         self.wants_checkpoints = debug or "checkpoints" in modes
-        self.wants_custom = "custom" in modes
         self.follows_tasks = self.wants_tasks or self.wants_updates
         """Whether anybody hears how single tasks end."""
         self.outputs = frozenset(names(output_channels))
@@ -69,6 +68,15 @@ class Narrator:
         if not values:
             return None
         return values[0] if len(values) == 1 else values
+
+    def emitted(self, task: Task, event: Emitted) -> Iterable[Emit]:
+        """Tell what *task* gives the stream while it runs."""
+        report = event.payload
+        if not isinstance(report, Report):
+            if "custom" in self.modes:
+                yield Emit("custom", report, event.namespace)
+        elif "progress" in self.modes:
+            yield Emit("progress", {"id": task.id, "name": task.name, **asdict(report)})
 
     def interrupted(self, interrupts: tuple[Any, ...], current: Any) -> Iterable[Emit]:
         """Tell what a task asks; *current* is what the output channels hold."""

@@ -176,6 +176,7 @@ class Callings:
         space = f"{namespace}:{identity}"
         task = Task(identity, node, Kind.CALL, call.arguments, path, (), space, caller)
         task.timeout = node.timeout
+        task.variables = call.variables
         if node.role == "graph":
             suffix = f"|{caller.graphs}" if caller.graphs else ""
             caller.graphs += 1

@@ -141,6 +141,8 @@ class Task:
     """How many calls its body has made in this attempt."""
     graphs: int = 0
     """How many of those were of graphs."""
+    variables: Any = None
+    """The context variables of who called it; None: those of who started the run."""
 
     @property
     def name(self) -> str:

@@ -16,7 +16,6 @@ from flowpregel._core.effects import (
     Called,
     Cancel,
     Effect,
-    Emit,
     Emitted,
     Ended,
     Setting,
@@ -224,8 +223,8 @@ class Superstep:
                 case Called():
                     yield from self._called(event)
                 case Emitted():
-                    if self.run.narrator.wants_custom and event.task_id in self.open:
-                        self.run.after.append(Emit("custom", event.payload, event.namespace))
+                    if (task := self.open.get(event.task_id)) is not None:
+                        self.run.after.extend(self.run.narrator.emitted(task, event))
                 case Stopped():
                     self.stopped = event.reason
                     yield from self._cancel_all(kill=True)

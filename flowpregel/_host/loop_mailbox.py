@@ -9,6 +9,7 @@ from contextlib import suppress
 from threading import get_ident
 
 from flowpregel._core.effects import Event
+from flowpregel.executors.base import Backlog
 
 
 class LoopMailbox:
@@ -22,6 +23,7 @@ class LoopMailbox:
         self._loop = loop
         self._thread = get_ident()
         self._events: deque[Event] = deque()
+        self.backlog = Backlog()
         self._arrived = asyncio.Event()
 
     def post(self, event: Event) -> None:
@@ -50,4 +52,6 @@ class LoopMailbox:
         events = list(self._events)
         for _ in events:
             self._events.popleft()
+        if self.backlog.size:
+            self.backlog.clear()
         return events

@@ -7,6 +7,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from flowpregel._core.effects import Event
+from flowpregel.executors.base import Backlog
 
 
 class ThreadMailbox:
@@ -16,6 +17,7 @@ class ThreadMailbox:
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Event] = SimpleQueue()
+        self.backlog = Backlog()
         self.attend: Callable[[float | None], None] | None = None
         self.interrupt_attend: Callable[[], None] | None = None
 
@@ -49,7 +51,10 @@ class ThreadMailbox:
                 events.append(get())
         except Empty:
             # Another OS thread was faster.
+            self.backlog.clear()
             return events
+        if self.backlog.size:
+            self.backlog.clear()
         return events
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -13,9 +13,10 @@ from flowpregel._core.progress import Steps
 from flowpregel._core.records import Kind, Node, Outcome, Raised, Task, Withdrawn
 from flowpregel._host.executors import Executors
 from flowpregel._host.keeper import Keeper, Keepers
-from flowpregel.context import RunControl, RunInfo, RunValues, TaskInfo
+from flowpregel.context import RunControl, TaskInfo
 from flowpregel.errors import NodeError
 from flowpregel.executors.base import Executor, Job, Mailbox
+from flowpregel.runinfo import RunInfo, RunValues
 
 
 class Graph(Protocol):
@@ -49,6 +50,8 @@ class Surroundings:
     """What a nested run tells the stream."""
     options: Options | None = None
     """The options of the run itself: what a nested run inherits."""
+    variables: Any = None
+    """The context variables of who called a nested run; None: those of who started the run."""
     replayed_before: str | None = None
     """The checkpoint that the outermost run is replayed from, for graphs nested in it."""
 
@@ -73,6 +76,8 @@ class Placing:
         self._due: list[Job] = []
         """Jobs that were started, and are given to *next* all at once."""
         self._next: Executor | None = None
+        self._entered: set[Executor] = set()
+        """Where nodes ran that read `Context` channels."""
 
     # ------------------------------------------------------------ tasks
 
@@ -97,6 +102,8 @@ class Placing:
         except Exception as error:  # noqa: BLE001 - the task fails with it
             self.mailbox.post(Ended(*job.key, Raised(error)))
             return
+        if node.contexts:
+            self._entered.add(executor)
         if node.role == "leaf" and self._limit is not None:
             if len(self._counted) >= self._limit:
                 self._queued.append((executor, job))
@@ -118,6 +125,11 @@ class Placing:
             due, self._due = self._due, []
             assert self._next is not None
             self._next.start_all(due, self.mailbox)
+
+    def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
+        """Have the contexts of a run that ended left wherever its nodes have entered them."""
+        for executor in self._entered:
+            executor.leave(contexts, error)
 
     def called(self, caller: str) -> None:
         """Note that a task made a call: while it waits, another may run."""
@@ -194,6 +206,7 @@ def _job(task: Task, setting: Setting, around: Surroundings, run: RunInfo) -> Jo
         run,
     )
     job = Job(info, task.kind, node, task.input, task.timeout, {}, {}, around.store, around.control)
+    job.variables = task.variables if task.variables is not None else around.variables
     if node.reads:
         job.channels = {
             name: setting.channels[name] for name in node.reads if name in setting.channels

@@ -51,9 +51,9 @@ from flowpregel._fault import fault
 from flowpregel._host.keeper import Keeper
 from flowpregel._host.placing import Placing, Surroundings, run_info
 from flowpregel.channels.context import Context
-from flowpregel.context import RunInfo
 from flowpregel.errors import ParentCommand, TaskCancelled
 from flowpregel.executors.base import Stopwatch
+from flowpregel.runinfo import RunInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +139,13 @@ class Pump:
                 try:
                     done = yield from self._advance(active, reply)
                 except BaseException as error:
-                    leave_contexts(active.channels, error)
+                    self._leave_contexts(active, error)
                     if active is root:
                         raise
                     self._nested_failed(active, error)
                     continue
                 if done is not None:
-                    leave_contexts(active.channels)
+                    self._leave_contexts(active)
                     if active is root:
                         return done.result
                     self._nested_ended(active, done.result)
@@ -309,12 +309,13 @@ class Pump:
         parent, setting = nested.parent, nested.setting
         self._placing.write(nested.task, setting, value, parent.around, parent.run_of(setting))
 
+    def _leave_contexts(self, active: Active, error: BaseException | None = None) -> None:
+        """Leave what the `Context` channels of a run that ended have entered, everywhere."""
+        contexts = [each for each in active.channels.values() if isinstance(each, Context)]
+        if contexts:
+            self._placing.leave([each.held.token for each in contexts], error)
+        for channel in contexts:
+            channel.close(error)
+
     def _post(self, task: Task, outcome: Outcome) -> None:
         self._placing.mailbox.post(Ended(task.id, task.attempt, outcome))
-
-
-def leave_contexts(channels: Mapping[str, Any], error: BaseException | None = None) -> None:
-    """Leave what the `Context` channels of a run that ended have entered."""
-    for channel in channels.values():
-        if isinstance(channel, Context):
-            channel.close(error)

@@ -36,7 +36,8 @@ class Context(BaseChannel[Value, NoReturn], Generic[Value]):
       channels may be copied for reading.
     * Unpickled in another process it is a context of that process, made by the
       same factory; the same one for every pickle of a run, as long as one of
-      them lives. Whoever unpickles it closes it.
+      them lives. Whoever unpickles it closes it: a worker process when the run
+      ends, another executor's process after each task.
 
     It may be left from another OS thread than the one that entered it.
 
@@ -157,6 +158,12 @@ class Context(BaseChannel[Value, NoReturn], Generic[Value]):
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.typ, self.key, token, factory = state
         self.held = _held_by(token, factory)
+
+
+def contexts_in(given: Any) -> list[Context[Any]]:
+    """Return the `Context` channels in a node's input: it is one, or is a dict of values."""
+    values = given.values() if isinstance(given, dict) else (given,)
+    return [value for value in values if isinstance(value, Context)]
 
 
 class _Held(Generic[Value]):

@@ -106,7 +106,7 @@ def _followed(
     parts = flow.stream(
         given,
         version="v2",
-        stream_mode=["debug", "custom", "values"],
+        stream_mode=["debug", "custom", "progress", "values"],
         output_keys=flow.output_channels,
         metadata={FLOW: errand.flow},
         **asked,

@@ -39,6 +39,8 @@ class Tally:
     step: int = 0
     steps: int = 0
     """Supersteps that ended."""
+    reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What tasks that run have said last of how far they are, by their ids."""
     _running: dict[str, str] = field(default_factory=dict)
     _ends: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
 
@@ -54,6 +56,14 @@ class Tally:
             case "checkpoint" if payload["metadata"].get("source") == "loop":
                 self.steps += 1
 
+    def note_report(self, report: Mapping[str, Any]) -> None:
+        """Keep what a task says of how far it is: an item of stream mode ``progress``."""
+        self.reports[report["id"]] = report
+
+    def reports_of(self, name: str) -> list[Mapping[str, Any]]:
+        """Return what running tasks of that name have said last."""
+        return [report for report in [*self.reports.values()] if report["name"] == name]
+
     def _start(self, payload: Mapping[str, Any]) -> None:
         if payload["id"] not in self._running:
             self._running[payload["id"]] = payload["name"]
@@ -61,6 +71,7 @@ class Tally:
 
     def _end(self, payload: Mapping[str, Any], now: float) -> None:
         counts = self._counts(payload["name"])
+        self.reports.pop(payload["id"], None)
         if self._running.pop(payload["id"], None) is not None:
             counts.running -= 1
         if payload["error"] is not None:

@@ -15,6 +15,8 @@ _PAUSE = 2.0
 """Seconds between two plain lines."""
 _SHOWN = 12
 """So many names of tasks a live table has."""
+_REPORTS = 4
+"""So many tasks of a name that say how far they are."""
 
 
 class View(Protocol):
@@ -30,7 +32,7 @@ class View(Protocol):
     ) -> None: ...
 
     def event(self, mode: str, data: Any) -> None:
-        """Take an event of mode ``debug`` or ``custom``."""
+        """Take an event of mode ``debug``, ``custom`` or ``progress``."""
 
 
 def view_of(clock: Callable[[], float], *, quiet: bool) -> View:
@@ -71,9 +73,12 @@ class Plain(Silent):
         if mode == "custom":
             note(f"  {one_line(data)}")
             return
-        self._tally.note(data, now)
-        if line := _failure(data):
-            note(line)
+        if mode == "progress":
+            self._tally.note_report(data)
+        else:
+            self._tally.note(data, now)
+            if line := _failure(data):
+                note(line)
         if now >= self._next:
             self._next = now + _PAUSE
             note(self._line(now))
@@ -83,7 +88,10 @@ class Plain(Silent):
 
     def _line(self, now: float) -> str:
         tally = self._tally
-        names = "; ".join(f"{name}: {counts.text()}" for name, counts in tally.by_name.items())
+        names = "; ".join(
+            ", ".join((f"{name}: {counts.text()}", *_reports(tally, name)))
+            for name, counts in tally.by_name.items()
+        )
         said = ", ".join(filter(None, (tally.summary(now), _workers())))
         return f"[{now - tally.started:7.1f} s] {said}" + (f" ({names})" * bool(names))
 
@@ -118,6 +126,9 @@ class Live(Silent):
         if mode == "custom":
             self._console.print(f"  {one_line(data)}", markup=False, highlight=False)
             return
+        if mode == "progress":
+            self._tally.note_report(data)
+            return
         self._tally.note(data, self._clock())
         if line := _failure(data):
             self._console.print(line, markup=False, style="red")
@@ -134,13 +145,23 @@ class Live(Silent):
         for column in ("task", "done", "in flight", "failed", "waiting"):
             table.add_column(column, justify="left" if column == "task" else "right")
         # The drawing thread must not meet a dict that the run changes.
-        rows = [*self._tally.by_name.items()]
+        tally = self._tally
+        rows = [*tally.by_name.items()]
         for name, counts in rows[:_SHOWN]:
             numbers = (counts.done, counts.running, counts.failed, counts.waiting)
             table.add_row(Text(name), *(f"{each:,}" if each else "" for each in numbers))
+            for line in _reports(tally, name):
+                table.add_row(Text(f"  {line}"))
         if len(rows) > _SHOWN:
             table.add_row(f"… {len(rows) - _SHOWN} more")
         return Group(title, table)
+
+
+def _reports(tally: Tally, name: str) -> list[str]:
+    """Return a text for each of the first tasks of that name that say how far they are."""
+    from flowpregel.pregel.progress import how_far  # noqa: PLC0415 - keeps --help fast
+
+    return [how_far(report) for report in tally.reports_of(name)[:_REPORTS]]
 
 
 def _workers() -> str:

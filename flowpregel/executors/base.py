@@ -12,18 +12,23 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from flowpregel._core.effects import Call, Event
 from flowpregel._core.ran import Span
 from flowpregel._core.records import Kind, Node, Outcome
 from flowpregel.context import TaskInfo
 from flowpregel.policies import TimeoutPolicy
+
+BACKLOG: Final = 8 << 20
+"""Bytes of chunks that a run may be behind before its tasks are held back."""
 
 JobKey: TypeAlias = tuple[str, int]
 """(task id, attempt): names one attempt of one task, once in the life of a program."""
@@ -47,6 +52,9 @@ class Job:
     """The run's long-term store, if it has one."""
     control: Any = None
     """The run's `RunControl`, if it was given one."""
+    variables: contextvars.Context | None = None
+    """Context variables for it to run with; others may run with the same, so it is given
+    a copy. None: those that `start` is called with."""
 
     @property
     def key(self) -> JobKey:
@@ -70,6 +78,44 @@ class Capabilities:
     """A task can call `@task` functions and graphs."""
 
 
+class Backlog:
+    """What a run was given to stream and has not taken in yet, in bytes.
+
+    Executors that can make a task wait count here what they post, and hold back
+    the task when it is too much. Safe from any OS thread.
+    """
+
+    __slots__ = ("_held", "_lock", "limit", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.limit = BACKLOG
+        """Bytes from which on tasks are held back."""
+        self._held: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    def add(self, size: int) -> bool:
+        """Count what is about to be posted; return whether it is too much now."""
+        with self._lock:
+            self.size += size
+            return self.size > self.limit
+
+    def hold(self, release: Callable[[], None]) -> bool:
+        """Have *release* called when the run has taken everything; False: it has already."""
+        with self._lock:
+            if self.size:
+                self._held.append(release)
+            return bool(self.size)
+
+    def clear(self) -> None:
+        """Note that the run has taken everything in."""
+        with self._lock:
+            self.size, self.limit = 0, BACKLOG
+            held, self._held = self._held, []
+        for release in held:
+            release()
+
+
 class Stopwatch:
     """Measures one attempt, from when it is made."""
 
@@ -86,7 +132,10 @@ class Stopwatch:
 
 
 class Mailbox(Protocol):
-    """Where events for a run arrive. Safe from any OS thread."""
+    """Where events for a run arrive. Safe from any OS thread.
+
+    One that keeps what it is posted has a ``backlog`` too, a `Backlog`.
+    """
 
     attend: Callable[[float | None], None] | None
     """Set by an executor whose links the waiting OS thread can read itself: called
@@ -136,6 +185,14 @@ class Executor(ABC):
     @abstractmethod
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Hand the caller that made *call* its outcome."""
+
+    def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:  # noqa: B027
+        """Leave the contexts of a run that ended with *error*, or well, in other processes.
+
+        Args:
+            contexts: Their tokens. In this process the run leaves them itself.
+            error: What it ended with.
+        """
 
     def close(self) -> None:  # noqa: B027 - some executors hold nothing to release
         """Wait for what cannot be stopped, and release everything. May be called again."""

@@ -7,6 +7,7 @@ import sys
 from _thread import LockType, RLock, allocate_lock, get_ident
 from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures._base import FINISHED, PENDING, RUNNING
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from flowpregel._core.effects import Call, Called, Emitted
@@ -267,7 +268,9 @@ def ends_of(
     def call(node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
         # Not CallFuture[Any](...), which makes an alias and keeps it on each of them.
         future: CallFuture[Any] = CallFuture(turn, made)
-        mailbox.post(Called(Call(task_id, attempt, node, arguments, fingerprint, describe, future)))
+        made_call = Call(task_id, attempt, node, arguments, fingerprint, describe, future)
+        made_call.variables = copy_context()
+        mailbox.post(Called(made_call))
         return future
 
     return Ends(emit, call, _no_beat), made

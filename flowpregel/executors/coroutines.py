@@ -52,7 +52,8 @@ class CoroutineExecutor(Executor):
             self._loop.call_soon_threadsafe(self._begin, job, mailbox)
 
     def _begin(self, job: Job, mailbox: Mailbox) -> None:
-        task = asyncio.ensure_future(self._run(job, mailbox))
+        context = None if job.variables is None else job.variables.copy()
+        task = asyncio.get_running_loop().create_task(self._run(job, mailbox), context=context)
         self._tasks[job.key] = task
 
         def forget(done: asyncio.Task[None]) -> None:

@@ -14,20 +14,24 @@ running task, stream, take calls back) is said in `capabilities`.
 from __future__ import annotations
 
 import concurrent.futures
+import contextvars
 import os
 import threading
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
 from flowpregel._core.effects import Call, Ended
 from flowpregel._core.ran import Span
 from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel.channels.context import contexts_in
 from flowpregel.context import Ends
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
 from flowpregel.executors.processes import messages, payload
 
+_HERE: Final = os.urandom(16)
+"""Names this process among all machines."""
 _RAN = Struct("<qfI")
 """Before an outcome: when the attempt began, its seconds, and where (0: it could not begin)."""
 
@@ -53,10 +57,12 @@ class FuturesExecutor(Executor):
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Submit *job*; its `Ended` is posted exactly once."""
+        if job.variables is None:
+            job.variables = contextvars.copy_context()
         try:
             node = messages.pack_node(job.node)
             body, _ = messages.pack_job(job, None)
-            future = self._engine.submit(perform_packed, node, body)
+            future = self._engine.submit(perform_packed, node, body, _HERE)
         except Exception as error:  # noqa: BLE001 - the task's failure, told as such
             mailbox.post(Ended(*job.key, Raised(error)))
             return
@@ -82,13 +88,25 @@ class FuturesExecutor(Executor):
         raise ExecutorUnavailableError(f"{type(self._engine).__name__} carries no answers")
 
 
-def perform_packed(node: bytes, body: bytes) -> bytes:
-    """Run a packed job wherever this is called, and return its packed outcome; raises nothing."""
+def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
+    """Run a packed job wherever this is called, and return its packed outcome; raises nothing.
+
+    Args:
+        node: What to call.
+        body: The rest of the job.
+        home: Names the process whose run it is.
+    """
     try:
         watch = Stopwatch()
         code = payload.loads(node)
-        job = messages.unpack_job(body, code, None, None)
-        outcome = perform(job, Ends(emit=_no_stream, call=_no_call, beat=_no_beat))
+        job = messages.unpack_job(body, code, _FarStore(), None)
+        ends = Ends(emit=_no_stream, call=_no_call, beat=_no_beat)
+        context = job.variables or contextvars.Context()
+        outcome = context.run(perform, job, ends)
+        if code.contexts and home != _HERE:
+            # Whether another task of the run comes here, nobody knows.
+            for channel in contexts_in(job.input):
+                channel.close(outcome.error if isinstance(outcome, Raised) else None)
     except BaseException as error:  # noqa: BLE001 - the engine may be ended by what escapes
         return _RAN.pack(0, 0, 0) + messages.pack_outcome(Raised(error), "?", None)
     began, seconds, _, pid = watch.stop("futures")
@@ -126,6 +144,18 @@ def _no_call(*_: Any) -> Any:
         f"a task in process {os.getpid()} cannot call another task: its executor has no way "
         "back while a task runs; use executor='processes' or 'threads' for the caller"
     )
+
+
+class _FarStore:
+    """Stands for a run's store where there is no way to it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise ExecutorUnavailableError(
+            "a task on another executor cannot reach the run's store: read and write it in the "
+            "entrypoint's body, or use executor='processes' or 'threads'"
+        )
 
 
 def _no_beat() -> None:

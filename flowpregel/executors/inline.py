@@ -82,7 +82,10 @@ class InlineExecutor(Executor):
 
     def _perform(self, job: Job, mailbox: Mailbox) -> Outcome:
         ends, made = ends_of(job, mailbox, self._turn)
-        outcome = perform(job, ends)
+        if job.variables is None:
+            outcome = perform(job, ends)
+        else:
+            outcome = job.variables.copy().run(perform, job, ends)
         if isinstance(outcome, Returned) and (error := unseen_failure(made)) is not None:
             return Raised(error)
         if _is_ctrl_c(outcome):

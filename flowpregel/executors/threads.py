@@ -49,8 +49,10 @@ class ThreadExecutor(Executor):
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job* when a place is free."""
+        variables = job.variables
+        context = contextvars.copy_context() if variables is None else variables.copy()
         with self._changed:
-            self._waiting.append((job, mailbox, contextvars.copy_context()))
+            self._waiting.append((job, mailbox, context))
             self._make_room()
 
     def _make_room(self) -> None:

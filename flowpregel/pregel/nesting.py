@@ -49,7 +49,10 @@ class Nesting(PregelBase):
             addressed=own_id is not None,
         )
         options = replace(options, nested=nested)
-        return run(self.program, options, given), self._inside(around, keeper, options)
+        inside = self._inside(around, keeper, options)
+        if task.variables is not None:
+            inside = replace(inside, variables=task.variables)
+        return run(self.program, options, given), inside
 
     def _nested_options(
         self, task: Task, setting: Setting, around: Surroundings, outer: Options

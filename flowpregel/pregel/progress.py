@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -17,8 +17,12 @@ from typing import Any, TextIO
 
 Item = tuple[tuple[str, ...], str, Any]
 
-MODES = ("tasks", "updates")
+MODES = ("tasks", "updates", "progress")
 """The stream modes that a view reads."""
+_SHOWN = 6
+"""So many tasks that say how far they are get a line each."""
+_LONGEST = 60
+"""Characters of what a task says that are shown."""
 _wanted: ContextVar[bool] = ContextVar("flowpregel_progress", default=False)
 
 
@@ -82,6 +86,8 @@ class View:
         self._clock = clock
         self._began = self._shown = clock()
         self._counts: dict[str, Count] = {}
+        self._reports: dict[str, dict[str, Any]] = {}
+        """What tasks that run have said last of how far they are, by their ids."""
         self._show, self._every = _way_to_show(self._out)
 
     def see(self, item: Item) -> None:
@@ -92,6 +98,8 @@ class View:
         elif mode == "updates" and "__metadata__" in payload:
             for name in payload.keys() - {"__metadata__"}:
                 self._count(name).before += 1
+        elif mode == "progress":
+            self._reports[payload["id"]] = payload
         else:
             return
         now = self._clock()
@@ -103,7 +111,9 @@ class View:
         count = self._count(payload["name"])
         if "result" not in payload:
             count.started += 1
-        elif payload["error"] is not None:
+            return
+        self._reports.pop(payload["id"], None)
+        if payload["error"] is not None:
             count.failed += 1
         elif payload["interrupts"]:
             count.asking += 1
@@ -135,7 +145,28 @@ class View:
             if count.open and count.done:
                 parts.append(f"{count.open * seconds / count.done:,.0f} s left")
             lines.append(f"  {name}: {', '.join(parts)}")
+            reports = [each for each in self._reports.values() if each["name"] == name]
+            lines += [f"    {how_far(report)}" for report in reports[:_SHOWN]]
         return lines
+
+
+def how_far(report: Mapping[str, Any]) -> str:
+    """Return in words what a task said of how far it is: an item of stream mode ``progress``.
+
+    Example:
+        >>> how_far({"done": 3, "total": 12, "message": "fitting"})
+        '3/12 (25 %) fitting'
+    """
+    done, total = report["done"], report["total"]
+    text = _amount(done) if total is None else f"{_amount(done)}/{_amount(total)}"
+    if total:
+        text += f" ({100 * done / total:.0f} %)"
+    message = " ".join(str(report["message"] or "").split())[:_LONGEST]
+    return f"{text} {message}" if message else text
+
+
+def _amount(number: float) -> str:
+    return f"{number:,.0f}" if number == round(number, 6) // 1 else f"{number:,.2f}"
 
 
 def workers_text() -> str:

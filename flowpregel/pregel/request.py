@@ -25,7 +25,9 @@ from flowpregel.pregel.progress import MODES as WATCHED
 from flowpregel.pregel.progress import View
 from flowpregel.pregel.resume import Start, looks_first, result_of, start_of
 
-STREAM_MODES = ("values", "updates", "custom", "checkpoints", "tasks", "debug")
+STREAM_MODES = ("values", "updates", "custom", "progress", "checkpoints", "tasks", "debug")
+_HEARD_FROM_INSIDE = {"custom", "progress"}
+"""What graphs nested in a run tell its stream, though nobody asked to hear of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +150,7 @@ def _plan(
         run_id=str(options.metadata.get("run_id")),
         namespace=parsed.namespace,
         executor=graph.executor,
-        modes=options.modes if request.subgraphs else options.modes & {"custom"},
+        modes=options.modes if request.subgraphs else options.modes & _HEARD_FROM_INSIDE,
         options=options,
         replayed_before=parsed.checkpoint_id if request.given is None else None,
     )

@@ -171,7 +171,7 @@ class Running(Threads):
             input, config: As `invoke` takes them.
             version: ``"v2"`` yields dicts with ``type``, ``ns`` and ``data``.
             asked: ``stream_mode`` (``values``, ``updates``, ``custom``,
-                ``checkpoints``, ``tasks``, ``debug``, or a list of them),
+                ``progress``, ``checkpoints``, ``tasks``, ``debug``, or a list of them),
                 ``subgraphs=True`` to hear of nested graphs too, ``output_keys``,
                 ``interrupt_before``, ``interrupt_after``, ``durability``,
                 ``context``, ``control``, ``print_mode``, and the settings.

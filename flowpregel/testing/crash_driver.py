@@ -14,9 +14,8 @@ is all that is left, as after a ``kill -9``::
     result = second.run(None)
 
 It says what was done: `CrashDriver.effects` in order, and in `Seen` how often
-each task ran and which tasks' outcomes were committed, over any number of
-crashes. So ``seen.run_again()`` names the tasks that ran although their outcome
-was kept.
+each task ran and which tasks' outcomes were committed, over any number of crashes.
+So ``seen.run_again()`` names the tasks that ran although their outcome was kept.
 """
 
 from __future__ import annotations
@@ -59,11 +58,12 @@ from flowpregel._core.records import (
 )
 from flowpregel._core.run import run
 from flowpregel.checkpoint.base import TransactionalSaver
-from flowpregel.context import RunInfo, RunValues, TaskInfo
+from flowpregel.context import TaskInfo
 from flowpregel.errors import NodeError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Job
 from flowpregel.executors.calls import CallFuture, ends_of, resolve_future, unseen_failure
+from flowpregel.runinfo import RunInfo, RunValues
 
 __all__ = ["Crash", "CrashDriver", "Crashed", "Schedule", "Seen", "failing", "shuffled"]
 

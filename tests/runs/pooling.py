@@ -67,6 +67,13 @@ class Run:
                 self._meet(event, found)
         return [found[task_id] for task_id in wanted]
 
+    def some(self, seconds: float) -> dict[str, Outcome]:
+        """Return how those jobs ended that did within *seconds*, by their ids."""
+        found: dict[str, Outcome] = {}
+        for event in self.mailbox.take(seconds):
+            self._meet(event, found)
+        return found
+
     def outcome(self, function: Any, given: Any = None, **rest: Any) -> Outcome:
         """Run one job to its end."""
         return self.outcomes(self.start(function, given, **rest))[0]

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from flowpregel.context import current
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.futures import FuturesExecutor
 from flowpregel.executors.processes import ProcessExecutor, default_pool
 from flowpregel.executors.resources import resource
+from flowpregel.store.memory import InMemoryStore
 from tests.runs.pooling import Run, error_of, parent, value_of
 
 
@@ -73,6 +75,21 @@ def test_a_call_from_a_task_is_refused_where_it_cannot_be_carried(adapted: Any) 
 
     assert isinstance(error, ExecutorUnavailableError)
     assert "executor='processes'" in str(error)
+
+
+def put(_: Any) -> None:
+    scope = current.get()
+    assert scope is not None
+    scope.store.put(("a",), "b", {})
+
+
+def test_the_store_is_refused_where_it_cannot_be_reached() -> None:
+    """With what to do instead."""
+    with engine_of("threads") as engine:
+        error = error_of(Run(FuturesExecutor(engine)).outcome(put, store=InMemoryStore()))
+
+    assert isinstance(error, ExecutorUnavailableError)
+    assert "store" in str(error)
 
 
 @pytest.mark.slow

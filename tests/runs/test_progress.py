@@ -117,7 +117,7 @@ def started(name: str) -> Any:
 
 
 def ended(name: str) -> Any:
-    return (), "tasks", {"name": name, "result": {}, "error": None, "interrupts": []}
+    return (), "tasks", {"name": name, "id": "1", "result": {}, "error": None, "interrupts": []}
 
 
 def test_a_terminal_is_written_over() -> None:

@@ -115,6 +115,23 @@ def test_a_worker_that_dies_while_it_sends_is_noticed() -> None:
         assert value_of(run.outcome(pid))
 
 
+def make(size: int) -> np.ndarray:
+    return np.ones(size)
+
+
+@pytest.mark.slow
+def test_results_that_nobody_holds_give_their_memory_back() -> None:
+    """The worker writes its next results to the same places."""
+    with ProcessExecutor(1) as pool:
+        run, node = Run(pool), node_of(make)
+        before = len(os.listdir("/proc/self/fd"))
+
+        for _ in range(100):
+            assert 1 << 17 == len(value_of(run.outcome(node, 1 << 17)))
+
+        assert len(os.listdir("/proc/self/fd")) <= before + 30
+
+
 _kept: list[Any] = []
 
 

@@ -31,7 +31,7 @@ class Book:
         self.log = table(b"log")
         self.meta = table(b"meta")
         self.tables = [table(name) for name in DATABASES if name != b"meta"]
-        self.names: Names = environment.share(("names", seal.id), lambda: Names(table(b"names")))
+        self.names: Names = environment.share(("names", seal.kind), lambda: Names(table(b"names")))
         self.scopes = Scopes(table(b"scopes"), self.meta)
 
     # ------------------------------------------------------------ checkpoints

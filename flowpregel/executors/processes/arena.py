@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import resource
 import socket
 import threading
 import weakref
@@ -33,6 +34,7 @@ from flowpregel.executors.processes.parcel import Lease
 _ID: Final = Struct("<Q")
 _SMALLEST: Final = 1 << 18
 _MOST_SEGMENTS: Final = 256
+_FEWEST_SEGMENTS: Final = 4
 _SAMPLES: Final = 256
 _SAMPLE: Final = 64
 _EDGE: Final = 4096
@@ -73,10 +75,14 @@ class Arena:
     Args:
         limit: The most bytes all segments may have together.
         remember: Whether one object is written once for several readers.
+        segments: The most segments; each holds descriptors here and where it is read.
     """
 
-    def __init__(self, limit: int, *, remember: bool = False) -> None:
+    def __init__(
+        self, limit: int, *, remember: bool = False, segments: int = _MOST_SEGMENTS
+    ) -> None:
         self._limit = limit
+        self._most = segments
         self._remember = remember
         self._segments: dict[int, _Segment] = {}
         self._shared: dict[int, _Shared] = {}
@@ -168,7 +174,7 @@ class Arena:
         return self._create(wanted) if self._fits(wanted) else None
 
     def _fits(self, size: int) -> bool:
-        return self._total + size <= self._limit and len(self._segments) < _MOST_SEGMENTS
+        return self._total + size <= self._limit and len(self._segments) < self._most
 
     def _create(self, size: int) -> _Segment | None:
         try:
@@ -273,9 +279,11 @@ class Reader:
         door: Where descriptors come from.
         done: Called, from wherever the last view goes, with a lease id and how
             often it had been opened.
+        keeps: Whether `next_task` will be called, until when what is opened is kept.
     """
 
-    def __init__(self, door: Door, done: Callable[[int, int], None]) -> None:
+    def __init__(self, door: Door, done: Callable[[int, int], None], *, keeps: bool = True) -> None:
+        self._keeps = keeps
         self._door = door
         self._done = done
         self._fds: dict[int, int] = {}
@@ -293,7 +301,8 @@ class Reader:
         memory = known[0]() if known is not None else None
         if known is not None and memory is not None:
             known[1][0] += 1
-            self._opened.append(memory)
+            if self._keeps:
+                self._opened.append(memory)
             return memoryview(memory)
         while lease.segment not in self._fds:
             segment, fd = self._door.take_in()
@@ -302,7 +311,7 @@ class Reader:
         # and that is how we know.
         flags = mmap.MAP_SHARED | (_MAP_NOW if lease.size <= _MAP_NOW_UP_TO else 0)
         memory = mmap.mmap(self._fds[lease.segment], lease.size, flags, mmap.PROT_READ)
-        if lease.size <= _KEEP:
+        if self._keeps and lease.size <= _KEEP:
             self._opened.append(memory)
         opened = [1]
         self._open[lease.id] = (weakref.ref(memory), opened)
@@ -354,6 +363,18 @@ class Returns:
 def returns_in(body: bytes) -> Iterator[tuple[int, int]]:
     """Yield the lease ids in the body of such a frame, and how many readers are done."""
     return _READ.iter_unpack(body)
+
+
+def segments_for(writers: int) -> int:
+    """Return how many segments each of *writers* may have, so that descriptors do not run out.
+
+    All of them together take at most about a quarter of those this process may open:
+    two for each segment, in the process that writes it and in the one that reads.
+    """
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed == resource.RLIM_INFINITY:
+        return _MOST_SEGMENTS
+    return max(_FEWEST_SEGMENTS, min(_MOST_SEGMENTS, allowed // (8 * writers)))
 
 
 def default_limit() -> int:

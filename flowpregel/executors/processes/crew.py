@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from flowpregel.executors.processes.arena import segments_for
 from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.death import memory_of
 from flowpregel.executors.processes.slot import Slot, State
@@ -132,6 +133,7 @@ class Crew:
             env=self._plan.env,
             initializer=self._plan.initializer,
             shared_limit=self._plan.shared_limit // (2 * self._plan.size),
+            segments=segments_for(2 * self._plan.size),
             started=partial(self._on_born, slot),
         )
         spawner.order(order)

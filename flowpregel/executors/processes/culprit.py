@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from types import FunctionType
 from typing import Any, Final
 
@@ -37,6 +38,8 @@ def find_culprit(value: Any, name: str) -> tuple[str, str]:
             break
     kind = type(value)
     reason = _reason(value) or "it cannot be pickled as a whole"
+    if isinstance(value, ContextVar):
+        reason += "; pass it to flowpregel.carry() where it is made, and it travels"
     return f"{path}: {kind.__module__}.{kind.__qualname__}".replace(": builtins.", ": "), reason
 
 

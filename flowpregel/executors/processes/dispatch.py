@@ -176,6 +176,8 @@ class Dispatch:
         except Exception as error:  # noqa: BLE001 - the task's failure, told as such
             self._crew.land(flight, Raised(_not_packed(flight, error)))
             return None
+        if flight.job.node.contexts:
+            slot.has_contexts = True
         if leases:
             flight.leases = [lease.id for lease in leases]
             slot.reads.update(flight.leases)

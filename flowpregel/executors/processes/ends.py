@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextvars import copy_context
 from itertools import count
 from typing import Any
 
@@ -19,6 +20,7 @@ from flowpregel._core.records import (
     Returned,
     Withdrawn,
 )
+from flowpregel.carried import carried_by
 from flowpregel.context import Ends
 from flowpregel.errors import (
     GraphInterrupt,
@@ -79,7 +81,8 @@ class WorkerEnds:
         node, arguments, fingerprint, describe = content
         code = messages.pack_node(node, called=True)
         try:
-            body, _ = parcel.pack((arguments, fingerprint, describe))
+            carried = carried_by(copy_context(), {})
+            body, _ = parcel.pack((arguments, fingerprint, describe, carried))
         except Exception as error:
             path, cause = find_culprit(arguments, "arguments")
             raise TaskSerializationError(node.name, "the input", path, cause) from error

@@ -13,13 +13,15 @@ from flowpregel._core.effects import Call
 from flowpregel._core.records import Arguments, Outcome
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
-from flowpregel.executors.processes import payload
+from flowpregel.executors.processes import frames, payload
 from flowpregel.executors.processes.arena import default_limit
 from flowpregel.executors.processes.caps import thread_caps
+from flowpregel.executors.processes.contexts import pack_leave
 from flowpregel.executors.processes.crew import Plan
 from flowpregel.executors.processes.plain import PlainCalls, PoolFuture
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.reception import Reception
+from flowpregel.executors.processes.slot import State
 from flowpregel.executors.processes.stopping import Stopping
 from flowpregel.executors.processes.usage import POOLS
 
@@ -111,6 +113,17 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Send the outcome of a call down the link to the task that made it."""
         self._pool.answer(call, outcome)
+
+    def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
+        """Have workers leave the contexts of a run that ended, once they are between tasks."""
+        with self._pool.lock:
+            slots = [
+                slot
+                for slot in self._pool.crew.slots
+                if slot.has_contexts and slot.state is not State.LEAVING
+            ]
+        for slot in slots:
+            self._pool.send(slot, frames.LEAVE, 0, pack_leave(contexts, error))
 
     def close(self) -> None:
         """Stop every task and end every worker. May be called again."""

@@ -30,6 +30,8 @@ STOP: Final = 6
 """No more tasks: release what is held, and end."""
 RUN: Final = 7
 """What all tasks of run *number* may know about it; empty: forget all runs."""
+LEAVE: Final = 8
+"""A run has ended: its `Context` channels, and its error."""
 
 # Up: from the worker to the coordinator.
 READY: Final = 32
@@ -53,7 +55,7 @@ RETURNED: Final = 40
 FAILED: Final = 41
 """The worker could not start: why."""
 
-DOWN: Final = frozenset({NODE, TASKS, ANSWER, STORED, FREED, STOP, RUN})
+DOWN: Final = frozenset({NODE, TASKS, ANSWER, STORED, FREED, STOP, RUN, LEAVE})
 UP: Final = frozenset(
     {READY, ENDED, EMITTED, BEAT, CALLED, ASKED, LOGGED, PRINTED, RETURNED, FAILED}
 )
@@ -63,6 +65,8 @@ STOPPED: Final = 2
 """ENDED: the stop signal reached the task."""
 STDERR: Final = 4
 """PRINTED: it is for stderr."""
+STRUCTURED: Final = 8
+"""LOGGED: it is structlog's."""
 
 
 class Frame(NamedTuple):

@@ -142,7 +142,7 @@ class Hub:
     def watch_writable(self, fd: int, handler: Callable[[], None]) -> None:
         """Call *handler* once *fd*, which is watched already, can be written."""
         self._writers[fd] = handler
-        self._poller.modify(fd, select.POLLIN | select.POLLOUT)
+        self._look_out(fd)
         self.wake()
 
     def mute(self, fd: int, muted: bool) -> None:
@@ -151,19 +151,23 @@ class Hub:
             return
         if muted:
             self._muted.add(fd)
-            self._poller.unregister(fd)
         else:
             self._muted.discard(fd)
-            self._poller.register(fd, select.POLLIN)
+        self._look_out(fd)
+        if not muted:
             self.wake()
+
+    def _look_out(self, fd: int) -> None:
+        """Ask to be told of what matters now at *fd*; of its end, one is told anyway."""
+        reads = 0 if fd in self._muted else select.POLLIN
+        self._poller.modify(fd, reads | (select.POLLOUT if fd in self._writers else 0))
 
     def forget(self, fd: int) -> None:
         """Watch *fd* no longer; must come before it is closed."""
         if self._handlers.pop(fd, None) is not None:
             self._writers.pop(fd, None)
-            if fd not in self._muted:
-                self._poller.unregister(fd)
             self._muted.discard(fd)
+            self._poller.unregister(fd)
 
     def __contains__(self, fd: int) -> bool:
         return fd in self._handlers
@@ -268,7 +272,7 @@ class Hub:
     def written(self, fd: int) -> None:
         """Nothing is left to be written to *fd*."""
         if self._writers.pop(fd, None) is not None:
-            self._poller.modify(fd, select.POLLIN)
+            self._look_out(fd)
 
     # ------------------------------------------------ the caretaker
 

@@ -63,9 +63,13 @@ class Line:
             del self._by_depth[flight.depth]
         self.count -= 1
 
+    def all(self) -> list[Flight]:
+        """Return everyone; without the pool's lock somebody may be missing, or gone."""
+        return [flight for queue in tuple(self._by_depth.values()) for flight in tuple(queue)]
+
     def take_all(self) -> list[Flight]:
         """Take out everyone."""
-        flights = [flight for queue in self._by_depth.values() for flight in queue]
+        flights = self.all()
         self._by_depth.clear()
         self.count = 0
         return flights

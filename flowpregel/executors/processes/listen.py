@@ -6,18 +6,31 @@ import contextlib
 import logging
 import pickle
 import sys
+from operator import attrgetter
+from typing import Final
 
 from flowpregel.executors.processes.death import Tail
 from flowpregel.executors.processes.slot import Flight
 
+_FIELDS: Final = (
+    ("task", "name"),
+    ("task_id", "task_id"),
+    ("attempt", "attempt"),
+    ("step", "step"),
+    ("thread_id", "run.thread_id"),
+    ("run_id", "run.run_id"),
+)
+"""What a record is given, and where a `TaskInfo` has it."""
+
 
 def pass_on_record(body: bytes, flight: Flight | None, pid: int) -> None:
-    """Give a worker's log record to the logger of its name, with ``task`` and ``worker_pid``."""
+    """Give a worker's log record to the logger of its name, with what is known of its task."""
     fields = pickle.loads(body)
     record = logging.makeLogRecord(fields)
-    record.__dict__["task"] = flight.job.info.name if flight else None
-    record.__dict__["task_id"] = flight.job.info.task_id if flight else None
-    record.__dict__["worker_pid"] = pid
+    info = flight.job.info if flight else None
+    for name, attribute in _FIELDS:
+        record.__dict__[name] = None if info is None else attrgetter(attribute)(info)
+    record.__dict__["pid"] = record.__dict__["worker_pid"] = pid
     logger = logging.getLogger(record.name)
     if logger.isEnabledFor(record.levelno):
         logger.handle(record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -21,11 +22,13 @@ from flowpregel._core.records import (
     Returned,
     Withdrawn,
 )
-from flowpregel.context import RunControl, RunInfo, RunValues, TaskInfo
+from flowpregel.carried import Carried, bring, carried_by
+from flowpregel.context import RunControl, TaskInfo
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import Job
 from flowpregel.executors.processes import parcel, payload
 from flowpregel.executors.processes.culprit import find_culprit
+from flowpregel.runinfo import RunInfo, RunValues
 
 _INFO_FIELDS: Final = tuple(field.name for field in fields(TaskInfo))[:-1]
 _info_values: Final = attrgetter(*_INFO_FIELDS)
@@ -51,7 +54,8 @@ def pack_node(node: Node, *, called: bool = False) -> bytes:
     try:
         return payload.dumps(slim)
     except Exception as error:
-        for name, part in (("function", slim.steps), ("writers", slim.writers)):
+        functions = tuple(("function", each.func or each.coroutine) for each in slim.steps)
+        for name, part in (*functions, ("writers", slim.writers)):
             path, cause = find_culprit(part, name)
             if cause != "it cannot be pickled as a whole":
                 raise TaskSerializationError(node.name, "the code", path, cause) from error
@@ -129,6 +133,7 @@ def pack_job(
         job.managed or None,
         job.store is not None,
         None if job.control is None else (job.control.drain_reason,),
+        carried_by(job.variables, run.values.config),
     )
     try:
         return parcel.pack(content, share)
@@ -152,9 +157,8 @@ def unpack_job(
         open_lease: Opens shared memory.
         runs: Makes what was sent ahead, by number.
     """
-    sent, info, kind, is_call, given, channels, managed, has_store, drain = parcel.unpack(
-        data, open_lease
-    )
+    content = parcel.unpack(data, open_lease)
+    sent, info, kind, is_call, given, channels, managed, has_store, drain, carried = content
     if runs is not None and type(sent) is int:
         run = runs[sent]()
     else:
@@ -171,7 +175,15 @@ def unpack_job(
         managed or {},
         store if has_store else None,
         None if drain is None else _control(*drain),
+        None if carried is None else variables_of(carried),
     )
+
+
+def variables_of(carried: Carried) -> contextvars.Context:
+    """Return context variables that hold what was carried here, and nothing else."""
+    context = contextvars.Context()
+    context.run(bring, carried)
+    return context
 
 
 def _control(reason: str | None) -> RunControl:
@@ -186,12 +198,14 @@ def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
     parts: list[tuple[str, Any]] = []
     if isinstance(job.input, Arguments):
         parts += ((f"args[{index}]", part) for index, part in enumerate(job.input.args))
-        parts += ((f"argument {name!r}", part) for name, part in job.input.kwargs.items())
+        parts += ((f"argument {name}", part) for name, part in job.input.kwargs.items())
     else:
         parts.append(("input", job.input))
     parts += zip(RunValues._fields, job.info.run.values, strict=True)
     parts += zip(_INFO_FIELDS, _info_values(job.info), strict=True)
     parts += (("channels", job.channels), ("managed", job.managed))
+    if (carried := carried_by(job.variables, {})) is not None:
+        parts += ((f"context variable {name!r}", v) for (_, name), v in carried.values.items())
     for name, part in parts:
         try:
             payload.dumps(part)

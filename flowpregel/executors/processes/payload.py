@@ -12,10 +12,14 @@ import io
 import pickle
 import sys
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from functools import cache
 from hashlib import blake2b
 from types import FunctionType
 from typing import Any, Final, TypeAlias
+from weakref import WeakSet
+
+from flowpregel.carried import default_of, place_of, variable_at
 
 PROTOCOL: Final = 5
 DIGEST_SIZE: Final = 16
@@ -85,9 +89,12 @@ def _by_value_pickler() -> Any:
                 wrapper = _wrapper_of(obj)
                 if wrapper is not None:
                     return unwrapped, wrapper
-            elif _in_worker and isinstance(obj, type) and _is_of_main(obj):
-                _sent_back[obj.__qualname__] = obj
-                return main_attribute, (obj.__qualname__,)
+            elif isinstance(obj, ContextVar) and (place := place_of(obj)) is not None:
+                return variable_at, (place, *default_of(obj))
+            elif _in_worker and isinstance(obj, type):
+                known = _known_there(obj)
+                if known is not None:
+                    return class_sent, known
             return super().reducer_override(obj)
 
     return ByValue
@@ -140,22 +147,45 @@ def unwrapped(module: str, qualname: str, depth: int) -> Any:
 # ------------------------------------------------ classes of the user's program
 
 _in_worker = False
-_sent_back: dict[str, type] = {}
-"""The coordinator's classes as this worker knows them, for looking at what it has packed."""
-
-
-def _is_of_main(kind: type) -> bool:
-    return kind.__module__ == "__main__" and "<locals>" not in kind.__qualname__
+_made_here: WeakSet[type] = WeakSet()
+"""Classes that this worker's tasks have defined, and that were sent by value."""
 
 
 def mark_as_worker() -> None:
-    """From now on, ``__main__`` means the coordinator's."""
+    """From now on, a class that came by value is the coordinator's."""
     global _in_worker
     _in_worker = True
 
 
-def main_attribute(qualname: str) -> Any:
-    """Return ``__main__.qualname`` of the coordinator: a class that came back from a worker."""
-    if _in_worker and qualname in _sent_back:
-        return _sent_back[qualname]
-    return _look_up("__main__", qualname)
+def _known_there(kind: type) -> tuple[str, str] | None:
+    """Return what names *kind* in the coordinator, if it came from there by value.
+
+    By value once more, cloudpickle would find the class there, and overwrite its
+    attributes and methods with our copies.
+    """
+    name = _trackers("_DYNAMIC_CLASS_TRACKER_BY_CLASS").get(kind)
+    if name is None or kind in _made_here:
+        _made_here.add(kind)
+        return None
+    return name, f"{kind.__module__}.{kind.__qualname__}"
+
+
+def class_sent(name: str, called: str) -> type:
+    """Return the class that was sent by value under *name*.
+
+    Raises:
+        AttributeError: Nobody holds it any more.
+    """
+    found: type | None = _trackers("_DYNAMIC_CLASS_TRACKER_BY_ID").get(name)
+    if found is None:
+        raise AttributeError(
+            f"class {called} came back from a worker, and is gone here: keep it in a module"
+        )
+    return found
+
+
+def _trackers(name: str) -> Any:
+    """Return one of the tables by which cloudpickle tells that two copies are one class."""
+    from cloudpickle import cloudpickle  # noqa: PLC0415 - loaded by now
+
+    return getattr(cloudpickle, name)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from functools import partial
 from itertools import count
 from typing import Final, TypeAlias
@@ -18,7 +19,8 @@ from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
 from flowpregel.executors.base import Job, JobKey, Mailbox
 from flowpregel.executors.processes import frames, messages
-from flowpregel.executors.processes.arena import Arena
+from flowpregel.executors.processes.arena import Arena, segments_for
+from flowpregel.executors.processes.brake import Brake
 from flowpregel.executors.processes.codebook import Codebook
 from flowpregel.executors.processes.crew import Crew, Plan
 from flowpregel.executors.processes.deadlines import Deadlines
@@ -44,7 +46,7 @@ class Pool:
         self.plan = plan
         self.hub = Hub(self)
         self.deadlines = Deadlines()
-        self.arena = Arena(plan.shared_limit // 2, remember=True)
+        self.arena = Arena(plan.shared_limit // 2, remember=True, segments=segments_for(2))
         self.dispatch = Dispatch(self, self.hub, self.deadlines, self.arena)
         self.crew = Crew(plan, self.deadlines, self._on_born)
         self.flights: dict[int, Flight] = {}
@@ -54,6 +56,7 @@ class Pool:
         self._looked_up: _LookedUp = (None, None, 0, b"", b"")
         """What was last found in the codebook, which often is what is looked for next."""
         self._waiting = Line()
+        self.brake = Brake(self.hub, self._waiting, self.dispatch.recall)
         self.called_nodes = CalledNodes()
         self._landed: deque[Landing] = deque()
         """What has ended, and whose run is not told yet."""
@@ -114,6 +117,8 @@ class Pool:
             return
         if not self._started:
             self._start()
+        if self.brake.is_on:
+            self.brake.free_for(mailbox)
         self.pump()
         self.hub.alert()
 
@@ -122,7 +127,10 @@ class Pool:
         attended = self._seat(mailbox)
         flights: list[Flight] = []
         node, run_id, depth, digest, code = self._looked_up
+        variables = copy_context()
         for job in jobs:
+            if job.variables is None:
+                job.variables = variables
             flight = Flight(job, mailbox, next(self._numbers) & 0xFFFFFFFF, attended)
             if job.node is not node or job.info.run.run_id != run_id:
                 try:

@@ -17,6 +17,7 @@ from flowpregel.executors.processes.frames import Frame, GarbageError
 from flowpregel.executors.processes.listen import Lines, pass_on_record
 from flowpregel.executors.processes.pool import Landing, Pool
 from flowpregel.executors.processes.slot import Flight, Slot, State
+from flowpregel.executors.processes.structured import pass_on_event
 from flowpregel.executors.processes.worker import RAN
 
 _CHUNK = 1 << 16
@@ -124,7 +125,9 @@ class Reception:
     def _on_message(self, slot: Slot, frame: Frame) -> None:
         """Act on what has a pickle in it that user code may have had a hand in."""
         flight = slot.flights.get(frame.number)
-        if frame.kind == frames.LOGGED:
+        if frame.kind == frames.LOGGED and frame.flags & frames.STRUCTURED:
+            pass_on_event(frame.body)
+        elif frame.kind == frames.LOGGED:
             pass_on_record(frame.body, flight, slot.pid)
         elif flight is not None:
             self._on_news(slot, flight, frame)
@@ -136,7 +139,10 @@ class Reception:
             flight.alive = time.monotonic()
         if frame.kind == frames.EMITTED:
             chunk = parcel.unpack(frame.body)
+            backlog = self._pool.brake.before_post(flight, len(frame.body))
             self._pool.post(flight, Emitted(flight.job.info.task_id, chunk))
+            if backlog is not None:
+                self._pool.brake.hold(slot, flight, backlog)
         elif frame.kind == frames.CALLED:
             self._on_called(flight, frame.body)
         elif frame.kind == frames.ASKED:
@@ -179,11 +185,13 @@ class Reception:
         if node is None:
             node = payload.loads(body[at + 8 : at + 8 + size])
             self._pool.called_nodes.keep(digest, depth, node)
-        arguments, fingerprint, describe = parcel.unpack(body[at + 8 + size :])
+        arguments, fingerprint, describe, carried = parcel.unpack(body[at + 8 + size :])
         assert isinstance(arguments, Arguments)
         info = flight.job.info
         call = Call(info.task_id, info.attempt, node, arguments, fingerprint, describe)
         call.reply = (flight, request)
+        if carried is not None:
+            call.variables = messages.variables_of(carried)
         self._pool.called(flight, request)
         self._pool.post(flight, Called(call))
 

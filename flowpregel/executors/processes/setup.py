@@ -46,5 +46,7 @@ class Setup:
     """Pickled (function, arguments), or nothing."""
     shared_limit: int
     """The most bytes of shared memory it may hold for results."""
+    segments: int
+    """The most segments that may be in."""
     log_level: int
     """The level of the coordinator's root logger."""

@@ -76,6 +76,10 @@ class Slot:
         """The tasks it has, in the order in which it runs them."""
         self.known: set[bytes] = set()
         """Digests of the nodes its worker has."""
+        self.is_held = False
+        """Whether its link is left unread, since its run is behind."""
+        self.has_contexts = False
+        """Whether it was given a task that reads `Context` channels."""
         self.runs: set[int] = set()
         """Numbers of the runs its worker knows."""
         self.served = 0
@@ -105,7 +109,7 @@ class Slot:
         """Take the ends of the worker that was started."""
         self._link = Link(newborn.link, newborn.mark)
         self._door = Door(newborn.door)
-        self._reader = Reader(self._door, self.returns)
+        self._reader = Reader(self._door, self.returns, keeps=False)
         self._born = newborn
 
     @property

@@ -49,6 +49,7 @@ class Order:
     env: Mapping[str, str]
     initializer: bytes
     shared_limit: int
+    segments: int
     started: Started
 
 
@@ -116,6 +117,7 @@ class _Wires:
             coordinator=os.getpid(),
             initializer=order.initializer,
             shared_limit=order.shared_limit,
+            segments=order.segments,
             log_level=logging.getLogger().level,
         )
 

@@ -63,6 +63,9 @@ class Stopping:
     def _on_idle(self, flight: Flight, limit: float, now: float) -> None:
         if flight.slot is None:
             return
+        if flight.slot.is_held:
+            # It may well show signs of life; nobody looks.
+            flight.alive = now
         if flight.alive + limit > now:
             self._at(flight.alive + limit, partial(self._on_idle, flight, limit))
             return
@@ -75,6 +78,8 @@ class Stopping:
                 return
             flight.stopping = reason
             slot.signal_stop(flight)
+        # While its link is not read, it waits in the middle of a frame.
+        self._pool.brake.free(slot)
         self._at(time.monotonic() + self._pool.plan.grace, partial(self._on_grace, flight))
 
     def _on_grace(self, flight: Flight, now: float) -> None:

@@ -15,6 +15,7 @@ import contextvars
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -23,16 +24,18 @@ from typing import Any, Final
 
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
-from flowpregel.context import RunInfo
 from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.processes import birth, frames, messages, payload, talk
 from flowpregel.executors.processes.arena import Arena, Door, Reader, Returns, returns_in
 from flowpregel.executors.processes.board import Board
+from flowpregel.executors.processes.contexts import Contexts
 from flowpregel.executors.processes.ends import WorkerEnds
 from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.setup import Setup
+from flowpregel.executors.processes.structured import Structured
 from flowpregel.executors.processes.wire import Inbox, Outlet
+from flowpregel.runinfo import RunInfo
 
 TASK: Final = Struct("<IQ")
 """Before each task in a TASKS frame: its number, and its length in bytes."""
@@ -70,10 +73,12 @@ class Worker:
         door = Door(socket.socket(fileno=setup.door))
         self._returns = Returns()
         self._reader = Reader(door, self._returns)
-        self._shares = Shares(Arena(setup.shared_limit), door)
+        self._shares = Shares(Arena(setup.shared_limit, segments=setup.segments), door)
         self._flushed = 0
         self._ends = WorkerEnds(self._outlet, self._inbox.listen)
         self._flush_prints = talk.take_over(self._outlet, setup.log_level, lambda: self._number)
+        self._structured = Structured(self._outlet, lambda: self._number)
+        self._contexts = Contexts()
         self._nodes: dict[bytes, bytes | Node] = {}
         self._runs: dict[int, Callable[[], RunInfo]] = {}
         self._number = 0
@@ -110,7 +115,10 @@ class Worker:
                 case frames.FREED:
                     for lease, readers in returns_in(frame.body):
                         self._shares.release(lease, readers)
+                case frames.LEAVE:
+                    self._contexts.leave(frame.body)
                 case frames.STOP:
+                    self._contexts.leave_all()
                     return
 
     # ------------------------------------------------ tasks
@@ -181,7 +189,12 @@ class Worker:
             failure.__cause__ = error
             return Raised(failure), name
         # Each task has its own context: what it sets does not leak into the next.
-        return contextvars.Context().run(perform, job, self._ends.of(number=self._number)), name
+        if node.contexts:
+            self._contexts.keep(job.input)
+        context = job.variables or contextvars.Context()
+        if "structlog" in sys.modules:
+            context.run(self._structured.begin, job.info)
+        return context.run(perform, job, self._ends.of(number=self._number)), name
 
     def _learn_run(self, frame: frames.Frame) -> None:
         """Note what the tasks of a run may know about it; an empty frame: forget all runs."""

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import socket
 from collections.abc import Iterator
 
 import pytest
 
-from flowpregel.executors.processes.arena import Arena, Door, Reader, Returns, returns_in
+from flowpregel.executors.processes.arena import (
+    Arena,
+    Door,
+    Reader,
+    Returns,
+    returns_in,
+    segments_for,
+)
 from flowpregel.executors.processes.parcel import Lease, pack, unpack
 
 SIZE = 1 << 20
@@ -128,3 +136,15 @@ def test_a_value_that_cannot_be_pickled_leaves_no_lease(pair: Pair) -> None:
         pack([np.zeros(SIZE), (each for each in ())], pair)
 
     assert 0 == pair.arena.leased
+
+
+def test_segments_leave_most_descriptors_to_the_program() -> None:
+    """However few it may open, and however many write."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))
+        found = [segments_for(writers) for writers in (1, 2, 16, 1000)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+    assert [128, 64, 8, 4] == found

@@ -1,0 +1,238 @@
+"""What travels with a task beside its input: context variables, trace context, log fields.
+
+::
+
+    caller's context --carried_by--> Carried --pickled--> worker --bring--> task's context
+
+Tasks on OS threads and event loops run in a copy of their caller's context and
+see everything. Another process can only be given what is named: the variables
+declared with `carry`, the W3C headers of the current OpenTelemetry span, and
+what structlog has bound.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextvars import Context, ContextVar
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final, TypeAlias, TypeVar
+
+from flowpregel.errors import ConfigurationError
+
+Value = TypeVar("Value")
+Place: TypeAlias = tuple[str | None, str]
+"""Where a variable is found: its module and its name there; or no module, and its own name."""
+
+_HEADERS: Final = ("traceparent", "tracestate", "baggage")
+_MAIN: Final = "__main__"
+_PLAIN: Final = (str, int, float, bool, bytes, type(None))
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a task is given of its caller's context."""
+
+    values: Mapping[Place, Any]
+    """Of declared variables that have one."""
+    headers: Mapping[str, str]
+    """W3C trace context."""
+    fields: Mapping[str, Any]
+    """What structlog has bound."""
+    traced: bool = False
+    """Whether the headers are OpenTelemetry's, so that it is to have them there too."""
+
+
+@dataclass(slots=True)
+class _Declared:
+    variable: ContextVar[Any]
+    place: Place | None = None
+    """Looked for when it is first needed: the name is not bound yet while it is declared."""
+
+
+_declared: dict[int, _Declared] = {}
+_stand_ins: dict[Place, ContextVar[Any]] = {}
+"""Variables of this process that stand for those of a program's ``__main__``."""
+
+_brought: ContextVar[Mapping[str, str] | None] = ContextVar("flowpregel_trace", default=None)
+
+
+def carry(variable: ContextVar[Value]) -> ContextVar[Value]:
+    """Let a context variable travel with tasks to worker processes; return it.
+
+    A task sees the value that its caller's context had when it made the call (a
+    node: the context in which the run was started). What a task sets stays its
+    own. The value is pickled, so it has to be something that can be.
+
+    Args:
+        variable: One that is kept at the top of a module, as context variables are.
+
+    Raises:
+        ConfigurationError: It is no context variable.
+
+    Example:
+        >>> from contextvars import ContextVar
+        >>> tenant = carry(ContextVar("tenant", default="nobody"))
+    """
+    if not isinstance(variable, ContextVar):
+        raise ConfigurationError(f"carry() takes a contextvars.ContextVar, not {variable!r}")
+    _declared.setdefault(id(variable), _Declared(variable))
+    return variable
+
+
+# ------------------------------------------------ in the caller's process
+
+
+def carried_by(context: Context | None, config: Mapping[str, Any]) -> Carried | None:
+    """Return what travels of *context*, or None if that is nothing.
+
+    Args:
+        context: The caller's, if it is known.
+        config: The run's; its ``configurable`` may hold ``traceparent`` and its kin.
+    """
+    headers = headers_in(config)
+    if context is None or not (
+        _declared or "structlog.contextvars" in sys.modules or "opentelemetry.trace" in sys.modules
+    ):
+        return Carried({}, headers, {}) if headers else None
+    values = {
+        _place_of(each): context[each.variable]
+        for each in tuple(_declared.values())
+        if each.variable in context
+    }
+    traced, fields = context.copy().run(_observed)
+    if values or fields or traced or headers:
+        return Carried(values, traced or headers, fields, bool(traced))
+    return None
+
+
+def headers_in(config: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the W3C headers that the user has put into a run's config."""
+    configurable = config.get("configurable")
+    if not configurable or "traceparent" not in configurable:
+        return {}
+    return {name: str(configurable[name]) for name in _HEADERS if name in configurable}
+
+
+def trace_headers() -> dict[str, str]:
+    """Return the W3C headers of the current span, or of who called this task."""
+    return _span_headers() or dict(_brought.get() or {})
+
+
+def _observed() -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the current span's headers, and what structlog has bound."""
+    structlog = sys.modules.get("structlog.contextvars")
+    bound = {} if structlog is None else structlog.get_contextvars()
+    # A log field is not worth failing a task for.
+    fields = {k: v if isinstance(v, _PLAIN) else repr(v) for k, v in bound.items()}
+    return trace_headers(), fields
+
+
+def _span_headers() -> dict[str, str]:
+    if "opentelemetry.trace" not in sys.modules:
+        return {}
+    headers: dict[str, str] = {}
+    for propagator in _propagators():
+        propagator.inject(headers)
+    return headers if "traceparent" in headers else {}
+
+
+def _propagators() -> tuple[Any, ...]:
+    from opentelemetry.baggage.propagation import (  # noqa: PLC0415 - only for who uses it
+        W3CBaggagePropagator,
+    )
+    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - as above
+        TraceContextTextMapPropagator,
+    )
+
+    return TraceContextTextMapPropagator(), W3CBaggagePropagator()
+
+
+# ------------------------------------------------ in the task's process
+
+
+def bring(carried: Carried) -> None:
+    """Give the current context what was carried here."""
+    for place, value in carried.values.items():
+        variable_at(place).set(value)
+    if carried.fields:
+        import structlog  # noqa: PLC0415 - only where the caller uses it
+
+        structlog.contextvars.bind_contextvars(**carried.fields)
+    if carried.headers:
+        _brought.set(carried.headers)
+        if carried.traced or "opentelemetry.context" in sys.modules:
+            _attach(carried.headers)
+
+
+def _attach(headers: Mapping[str, str]) -> None:
+    try:
+        import opentelemetry.context as tracing  # noqa: PLC0415 - only where the caller uses it
+    except ImportError:
+        return  # a cluster's machine may be without it; the headers are there all the same
+    context = tracing.get_current()
+    for propagator in _propagators():
+        context = propagator.extract(headers, context)
+    # Never detached: the contextvars context it is in ends with the task.
+    tracing.attach(context)
+
+
+# ------------------------------------------------ where variables are found
+
+
+def place_of(variable: ContextVar[Any]) -> Place | None:
+    """Return where another process finds *variable*; None: it was not declared."""
+    declared = _declared.get(id(variable))
+    return None if declared is None else _place_of(declared)
+
+
+def default_of(variable: ContextVar[Any]) -> tuple[Any, ...]:
+    """Return the default of *variable* in a tuple, which is empty if it has none."""
+    try:
+        return (Context().run(variable.get),)
+    except LookupError:
+        return ()
+
+
+def variable_at(place: Place, *default: Any) -> ContextVar[Any]:
+    """Return the variable found at *place* in this process, or what stands for it."""
+    module, name = place
+    found = None if module in (None, _MAIN) else _imported(str(module), name)
+    if found is None:
+        found = _stand_ins.get(place)
+    if found is None:
+        # Made by need, and kept for ever: there are as many as the program has declared.
+        made: ContextVar[Any] = (
+            ContextVar(name, default=default[0]) if default else ContextVar(name)
+        )
+        found = _stand_ins[place] = made
+    # Calls that are made from here carry it on.
+    _declared.setdefault(id(found), _Declared(found, place))
+    return found
+
+
+def _imported(module: str, name: str) -> ContextVar[Any] | None:
+    try:
+        found = getattr(import_module(module), name, None)
+    except ImportError:
+        return None
+    return found if isinstance(found, ContextVar) else None
+
+
+def _place_of(declared: _Declared) -> Place:
+    if declared.place is None:
+        declared.place = _look_for(declared.variable)
+    return declared.place
+
+
+def _look_for(variable: ContextVar[Any]) -> Place:
+    """Return a module that holds *variable*: if possible one that others can import."""
+    place: Place = (None, variable.name)
+    for module, loaded in tuple(sys.modules.items()):
+        for name, value in tuple(getattr(loaded, "__dict__", {}).items()):
+            if value is variable:
+                if module != _MAIN:
+                    return module, name
+                place = module, name
+    return place

@@ -1,0 +1,286 @@
+"""Tasks that end in the worst places: while they are sent, unpickled, or sent back."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowpregel.checkpoint.memory import InMemorySaver
+from flowpregel.errors import NodeTimeoutError, WorkerDiedError
+from flowpregel.executors.processes import ProcessExecutor
+from flowpregel.func import entrypoint, task
+from flowpregel.types import Command, RetryPolicy, interrupt
+from tests.runs.pooling import Run, error_of, is_alive, value_of, wait_until
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessExecutor]:
+    """A pool of one worker, without shared memory: everything goes over the link."""
+    with ProcessExecutor(1, grace=0.3, shared_memory=0) as pool:
+        yield pool
+
+
+@pytest.fixture
+def run(pool: ProcessExecutor) -> Run:
+    """A run on the pool."""
+    return Run(pool)
+
+
+def pid(_: Any = None) -> int:
+    return os.getpid()
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+# ------------------------------------------------ what does not stop by itself
+
+
+def wait_for_a_lock(_: Any) -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def power(_: Any) -> int:
+    return int(7 ** (10**8) > 0)  # seconds in C, where no signal is looked at
+
+
+def hold_the_interpreter(_: Any) -> None:
+    ctypes.PyDLL(None).sleep(60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stuck", [wait_for_a_lock, power])
+def test_a_stuck_task_is_timed_out(run: Run, stuck: Any) -> None:
+    """Within its timeout, the pool's grace, and a moment."""
+    began = time.monotonic()
+
+    error = error_of(run.outcome(stuck, timeout=0.2))
+
+    assert isinstance(error, NodeTimeoutError)
+    assert time.monotonic() - began < 0.2 + 0.3 + 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stuck", [time.sleep, wait_for_a_lock, power, hold_the_interpreter])
+def test_a_stuck_task_can_be_cancelled(run: Run, stuck: Any) -> None:
+    """As fast as it can be timed out; the next task runs."""
+    value_of(run.outcome(pid))
+    job = run.start(stuck, 60)
+    began = time.monotonic()
+
+    run.pool.cancel(job.key, kill=True)
+
+    (outcome,) = run.outcomes(job)
+    assert "Withdrawn" == type(outcome).__name__
+    assert time.monotonic() - began < 0.3 + 0.5
+    assert value_of(run.outcome(pid))
+
+
+# ------------------------------------------------ death on the way
+
+
+class Deadly:
+    """Kills whoever unpickles it, once it has left the process that made it."""
+
+    def __init__(self) -> None:
+        self.made_by = os.getpid()
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        if os.getpid() != state["made_by"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_dies_of_its_input_fails_the_task(run: Run) -> None:
+    """It is that task's death, though its code has not begun."""
+    error = error_of(run.outcome(same, Deadly()))
+
+    assert isinstance(error, WorkerDiedError)
+    assert "SIGKILL" in error.cause
+    assert value_of(run.outcome(pid))
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_while_it_is_sent_to_costs_nothing(run: Run) -> None:
+    """The task had not begun: it runs in the worker that takes the place."""
+    worker = value_of(run.outcome(pid))
+    os.kill(worker, signal.SIGSTOP)
+    job = run.start(len, bytes(64 << 20))
+
+    os.kill(worker, signal.SIGKILL)
+
+    assert 64 << 20 == value_of(run.outcomes(job)[0])
+    assert worker != value_of(run.outcome(pid))
+
+
+class Reduced:
+    """Does *deed* when it is pickled in a worker."""
+
+    def __init__(self, deed: Any) -> None:
+        self.deed = deed
+
+    def __reduce__(self) -> Any:
+        self.deed()
+        return str, ()
+
+
+def make_deadly(_: Any) -> Reduced:
+    return Reduced(lambda: os._exit(7))
+
+
+def make_endless(_: Any) -> Reduced:
+    def deed() -> None:
+        while True:
+            pass
+
+    return Reduced(deed)
+
+
+def make_wrong(_: Any) -> Reduced:
+    def deed() -> None:
+        raise LookupError("not today")
+
+    return Reduced(deed)
+
+
+def test_a_result_that_kills_its_worker_fails_the_task(run: Run) -> None:
+    """The code had returned; its result has not."""
+    error = error_of(run.outcome(make_deadly))
+
+    assert "it exited with code 7" == error.cause
+
+
+@pytest.mark.slow
+def test_a_result_that_is_never_pickled_is_timed_out(run: Run) -> None:
+    """A loop in ``__reduce__`` is a loop in the task."""
+    assert isinstance(error_of(run.outcome(make_endless, timeout=0.2)), NodeTimeoutError)
+    assert value_of(run.outcome(pid))
+
+
+def test_a_result_that_refuses_to_be_pickled_is_told(run: Run) -> None:
+    """With what its ``__reduce__`` raised."""
+    assert "LookupError: not today" in str(error_of(run.outcome(make_wrong)))
+
+
+# ------------------------------------------------ a task that dies each time
+
+
+@task(retry_policy=RetryPolicy(max_attempts=20, initial_interval=0.001, retry_on=WorkerDiedError))
+def poison(file: str) -> None:
+    with open(file, "a") as out:
+        out.write("x")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task
+def fine(number: int) -> int:
+    return number
+
+
+@pytest.mark.slow
+def test_a_task_that_kills_three_workers_is_given_up(drive: Any, pool: Any, tmp_path: Path) -> None:
+    """Whatever its policy says; the rest of the run is done."""
+    file = tmp_path / "attempts"
+
+    @entrypoint(executor=pool)
+    def flow(count: int) -> list[Any]:
+        dead, rest = poison(str(file)), fine.map(range(count))
+        return [type(dead.exception()).__name__, *(each.result() for each in rest)]
+
+    assert ["WorkerDiedError", 0, 1, 2] == drive.invoke(flow, 3)
+    assert "xxx" == file.read_text()
+
+
+# ------------------------------------------------ a body that catches everything
+
+
+@task
+def ask(number: int) -> Any:
+    try:
+        return interrupt(number)
+    except Exception:  # noqa: BLE001 - what a user may write
+        return "swallowed"
+
+
+def test_a_question_passes_what_catches_errors(drive: Any, pool: Any) -> None:
+    """In the worker that asks, and in the body that waits."""
+
+    @entrypoint(executor=pool, checkpointer=InMemorySaver())
+    def flow(number: int) -> Any:
+        try:
+            return ask(number).result()
+        except Exception:  # noqa: BLE001 - what a user may write
+            return "swallowed"
+
+    asked = drive.invoke(flow, 3, thread_id="1")["__interrupt__"]
+
+    assert [3] == [each.value for each in asked]
+    assert "ok" == drive.invoke(flow, Command(resume="ok"), thread_id="1")
+
+
+# ------------------------------------------------ the coordinator's end
+
+
+PROGRAM = """
+import os, sys, time
+from flowpregel.executors import ProcessExecutor
+from flowpregel.func import entrypoint, task
+
+@task
+def stubborn(number):
+    os.write(1, b"")
+    print("worker", os.getpid(), flush=True)
+    while True:
+        try:
+            time.sleep(60)
+        except BaseException:
+            continue
+
+@task
+def quick(number):
+    return number
+
+with ProcessExecutor(2, grace=30) as pool:
+    @entrypoint(executor=pool)
+    def flow(number):
+        quick(1).result()
+        return [each.result() for each in stubborn.map(range(2))]
+
+    flow.invoke(1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_program_that_is_told_twice_is_gone_with_its_workers(tmp_path: Path, number: int) -> None:
+    """Also when its tasks do not care, and its pool would have patience with them."""
+    file = tmp_path / "program.py"
+    file.write_text(PROGRAM)
+    program = subprocess.Popen(
+        [sys.executable, "-u", file], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert program.stdout is not None
+    workers = [int(program.stdout.readline().split()[-1]) for _ in range(2)]
+
+    program.send_signal(number)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        program.wait(0.3)
+    program.send_signal(number)
+    program.wait(2)
+    program.stdout.close()
+
+    wait_until(lambda: not any(is_alive(each) for each in workers), seconds=2)
