@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from census_measure import LOG, File, default_roots, measure_file, python_files
-from census_report import Census, as_page, as_text
+from census_report import Census, as_page, show
 
 from flowpregel.func import entrypoint, task
 from flowpregel.pregel import Pregel
@@ -69,7 +69,7 @@ class Progress:
         self._every = every
         self._started = self._shown = time.monotonic()
 
-    def see(self, mode: str, payload: Any) -> None:
+    def see(self, mode: str, payload: Any, *, quiet: bool = False) -> None:
         """Take in an event of the stream."""
         if mode == "custom":
             self.total = payload
@@ -80,7 +80,7 @@ class Progress:
             else:
                 self.done += 1
         now = time.monotonic()
-        if self.total and now - self._shown >= self._every:
+        if not quiet and self.total and now - self._shown >= self._every:
             self._shown = now
             print(self.line(now), flush=True)
 
@@ -101,9 +101,11 @@ class Progress:
 def run(flow: Pregel, roots: list[str], thread_id: str) -> dict[str, Any]:
     """Run the census, or go on with it, and return what it found."""
     progress, found = Progress(), {}
+    # In a terminal the library's live view; elsewhere a line a second.
+    live = sys.stderr.isatty()
     asked: dict[str, Any] = {"stream_mode": ["custom", "updates"], "resume": "auto"}
-    for mode, payload in flow.stream(roots, thread_id=thread_id, **asked):
-        progress.see(mode, payload)
+    for mode, payload in flow.stream(roots, thread_id=thread_id, progress=live, **asked):
+        progress.see(mode, payload, quiet=live)
         if mode == "updates" and flow.name in payload:
             found = payload[flow.name]
     print(progress.line(time.monotonic()), flush=True)
@@ -118,7 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--page", default="census.html", help="HTML page to write")
     parser.add_argument("--thread-id", default="census", help="name of the run's thread")
     parser.add_argument("--executor", default="processes", help="processes, threads or inline")
-    parser.add_argument("--log", help="file to which each measurement adds a line")
+    parser.add_argument("--log", help="file to which each measurement adds lines")
     asked = parser.parse_args(arguments)
     if asked.log:
         os.environ[LOG] = str(Path(asked.log).resolve())
@@ -129,7 +131,9 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"stopped; what is measured is kept in {asked.store}: run it again to go on")
         return 130
-    print(f"\n{as_text(found)}\n")
+    print()
+    show(found)
+    print()
     Path(asked.page).write_text(as_page(found), encoding="utf-8", errors="backslashreplace")
     print(f"{time.monotonic() - started:.1f} s; the page is {asked.page}")
     return 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import heapq
 import html
+import importlib.util
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -122,6 +124,16 @@ def _text_bars(bars: Iterable[Bar]) -> list[str]:
     most = max((value for _, value in bars), default=0) or 1
     return [f"  {label[:24]:24} {value:>11,}  {'#' * round(32 * value / most)}"
             for label, value in bars]  # fmt: skip
+
+
+def show(found: dict[str, object]) -> None:
+    """Print the report: with tables and colours where somebody looks and rich is installed."""
+    if sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
+        import census_terminal  # noqa: PLC0415 - rich need not be installed
+
+        census_terminal.show(found)
+    else:
+        print(as_text(found))
 
 
 # ---------------------------------------------------------------- HTML

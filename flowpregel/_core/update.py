@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from flowpregel._core.commands import Send
 from flowpregel._core.program import Program
@@ -133,7 +133,7 @@ def apply(program: Program, state: State, brought: Sequence[Writes], version: Ve
                 by_channel.setdefault(channel, []).append(value)
     for name, values in by_channel.items():
         try:
-            _update(state, name, values, applied)
+            _update(program, state, name, values, applied)
         except Exception as error:
             error.add_note(f"channel {name!r} was written by {_writers_of(name, brought)}")
             raise
@@ -195,15 +195,18 @@ def _see(state: State, brought: Sequence[Writes], applied: Applied) -> bool:
     return is_superstep
 
 
-def _update(state: State, name: str, values: list[Any], applied: Applied) -> None:
+def _update(program: Program, state: State, name: str, values: list[Any], applied: Applied) -> None:
     channel = state.channels[name]
     applied.written.add(name)
     previous = state.versions.get(name)
     if not channel.update(values):
         return
     _note_change(state, name, applied)
-    if isinstance(channel, DeltaChannel):
-        _note_delta(state, channel, Delta(previous, tuple(values)), applied)
+    # Not by its class: that is an abstract one's, which costs more than all the rest here.
+    if name in program.deltas:
+        _note_delta(
+            state, cast("DeltaChannel[Any, Any]", channel), Delta(previous, tuple(values)), applied
+        )
 
 
 def _note_delta(

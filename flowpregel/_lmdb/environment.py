@@ -71,6 +71,7 @@ class Environment:
             with self._exclusively(options.lock_timeout):
                 self._check_pages(options)
                 self._connect()
+            folder.make_ballast(path)
             folder.close_to_others(path)
         except OSError as error:
             raise folder.named(error, path) from error

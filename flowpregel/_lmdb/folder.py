@@ -28,6 +28,8 @@ from flowpregel.errors import (
 DATA = "data.mdb"
 WRITE_LOCK = "write.lock"
 PRESENCE = "open.lock"
+_BALLAST = "ballast"
+_BALLAST_SIZE = 1 << 20
 _DRAFT_INSIDE = ".compact."
 _ABANDONED = 60.0
 """Seconds after which a draft that nobody holds is one that a killed process left."""
@@ -257,6 +259,36 @@ def _read_meta(head: bytes, path: str, size: int) -> _Meta:
         raise StoreCorruptError(f"{path} is damaged: it gives its page size as {page}")
     last, transaction = struct.unpack_from("<QQ", head, _LAST_PAGE_AT)
     return _Meta(page, last, transaction)
+
+
+def make_ballast(folder: str) -> None:
+    """Put a file beside the data that only takes up room, if there is room for it.
+
+    On a full disk even a deletion needs some; `drop_ballast` gives it.
+    """
+    path = os.path.join(folder, _BALLAST)
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError:  # it is there, or nothing can be made here
+        return
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file, 0, _BALLAST_SIZE)
+        else:
+            os.write(file, bytes(_BALLAST_SIZE))
+    except OSError:  # the disk is full already
+        os.unlink(path)
+    finally:
+        os.close(file)
+
+
+def drop_ballast(folder: str) -> bool:
+    """Give the room of the ballast back; return whether there was any."""
+    try:
+        os.unlink(os.path.join(folder, _BALLAST))
+    except OSError:
+        return False
+    return True
 
 
 def close_to_others(folder: str) -> None:

@@ -109,7 +109,12 @@ class Table:
             transaction.put(place, b"".join((mac, _PIECE, chunk)), db=self.handle)
 
     def add(self, transaction: Any, key: bytes, payload: bytes) -> bool:
-        """Keep a small *payload* at *key* if there is nothing; return whether it was kept."""
+        """Keep *payload* at *key* if there is nothing; return whether it was kept."""
+        if len(payload) >= _SMALL:
+            if self.has(transaction, key):
+                return False
+            self.put(transaction, key, payload, fresh=True)
+            return True
         record = _WHOLE + payload
         mac = self._seal.of_small(self._name + key, record)
         return bool(transaction.put(key, mac + record, overwrite=False, db=self.handle))

@@ -26,7 +26,6 @@ from flowpregel.errors import GraphInterrupt, TaskCancelled
 
 if TYPE_CHECKING:
     import asyncio
-    import threading
 
     from flowpregel.executors.base import Job, Mailbox
 
@@ -78,13 +77,16 @@ class Bell:
         self._sleepers = None
 
 
+_new_bell: Callable[[], Any] = Bell
+
+
 class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
     """A future that costs a third of one of the standard library's."""
 
     def __init__(self) -> None:
         # What the base class would do, but for a condition that takes as much memory as
         # the rest of the future together, and nine objects for the collector to look at.
-        self._condition = cast("threading.Condition", Bell())
+        self._condition = _new_bell()
         self._state = PENDING
         self._result: Any = None
         self._exception: BaseException | None = None
@@ -102,7 +104,8 @@ class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
             timeout: Seconds to wait at most; None is for ever.
         """
         if self._state == FINISHED and self._exception is None:
-            return cast("ResultT", self._result)
+            value: ResultT = self._result
+            return value
         return super().result(timeout)
 
     def succeed(self, value: ResultT) -> None:

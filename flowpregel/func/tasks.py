@@ -113,8 +113,10 @@ class TaskFunction(Generic[P, R]):
             what = f"the arguments of task {self.name!r}"
             fingerprint = f"{self.identity}.{arguments_digest(given, kwargs, what)}"
             text = described(self.name, given, kwargs)
-        made = scope.ends.call(self.node, Arguments(given, kwargs), fingerprint, text)
-        return cast("TaskFuture[R]", made)
+        made: TaskFuture[R] = scope.ends.call(
+            self.node, Arguments(given, kwargs), fingerprint, text
+        )
+        return made
 
     def map(self, *iterables: Iterable[Any]) -> list[TaskFuture[R]]:
         """Start a call for each item, and return the futures in the same order.

@@ -1,128 +1,160 @@
-"""Measures ours and the peers in turns, and compares their medians.
+"""Has the sides of a workload take turns, and holds what came out to the goals.
 
-A `Row` is one line of the goals: what is done, by whom, and how much of a peer's
-time ours may take. Each side is a function that does the work once and returns
-the seconds one unit of it took. Sides take turns, so that whatever else the
-machine does meanwhile meets all of them.
+Sides take turns, so that whatever else the machine does meanwhile meets all of them.
 """
 
 from __future__ import annotations
 
-import gc
-import json
-import os
-import platform
+import contextlib
+import importlib.util
+import re
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-Side = Callable[[], float]
-"""Does the work once; returns the seconds one unit took."""
+from tests.benchmarks import slow_disk
+from tests.benchmarks.child import Child, SideError
+from tests.benchmarks.model import OURS, Goal, Row, Side, Workload
 
-OURS = "flowpregel"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One goal: ours against one other side."""
-
-    name: str
-    what: str
-    unit: str
-    sides: Mapping[str, Side]
-    against: str
-    """The side that ours is compared with."""
-    goal: float
-    """Ours may take at most this times that side's time."""
-    repeats: int = 5
+Samples = Mapping[str, Sequence[Mapping[str, float]]]
+"""The figures of each turn, by side."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
-    """What a row came to; times are seconds for one unit."""
+class Asked:
+    """What the command line asked for."""
 
-    row: Row
-    medians: Mapping[str, float]
-    spreads: Mapping[str, float]
-    """The distance between the quartiles, as a share of the median."""
-    missing: Sequence[str] = field(default_factory=tuple)
-
-    @property
-    def ratio(self) -> float | None:
-        """Our time as a multiple of the side it is compared with."""
-        other = self.medians.get(self.row.against)
-        return None if other is None else self.medians[OURS] / other
-
-    @property
-    def holds(self) -> bool | None:
-        """Whether the goal is met; None if the peer is not there to compare with."""
-        return None if self.ratio is None else self.ratio <= self.row.goal
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the figures as plain data."""
-        return {
-            "name": self.row.name,
-            "what": self.row.what,
-            "unit": self.row.unit,
-            "against": self.row.against,
-            "goal": self.row.goal,
-            "ratio": self.ratio,
-            "holds": self.holds,
-            "microseconds": {k: round(v * 1e6, 3) for k, v in self.medians.items()},
-            "spread": {k: round(v, 3) for k, v in self.spreads.items()},
-        }
+    peers: frozenset[str] | None = None
+    """Only these beside ours and the machine's limits; None for all that are installed."""
+    repeats: int | None = None
+    """How often, instead of what the workload says."""
 
 
-def measure(row: Row) -> Measured:
-    """Measure all sides of *row* in turns."""
-    times: dict[str, list[float]] = {name: [] for name in row.sides}
-    for _ in range(row.repeats):
-        for name, side in row.sides.items():
-            gc.collect()
-            times[name].append(side())
-    return Measured(
-        row=row,
-        medians={name: statistics.median(found) for name, found in times.items()},
-        spreads={name: _spread(found) for name, found in times.items()},
-    )
+def is_there(side: Side) -> bool:
+    """Say whether what a side needs is installed."""
+    try:
+        found = all(importlib.util.find_spec(name) is not None for name in side.needs)
+    except ModuleNotFoundError:
+        return False
+    return found and (not side.slow_disk or slow_disk.compiler() is not None)
 
 
-def _spread(times: Sequence[float]) -> float:
-    if len(times) < 3:
-        return 0.0
-    low, _, high = statistics.quantiles(times, n=4)
-    return (high - low) / statistics.median(times)
+def chosen(workload: Workload, asked: Asked) -> dict[str, Side]:
+    """Return the sides to measure: ours first, and only peers that were asked for."""
+    return {
+        name: side
+        for name, side in workload.sides.items()
+        if is_there(side)
+        and (asked.peers is None or not side.needs or asked.peers & {*words(name)})
+    }
 
 
-def line_of(found: Measured) -> str:
-    """Return a result as a line of text."""
-    row = found.row
-    times = ", ".join(
-        f"{name} {value * 1e6:,.1f} (±{found.spreads[name] / 2:.0%})"
-        for name, value in found.medians.items()
-    )
-    if found.ratio is None:
-        return f"{row.name:5} {row.what}: {times} µs {row.unit}; {row.against} is not installed"
-    verdict = "holds" if found.holds else "MISSED"
-    return (
-        f"{row.name:5} {row.what}: {times} µs {row.unit}; "
-        f"{found.ratio:.3f} x {row.against}, goal {row.goal} x: {verdict}"
-    )
+def words(name: str) -> Iterator[str]:
+    """Yield what a side may be called on the command line: its name, and its first word."""
+    yield name
+    yield re.split(r"\W", name)[0]
 
 
-def run(rows: Sequence[Row], output: Path | None) -> int:
-    """Measure *rows*, print each, write them to *output*; return how many goals were missed."""
-    results = []
-    for row in rows:
-        found = measure(row)
-        results.append(found)
-        sys.stdout.write(line_of(found) + "\n")
-        sys.stdout.flush()
-    if output is not None:
-        machine = {"python": platform.python_version(), "cores": os.cpu_count()}
-        data = {"machine": machine, "rows": [found.as_json() for found in results]}
-        output.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-    return sum(found.holds is False for found in results)
+def measure(workload: Workload, asked: Asked = Asked()) -> Samples:
+    """Measure the sides of *workload* in turns; one that fails is left out, and said to be."""
+    sides = chosen(workload, asked)
+    repeats = asked.repeats or workload.repeats
+    found: dict[str, list[Mapping[str, float]]] = {name: [] for name in sides}
+    with contextlib.ExitStack() as stack:
+        children = _started(sides, found, stack)
+        for number in range(-int(workload.warm), repeats):
+            for name in [*children]:
+                limit = sides[name].repeats
+                if limit is not None and number >= limit:
+                    continue
+                try:
+                    figures = children[name].go()
+                except SideError as error:
+                    _give_up(name, error, children, found)
+                    continue
+                if number >= 0:
+                    found[name].append(figures)
+    return found
+
+
+def _started(
+    sides: Mapping[str, Side], found: dict[str, Any], stack: contextlib.ExitStack
+) -> dict[str, Child]:
+    children = {}
+    for name, side in sides.items():
+        environment = slow_disk.environment(stack) if side.slow_disk else {}
+        children[name] = stack.enter_context(Child(side, environment))
+    for name, child in [*children.items()]:
+        try:
+            child.ready()
+        except SideError as error:
+            _give_up(name, error, children, found)
+    return children
+
+
+def _give_up(
+    name: str, error: SideError, children: dict[str, Child], found: dict[str, Any]
+) -> None:
+    sys.stderr.write(f"{name} failed and is left out:\n{error}\n")
+    children.pop(name, None)
+    found.pop(name, None)
+
+
+def result_of(row: Row, workload: Workload, samples: Samples) -> dict[str, Any]:
+    """Return what *row* came to, as plain data."""
+    figures = {
+        name: _summary([turn[row.figure] for turn in turns if row.figure in turn])
+        for name, turns in samples.items()
+        if any(row.figure in turn for turn in turns)
+    }
+    for name, figure in figures.items():
+        if note := workload.sides[name].note:
+            figure["note"] = note
+    goals = [_verdict(goal, figures) for goal in row.goals]
+    verdicts = [goal["holds"] for goal in goals]
+    return {
+        "what": row.what,
+        "unit": row.unit,
+        "figure": row.figure,
+        "figures": figures,
+        "goals": goals,
+        "holds": False if False in verdicts else None if None in verdicts else True,
+        "measured": time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+    }
+
+
+def _summary(values: Sequence[float]) -> dict[str, Any]:
+    low, high = min(values), max(values)
+    if len(values) > 2:
+        low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    found = {"median": statistics.median(values), "low": low, "high": high}
+    return {**{name: rounded(value) for name, value in found.items()}, "turns": len(values)}
+
+
+def rounded(value: float) -> float:
+    """Return *value* with five digits: more are noise."""
+    return float(f"{value:.5g}")
+
+
+def _verdict(goal: Goal, figures: Mapping[str, Any]) -> dict[str, Any]:
+    ours = figures.get(OURS)
+    other = {"median": 1.0} if goal.against is None else figures.get(goal.against)
+    if ours is None or other is None:
+        ratio = None
+    else:
+        ratio = rounded(ours["median"] / other["median"]) if other["median"] else None
+    return {
+        "against": goal.against,
+        "most": goal.most,
+        "ratio": ratio,
+        "holds": None if ratio is None else ratio <= goal.most,
+    }
+
+
+def shrunk(workload: Workload) -> Workload:
+    """Return *workload* with a single turn of ours and of the limits: to see that it works."""
+    sides = {name: side for name, side in workload.sides.items() if name == OURS or not side.needs}
+    return replace(workload, sides=sides, repeats=1, warm=False)

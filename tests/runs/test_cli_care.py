@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click import Context
 from click.testing import CliRunner, Result
 
 from flowpregel._core.records import Address
@@ -136,3 +138,12 @@ def test_a_backup_has_the_same_threads(cli: Invoke, tmp_path: Path, store: str) 
 
 def test_a_backup_overwrites_nothing(cli: Invoke, store: str) -> None:
     assert Code.STORE == cli("backup", store).exit_code
+
+
+def test_the_manual_has_every_command_and_no_other() -> None:
+    """Each has a row in a table of its page."""
+    page = (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([a-z]+)\b", page, re.MULTILINE)
+    statuses = {"running", "interrupted", "failed", "stopped", "idle"}
+
+    assert {*app.list_commands(Context(app))} == {*rows} - statuses

@@ -67,8 +67,9 @@ class Faults:
         self.counts["stops"] += 1
 
     def fill_the_disk(self, pid: int) -> None:
-        """Let no file of the coordinator grow beyond the store's, for a moment."""
+        """Let the coordinator write to the first part of the store's file only, for a moment."""
         size = (self._store / "data.mdb").stat().st_size if self._store.exists() else 1 << 20
+        size = int(size * self._luck.uniform(0.3, 1.0))
         _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, hard))
         time.sleep(self._luck.uniform(0, _FULL))

@@ -21,8 +21,8 @@ AT_ONCE = 3
 _OPEN = 6
 """Programs that are under way, of which attempts are chosen."""
 _LONGEST = 60.0
-_READ_ONLY = 0.02
-"""The share of turns in which the disk can only be read."""
+_READ_ONLY = 0.001
+"""The share of turns (of a few milliseconds) after which the disk can only be read, once."""
 _AGAIN = 0.3
 """The share of ended programs that are asked for again: they are looked up."""
 _CALM = 0.15
@@ -100,7 +100,10 @@ class Soak:
         while disturb and len(self._open) < _OPEN:
             self._add()
         free = [r for r in self._open if all(r is not each.recipe for each in self._running)]
-        if disturb and not self._running and self._luck.random() < _READ_ONLY:
+        if disturb and self._luck.random() < _READ_ONLY:
+            while self._running:
+                for each in [*self._running]:
+                    self._look_at(each, disturb=True)
             self._meet_a_read_only_disk()
         while len(self._running) < AT_ONCE and free:
             self._start(free.pop(self._luck.randrange(len(free))), disturb=disturb)

@@ -47,14 +47,18 @@ class Contents:
             numbers: The channels' numbers.
             written: Gets where each value will be.
         """
-        for channel, value in zip(numbers, self._prepared.values, strict=True):
-            shared = self._has_tasks and value.is_written
-            if self._has_room(0 if shared else len(value.encoded)):
-                self._values[channel] = value.encoded
-                written[value.channel] = HELD_VALUE, self._number
+        held = HELD_VALUE, self._number
+        for channel, (name, encoded, is_written) in zip(
+            numbers, self._prepared.values, strict=True
+        ):
+            size = 0 if is_written and self._has_tasks else len(encoded)
+            if size <= LARGEST and size <= self._room:
+                self._room -= size
+                self._values[channel] = encoded
+                written[name] = held
             else:
-                self._own.append((keys.VALUE + channel.to_bytes(4, "big"), value.encoded))
-                written[value.channel] = VALUE, self._number
+                self._own.append((keys.VALUE + channel.to_bytes(4, "big"), encoded))
+                written[name] = VALUE, self._number
 
     def add_deltas(
         self,
@@ -74,7 +78,8 @@ class Contents:
         for channel, place, delta in zip(numbers, previous, self._prepared.deltas, strict=True):
             kind, number = place
             body, size = self._body(delta, references)
-            if not isinstance(body, list) and self._has_room(size):
+            if not isinstance(body, list) and size <= LARGEST and size <= self._room:
+                self._room -= size
                 self._deltas[channel] = kind, number, body
                 written[delta.channel] = HELD_DELTA, self._number
             else:
@@ -94,12 +99,6 @@ class Contents:
         In the order of the keys: pages that are filled from left to right get full.
         """
         return sorted(self._own)
-
-    def _has_room(self, size: int) -> bool:
-        if size > LARGEST or size > self._room:
-            return False
-        self._room -= size
-        return True
 
     def _body(
         self, delta: PreparedDelta, references: References

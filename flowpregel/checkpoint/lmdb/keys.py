@@ -22,7 +22,6 @@ import struct
 from functools import lru_cache
 from hashlib import blake2b
 
-from flowpregel.checkpoint.shapes import WRITES_IDX_MAP
 from flowpregel.errors import ConfigurationError
 
 CHECKPOINT, DELTA, VALUE, WRITE = b"c", b"d", b"v", b"w"
@@ -91,11 +90,6 @@ def log(scope_number: int, number: int, kind: bytes, tail: bytes = b"") -> bytes
 def number_of(log_key: bytes) -> int:
     """Return the number of the checkpoint that a key in ``log`` belongs to."""
     return int.from_bytes(log_key[8:16], "big")
-
-
-def position(channel: str, index: int) -> int:
-    """Return where a task's write to *channel* is kept: control writes have fixed places."""
-    return WRITES_IDX_MAP.get(channel, index)
 
 
 @lru_cache(maxsize=4096)

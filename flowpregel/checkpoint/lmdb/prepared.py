@@ -6,15 +6,18 @@ here, before any transaction begins.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from flowpregel._core.ran import Ran
 from flowpregel._core.records import Batch, Checkpoint, TaskWrites, Version
-from flowpregel._lmdb.codec import Codec, encode
-from flowpregel.checkpoint.lmdb import keys
+from flowpregel._lmdb.codec import Codec, encode, encode_all
+from flowpregel.checkpoint.shapes import WRITES_IDX_MAP
 
 Written: TypeAlias = tuple[int, int]
 """A pending write of the batch: its task's index, and its own in the task."""
+PreparedValue: TypeAlias = tuple[str, bytes, bool]
+"""A channel, its value encoded, and whether that is the very bytes of a pending write."""
 
 
 class PreparedTask:
@@ -32,23 +35,20 @@ class PreparedTask:
         self.size = 0
         """Bytes of the encoded values."""
 
-    def index(self, channel: str, position: int) -> int:
-        """Return where a write to *channel* at *position* goes; -1: the place is taken."""
-        if position not in self.positions:
-            self.positions.append(position)
-            self.channels.append(channel)
-            self.encoded.append(b"")
-            return len(self.positions) - 1
-        return self.positions.index(position) if position < 0 else -1
-
-
-class PreparedValue(NamedTuple):
-    """A channel's value, encoded."""
-
-    channel: str
-    encoded: bytes
-    is_written: bool
-    """Whether it is the very bytes of a pending write."""
+    def add(self, channels: Sequence[str], encoded: Sequence[bytes]) -> None:
+        """Add writes: control writes replace those of their kind, others are there once."""
+        self.size += sum(map(len, encoded))
+        positions = [WRITES_IDX_MAP.get(name, at) for at, name in enumerate(channels)]
+        if not self.positions and len({*positions}) == len(positions):
+            self.positions, self.channels, self.encoded = positions, [*channels], [*encoded]
+            return
+        for position, channel, value in zip(positions, channels, encoded, strict=True):
+            if position not in self.positions:
+                self.positions.append(position)
+                self.channels.append(channel)
+                self.encoded.append(value)
+            elif position < 0:
+                self.encoded[self.positions.index(position)] = value
 
 
 class PreparedDelta(NamedTuple):
@@ -64,7 +64,7 @@ class PreparedDelta(NamedTuple):
 class Prepared:
     """A batch, encoded."""
 
-    __slots__ = ("_found", "batch", "deltas", "metadata", "tasks", "values")
+    __slots__ = ("_encoded", "batch", "deltas", "metadata", "tasks", "values")
 
     def __init__(self, batch: Batch, codec: Codec) -> None:
         self.batch = batch
@@ -72,7 +72,8 @@ class Prepared:
         self.values: list[PreparedValue] = []
         self.deltas: list[PreparedDelta] = []
         self.metadata = b""
-        self._found: dict[int, Written] = {}
+        self._encoded: dict[int, bytes] = {}
+        """By the id of an object that a task wrote: its bytes."""
         known: dict[tuple[str, str], int] = {}
         for task in batch.writes:
             if not task.writes:
@@ -85,32 +86,26 @@ class Prepared:
             self._prepare(batch.checkpoint, codec)
 
     def _add(self, number: int, task: TaskWrites, codec: Codec) -> None:
-        prepared, found = self.tasks[number], self._found
-        for position, (channel, value) in enumerate(task.kept):
-            index = prepared.index(channel, keys.position(channel, position))
-            if index < 0:
-                continue
-            what = f"the write of task {task.task_id!r} to {channel!r}"
-            plain = value.to_bytes(task.path) if type(value) is Ran else value
-            prepared.encoded[index] = encoded = encode(codec, plain, what)
-            prepared.size += len(encoded)
-            found[id(value)] = (number, index)
+        channels, values = zip(*task.kept, strict=True)
+        plain = [each.to_bytes(task.path) if type(each) is Ran else each for each in values]
+        what = f"the write of task {task.task_id!r} to"
+        encoded = encode_all(codec, plain, lambda at: f"{what} {channels[at]!r}")
+        self.tasks[number].add(channels, encoded)
+        self._encoded.update(zip(map(id, values), encoded, strict=True))
 
     def _prepare(self, checkpoint: Checkpoint, codec: Codec) -> None:
-        step, found = checkpoint.step, self._found
+        step, known = checkpoint.step, self._encoded.get
         for channel, value in checkpoint.values.items():
-            written = found.get(id(value))
-            if written is None:
-                what = f"the value of channel {channel!r} (step {step})"
-                encoded = encode(codec, value, what)
-            else:
-                # The very object that a task wrote: it is encoded once.
-                encoded = self.tasks[written[0]].encoded[written[1]]
-            self.values.append(PreparedValue(channel, encoded, written is not None))
+            # The very object that a task wrote is encoded once.
+            encoded = known(id(value))
+            is_written = encoded is not None
+            if encoded is None:
+                encoded = encode(codec, value, f"the value of channel {channel!r} (step {step})")
+            self.values.append((channel, encoded, is_written))
         for channel, delta in checkpoint.deltas.items():
             if channel in checkpoint.values:
                 continue
-            made_of, encoded = self._written(delta.writes), b""
+            made_of, encoded = self._written(channel, delta.writes), b""
             if not made_of:
                 what = f"what was added to channel {channel!r} (step {step})"
                 encoded = encode(codec, delta.writes, what)
@@ -118,8 +113,14 @@ class Prepared:
         if checkpoint.metadata:
             self.metadata = encode(codec, dict(checkpoint.metadata), "the metadata of a checkpoint")
 
-    def _written(self, values: tuple[object, ...]) -> tuple[Written, ...]:
+    def _written(self, channel: str, values: tuple[object, ...]) -> tuple[Written, ...]:
         """Return which pending writes of the batch are exactly these objects, if all are."""
-        found = [self._found.get(id(value)) for value in values]
+        places = {
+            id(encoded): (number, index)
+            for number, task in enumerate(self.tasks)
+            for index, encoded in enumerate(task.encoded)
+            if task.channels[index] == channel
+        }
+        found = [places.get(id(self._encoded.get(id(value)))) for value in values]
         written = tuple(each for each in found if each is not None)
         return written if len(written) == len(values) else ()

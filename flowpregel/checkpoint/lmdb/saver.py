@@ -35,7 +35,7 @@ from flowpregel.checkpoint.lmdb.retention import Retention, Sweeper, pin
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.checkpoint.lmdb.writer import Writer
 from flowpregel.checkpoint.shapes import Lease, OnConflict
-from flowpregel.errors import ConfigurationError, StoreError
+from flowpregel.errors import ConfigurationError, StoreError, StoreFullError
 
 _SCOPES_AT_ONCE = 100
 
@@ -166,7 +166,7 @@ class LMDBSaver(TransactionalSaver):
     # -------------------------------------------------------- what is forgotten and copied
 
     def delete_thread(self, thread_id: str) -> None:
-        self._change(lambda t: forget.thread(self._book, t, thread_id))
+        self._make_room(lambda t: forget.thread(self._book, t, thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         wanted = frozenset(run_ids)
@@ -279,7 +279,7 @@ class LMDBSaver(TransactionalSaver):
                 def work(transaction: Any, scope: Scope = scope, into: Any = counted) -> None:
                     into[:] = [sweeper.sweep(transaction, scope.thread_id, scope.namespace)]
 
-                self._change(work)
+                self._make_room(work)
                 dropped += counted
         return sum(dropped)
 
@@ -319,13 +319,22 @@ class LMDBSaver(TransactionalSaver):
 
         self._group.commit(change, self._options.lock_timeout)
 
+    def _make_room(self, work: Any) -> None:
+        """Do *work*, which drops something; on a full disk, with the room of the ballast."""
+        try:
+            self._change(work)
+        except StoreFullError:
+            if not folder.drop_ballast(self.path):
+                raise
+            self._change(work)
+
     def _forget(self, address: Address, gone: set[str]) -> None:
         def work(transaction: Any) -> None:
             scope = self._book.scopes.get(transaction, address.thread_id, address.namespace)
             if scope is not None:
                 forget.checkpoints(self._book, transaction, scope, gone)
 
-        self._change(work)
+        self._make_room(work)
 
     def _keep_latest(self, scope: Scope) -> None:
         def work(transaction: Any) -> None:
@@ -334,7 +343,7 @@ class LMDBSaver(TransactionalSaver):
                 ids = [each for each, _ in self._book.newest_first(transaction, found)]
                 forget.checkpoints(self._book, transaction, found, frozenset(ids[1:]))
 
-        self._change(work)
+        self._make_room(work)
 
     def _scopes(self, thread_id: str | None) -> Iterator[Scope]:
         """Yield the scopes that have a checkpoint, in a transaction for each hundred."""

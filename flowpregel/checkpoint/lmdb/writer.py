@@ -159,18 +159,18 @@ class Put:
 
     def _put_task(self, number: int, tag: bytes, task: PreparedTask) -> list[int]:
         """Put one task's writes; return which of its record's each is (-1: it was there)."""
-        transaction, tip = self._transaction, self._tip
+        log, transaction = self._book.log, self._transaction
         key = self._view.task_key(number, tag)
         packed = self._packed(task)
-        old = None
-        # Under the greatest number there can be writes, but none that a later record holds.
-        if number < tip.number or (tip.has_writes and number == tip.number):
-            old = self._view.task(number, tag)
+        # Only of what is under the greatest number does no later record hold any.
+        old = self._view.task(number, tag) if number < self._tip.number else None
         if old is None:
-            self._book.log.put(transaction, key, taskrecord.to_bytes(packed), fresh=True)
-            return [*range(len(task.encoded))]
+            if log.add(transaction, key, taskrecord.to_bytes(packed)):
+                return [*range(len(task.encoded))]
+            old = self._view.task(number, tag)
+            assert old is not None
         both = taskrecord.merged(old, packed)
-        self._book.log.put(transaction, key, taskrecord.to_bytes(both))
+        log.put(transaction, key, taskrecord.to_bytes(both))
         positions, kept = both[2], both[4]
         places = [positions.index(position) for position in task.positions]
         return [
@@ -216,7 +216,7 @@ class Put:
         old = State() if parent is None else parent.state
         contents = Contents(prepared, number, held)
         written = contents.written()
-        contents.add_values([self._number_of(v.channel) for v in prepared.values], written)
+        contents.add_values([self._number_of(value[0]) for value in prepared.values], written)
         if prepared.deltas:
             channels = [self._number_of(delta.channel) for delta in prepared.deltas]
             contents.add_deltas(channels, self._previous(prepared, old), references, written)

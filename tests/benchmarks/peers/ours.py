@@ -1,0 +1,169 @@
+"""flowpregel."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from flowpregel.channels import LastValue
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.checkpoint.memory import InMemorySaver
+from flowpregel.executors.processes import ProcessExecutor
+from flowpregel.func import entrypoint, task
+from flowpregel.pregel import ChannelWriteEntry, NodeBuilder, Pregel
+from tests.benchmarks import work
+from tests.benchmarks.model import Work, Working
+
+_threads = itertools.count()
+
+
+def new_thread() -> str:
+    """Return a thread id that was not used before."""
+    return str(next(_threads))
+
+
+def cycle(last: int, **options: Any) -> Pregel:
+    """Return a program of one trivial node that triggers itself."""
+    entry = ChannelWriteEntry("v", skip_none=True)
+    return Pregel(
+        nodes={"n": NodeBuilder().subscribe_only("v").do(work.UpTo(last)).write_to(entry)},
+        channels={"v": LastValue(int)},
+        input_channels="v",
+        output_channels="v",
+        **options,
+    )
+
+
+def saver(kind: str | None, folder: Path) -> Any:
+    """Return a saver: None, ``memory``, or on disk."""
+    if kind is None:
+        return None
+    return InMemorySaver() if kind == "memory" else LMDBSaver(folder / "store")
+
+
+@contextlib.contextmanager
+def engine(kind: str, workers: int | None = None) -> Any:
+    """Yield a warm executor."""
+    if kind != "processes":
+        yield kind
+        return
+    count = workers or work.CORES
+    pool = ProcessExecutor(count)
+    try:
+        list(pool.map(work.pause, [0.2] * count))
+        yield pool
+    finally:
+        pool.shutdown()
+
+
+@contextlib.contextmanager
+def steps(count: int, kept: str | None = None, executor: str = "inline") -> Working:
+    """Yield a cycle of *count* supersteps; the time is that of one.
+
+    Args:
+        count: How many.
+        kept: None, ``memory``, or the durability on disk.
+        executor: Where the node runs.
+    """
+    with work.folder() as folder, engine(executor) as where:
+        app = cycle(count, checkpointer=saver(kept, folder), executor=where)
+        options: Any = {} if kept in (None, "memory") else {"durability": kept}
+
+        def turn() -> float:
+            run: Any = {"thread_id": new_thread(), "recursion_limit": count + 10, **options}
+            return work.seconds_of(lambda: app.invoke(0, **run), count)
+
+        yield turn
+
+
+@contextlib.contextmanager
+def crowd(runs: int, count: int) -> Working:
+    """Yield *runs* cycles at once, each in an OS thread; the time is that of one superstep."""
+    with work.folder() as folder:
+        app = cycle(count, checkpointer=saver("sync", folder), executor="inline")
+        run: Any = {"durability": "sync", "recursion_limit": count + 10}
+
+        def one() -> None:
+            app.invoke(0, thread_id=new_thread(), **run)
+
+        yield lambda: work.seconds_of(lambda: at_once(one, runs), runs * count)
+
+
+def at_once(run: Callable[[], Any], count: int) -> None:
+    """Run something in *count* OS threads."""
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+
+@contextlib.contextmanager
+def gather(
+    count: int, kept: str | None = None, executor: str = "processes", async_body: bool = False
+) -> Working:
+    """Yield *count* trivial tasks, called at once and gathered; the time is that of one."""
+    from tests.benchmarks.peers import functional
+
+    with work.folder() as folder, engine(executor) as where:
+        options: Any = {} if async_body else {"executor": where}
+        run: Any = {} if kept in (None, "memory") else {"durability": kept}
+        flow = functional.gatherer(
+            (entrypoint, task), async_body, checkpointer=saver(kept, folder), **options
+        )
+        yield lambda: functional.once(flow, count, async_body, new_thread(), **run)
+
+
+@contextlib.contextmanager
+def mapped(function: str, given: list[Any], alone: bool = False, workers: int = 0) -> Working:
+    """Yield a flow that calls a task for each value; the time is that of all.
+
+    Args:
+        function: Of `work`.
+        given: The arguments of `work.values`.
+        alone: Whether the pool maps by itself, without a flow.
+        workers: How many; 0 for one a core.
+    """
+    with engine("processes", workers) as pool:
+        step = task(getattr(work, function))
+
+        @entrypoint(executor=pool)
+        def flow(items: list[Any]) -> int:
+            return len([each.result() for each in [step(value) for value in items]])
+
+        def turn() -> float:
+            items = work.values(*given)
+            if alone:
+                return work.seconds_of(lambda: list(pool.map(getattr(work, function), items)))
+            return work.seconds_of(lambda: flow.invoke(items))
+
+        yield turn
+
+
+@contextlib.contextmanager
+def round_trips(count: int) -> Working:
+    """Yield calls in a worker, one after the other, as a run makes them."""
+    from tests.runs.pooling import Run, node_of
+
+    node = node_of(work.same)
+    with engine("processes") as pool:
+        run = Run(pool)
+        yield lambda: work.seconds_of(lambda: [run.outcome(node, n) for n in range(count)], count)
+
+
+@contextlib.contextmanager
+def submits(count: int) -> Working:
+    """Yield calls in a worker by the pool's ``submit``, one after the other."""
+    with engine("processes") as pool:
+        yield one_by_one(pool.submit, count)
+
+
+def one_by_one(submit: Callable[..., Any], count: int) -> Work:
+    """Return work that waits for each call before it makes the next."""
+    return lambda: work.seconds_of(
+        lambda: [submit(work.same, n).result() for n in range(count)], count
+    )

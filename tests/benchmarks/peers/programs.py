@@ -1,0 +1,110 @@
+"""Whole programs in new processes: importing, a first task from cold, the main job."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.benchmarks import work
+from tests.benchmarks.model import Working
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "examples"
+
+FIRST_TASK = {
+    "flowpregel": """
+from flowpregel.func import entrypoint, task
+def double(n):
+    return 2 * n
+step = task(double)
+@entrypoint(executor="processes")
+def flow(n):
+    return step(n).result()
+if __name__ == "__main__":
+    assert 4 == flow.invoke(2)
+""",
+    "loky": """
+import loky
+def double(n):
+    return 2 * n
+if __name__ == "__main__":
+    with loky.ProcessPoolExecutor(2) as pool:
+        assert 4 == pool.submit(double, 2).result()
+""",
+}
+"""Programs with one task in a worker process."""
+
+
+def run(*arguments: str) -> str:
+    """Run Python with *arguments*; return what it printed."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+@contextlib.contextmanager
+def imported(module: str) -> Working:
+    """Yield an import in a new process; the time is that of the import alone."""
+    code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
+    yield lambda: float(run("-c", code))
+
+
+@contextlib.contextmanager
+def first_task(name: str) -> Working:
+    """Yield a program with one task, from its start to its end."""
+    yield lambda: work.seconds_of(lambda: run("-c", FIRST_TASK[name]))
+
+
+@contextlib.contextmanager
+def census(files: int, by_hand: bool = False) -> Working:
+    """Yield the main job as a whole program over copies of the standard library's files.
+
+    Args:
+        files: How many.
+        by_hand: Whether by a loop over loky that keeps nothing.
+    """
+    adopt_orphans()
+    sys.path.insert(0, str(EXAMPLES))
+    from census_measure import python_files
+
+    paths = python_files([str(Path(os.__file__).parent)])[:files]
+    with work.folder() as folder:
+        for _, path in paths:
+            copy = folder / "roots" / Path(path).relative_to(Path(os.__file__).parent)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(Path(path).read_bytes())
+
+        def turn() -> dict[str, float]:
+            with work.folder() as store:
+                roots = str(folder / "roots")
+                if by_hand:
+                    program = [str(ROOT / "tests/benchmarks/census_by_hand.py"), roots]
+                else:
+                    program = [str(EXAMPLES / "census.py"), roots, "--store", str(store / "store")]
+                    program += ["--page", str(store / "page.html")]
+                before, begun = _cpu(), time.perf_counter()
+                run(*program)
+                seconds = time.perf_counter() - begun
+                return {"seconds": seconds, "cpu": _cpu() - before}
+
+        yield turn
+
+
+def adopt_orphans() -> None:
+    """Become the parent of workers that outlive their program, so that their time counts."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+
+
+def _cpu() -> float:
+    """Return the CPU seconds of all processes that were started from here and have ended."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

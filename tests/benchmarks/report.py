@@ -1,0 +1,124 @@
+"""Results as text: a line of a terminal, a table of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tests.benchmarks.model import OURS
+
+SCALES = ((1e-6, "µs", 1e6), (1e-3, "µs", 1e6), (1.0, "ms", 1e3), (float("inf"), "s", 1.0))
+UNSURE = 0.05
+"""A quartile this close to the goal could be the machine's mood."""
+
+
+def figure_of(value: float, figure: str) -> str:
+    """Return a value as text with its unit."""
+    if figure == "ratio":
+        return f"{value:.2f}"
+    if figure == "bytes":
+        return f"{value:,.0f} B"
+    for below, unit, factor in SCALES:
+        if abs(value) < below:
+            return f"{short(value * factor)} {unit}"
+    raise AssertionError(value)
+
+
+def short(value: float) -> str:
+    """Return a number with three digits, or all that stand before the point."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def spread(figure: Mapping[str, Any]) -> str:
+    """Return how far the quartiles are from the median."""
+    if figure["turns"] < 2 or not figure["median"]:
+        return ""
+    half = (figure["high"] - figure["low"]) / 2 / figure["median"]
+    return f" ±{half:.0%}"
+
+
+def goal_of(goal: Mapping[str, Any], figure: str) -> str:
+    """Return a goal as text."""
+    if goal["against"] is None:
+        return f"≤ {figure_of(goal['most'], figure)}"
+    return f"≤ {goal['most']:g} x {goal['against']}"
+
+
+def verdict_of(row: Mapping[str, Any]) -> str:
+    """Return whether a row's goals are met, as a word."""
+    return {True: "holds", False: "missed", None: "not compared"}[row["holds"]]
+
+
+def ratio_of(goal: Mapping[str, Any]) -> str:
+    """Return what a goal came to."""
+    if goal["ratio"] is None:
+        return "?"
+    return "" if goal["against"] is None else f"{goal['ratio']:.3g} x {goal['against']}"
+
+
+def line(name: str, row: Mapping[str, Any]) -> str:
+    """Return a row for the terminal."""
+    figures = ", ".join(
+        f"{side} {figure_of(found['median'], row['figure'])}{spread(found)}"
+        for side, found in row["figures"].items()
+    )
+    goals = "; ".join(
+        " ".join(filter(None, (ratio_of(goal), f"(goal {goal_of(goal, row['figure'])})")))
+        for goal in row["goals"]
+    )
+    verdict = verdict_of(row)
+    return f"{name:11} {row['what']}, {row['unit']}: {figures} | {goals}: {verdict.upper()}"
+
+
+def table(heads: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
+    """Return a table of Markdown."""
+    heads = list(heads)
+    rows = [heads, ["---"] * len(heads), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def goals_table(rows: Mapping[str, Any]) -> str:
+    """Return the table of all rows: ours, the goals, and what they came to."""
+    return table(
+        ("", "work", "flowpregel", "goal", "is", ""),
+        (
+            (
+                name,
+                f"{row['what']} ({row['unit']})",
+                _side(row, OURS),
+                "; ".join(goal_of(goal, row["figure"]) for goal in row["goals"]),
+                "; ".join(filter(None, (ratio_of(goal) for goal in row["goals"]))) or "-",
+                "holds" if row["holds"] else f"**{verdict_of(row)}**",
+            )
+            for name, row in rows.items()
+        ),
+    )
+
+
+def _side(row: Mapping[str, Any], name: str) -> str:
+    found = row["figures"].get(name)
+    return "-" if found is None else figure_of(found["median"], row["figure"]) + spread(found)
+
+
+def peers_table(rows: Mapping[str, Any]) -> str:
+    """Return the table of what everyone else took, and how many times ours that is."""
+    return table(
+        ("", "flowpregel", "the others, and how many times ours"),
+        ((name, _side(row, OURS), _others(row)) for name, row in rows.items()),
+    )
+
+
+def _others(row: Mapping[str, Any]) -> str:
+    ours = row["figures"].get(OURS)
+    return (
+        ", ".join(
+            f"{name} {figure_of(found['median'], row['figure'])}{spread(found)}"
+            + (f" ({found['median'] / ours['median']:.3g} x)" if ours and ours["median"] else "")
+            + (f" [{found['note']}]" if found.get("note") else "")
+            for name, found in row["figures"].items()
+            if name != OURS
+        )
+        or "-"
+    )

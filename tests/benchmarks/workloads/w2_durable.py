@@ -1,0 +1,43 @@
+"""W2a, W2b: the cycle of W1 with every superstep on disk, before or beside the next one."""
+
+from __future__ import annotations
+
+from tests.benchmarks.model import OURS, Goal, Row, Workload, against
+from tests.benchmarks.peers.sides import langgraph, limit, ours, peer
+
+SQLITE = "langgraph + SQLite"
+
+
+def workloads(quick: bool) -> list[Workload]:
+    """Return them."""
+    count = 20 if quick else 1_000
+    few = 10 if quick else 300
+    return [
+        Workload(
+            sides={
+                OURS: ours("steps", count=count, kept="sync"),
+                SQLITE: langgraph("steps", count=count, kept="sync"),
+                "dbos": peer("dbos", "steps", f"{few} steps", count=few),
+                "LMDB": limit("lmdb:commits", count=count),
+            },
+            rows=(
+                Row(
+                    name="W2a", what="every superstep on disk, sync",
+                    goals=(Goal(against=SQLITE, most=0.33), *against(LMDB=1.35)),
+                ),
+            ),
+        ),
+        Workload(
+            sides={
+                OURS: ours("steps", count=count, kept="async"),
+                SQLITE: langgraph("steps", count=count, kept="async"),
+                "LMDB without sync": limit("lmdb:commits", count=count, sync=False),
+            },
+            rows=(
+                Row(
+                    name="W2b", what="every superstep on disk, async",
+                    goals=(Goal(against=SQLITE, most=0.2),),
+                ),
+            ),
+        ),
+    ]  # fmt: skip

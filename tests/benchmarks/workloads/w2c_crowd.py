@@ -1,0 +1,28 @@
+"""W2c: many runs at once, every superstep of each on disk: one flush serves many."""
+
+from __future__ import annotations
+
+from tests.benchmarks.model import OURS, Goal, Row, Workload
+from tests.benchmarks.peers.sides import limit, ours
+
+ALONE = "flowpregel, one run"
+
+
+def workloads(quick: bool) -> list[Workload]:
+    """Return them."""
+    runs, count = (5, 5) if quick else (200, 20)
+    return [
+        Workload(
+            sides={
+                OURS: ours("crowd", runs=runs, count=count),
+                ALONE: ours("steps", count=count * 20, kept="sync"),
+                "LMDB, groups of 1,000": limit("lmdb:commits", count=1_000, group=1_000),
+            },
+            rows=(
+                Row(
+                    name="W2c", what=f"{runs} runs at once, sync: time for each superstep of any",
+                    goals=(Goal(against=ALONE, most=0.2),),
+                ),
+            ),
+        )
+    ]  # fmt: skip

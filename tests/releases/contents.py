@@ -1,0 +1,59 @@
+"""What a store of any release holds: the same today as when its file was made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from flowpregel._core.records import Address, Batch, Delta, TaskWrites
+from flowpregel.cache.lmdb import LMDBCache
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.store.lmdb import LMDBStore
+from tests.runs.stores import id_of, step
+
+KEY = "the key of the stores of releases"
+LARGE = bytes(range(256)) * 4_200
+"""Two chunks."""
+PLAIN: list[Any] = [
+    None, True, -1, 2**70, 1.5, 2 + 1j, "text \ud800 ü", b"\0\xff", (1, (2,)), [3, []],
+    {"a": {1, 2}, "b": frozenset({3})}, ValueError("an error"), range(3), Ellipsis,
+]  # fmt: skip
+
+
+def fill(path: Path) -> None:
+    """Put a record of every kind into a new store."""
+    with LMDBSaver(path) as saver:
+        first = step(0, {"n": 0, "plain": PLAIN, "large": LARGE, "d": ["seed"]})
+        saver.commit([Batch(address=Address("t"), checkpoint=first)])
+        for number in range(1, 4):
+            deltas = {"d": Delta(number, (f"more {number}",))}
+            also = {"plain": 1, "large": 1}
+            made = step(number, {"n": number}, deltas=deltas, also=also)
+            pairs = (("n", number), ("__interrupt__", "?"))
+            writes = TaskWrites(id_of(number - 1), "task", "path", pairs)
+            saver.commit([Batch(address=Address("t"), checkpoint=made, writes=(writes,))])
+        nested = Address("t \u00fc " + "long " * 200, "child:1")
+        saver.commit([Batch(address=nested, checkpoint=step(0, {"n": "nested"}))])
+        saver.pin(Address("t", "", id_of(1)))
+    with LMDBStore(path) as store:
+        store.put(("people", "old"), "ada", {"born": 1815})
+    with LMDBCache(path) as cache:
+        cache.set({(("squares",), "3"): (9, None)})
+
+
+def everything(path: Path) -> dict[str, Any]:
+    """Return all that is in a store."""
+    with LMDBSaver(path) as saver:
+        assert saver.verify().ok
+        found: dict[str, Any] = {
+            f"{place.thread_id} {place.namespace}": [
+                (each.checkpoint, each.deltas, each.writes) for each in saver.history(place)
+            ]
+            for place in saver.namespaces()
+        }
+    with LMDBStore(path) as store:
+        item = store.get(("people", "old"), "ada")
+        found["store"] = item and item.value
+    with LMDBCache(path) as cache:
+        found["cache"] = cache.get([(("squares",), "3")])
+    return found

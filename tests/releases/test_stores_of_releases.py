@@ -1,0 +1,82 @@
+"""Stores that earlier releases wrote open, and hold what they held; newer ones are refused."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+
+import pytest
+
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.errors import StoreVersionError
+from tests.releases.contents import KEY, everything, fill
+from tests.runs.stores import commit, newest
+
+HERE = Path(__file__).parent
+KEPT = sorted(HERE.glob("format-*.mdb.xz"))
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _store_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
+
+
+def unpacked(kept: Path, folder: Path) -> Path:
+    """Return a store with the file that a release wrote."""
+    path = folder / "store"
+    path.mkdir(mode=0o700)
+    (path / "data.mdb").write_bytes(lzma.decompress(kept.read_bytes()))
+    return path
+
+
+def shown(found: object) -> str:
+    """Return what is compared: an error is not equal to another one like it."""
+    return repr(found)
+
+
+def test_there_is_a_store_of_a_release() -> None:
+    """Small enough for the repository."""
+    assert KEPT
+    assert all(kept.stat().st_size < 64_000 for kept in KEPT)
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)
+def test_a_store_of_an_earlier_release_opens_and_goes_on(kept: Path, tmp_path: Path) -> None:
+    """What is in it is what this release would put there; and it can be written."""
+    fill(tmp_path / "new")
+
+    path = unpacked(kept, tmp_path)
+
+    assert shown(everything(tmp_path / "new")) == shown(everything(path))
+    with LMDBSaver(path) as saver:
+        commit(saver, 4)
+    assert 4 == newest(path)
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)
+def test_it_can_be_read_only(kept: Path, tmp_path: Path) -> None:
+    """Without a file of locks beside it."""
+    path = unpacked(kept, tmp_path)
+
+    with LMDBSaver(path, readonly=True, lock=False) as saver:
+        assert 2 == len([*saver.namespaces()])
+
+
+def test_a_store_of_a_later_release_is_refused_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte for byte, whether it is opened to be read or to be written."""
+    from flowpregel._lmdb import seal
+
+    with monkeypatch.context() as future:
+        future.setattr(seal, "FORMAT", seal.FORMAT + 1)
+        fill(tmp_path / "later")
+    before = (tmp_path / "later" / "data.mdb").read_bytes()
+
+    for readonly in (False, True):
+        with pytest.raises(StoreVersionError, match=f"has format {seal.FORMAT + 1}"):
+            LMDBSaver(tmp_path / "later", readonly=readonly)
+
+    assert before == (tmp_path / "later" / "data.mdb").read_bytes()

@@ -1,0 +1,147 @@
+"""The benchmarks work: each workload does ours and the machine's limits once, with tiny sizes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.benchmarks import harness, order, report, workloads
+from tests.benchmarks.child import Child, SideError
+from tests.benchmarks.model import OURS, Goal, Row, Side, Workload
+from tests.benchmarks.side import maker_of
+
+
+def ours_once(workload: Workload) -> harness.Samples:
+    """Do our side of a workload once, in this process."""
+    side = workload.sides[OURS]
+    with maker_of(side.maker)(**side.options) as work:
+        figures = work()
+    return {OURS: [figures if isinstance(figures, dict) else {"seconds": float(figures)}]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", workloads.ALL)
+def test_our_side_of_a_workload_gives_the_figures_of_its_rows(module: str) -> None:
+    """Its smallest workload runs, and each row finds its figure in what comes out."""
+    workload = workloads.of(module, quick=True)[0]
+    samples = ours_once(workload)
+
+    for row in workload.rows:
+        found = harness.result_of(row, workload, samples)
+        assert found["figures"][OURS]["median"] >= 0
+        assert json.loads(json.dumps(found)) == found
+        assert row.name in report.line(row.name, found)
+
+
+def test_every_side_names_a_maker_that_takes_its_options() -> None:
+    """A workload cannot name work that nobody can do (those whose peer is not here aside)."""
+    sides = [
+        side
+        for quick in (True, False)
+        for each in order.everything(quick=quick)
+        for side in each.sides.values()
+    ]
+
+    assert all(callable(maker_of(side.maker)) for side in sides if harness.is_there(side))
+
+
+@pytest.mark.slow
+def test_sides_in_processes_of_their_own_take_turns() -> None:
+    """The first turn does not count, and CPU time is measured beside the clock."""
+    limit = {"seconds": 1.0}
+    workload = Workload(
+        sides={
+            OURS: Side(maker="peers.futures:ideal", options=limit),
+            "other": Side(maker="peers.futures:ideal", options=limit, repeats=1),
+            "absent": Side(maker="peers.nobody:nothing", needs=("no_such_module",)),
+        },
+        rows=(), repeats=2,
+    )  # fmt: skip
+
+    samples = harness.measure(workload)
+
+    assert {OURS: 2, "other": 1} == {name: len(turns) for name, turns in samples.items()}
+    assert {"wall", "seconds"} <= {*samples[OURS][0]}
+
+
+@pytest.mark.slow
+def test_a_side_that_fails_says_why_and_the_others_go_on(capsys: Any) -> None:
+    """One peer that is broken does not cost the figures of the rest."""
+    sides = {
+        OURS: Side(maker="peers.futures:ideal", options={"seconds": 1.0}),
+        "broken": Side(maker="peers.futures:gather", options={"count": 1, "kind": 1, "x": 2}),
+    }
+
+    samples = harness.measure(Workload(sides=sides, rows=(), repeats=1))
+
+    assert [OURS] == [*samples]
+    assert "unexpected keyword argument 'x'" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_side_says_where_its_time_goes() -> None:
+    """The profile names functions, without folders of this machine."""
+    with Child(Side(maker="peers.ours:steps", options={"count": 5}), {}) as child:
+        child.ready()
+        found = child.profile()
+
+    names = [entry["what"] for entry in found["entries"]]
+    assert any(name.startswith("flowpregel/") for name in names)
+    assert [] == [name for name in names if name.startswith("/")]
+
+
+def test_a_side_that_ends_is_an_error_with_what_it_said() -> None:
+    """Nobody waits for an answer that will not come."""
+    with (
+        pytest.raises(SideError, match="No module named"),
+        Child(Side(maker="peers.nobody:nothing"), {}) as child,
+    ):
+        child.ready()
+
+
+TURNS = {OURS: [{"seconds": 1.0}, {"seconds": 2.0}, {"seconds": 9.0}], "peer": [{"seconds": 4.0}]}
+
+
+@pytest.mark.parametrize(
+    ("goals", "holds"),
+    [
+        ((Goal(most=0.5, against="peer"),), True),
+        ((Goal(most=0.4, against="peer"),), False),
+        ((Goal(most=2.0),), True),
+        ((Goal(most=0.5, against="peer"), Goal(most=1.9)), False),
+        ((Goal(most=0.5, against="peer"), Goal(most=1, against="nobody")), None),
+        ((Goal(most=0.4, against="peer"), Goal(most=1, against="nobody")), False),
+    ],
+)
+def test_a_row_holds_if_its_median_meets_every_goal(goals: Any, holds: bool | None) -> None:
+    """A goal without its peer is not compared, and one that is missed decides."""
+    row = Row(name="r", what="work", goals=goals)
+    sides = {name: Side(maker="m:f") for name in TURNS}
+
+    found = harness.result_of(row, Workload(sides=sides, rows=(row,)), TURNS)
+
+    assert holds is found["holds"]
+    assert {"median": 2.0, "low": 1.5, "high": 5.5, "turns": 3} == found["figures"][OURS]
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("W1", ["W1a", "W1b", "W1c"]),
+        ("w2", ["W2a", "W2b", "W2c", "W2d"]),
+        ("W11", ["W11", "W11 100,000"]),
+        ("G4", ["G4a", "G4b", "G4c"]),
+        ("census", ["census", "census CPU"]),
+    ],
+)
+def test_a_short_name_asks_for_all_rows_that_begin_with_it(asked: str, found: list[str]) -> None:
+    """But W1 is not W10."""
+    assert found == [name for name in order.names() if order.is_asked(name, [asked])]
+
+
+def test_a_name_that_fits_no_row_is_an_error() -> None:
+    """It says which there are."""
+    with pytest.raises(LookupError, match=r"no row is called 'W99'; there are W1a, "):
+        order.chosen(["W99"], quick=True)
