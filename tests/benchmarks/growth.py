@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,10 @@ from tests.benchmarks.model import OURS, Side, Workload
 from tests.benchmarks.peers.sides import langgraph, limit, ours
 
 SQLITE = "langgraph + SQLite"
+
+
+Seen = dict[str, Sequence[Mapping[str, float]]]
+"""The turns of each side that was measured for one curve or another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,8 +189,9 @@ def measure(asked: Sequence[str], *, quick: bool) -> Iterator[tuple[str, dict[st
     known = curves(quick=quick)
     if unknown := [name for name in asked if name not in known]:
         raise LookupError(f"no curve is called {unknown[0]!r}; there are {', '.join(known)}")
+    seen: Seen = {}
     for name in asked or known:
-        found = _measured(known[name])
+        found = _measured(known[name], seen)
         sys.stdout.write(f"{name}: {known[name].what}, {known[name].unit}\n")
         for line, points in found["lines"].items():
             shown = ", ".join(
@@ -197,10 +202,10 @@ def measure(asked: Sequence[str], *, quick: bool) -> Iterator[tuple[str, dict[st
         yield name, found
 
 
-def _measured(curve: Curve) -> dict[str, Any]:
+def _measured(curve: Curve, seen: Seen) -> dict[str, Any]:
     lines: dict[str, dict[str, float]] = {name: {} for name in curve.lines}
     for size in curve.sizes:
-        for name, value in _at(curve, size).items():
+        for name, value in _at(curve, size, seen).items():
             lines[name][str(size)] = value
     return {
         "what": curve.what, "axis": curve.axis, "unit": curve.unit, "lines": lines,
@@ -208,21 +213,16 @@ def _measured(curve: Curve) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _at(curve: Curve, size: int) -> dict[str, float]:
-    """Return what each line comes to at a size; lines that ask for the same work share it."""
+def _at(curve: Curve, size: int, seen: Seen) -> dict[str, float]:
+    """Return what each line comes to at a size; those that ask for the same work share it."""
     asked = {name: line for name, line in curve.lines.items() if size <= (line.most or size)}
     sides = {name: line.side(size) for name, line in asked.items()}
-    shared = {name: [*sides][[*sides.values()].index(side)] for name, side in sides.items()}
+    fresh = {repr(side): side for side in sides.values() if repr(side) not in seen}
     repeats = turns_for(curve, size)
-    samples = harness.measure(
-        Workload(
-            sides={name: side for name, side in sides.items() if shared[name] == name},
-            rows=(), repeats=repeats, warm=repeats > 3,
-        )
-    )  # fmt: skip
+    seen.update(harness.measure(Workload(sides=fresh, rows=(), repeats=repeats, warm=repeats > 3)))
     found = {}
     for name, line in asked.items():
-        turns = [turn[line.figure] for turn in samples.get(shared[name], ())]
+        turns = [turn[line.figure] for turn in seen.get(repr(sides[name]), ())]
         if turns:
             found[name] = harness.rounded(statistics.median(turns))
     return found

@@ -8,8 +8,6 @@ from typing import Any
 from tests.benchmarks.model import OURS
 
 SCALES = ((1e-6, "µs", 1e6), (1e-3, "µs", 1e6), (1.0, "ms", 1e3), (float("inf"), "s", 1.0))
-UNSURE = 0.05
-"""A quartile this close to the goal could be the machine's mood."""
 
 
 def figure_of(value: float, figure: str) -> str:
@@ -60,16 +58,14 @@ def ratio_of(goal: Mapping[str, Any]) -> str:
 
 def line(name: str, row: Mapping[str, Any]) -> str:
     """Return a row for the terminal."""
-    figures = ", ".join(
-        f"{side} {figure_of(found['median'], row['figure'])}{spread(found)}"
-        for side, found in row["figures"].items()
-    )
     goals = "; ".join(
         " ".join(filter(None, (ratio_of(goal), f"(goal {goal_of(goal, row['figure'])})")))
         for goal in row["goals"]
     )
-    verdict = verdict_of(row)
-    return f"{name:11} {row['what']}, {row['unit']}: {figures} | {goals}: {verdict.upper()}"
+    return (
+        f"{name:11} {row['what']}, {row['unit']}: {OURS} {_side(row, OURS)}; {_others(row)} | "
+        f"{goals}: {verdict_of(row).upper()}"
+    )
 
 
 def table(heads: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
