@@ -17,6 +17,7 @@ from flowpregel import carry
 from flowpregel.channels import LastValue
 from flowpregel.config import get_trace_context
 from flowpregel.errors import ConfigurationError, TaskSerializationError
+from flowpregel.executors import ProcessExecutor
 from flowpregel.func import entrypoint, task
 from flowpregel.pregel import NodeBuilder, Pregel
 
@@ -256,6 +257,20 @@ def test_a_workers_log_record_says_whose_it_is(
     record: Any = caplog.records[-1]
     assert ("t", "3b2c4a4e-9f67-4f8e-bd64-5a3d5b6a7c01") == (record.thread_id, record.run_id)
     assert ("log_plainly", 1, record.process) == (record.task, record.attempt, record.pid)
+
+
+def log_quietly(_: int) -> None:
+    logging.getLogger("user.quiet").debug("a detail")
+    logging.getLogger("user.other").debug("nobody asked")
+
+
+def test_a_worker_logs_at_the_levels_of_the_program(caplog: pytest.LogCaptureFixture) -> None:
+    """As they are when the worker starts, each logger's own."""
+    caplog.set_level(logging.DEBUG, "user.quiet")
+    with ProcessExecutor(1) as pool:
+        pool.submit(log_quietly, 1).result()
+
+    assert ["a detail"] == [each.message for each in caplog.records if each.name[:5] == "user."]
 
 
 @task

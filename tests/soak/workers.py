@@ -84,7 +84,8 @@ class Report:
     @property
     def growth(self) -> int:
         """By how many bytes this process grew after its first waves."""
-        return max(self.memory[WARM:], default=0) - self.memory[:WARM][-1]
+        early = self.memory[:WARM][-1]
+        return max(self.memory[WARM:], default=early) - early
 
     @property
     def leaked(self) -> int:

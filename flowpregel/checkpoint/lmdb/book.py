@@ -53,6 +53,10 @@ class Book:
             if before is None:
                 self._compare_indexes(transaction, scope, identifier, number)
             return identifier, number
+        if before is None:
+            for key in self.log.keys(transaction, keys.of_scope(scope.number)):
+                if key[16:] == keys.CHECKPOINT:
+                    raise self.log.corrupt(key, "is a checkpoint whose id is missing")
         return None
 
     def newest_first(

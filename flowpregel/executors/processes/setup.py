@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,5 +48,5 @@ class Setup:
     """The most bytes of shared memory it may hold for results."""
     segments: int
     """The most segments that may be in."""
-    log_level: int
-    """The level of the coordinator's root logger."""
+    log_levels: Mapping[str, int]
+    """The levels of the coordinator's loggers, by name: what is below is not sent."""

@@ -53,6 +53,13 @@ class Order:
     started: Started
 
 
+def log_levels() -> dict[str, int]:
+    """Return the levels of this program's loggers that have one of their own, by name."""
+    loggers = tuple(logging.root.manager.loggerDict.items())
+    levels = {name: each.level for name, each in loggers if isinstance(each, logging.Logger)}
+    return {"": logging.root.level, **{name: level for name, level in levels.items() if level}}
+
+
 class Spawner:
     """Starts workers one after the other; `order` returns at once."""
 
@@ -118,7 +125,7 @@ class _Wires:
             initializer=order.initializer,
             shared_limit=order.shared_limit,
             segments=order.segments,
-            log_level=logging.getLogger().level,
+            log_levels=log_levels(),
         )
 
     def newborn(self, process: Any) -> Newborn:

@@ -13,7 +13,7 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Final, cast
 
 from flowpregel.executors.processes import frames
@@ -118,13 +118,16 @@ def _plain(record: logging.LogRecord) -> dict[str, Any]:
     return fields
 
 
-def take_over(outlet: Outlet, log_level: int, task: Callable[[], int]) -> Callable[[], None]:
+def take_over(
+    outlet: Outlet, log_levels: Mapping[str, int], task: Callable[[], int]
+) -> Callable[[], None]:
     """Send this worker's log records and prints; return what flushes the prints."""
     out, err = Printed(outlet, 1, task), Printed(outlet, 2, task)
     sys.stdout, sys.stderr = cast(Any, out), cast(Any, err)
     root = logging.getLogger()
     root.handlers[:] = [LogSender(outlet, task)]
-    root.setLevel(log_level)
+    for name, level in log_levels.items():
+        logging.getLogger(name or None).setLevel(level)
 
     def flush() -> None:
         # The task may have put other streams in their place.

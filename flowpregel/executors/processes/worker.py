@@ -76,7 +76,7 @@ class Worker:
         self._shares = Shares(Arena(setup.shared_limit, segments=setup.segments), door)
         self._flushed = 0
         self._ends = WorkerEnds(self._outlet, self._inbox.listen)
-        self._flush_prints = talk.take_over(self._outlet, setup.log_level, lambda: self._number)
+        self._flush_prints = talk.take_over(self._outlet, setup.log_levels, lambda: self._number)
         self._structured = Structured(self._outlet, lambda: self._number)
         self._contexts = Contexts()
         self._nodes: dict[bytes, bytes | Node] = {}
