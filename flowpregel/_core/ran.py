@@ -9,6 +9,7 @@ EXECUTORS: Final = (
     "", "inline", "threads", "processes", "coroutines", "futures", "graph", "cache",
 )  # fmt: skip
 """Where a task can run, by the number that is kept; the first is any other executor."""
+_NUMBERS: Final = {name: number for number, name in enumerate(EXECUTORS)}
 _HEAD: Final = struct.Struct("<qfHBIB")
 _PULLED: Final = "~__pregel_pull, "
 _LONGEST: Final = 200
@@ -38,12 +39,12 @@ class Ran(NamedTuple):
 
     def to_bytes(self, path: str) -> bytes:
         """Return it as it is kept beside the writes of the task at *path*."""
+        name, began, seconds, attempts, executor, pid, error = self
         # The path of a task that its node's triggers made says which node it is.
-        name = b"" if path == _PULLED + self.name else _text(self.name)[:255]
-        known = EXECUTORS.index(self.executor) if self.executor in EXECUTORS else 0
-        attempts = min(self.attempts, _MOST)
-        head = _HEAD.pack(self.began, self.seconds, attempts, known, self.pid, len(name))
-        return head + name + _text(self.error) if self.error else head + name
+        shown = b"" if path == _PULLED + name else _text(name)[:255]
+        tries = attempts if attempts < _MOST else _MOST
+        head = _HEAD.pack(began, seconds, tries, _NUMBERS.get(executor, 0), pid, len(shown))
+        return head + shown + _text(error) if error else head + shown
 
     @classmethod
     def of(cls, kept: Ran | bytes, path: str) -> Ran:

@@ -50,8 +50,8 @@ class Host:
         self._inline = InlineExecutor(self._turn)
         self._mailbox: Any = ThreadMailbox() if loop is None else loop_mailbox(loop)
         self._executors = Executors(self._inline, loop, plan.max_concurrency)
-        placing = Placing(self._mailbox, self._executors, plan.max_concurrency)
-        self._pump = Pump(placing)
+        self._placing = Placing(self._mailbox, self._executors, plan.max_concurrency)
+        self._pump = Pump(self._placing)
         self.outbox = self._pump.outbox
         self._requests: Generator[Request, Any, Result] | None = None
         self._request: Request | None = None
@@ -203,6 +203,9 @@ class Host:
     def _note_end(self, error: BaseException) -> None:
         self._timed_out = isinstance(error, TimeoutError)
         self._request = None
+        if not isinstance(error, Exception):
+            # Ctrl-C while the run itself was at work: its bodies would wait for ever.
+            self._placing.stop_all()
 
     def _stop(self) -> Request | None:
         """Tell a run that stands at a request to end, and return that request."""

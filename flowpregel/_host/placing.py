@@ -164,6 +164,11 @@ class Placing:
         if placed is not None:
             placed[0].cancel(placed[1].key, kill=kill)
 
+    def stop_all(self) -> None:
+        """Stop every task that runs, for a run that is no longer there to be told how it ended."""
+        for executor, job in [*self._placed.values()]:
+            executor.cancel(job.key, kill=True)
+
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Hand the caller that made *call* its outcome, if it still runs."""
         placed = self._placed.get(call.caller)

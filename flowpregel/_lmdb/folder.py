@@ -29,7 +29,7 @@ DATA = "data.mdb"
 WRITE_LOCK = "write.lock"
 PRESENCE = "open.lock"
 _BALLAST = "ballast"
-_BALLAST_SIZE = 1 << 20
+_BALLAST_SIZE = 128 << 10
 _DRAFT_INSIDE = ".compact."
 _ABANDONED = 60.0
 """Seconds after which a draft that nobody holds is one that a killed process left."""

@@ -15,6 +15,7 @@ from contextlib import suppress
 from hashlib import blake2b
 
 from flowpregel._lmdb import folder
+from flowpregel._lmdb.cipher import Cipher
 from flowpregel.errors import StoreCorruptError, StoreForeignError, StoreVersionError
 
 SIZE = 16
@@ -25,16 +26,23 @@ KEY_VARIABLE = "FLOWPREGEL_STORE_KEY"
 
 
 class Seal:
-    """Makes and checks the checksums of one store.
+    """Makes and checks the checksums of one store, and encrypts if there is a key for that.
 
     Args:
         key: The secret; any length.
+        encryption_key: 16, 24 or 32 bytes; None: records are not encrypted.
+
+    Raises:
+        ConfigurationError: The extra that encryption needs is not installed.
     """
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, encryption_key: bytes | None = None) -> None:
         self._base = blake2b(key=_digest(key, b"seal"), digest_size=SIZE)
         self.id = _digest(key, b"name")[:8].hex()
         """Names the key without telling it."""
+        self.cipher = None if encryption_key is None else Cipher(encryption_key)
+        self.kind = self.id, encryption_key and _digest(encryption_key, b"name")
+        """Equal for seals that make and read the same records."""
 
     def of(self, place: bytes, *parts: bytes | memoryview) -> bytes:
         """Return the checksum of a record made of *parts* at *place*."""

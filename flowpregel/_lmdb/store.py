@@ -54,7 +54,7 @@ def open_store(
     """
     wrapped = WrappedCodec(codec, options)
     key = options.trust if isinstance(options.trust, bytes) else store_key()
-    seal = Seal(key)
+    seal = Seal(key, options.encryption_key)
     environment = open_environment(
         path,
         lambda: [(HEADER, new_header(seal))],

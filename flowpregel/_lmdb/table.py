@@ -6,6 +6,8 @@
     key            ► checksum (16), 1, chunks (4), bytes (8)        a large payload
     key + n (4)    ► checksum (16), 2, n-th chunk
 
+Where payload or chunk is encrypted, 16 is added to the kind.
+
 A chunk fills whole pages of the map together with LMDB's own header, so that
 the room of a dropped value is used again by any other.
 """
@@ -18,11 +20,12 @@ from typing import Any
 
 from flowpregel._lmdb.environment import Environment
 from flowpregel._lmdb.seal import SIZE, Seal
-from flowpregel.errors import StoreCorruptError
+from flowpregel.errors import StoreCorruptError, StoreForeignError
 
 _PAGES_HEADER = 16
 CHUNK = (1 << 20) - _PAGES_HEADER - SIZE - 1
-_WHOLE, _CHUNKED, _PIECE = b"\0", b"\1", b"\2"
+_WHOLE, _CHUNKED, _PIECE = 0, 1, 2
+_ENCRYPTED = 16
 _COUNTS = struct.Struct(">IQ")
 _HEAD = SIZE + 1
 _SMALL = 4096
@@ -55,7 +58,7 @@ class Table:
         if record is None:
             return None
         payload = self._opened(key, record)
-        if record[SIZE] == 0:
+        if _kind(record) == _WHOLE:
             return payload
         return self._joined(transaction, key, payload)
 
@@ -69,7 +72,7 @@ class Table:
             if (
                 record is not None
                 and _HEAD <= len(record) < _SMALL
-                and record[SIZE] == 0
+                and record[SIZE] == _WHOLE
                 and record[:SIZE] == sum_of(name + key, record[SIZE:])
             ):
                 return record[_HEAD:]
@@ -88,25 +91,17 @@ class Table:
         """
         if not fresh:
             self._drop_chunks(transaction, key)
-        if len(payload) < _SMALL:
-            record = _WHOLE + payload
-            mac = self._seal.of_small(self._name + key, record)
-            transaction.put(key, mac + record, db=self._environment.databases[self._name])
-            return
         if len(payload) <= CHUNK:
-            mac = self._seal.of(self._name + key, _WHOLE, payload)
-            transaction.put(key, b"".join((mac, _WHOLE, payload)), db=self.handle)
+            transaction.put(key, self._record(key, _WHOLE, payload), db=self.handle)
             return
         view = memoryview(payload)
         count = -(-len(payload) // CHUNK)
         counts = _COUNTS.pack(count, len(payload))
-        mac = self._seal.of(self._name + key, _CHUNKED, counts)
-        transaction.put(key, mac + _CHUNKED + counts, db=self.handle)
+        transaction.put(key, self._record(key, _CHUNKED, counts), db=self.handle)
         for number in range(count):
             place = key + number.to_bytes(4, "big")
             chunk = view[number * CHUNK : (number + 1) * CHUNK]
-            mac = self._seal.of(self._name + place, _PIECE, chunk)
-            transaction.put(place, b"".join((mac, _PIECE, chunk)), db=self.handle)
+            transaction.put(place, self._record(place, _PIECE, chunk), db=self.handle)
 
     def add(self, transaction: Any, key: bytes, payload: bytes) -> bool:
         """Keep *payload* at *key* if there is nothing; return whether it was kept."""
@@ -115,9 +110,8 @@ class Table:
                 return False
             self.put(transaction, key, payload, fresh=True)
             return True
-        record = _WHOLE + payload
-        mac = self._seal.of_small(self._name + key, record)
-        return bool(transaction.put(key, mac + record, overwrite=False, db=self.handle))
+        record = self._record(key, _WHOLE, payload)
+        return bool(transaction.put(key, record, overwrite=False, db=self.handle))
 
     def append(self, transaction: Any, key: bytes, payload: bytes) -> bool:
         """Keep *payload* at *key*, where there is nothing yet; return whether it is the last now.
@@ -125,9 +119,8 @@ class Table:
         LMDB fills a page to its end only where it is told that the last one is put.
         """
         if len(payload) < _SMALL:
-            record = _WHOLE + payload
-            mac = self._seal.of_small(self._name + key, record)
-            if transaction.put(key, mac + record, append=True, db=self.handle):
+            record = self._record(key, _WHOLE, payload)
+            if transaction.put(key, record, append=True, db=self.handle):
                 return True
         self.put(transaction, key, payload, fresh=True)
         return False
@@ -156,9 +149,9 @@ class Table:
                 key, record = cursor.item()
                 if not key.startswith(prefix):
                     return
-                if record[SIZE : SIZE + 1] != _PIECE:
+                if _kind(record) != _PIECE:
                     payload = self._opened(key, record)
-                    if record[SIZE] != 0:
+                    if _kind(record) == _CHUNKED:
                         payload = self._joined(transaction, key, payload)
                     yield key, payload
                 found = cursor.next()
@@ -206,7 +199,7 @@ class Table:
         """Raise `StoreCorruptError` unless the record at *key*, if it is there, holds."""
         record = transaction.get(key, db=self.handle)
         if record is not None:
-            self._opened(key, record)
+            self._check(key, record)
 
     def corrupt(self, key: bytes, what: str) -> StoreCorruptError:
         """Return the error that says *what* of the record at *key*."""
@@ -215,14 +208,45 @@ class Table:
             "restore a backup, or run verify() to see what else is damaged"
         )
 
-    def _opened(self, key: bytes, record: bytes) -> bytes:
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether what is put is encrypted."""
+        return self._seal.cipher is not None
+
+    def hidden(self, name: bytes) -> bytes:
+        """Return a key that stands for *name* and does not tell it."""
+        return b"k" + self._seal.of(b"hidden", name)
+
+    def _record(self, key: bytes, kind: int, payload: bytes | memoryview) -> bytes:
+        """Return *payload* as it is kept at *key*."""
+        place, cipher = self._name + key, self._seal.cipher
+        if cipher is not None:
+            kind, payload = kind | _ENCRYPTED, cipher.encrypt(place, payload)
+        head = bytes((kind,))
+        if len(payload) < _SMALL:
+            record = head + payload
+            return self._seal.of_small(place, record) + record
+        return b"".join((self._seal.of(place, head, payload), head, payload))
+
+    def _check(self, key: bytes, record: bytes) -> None:
         if len(record) < _SMALL:
             expected = self._seal.of_small(self._name + key, record[SIZE:])
         else:
             expected = self._seal.of(self._name + key, memoryview(record)[SIZE:])
         if len(record) < _HEAD or record[:SIZE] != expected:
             raise self.corrupt(key, "is damaged, or was not written there")
-        return record[_HEAD:]
+
+    def _opened(self, key: bytes, record: bytes) -> bytes:
+        self._check(key, record)
+        if not record[SIZE] & _ENCRYPTED:
+            return record[_HEAD:]
+        cipher = self._seal.cipher
+        if cipher is None:
+            raise StoreForeignError(
+                f"{self._environment.path} is encrypted; "
+                "pass its key as StoreOptions(encryption_key=...)"
+            )
+        return cipher.decrypt(self._name + key, record[_HEAD:])
 
     def _joined(self, transaction: Any, key: bytes, counts: bytes) -> bytes:
         count, size = _COUNTS.unpack(counts)
@@ -240,10 +264,14 @@ class Table:
 
     def _drop_chunks(self, transaction: Any, key: bytes) -> None:
         record = transaction.get(key, db=self.handle)
-        if record is not None and record[SIZE : SIZE + 1] == _CHUNKED:
-            count = _COUNTS.unpack(record[_HEAD : _HEAD + _COUNTS.size])[0]
+        if record is not None and _kind(record) == _CHUNKED:
+            count = _COUNTS.unpack(self._opened(key, record))[0]
             for number in range(count):
                 transaction.delete(key + number.to_bytes(4, "big"), db=self.handle)
+
+
+def _kind(record: bytes) -> int:
+    return record[SIZE] & ~_ENCRYPTED if len(record) >= _HEAD else _WHOLE
 
 
 def after(prefix: bytes) -> bytes:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.benchmarks import charts, growth, harness, order, pages, profiles, report, results
+from tests.benchmarks.model import Workload
 
 
 def main() -> int:
@@ -79,35 +81,49 @@ def measure(asked: argparse.Namespace, found: results.Results) -> int:
     part, names = asked.rows[:1], asked.rows[1:]
     if part == ["all"] and names:
         raise LookupError("`all` stands alone")
-    if part == ["growth"]:
-        growth.measure(names, found["growth"], quick=asked.quick)
-        return 0
-    if part == ["profile"]:
-        profiles.measure(names, found["profiles"], quick=asked.quick)
-        return 0
-    status = measure_rows([] if part == ["all"] else asked.rows, asked, found)
-    if part == ["all"]:
-        growth.measure([], found["growth"], quick=asked.quick)
-        profiles.measure([], found["profiles"], quick=asked.quick)
+    status = 0
+    if part not in (["growth"], ["profile"]):
+        status = measure_rows([] if part == ["all"] else asked.rows, asked, found)
+    if part in (["growth"], ["all"]):
+        keep(growth.measure(names, quick=asked.quick), "growth", asked, found)
+    if part in (["profile"], ["all"]):
+        keep(profiles.measure(names, quick=asked.quick), "profiles", asked, found)
     return status
+
+
+def keep(
+    parts: Iterable[tuple[str, Any]], kind: str, asked: argparse.Namespace, found: results.Results
+) -> None:
+    """Add what is measured to *found* and to the file, bit by bit.
+
+    It takes minutes: whatever stops it, what is measured is kept.
+    """
+    for name, part in parts:
+        found[kind][name] = part
+        if asked.json:
+            results.save(asked.json, found)
 
 
 def measure_rows(names: Sequence[str], asked: argparse.Namespace, found: results.Results) -> int:
     """Measure the rows that are named, or all; return 1 if a side failed."""
     peers = None if asked.peers is None else frozenset(asked.peers.split(","))
     wanted = harness.Asked(peers=peers, repeats=asked.repeats)
-    failed = 0
-    for workload in order.chosen(names, quick=asked.quick):
+    failed: list[str] = []
+    keep(_rows(order.chosen(names, quick=asked.quick), wanted, failed), "rows", asked, found)
+    return min(1, len(failed))
+
+
+def _rows(
+    chosen: Iterable[Workload], wanted: harness.Asked, failed: list[str]
+) -> Iterator[tuple[str, Any]]:
+    for workload in chosen:
         samples = harness.measure(workload, wanted)
-        failed += len(samples) < len(harness.chosen(workload, wanted))
+        failed += harness.chosen(workload, wanted).keys() - samples.keys()
         for row in workload.rows:
-            came_to = found["rows"][row.name] = harness.result_of(row, workload, samples)
+            came_to = harness.result_of(row, workload, samples)
             sys.stdout.write(report.line(row.name, came_to) + "\n")
             sys.stdout.flush()
-        if asked.json:
-            # Minutes of work: whatever stops this, what is measured is kept.
-            results.save(asked.json, found)
-    return min(1, failed)
+            yield row.name, came_to
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,8 +176,8 @@ def turns_for(curve: Curve, size: int) -> int:
     return {0: 1, 1: 3}.get(left, 5)
 
 
-def measure(asked: Sequence[str], found: dict[str, Any], *, quick: bool) -> None:
-    """Measure the curves that were asked for into *found*; all if none was.
+def measure(asked: Sequence[str], *, quick: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Measure the curves that were asked for, or all; yield the name and the points of each.
 
     Raises:
         LookupError: There is no such curve.
@@ -186,14 +186,15 @@ def measure(asked: Sequence[str], found: dict[str, Any], *, quick: bool) -> None
     if unknown := [name for name in asked if name not in known]:
         raise LookupError(f"no curve is called {unknown[0]!r}; there are {', '.join(known)}")
     for name in asked or known:
-        found[name] = _measured(known[name])
+        found = _measured(known[name])
         sys.stdout.write(f"{name}: {known[name].what}, {known[name].unit}\n")
-        for line, points in found[name]["lines"].items():
+        for line, points in found["lines"].items():
             shown = ", ".join(
                 f"{size}: {report.figure_of(value, 'seconds')}" for size, value in points.items()
             )
             sys.stdout.write(f"  {line}: {shown}\n")
         sys.stdout.flush()
+        yield name, found
 
 
 def _measured(curve: Curve) -> dict[str, Any]:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.benchmarks import order, report
-from tests.benchmarks.child import Child
-from tests.benchmarks.model import OURS
+from tests.benchmarks.child import Child, SideError
+from tests.benchmarks.model import OURS, Side
 from tests.benchmarks.slow_disk import environment
 
-UNFIT = ("W8", "census")
-"""Whole programs, which a profiler in the process that starts them does not see."""
+UNFIT = ("W8", "census", "W11 100,000")
+"""Whole programs, which a profiler in the process that starts them does not see; W11 again."""
 
 
-def measure(asked: Sequence[str], found: dict[str, Any], *, quick: bool) -> None:
-    """Profile the rows that were asked for into *found*; all if none was.
+def measure(asked: Sequence[str], *, quick: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Profile the rows that were asked for, or all; yield the name and the profile of each.
 
     Raises:
         LookupError: There is no such row.
@@ -26,14 +26,23 @@ def measure(asked: Sequence[str], found: dict[str, Any], *, quick: bool) -> None
         row, side = workload.rows[0], workload.sides[OURS]
         if order.is_asked(row.name, UNFIT):
             continue
-        with contextlib.ExitStack() as stack:
-            more = environment(stack) if side.slow_disk else {}
-            child = stack.enter_context(Child(side, more))
-            child.ready()
-            child.go()
-            found[row.name] = {"what": row.what, **child.profile()}
-        sys.stdout.write(f"{row.name} {row.what}\n{table(found[row.name])}\n\n")
+        try:
+            found = {"what": row.what, **_profiled(side)}
+        except SideError as error:
+            sys.stderr.write(f"{row.name} failed and is left out:\n{error}\n")
+            continue
+        sys.stdout.write(f"{row.name} {row.what}\n{table(found)}\n\n")
         sys.stdout.flush()
+        yield row.name, found
+
+
+def _profiled(side: Side) -> dict[str, Any]:
+    with contextlib.ExitStack() as stack:
+        more = environment(stack) if side.slow_disk else {}
+        child = stack.enter_context(Child(side, more))
+        child.ready()
+        child.go()
+        return child.profile()
 
 
 def table(profile: Any) -> str:

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from tests.benchmarks.model import Maker, Work
 
-ENTRIES = 8
+ENTRIES = 5
 """How many functions a profile names."""
 
 

@@ -31,7 +31,7 @@ class Book:
         self.log = table(b"log")
         self.meta = table(b"meta")
         self.tables = [table(name) for name in DATABASES if name != b"meta"]
-        self.names: Names = environment.share(("names", seal.id), lambda: Names(table(b"names")))
+        self.names: Names = environment.share(("names", seal.kind), lambda: Names(table(b"names")))
         self.scopes = Scopes(table(b"scopes"), self.meta)
 
     # ------------------------------------------------------------ checkpoints
@@ -53,6 +53,10 @@ class Book:
             if before is None:
                 self._compare_indexes(transaction, scope, identifier, number)
             return identifier, number
+        if before is None:
+            for key in self.log.keys(transaction, keys.of_scope(scope.number)):
+                if key[16:] == keys.CHECKPOINT:
+                    raise self.log.corrupt(key, "is a checkpoint whose id is missing")
         return None
 
     def newest_first(

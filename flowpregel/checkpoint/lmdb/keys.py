@@ -9,7 +9,7 @@
                  "d" + channel (4)                          what it added to a channel
                  "v" + channel (4)                          the channel's value
                  "w" + task (17)                            a task's pending writes
-    names    "i" + id (4), "n" + name or "l" + digest (32)
+    names    "i" + id (4), "n" + name, "l" + digest (32) or "k" + keyed digest (16)
 
 Whatever a user names is mapped to an id or a digest first, so that no name is
 too long for LMDB (511 bytes), reaches another thread, or is taken for another.

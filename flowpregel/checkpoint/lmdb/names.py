@@ -85,7 +85,10 @@ class Names:
         return found
 
     def _look_up(self, transaction: Any, name: str) -> int | None:
-        record = self._table.get(transaction, keys.name(keys.text(name)))
+        encoded = keys.text(name)
+        record = self._table.get(transaction, keys.name(encoded))
+        if record is None:
+            record = self._table.get(transaction, self._table.hidden(encoded))
         if record is None:
             return None
         number = int.from_bytes(record, "big")
@@ -98,7 +101,9 @@ class Names:
         last = self._table.last_key(transaction, b"i")
         number = 1 + (int.from_bytes(last[1:5], "big") if last else 0)
         place = number.to_bytes(4, "big")
-        self._table.put(transaction, keys.name(encoded), place)
+        is_secret = self._table.is_encrypted
+        key = self._table.hidden(encoded) if is_secret else keys.name(encoded)
+        self._table.put(transaction, key, place)
         self._table.put(transaction, b"i" + place, encoded)
         self._added[name] = number
         return number

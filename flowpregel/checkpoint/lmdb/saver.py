@@ -97,9 +97,9 @@ class LMDBSaver(TransactionalSaver):
         self._reader = Reader(self._book, environment.read, self._codec)
         self._outlines = Reader(self._book, environment.read, self._codec, bare=True)
         # All savers of a folder in this process commit in one group.
-        self._writer = environment.share(("writer", seal.id), lambda: Writer(self._book))
+        self._writer = environment.share(("writer", seal.kind), lambda: Writer(self._book))
         self._group = environment.share(
-            ("group", seal.id), lambda: GroupCommit(environment, self._writer)
+            ("group", seal.kind), lambda: GroupCommit(environment, self._writer)
         )
         self._sweeper = None if retention is None else Sweeper(self._book, retention)
         self._leases = environment.share(("leases",), lambda: Leases(environment.path))

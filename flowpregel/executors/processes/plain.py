@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import InvalidStateError
 from functools import partial
 from itertools import count
@@ -90,14 +90,22 @@ class PlainCalls:
         node = self._node(function)
         made: list[PoolFuture] = []
         few = _FIRST
-        while len(made) < len(calls):
-            part = calls[len(made) : len(made) + few]
-            made += self._start(node, part)
-            # The first few at once, so that no worker waits for the others to be made.
-            few = min(2 * few, _FURTHER)
+        try:
+            while len(made) < len(calls):
+                part = calls[len(made) : len(made) + few]
+                self._start(node, part, made)
+                # The first few at once, so that no worker waits for the others to be made.
+                few = min(2 * few, _FURTHER)
+        except BaseException:
+            # Ctrl-C: nobody will have the futures, and some may not have been started.
+            for future in made:
+                self.open.discard(future)
+                future.cancel()
+            raise
         return made
 
-    def _start(self, node: Node, calls: Sequence[Arguments]) -> Iterable[PoolFuture]:
+    def _start(self, node: Node, calls: Sequence[Arguments], made: list[PoolFuture]) -> None:
+        """Start a call for each of *calls*, and add their futures to *made*."""
         jobs: list[Job] = []
         futures: dict[str, PoolFuture] = {}
         for arguments in calls:
@@ -105,10 +113,9 @@ class PlainCalls:
             job = Job(TaskInfo(task_id, node.name, "", 0, 0), Kind.CALL, node, arguments)
             jobs.append(job)
             futures[task_id] = PoolFuture(partial(self._cancel, (task_id, 1)))
-        made = [*futures.values()]
-        self.open.update(made)
+        made += futures.values()
+        self.open.update(futures.values())
         self._pool.take(jobs, _Slips(futures, self.open.discard))
-        return made
 
     def _node(self, function: Callable[..., Any]) -> Node:
         with self._lock:

@@ -214,18 +214,10 @@ class Pool:
 
     def land_all(self, ended: Sequence[Landing]) -> None:
         """End several flights: free their workers, then tell their runs."""
-        with self.lock:
-            for landing in ended:
-                flight = landing[0]
-                if self.flights.pop(flight.number, None) is not None:
-                    self._landed.append(landing)
-                    if self._by_key.get(flight.job.key) is flight:
-                        del self._by_key[flight.job.key]
-                    self._unattended -= not flight.attended
-                slot, flight.slot = flight.slot, None
-                if slot is not None:
-                    self._leave(slot, flight)
         try:
+            with self.lock:
+                for landing in ended:
+                    self._land(landing)
             self.pump()
         finally:
             # Ctrl-C may come in between, and what has ended may be another run's.
@@ -235,6 +227,23 @@ class Pool:
             for lease in flight.leases:
                 self.arena.ended(lease)
 
+    def _land(self, landing: Landing) -> None:
+        """Take a flight out of all books. Wants the lock held."""
+        flight = landing[0]
+        if self.flights.pop(flight.number, None) is not None:
+            self._landed.append(landing)
+            if self._by_key.get(flight.job.key) is flight:
+                del self._by_key[flight.job.key]
+            self._unattended -= not flight.attended
+        slot, flight.slot = flight.slot, None
+        if slot is not None:
+            slot.flights.pop(flight.number, None)
+            if flight.calls:
+                self.crew.count_calls(slot, -len(flight.calls))
+            slot.served += 1
+            if not slot.flights:
+                self.crew.rest(slot)
+
     def _tell_landed(self) -> None:
         while self._landed:
             try:
@@ -242,15 +251,6 @@ class Pool:
             except IndexError:
                 return
             self.post(flight, self._ended(flight, outcome, span))
-
-    def _leave(self, slot: Slot, flight: Flight) -> None:
-        """Take *flight* off the worker that had it. Wants the lock held."""
-        slot.flights.pop(flight.number, None)
-        if flight.calls:
-            self.crew.count_calls(slot, -len(flight.calls))
-        slot.served += 1
-        if not slot.flights:
-            self.crew.rest(slot)
 
     def requeue(self, flight: Flight, error: BaseException | None) -> None:
         """Let *flight* wait again: its worker ended, and it was not the one that ran.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -239,6 +240,27 @@ def test_a_retried_body_tries_the_task_again_that_failed_it(drive: Any, executor
         return task(work)(n).result()
 
     assert 3 == drive.invoke(flow, 3)
+
+
+def test_a_retried_body_joins_the_calls_that_are_under_way(drive: Any) -> None:
+    """What its first attempt started and did not wait for is not started again."""
+    seen, go_on, crash = [], threading.Event(), Once(OSError("crash"))
+
+    @task
+    def slow(n: int) -> int:
+        seen.append(n)
+        assert go_on.wait(30)
+        return n
+
+    @entrypoint(executor="threads", retry_policy=AT_ONCE)
+    def flow(n: int) -> int:
+        future = slow(n)
+        crash()
+        go_on.set()
+        return future.result()
+
+    assert 3 == drive.invoke(flow, 3)
+    assert [3] == seen
 
 
 def test_a_retried_body_that_diverges_is_told(drive: Any, executor: str) -> None:

@@ -50,6 +50,51 @@ def test_what_is_encrypted_cannot_be_read_on_the_disk(tmp_path):
     assert read(tmp_path / "s", encryption_key=AES) == {"secret": SECRET}
 
 
+def test_names_are_encrypted_too(tmp_path):
+    pytest.importorskip("cryptography")
+    options = StoreOptions(encryption_key=AES)
+    with LMDBSaver(tmp_path / "s", options=options) as saver:
+        commit(saver, 0, {"salaries": 1}, thread="of Jane Doe")
+        commit(saver, 1, {"salaries": 2}, thread="of Jane Doe")
+        assert [found.thread_id for found in saver.threads()] == ["of Jane Doe"]
+        assert saver.verify().ok
+    data = (tmp_path / "s" / "data.mdb").read_bytes()
+
+    assert b"salaries" not in data
+    assert b"Jane" not in data
+
+
+def test_what_was_there_before_the_key_is_read_with_it(tmp_path):
+    pytest.importorskip("cryptography")
+    keep(tmp_path / "s")
+    with LMDBSaver(tmp_path / "s", options=StoreOptions(encryption_key=AES)) as saver:
+        commit(saver, 1, {"n": "added"})
+        values = [each.checkpoint.values["n"] for each in saver.history(T)]
+
+    assert values == ["added", {"secret": SECRET}]
+
+
+def test_a_large_value_is_encrypted_in_all_its_chunks(tmp_path):
+    pytest.importorskip("cryptography")
+    large = SECRET * 2000
+    with LMDBSaver(tmp_path / "s", options=StoreOptions(encryption_key=AES)) as saver:
+        commit(saver, 0, {"n": large})
+        assert saver.load(T).checkpoint.values["n"] == large
+    assert b"secret" not in (tmp_path / "s" / "data.mdb").read_bytes()
+
+
+def test_an_encrypted_record_holds_in_its_own_place_only():
+    """Also for someone who has the key of the checksums and seals it there anew."""
+    pytest.importorskip("cryptography")
+    from flowpregel._lmdb.cipher import Cipher
+
+    sealed = Cipher(AES).encrypt(b"log of one thread", b"value")
+
+    assert Cipher(AES).decrypt(b"log of one thread", sealed) == b"value"
+    with pytest.raises(StoreForeignError):
+        Cipher(AES).decrypt(b"log of another", sealed)
+
+
 def test_both_together(tmp_path):
     pytest.importorskip("cryptography")
     pytest.importorskip("zstandard")

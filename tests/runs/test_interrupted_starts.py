@@ -1,0 +1,56 @@
+"""Ctrl-C while tasks are being started: the run ends, though some never began."""
+
+from __future__ import annotations
+
+import pytest
+
+from flowpregel._core.effects import Call, Ended
+from flowpregel._core.records import RETURN, Outcome, Returned
+from flowpregel.executors.base import Executor, Job, JobKey, Mailbox
+from flowpregel.executors.calls import resolve_future
+from flowpregel.func import entrypoint, task
+
+
+class Impatient(Executor):
+    """Ends the first jobs it is given; then Ctrl-C is pressed.
+
+    Args:
+        first: How many it ends.
+    """
+
+    def __init__(self, first: int) -> None:
+        self._left = first
+        self.cancelled: list[JobKey] = []
+
+    def start(self, job: Job, mailbox: Mailbox) -> None:
+        """End the job at once."""
+        if not self._left:
+            raise KeyboardInterrupt
+        self._left -= 1
+        mailbox.post(Ended(*job.key, Returned(((RETURN, 1),))))
+
+    def cancel(self, key: JobKey, *, kill: bool) -> None:
+        """Note it: a job that was never started has nothing to be stopped."""
+        self.cancelled.append(key)
+
+    def resolve(self, call: Call, outcome: Outcome) -> None:
+        """Answer the body."""
+        resolve_future(call, outcome)
+
+
+@task
+def step(number: int) -> int:
+    """Never run: its executor answers in its place."""
+    return number
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_a_run_that_is_interrupted_while_it_starts_tasks_ends(first: int) -> None:
+    """It does not wait for those that were not started."""
+
+    @entrypoint(executor=Impatient(first))
+    def flow(count: int) -> int:
+        return sum(future.result() for future in step.map(range(count)))
+
+    with pytest.raises(KeyboardInterrupt):
+        flow.invoke(10)
