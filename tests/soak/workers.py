@@ -168,7 +168,8 @@ class Soak:
         for slot in tuple(self._run.pool._pool.crew.slots):  # noqa: SLF001 - as an enemy would
             flight = slot.running() if slot.is_born else None
             if flight is not None and flight.job.key in wanted:
-                os.kill(slot.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(slot.pid, signal.SIGKILL)
 
     def look(self) -> None:
         """Note how much this process holds."""
