@@ -62,23 +62,24 @@ class Environment:
         self._lmdb: Any = None
         self._file_lock: FileLock | None = None
         self._presence = Presence(os.path.join(path, folder.PRESENCE))
-        if readonly:
-            self._check_pages(options)
-            self._connect()
-            return
         try:
-            self._file_lock = FileLock(os.path.join(path, folder.WRITE_LOCK))
-            with self._exclusively(options.lock_timeout):
-                self._check_pages(options)
-                self._connect()
-            folder.make_ballast(path)
-            folder.close_to_others(path)
+            self._begin(options)
         except OSError as error:
+            self._shut()
             raise folder.named(error, path) from error
+        except BaseException:
+            self._shut()  # else its locks are held by nobody
+            raise
 
-    def _check_pages(self, options: StoreOptions) -> None:
-        if options.check_pages:
-            folder.check(self.path, pages=True)
+    def _begin(self, options: StoreOptions) -> None:
+        if self.readonly:
+            self._connect(pages=options.check_pages)
+            return
+        self._file_lock = FileLock(os.path.join(self.path, folder.WRITE_LOCK))
+        with self._exclusively(options.lock_timeout):
+            self._connect(pages=options.check_pages)
+        folder.make_ballast(self.path)
+        folder.close_to_others(self.path)
 
     def share(self, key: object, make: Callable[[], Result]) -> Result:
         """Return what all users of the store in this process have in common under *key*."""
@@ -239,10 +240,10 @@ class Environment:
             raise StoreError(f"{self.path} is closed; open it again")
         return self._lmdb
 
-    def _connect(self) -> None:
+    def _connect(self, *, pages: bool = False) -> None:
         import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store
 
-        folder.check(self.path)
+        folder.check(self.path, pages=pages)
         size = self._map_size
         while True:
             try:

@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 
 from flowpregel._lmdb.owner import Owner, this_process
+from flowpregel.errors import StoreError
 
 _FIRST_PAUSE = 0.00005
 _LONGEST_PAUSE = 0.01
@@ -44,8 +45,14 @@ class FileLock:
                     return False
                 time.sleep(min(pause, left))
                 pause = min(pause * 2, _LONGEST_PAUSE)
-        if os.pread(self._file, _NAME_SIZE, 0) != self._me:
-            os.pwrite(self._file, self._me, 0)
+        try:
+            if os.pread(self._file, _NAME_SIZE, 0) != self._me:
+                os.pwrite(self._file, self._me, 0)
+        except OSError as error:
+            self.release()
+            raise StoreError(
+                f"{self.path} cannot be written: {error.strerror}; nothing was done, try again"
+            ) from error
         return True
 
     def release(self) -> None:

@@ -181,9 +181,9 @@ def commit_batches(path: str, batches: list[Batch]) -> None:
         saver.commit(batches)
 
 
-def go_on(path: str, log: str, steps: int) -> None:
-    """Commit to a store whose disk may fail; say what is acknowledged; end with what is there."""
-    saver = LMDBSaver(path)
+def go_on(path: str, log: str, steps: int) -> int:
+    """Commit to a store whose disk may fail; return how many commits did."""
+    saver = _opened(path)
     number = 0
     failures = 0
     while number < steps:
@@ -200,6 +200,17 @@ def go_on(path: str, log: str, steps: int) -> None:
         acknowledge(log, number)
         number += 1
     saver.close()
+    return failures
+
+
+def _opened(path: str) -> LMDBSaver:
+    """Open a store; if a call fails meanwhile, again."""
+    for _ in range(5):
+        try:
+            return LMDBSaver(path)
+        except StoreError:
+            continue
+    return LMDBSaver(path)
 
 
 def newest(path: str) -> int:

@@ -323,3 +323,17 @@ def test_a_page_size_that_cannot_be_is_refused(closed):
 
     with pytest.raises(StoreCorruptError, match="page size"):
         LMDBSaver(closed)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="Linux tells what is open")
+def test_a_store_that_could_not_be_opened_is_held_by_nobody(closed):
+    """Its locks were taken before it was looked at."""
+    data = closed / "data.mdb"
+    data.write_bytes(data.read_bytes()[:4096])
+    before = len(os.listdir("/proc/self/fd"))
+
+    for readonly in (False, True):
+        with pytest.raises(StoreCorruptError):
+            LMDBSaver(closed, readonly=readonly)
+
+    assert len(os.listdir("/proc/self/fd")) == before

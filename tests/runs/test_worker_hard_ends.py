@@ -71,7 +71,7 @@ def test_a_stuck_task_is_timed_out(run: Run, stuck: Any) -> None:
     error = error_of(run.outcome(stuck, timeout=0.2))
 
     assert isinstance(error, NodeTimeoutError)
-    assert time.monotonic() - began < 0.2 + 0.3 + 0.5
+    assert time.monotonic() - began < 0.2 + 0.3 + 1.5
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def test_a_stuck_task_can_be_cancelled(run: Run, stuck: Any) -> None:
 
     (outcome,) = run.outcomes(job)
     assert "Withdrawn" == type(outcome).__name__
-    assert time.monotonic() - began < 0.3 + 0.5
+    assert time.monotonic() - began < 0.3 + 1.5
     assert value_of(run.outcome(pid))
 
 

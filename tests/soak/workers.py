@@ -17,12 +17,12 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from flowpregel._core.records import Node, Outcome, Raised, Returned, Withdrawn
 from flowpregel.errors import NodeTimeoutError, WorkerDiedError
 from flowpregel.executors.processes import ProcessExecutor
-from flowpregel.executors.processes.death import memory_of
 from tests.runs.pooling import Run, node_of, value_of
 
 WAVE = 1_000
@@ -77,7 +77,7 @@ class Report:
     kinds: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
-    """Bytes after each wave."""
+    """Bytes of its own that this process has after each wave."""
     descriptors: list[int] = field(default_factory=list)
     """Open ones after each wave, without those of shared memory, which is used again."""
 
@@ -168,12 +168,21 @@ class Soak:
         for slot in tuple(self._run.pool._pool.crew.slots):  # noqa: SLF001 - as an enemy would
             flight = slot.running() if slot.is_born else None
             if flight is not None and flight.job.key in wanted:
-                os.kill(slot.pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(slot.pid, signal.SIGKILL)
 
     def look(self) -> None:
         """Note how much this process holds."""
-        self.report.memory.append(memory_of(os.getpid()))
+        self.report.memory.append(own_memory())
         self.report.descriptors.append(open_descriptors())
+
+
+def own_memory() -> int:
+    """Return the bytes this process has for itself: shared memory is bounded by its arena."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def open_descriptors() -> int:

@@ -22,7 +22,7 @@ import time
 from functools import partial
 from typing import Final, Protocol
 
-from flowpregel._core.records import Outcome, Raised
+from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import FlowPregelError, TaskSerializationError
 from flowpregel.executors.processes import frames, messages
 from flowpregel.executors.processes.arena import Arena
@@ -211,13 +211,21 @@ class Dispatch:
         self._deadlines.add(now + STALE, partial(self._look_again, slot, last))
 
     def recall(self, slot: Slot) -> None:
-        """Take back the tasks that the worker of *slot* has not begun."""
+        """Take back the tasks that the worker of *slot* has not begun.
+
+        Only for the OS thread that reads the links: the worker's end is noticed there.
+        """
         try:
             count = len(os.read(slot.newborn.tokens_read, LARGEST))
         except BlockingIOError:
             return
-        if count:
-            self._crew.recalled([*slot.flights.values()][-count:])
+        if not count:
+            return
+        taken = [*slot.flights.values()][-count:]
+        for flight in taken:
+            if flight.stopping is not None:
+                self._crew.land(flight, Withdrawn())
+        self._crew.recalled([flight for flight in taken if flight.stopping is None])
 
 
 def _not_packed(flight: Flight, error: Exception) -> Exception:

@@ -27,7 +27,7 @@ from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.dispatch import Dispatch
 from flowpregel.executors.processes.hub import Hub, Seat
 from flowpregel.executors.processes.line import CalledNodes, Line
-from flowpregel.executors.processes.slot import Flight, Slot, State
+from flowpregel.executors.processes.slot import Flight, Slot, State, span_of
 
 _START_TRIES: Final = 3
 Landing: TypeAlias = tuple[Flight, Outcome, Span | None]
@@ -198,9 +198,11 @@ class Pool:
         """Let flights wait again, first in line."""
         with self.lock:
             for flight in reversed(flights):
-                if flight.slot is not None:
-                    flight.slot.flights.pop(flight.number, None)
-                    flight.slot = None
+                slot, flight.slot = flight.slot, None
+                if slot is not None:
+                    slot.flights.pop(flight.number, None)
+                    if not slot.flights:
+                        self.crew.rest(slot)
                 self._waiting.add_first(flight)
         self.pump()
 
@@ -208,7 +210,7 @@ class Pool:
 
     def land(self, flight: Flight, outcome: Outcome, span: Span | None = None) -> None:
         """End *flight*: free its worker, then tell its run."""
-        self.land_all([(flight, outcome, span or _span_of(flight))])
+        self.land_all([(flight, outcome, span or span_of(flight))])
 
     def land_all(self, ended: Sequence[Landing]) -> None:
         """End several flights: free their workers, then tell their runs."""
@@ -386,14 +388,6 @@ class Pool:
             self.hub.attend(seat, 0.05)
             if time.monotonic() > deadline:
                 self.crew.end_all()
-
-
-def _span_of(flight: Flight) -> Span | None:
-    """Return when *flight* ran whose worker did not live to say so."""
-    if flight.slot is None:
-        return None
-    seconds = time.monotonic() - flight.started
-    return time.time_ns() - int(seconds * 1e9), seconds, "processes", flight.slot.pid
 
 
 def _closed_error() -> ExecutorUnavailableError:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
 
+from flowpregel._core.ran import Span
 from flowpregel.executors.base import Job, Mailbox
 from flowpregel.executors.processes import frames
 from flowpregel.executors.processes.arena import Door, Reader, Returns
@@ -150,6 +151,10 @@ class Slot:
         """Whether its task waits for tasks it called: its worker is held, not used."""
         return self.open_calls > 0
 
+    def is_last(self, flight: Flight) -> bool:
+        """Return whether *flight* is on this worker, and none behind it: it runs, or has ended."""
+        return flight.slot is self and next(reversed(self.flights), None) == flight.number
+
     def running(self) -> Flight | None:
         """Return the task that its worker has begun and not ended."""
         return self.flights.get(self.newborn.board.running)
@@ -205,3 +210,11 @@ class Slot:
         for fd in (born.tokens_read, born.tokens_write, born.stdout, born.stderr, born.pidfd):
             if fd is not None:
                 os.close(fd)
+
+
+def span_of(flight: Flight) -> Span | None:
+    """Return when *flight* ran whose worker did not live to say so."""
+    if flight.slot is None:
+        return None
+    seconds = time.monotonic() - flight.started
+    return time.time_ns() - int(seconds * 1e9), seconds, "processes", flight.slot.pid

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 
 from flowpregel.executors.base import JobKey
@@ -25,6 +26,12 @@ class Stopping:
         """Withdraw a task that waits; stop a running one if *kill*."""
         flight = self._pool.withdraw(key)
         if flight is not None and kill:
+            # By whoever reads the links: it may take back what is behind it.
+            self._at(time.monotonic(), partial(self._cancel, flight))
+
+    def _cancel(self, flight: Flight, now: float) -> None:
+        # It may have been taken back from its worker meanwhile, and wait again.
+        if self._pool.withdraw(flight.job.key) is flight:
             self._stop(flight, "cancel")
 
     def _sent(self, flight: Flight) -> None:
@@ -40,7 +47,7 @@ class Stopping:
             limit = policy.idle_timeout
             self._at(flight.alive + limit, partial(self._on_idle, flight, limit))
 
-    def _at(self, when: float, action: partial[None]) -> None:
+    def _at(self, when: float, action: Callable[[float], None]) -> None:
         is_next = self._pool.deadlines.add(when, action)
         if is_next and not self._pool.hub.is_reading:
             self._pool.hub.wake()
@@ -72,17 +79,23 @@ class Stopping:
         self._stop(flight, "idle")
 
     def _stop(self, flight: Flight, reason: Reason) -> None:
-        with self._pool.lock:
-            slot = flight.slot
-            if slot is None or flight.stopping is not None:
-                return
-            flight.stopping = reason
-            slot.signal_stop(flight)
+        slot = flight.slot
+        if slot is None or flight.stopping is not None:
+            return
+        flight.stopping = reason
+        if len(slot.flights) > 1:
+            # What has not begun goes elsewhere, or ends: a kill is to hit nobody else.
+            self._pool.dispatch.recall(slot)
         # While its link is not read, it waits in the middle of a frame.
         self._pool.brake.free(slot)
+        with self._pool.lock:
+            if not slot.is_last(flight):
+                return
+            slot.signal_stop(flight)
         self._at(time.monotonic() + self._pool.plan.grace, partial(self._on_grace, flight))
 
     def _on_grace(self, flight: Flight, now: float) -> None:
         with self._pool.lock:
-            if flight.slot is not None:
-                flight.slot.kill("it was killed, because its task did not stop when it was told to")
+            slot = flight.slot
+            if slot is not None and slot.is_last(flight):
+                slot.kill("it was killed, because its task did not stop when it was told to")

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
@@ -29,13 +29,15 @@ from flowpregel.executors.attempt import perform
 from flowpregel.executors.processes import birth, frames, messages, payload, talk
 from flowpregel.executors.processes.arena import Arena, Door, Reader, Returns, returns_in
 from flowpregel.executors.processes.board import Board
-from flowpregel.executors.processes.contexts import Contexts
 from flowpregel.executors.processes.ends import WorkerEnds
 from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.setup import Setup
 from flowpregel.executors.processes.structured import Structured
 from flowpregel.executors.processes.wire import Inbox, Outlet
 from flowpregel.runinfo import RunInfo
+
+if TYPE_CHECKING:
+    from flowpregel.executors.processes.contexts import Contexts
 
 TASK: Final = Struct("<IQ")
 """Before each task in a TASKS frame: its number, and its length in bytes."""
@@ -78,7 +80,7 @@ class Worker:
         self._ends = WorkerEnds(self._outlet, self._inbox.listen)
         self._flush_prints = talk.take_over(self._outlet, setup.log_levels, lambda: self._number)
         self._structured = Structured(self._outlet, lambda: self._number)
-        self._contexts = Contexts()
+        self._contexts: Contexts | None = None
         self._nodes: dict[bytes, bytes | Node] = {}
         self._runs: dict[int, Callable[[], RunInfo]] = {}
         self._number = 0
@@ -116,9 +118,10 @@ class Worker:
                     for lease, readers in returns_in(frame.body):
                         self._shares.release(lease, readers)
                 case frames.LEAVE:
-                    self._contexts.leave(frame.body)
+                    self._entered().leave(frame.body)
                 case frames.STOP:
-                    self._contexts.leave_all()
+                    if self._contexts is not None:
+                        self._contexts.leave_all()
                     return
 
     # ------------------------------------------------ tasks
@@ -190,7 +193,7 @@ class Worker:
             return Raised(failure), name
         # Each task has its own context: what it sets does not leak into the next.
         if node.contexts:
-            self._contexts.keep(job.input)
+            self._entered().keep(job.input)
         context = job.variables or contextvars.Context()
         if "structlog" in sys.modules:
             context.run(self._structured.begin, job.info)
@@ -205,6 +208,15 @@ class Worker:
             self._runs[frame.number] = messages.unpack_run(frame.body)
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
             self._runs[frame.number] = partial(_raise, error)
+
+    def _entered(self) -> Contexts:
+        """Return the contexts that tasks have entered here."""
+        if self._contexts is None:
+            # Imports all channels, which few workers need.
+            from flowpregel.executors.processes.contexts import Contexts  # noqa: PLC0415
+
+            self._contexts = Contexts()
+        return self._contexts
 
     def _node(self, digest: bytes) -> Node:
         node = self._nodes[digest]

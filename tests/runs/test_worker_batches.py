@@ -1,0 +1,96 @@
+"""Fine-grained tasks travel in batches, and each is still a task of its own."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from flowpregel._core.records import Withdrawn
+from flowpregel.errors import WorkerDiedError
+from flowpregel.executors.processes import ProcessExecutor
+from tests.runs.pooling import Run, error_of, node_of, value_of, wait_until
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessExecutor]:
+    """A pool of two workers."""
+    with ProcessExecutor(2) as pool:
+        yield pool
+
+
+@pytest.fixture
+def run(pool: ProcessExecutor) -> Run:
+    """A run on the pool."""
+    return Run(pool)
+
+
+def sleep_if(seconds: float) -> int:
+    time.sleep(seconds)
+    return os.getpid()
+
+
+@pytest.mark.slow
+def test_a_slow_task_in_a_batch_holds_up_nobody(run: Run) -> None:
+    """The others are taken back from its worker, and run where there is room."""
+    node = node_of(sleep_if)
+    run.outcomes(*(run.start(node, 0) for _ in range(50)))
+    slow, *fast = [run.start(node, 0.8 if n == 0 else 0) for n in range(100)]
+
+    run.outcomes(*fast)
+
+    assert slow.info.task_id not in run.ended_at
+    assert value_of(run.outcomes(slow)[0])
+
+
+def die_if(given: bool) -> int:
+    if given:
+        os.kill(os.getpid(), 9)
+    return os.getpid()
+
+
+def test_a_death_in_a_batch_costs_the_task_that_died(run: Run) -> None:
+    """Those behind it have not begun, and run elsewhere."""
+    node = node_of(die_if)
+    run.outcomes(*(run.start(node, False) for _ in range(50)))
+
+    outcomes = run.outcomes(*(run.start(node, n == 40) for n in range(100)))
+
+    assert [40] == [n for n, each in enumerate(outcomes) if not hasattr(each, "writes")]
+    assert isinstance(error_of(outcomes[40]), WorkerDiedError)
+
+
+def wait_if(file: str | None) -> int:
+    if file is not None:
+        open(file + ".begun", "w").close()
+        wait_until(lambda: os.path.exists(file), 30)
+    return os.getpid()
+
+
+@pytest.mark.slow
+def test_cancelling_tasks_of_a_batch_costs_no_other_task(tmp_path: Any) -> None:
+    """Those that have not begun are taken back; nobody is killed for them."""
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    with ProcessExecutor(1, grace=0.05) as pool:
+        run, node = Run(pool), node_of(wait_if)
+        worker = value_of(run.outcomes(*(run.start(node) for _ in range(50)))[0])
+        # While the first holds the worker, the others come together: they are sent as a batch.
+        before = run.start(node, first)
+        jobs = [run.start(node, second if n == 0 else None) for n in range(60)]
+        open(first, "w").close()
+        run.outcomes(before)
+        wait_until(lambda: os.path.exists(second + ".begun"))
+
+        for job in jobs[20:40]:
+            pool.cancel(job.key, kill=True)
+        ended: dict[str, Any] = {}
+        wait_until(lambda: ended.update(run.some(0.01)) or len(ended) >= 20, 10)
+        open(second, "w").close()
+        wait_until(lambda: ended.update(run.some(0.01)) or len(ended) == 60, 10)
+
+    outcomes = [ended[job.info.task_id] for job in jobs]
+    assert [Withdrawn()] * 20 == outcomes[20:40]
+    assert {worker} == {value_of(each) for each in outcomes[:20] + outcomes[40:]}
