@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -148,8 +149,12 @@ class Crew:
         if self.is_closed:
             slot.kill("the pool was closed")
 
+        # Weakly: a worker that dies soon is not to be remembered until then.
+        held = weakref.ref(slot)
+
         def give_up(now: float) -> None:
-            if slot.state is State.STARTING:
+            slot = held()
+            if slot is not None and slot.state is State.STARTING:
                 slot.kill(f"it was not ready after {_START_TIMEOUT:.0f} seconds")
 
         self._deadlines.add(time.monotonic() + _START_TIMEOUT, give_up)
