@@ -136,9 +136,10 @@ class Worker:
                 break
             self._run_task(number, bytes(view[at : at + length]))
             at += length
-            if at < len(body) and time.monotonic_ns() < self._flushed + _HOLD:
-                continue
-            self._flush()
+            if time.monotonic_ns() >= self._flushed + _HOLD:
+                self._flush()
+        # Also where the rest was recalled: nothing comes that would send what is held back.
+        self._flush()
 
     def _flush(self) -> None:
         """Send the results that are held back."""
