@@ -99,12 +99,12 @@ class Soak:
     def _turn(self, *, disturb: bool) -> None:
         while disturb and len(self._open) < _OPEN:
             self._add()
-        free = [r for r in self._open if all(r is not each.recipe for each in self._running)]
         if disturb and self._luck.random() < _READ_ONLY:
             while self._running:
                 for each in [*self._running]:
                     self._look_at(each, disturb=True)
             self._meet_a_read_only_disk()
+        free = [r for r in self._open if all(r is not each.recipe for each in self._running)]
         while len(self._running) < AT_ONCE and free:
             self._start(free.pop(self._luck.randrange(len(free))), disturb=disturb)
         for each in [*self._running]:

@@ -64,6 +64,10 @@ class Spawner:
     """Starts workers one after the other; `order` returns at once."""
 
     def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew: in a forked process its OS thread is not there."""
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -89,14 +93,9 @@ class Spawner:
             del order, result
 
 
-def _after_fork() -> None:
-    global spawner
-    spawner = Spawner()
-
-
 spawner = Spawner()
 """The one of this program."""
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=spawner.renew)
 
 
 class _Wires:
