@@ -140,13 +140,14 @@ def rounded(value: float) -> float:
 
 
 def _verdict(goal: Goal, figures: Mapping[str, Any]) -> dict[str, Any]:
-    ours = figures.get(OURS)
+    ours = figures.get(goal.side)
     other = {"median": 1.0} if goal.against is None else figures.get(goal.against)
     if ours is None or other is None:
         ratio = None
     else:
         ratio = rounded(ours["median"] / other["median"]) if other["median"] else None
     return {
+        "side": goal.side,
         "against": goal.against,
         "most": goal.most,
         "ratio": ratio,

@@ -53,6 +53,8 @@ class Goal:
     """At most this many times the other's figure, or this much."""
     against: str | None = None
     """The side it is compared with; None for an absolute figure."""
+    side: str = OURS
+    """Which of our sides it is for."""
 
 
 @dataclass(frozen=True, kw_only=True)

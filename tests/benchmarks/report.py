@@ -39,9 +39,11 @@ def spread(figure: Mapping[str, Any]) -> str:
 
 def goal_of(goal: Mapping[str, Any], figure: str) -> str:
     """Return a goal as text."""
+    side = goal.get("side", OURS)
+    whose = "" if side == OURS else f"{side.removeprefix(OURS).lstrip(', ')}: "
     if goal["against"] is None:
-        return f"≤ {figure_of(goal['most'], figure)}"
-    return f"≤ {goal['most']:g} x {goal['against']}"
+        return f"{whose}≤ {figure_of(goal['most'], figure)}"
+    return f"{whose}≤ {goal['most']:g} x {goal['against']}"
 
 
 def verdict_of(row: Mapping[str, Any]) -> str:

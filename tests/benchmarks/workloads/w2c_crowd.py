@@ -10,12 +10,12 @@ ALONE = "flowpregel, one run"
 
 def workloads(quick: bool) -> list[Workload]:
     """Return them."""
-    runs, count = (5, 5) if quick else (200, 20)
+    runs, count = (5, 5) if quick else (200, 60)
     return [
         Workload(
             sides={
                 OURS: ours("crowd", runs=runs, count=count),
-                ALONE: ours("steps", count=count * 20, kept="sync"),
+                ALONE: ours("steps", count=count * 10, kept="sync"),
                 "LMDB, groups of 1,000": limit("lmdb:commits", count=1_000, group=1_000),
             },
             rows=(
