@@ -41,7 +41,8 @@ class Cipher:
     def encrypt(self, place: bytes, payload: bytes | memoryview) -> bytes:
         """Return *payload* encrypted, for a record at *place*."""
         nonce = os.urandom(_NONCE)
-        return nonce + self._cipher.encrypt(nonce, payload, place)
+        sealed: bytes = self._cipher.encrypt(nonce, payload, place)
+        return nonce + sealed
 
     def decrypt(self, place: bytes, data: bytes) -> bytes:
         """Return what `encrypt` was given for a record at *place*.
@@ -52,8 +53,9 @@ class Cipher:
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - an extra
 
         try:
-            return self._cipher.decrypt(data[:_NONCE], data[_NONCE:], place)
+            opened: bytes = self._cipher.decrypt(data[:_NONCE], data[_NONCE:], place)
         except InvalidTag as error:
             raise StoreForeignError(
                 "a record was encrypted under another encryption_key"
             ) from error
+        return opened
