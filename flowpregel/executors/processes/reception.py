@@ -79,7 +79,7 @@ class Reception:
         # Kept until acted on: Ctrl-C may interrupt the run that reads, and what
         # arrived may be another run's.
         slot.arrived.extend(arrived)
-        while slot.arrived:
+        while slot.arrived and not slot.is_garbled:
             if slot.arrived[0].kind == frames.ENDED:
                 self._take_ended(slot)
             else:
@@ -121,6 +121,8 @@ class Reception:
                     # Nobody else's run, nor the rest of this one, shall pay for it.
                     what = f"{type(error).__name__}: {error}"
                     slot.kill(f"what it sent cannot be read in the coordinator ({what})")
+                    # Nor is anything believed that it says after that, such as that all went well.
+                    slot.is_garbled = True
 
     def _on_message(self, slot: Slot, frame: Frame) -> None:
         """Act on what has a pickle in it that user code may have had a hand in."""

@@ -79,6 +79,8 @@ class Slot:
         """Digests of the nodes its worker has."""
         self.is_held = False
         """Whether its link is left unread, since its run is behind."""
+        self.is_garbled = False
+        """Whether it has sent what cannot be read: nothing after that is listened to."""
         self.has_contexts = False
         """Whether it was given a task that reads `Context` channels."""
         self.runs: set[int] = set()
