@@ -201,7 +201,14 @@ def _update(program: Program, state: State, name: str, values: list[Any], applie
     previous = state.versions.get(name)
     if not channel.update(values):
         return
-    _note_change(state, name, applied)
+    if previous == applied.version or channel.reacts_to_silence:
+        _note_change(state, name, applied)
+    else:
+        # What `_note_change` does for most channels: there can be hundreds.
+        applied.changed.append(name)
+        state.versions[name] = state.newest = applied.version
+        note = applied.updated.add if channel.is_available() else applied.updated.discard
+        note(name)
     # Not by its class: that is an abstract one's, which costs more than all the rest here.
     if name in program.deltas:
         _note_delta(

@@ -83,12 +83,12 @@ def between(
 def _look_up(channels: dict[str, Entry], written: Mapping[str, Place], places: Places) -> None:
     """Fill in where values are that this checkpoint has and its parent has not."""
     wanted = {
-        name: entry.version
-        for name, entry in channels.items()
-        if name not in written and entry.version is not None
+        name: version
+        for name, (version, _) in channels.items()
+        if name not in written and version is not None
     }
     if not wanted:
         return
     found = places(wanted)
     for name, version in wanted.items():
-        channels[name] = Entry(version, found.get(name, (EMPTY, 0)))
+        channels[name] = version, found.get(name, (EMPTY, 0))

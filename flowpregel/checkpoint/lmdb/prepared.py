@@ -6,7 +6,8 @@ here, before any transaction begins.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from flowpregel._core.ran import Ran
@@ -92,6 +93,11 @@ class Prepared:
         encoded = encode_all(codec, plain, lambda at: f"{what} {channels[at]!r}")
         self.tasks[number].add(channels, encoded)
         self._encoded.update(zip(map(id, values), encoded, strict=True))
+
+    @property
+    def named(self) -> Iterable[str]:
+        """The channels that have values."""
+        return map(itemgetter(0), self.values)
 
     def _prepare(self, checkpoint: Checkpoint, codec: Codec) -> None:
         step, known = checkpoint.step, self._encoded.get

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TypeAlias
 
 from flowpregel._core.records import Version
 
@@ -27,6 +27,8 @@ VALUES, DELTAS = (VALUE, HELD_VALUE), (DELTA, HELD_DELTA)
 
 Place = tuple[int, int]
 """Which of these, and the number of the checkpoint that wrote it."""
+Entry: TypeAlias = tuple[Version | None, Place]
+"""One channel: its version (None: it has none) and its place."""
 Seen = Mapping[str, Mapping[str, Version]]
 
 
@@ -58,14 +60,7 @@ class State:
 
     def entries(self) -> dict[str, Entry]:
         """Return all channels as a complete record has them."""
-        return {name: Entry(self.versions.get(name), place) for name, place in self.places.items()}
-
-
-class Entry(NamedTuple):
-    """One channel: its version (None: it has none) and its place."""
-
-    version: Version | None
-    place: Place
+        return {name: (self.versions.get(name), place) for name, place in self.places.items()}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,15 +98,18 @@ def channels_that_differ(
         written: Where the changed channels' values are now.
     """
     old = state.versions
-    entries = {name: Entry(versions.get(name), place) for name, place in written.items()}
-    expected = {**old, **{n: e.version for n, e in entries.items() if e.version is not None}}
-    if expected == versions:
+    # Made of functions in C: there can be hundreds, and this is done for every superstep.
+    new = dict(zip(written, map(versions.get, written), strict=True))
+    entries = dict(zip(written, zip(new.values(), written.values(), strict=True), strict=True))
+    if None in new.values():
+        new = {name: version for name, version in new.items() if version is not None}
+    if {**old, **new} == versions:
         return entries
     if old.keys() - versions.keys():
         return None
     for name, version in versions.items():
         if name not in entries and (name not in old or old[name] != version):
-            entries[name] = Entry(version, state.places.get(name, (EMPTY, 0)))
+            entries[name] = version, state.places.get(name, (EMPTY, 0))
     return entries
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, cast
 from flowpregel._core.records import Version
 from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.lmdb.deltarecord import Added
-from flowpregel.checkpoint.lmdb.state import Change, Entry
+from flowpregel.checkpoint.lmdb.state import Change
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
 
 LARGEST = 4096
@@ -78,7 +78,9 @@ def pack(change: Change, number_of: Callable[[str], int], number: int, held: Hel
     """
     entries = change.channels
     names = (*entries,)
-    places = [entry.place[1] for entry in entries.values()]
+    versions = tuple([version for version, _ in entries.values()])
+    kinds = bytes([place[0] for _, place in entries.values()])
+    places = [place[1] for _, place in entries.values()]
     updated = change.updated
     if updated is not None and updated != names:
         updated = cast(Any, tuple(map(number_of, updated)))
@@ -91,8 +93,8 @@ def pack(change: Change, number_of: Callable[[str], int], number: int, held: Hel
         change.base,
         change.chain,
         tuple(map(number_of, names)),
-        tuple([entry.version for entry in entries.values()]),
-        bytes([entry.place[0] for entry in entries.values()]),
+        versions,
+        kinds,
         None if places.count(number) == len(places) else tuple(places),
         _SAME if change.changed == names else tuple(map(number_of, change.changed)),
         {
@@ -131,7 +133,7 @@ def change_of(data: bytes, name_of: Callable[[int], str], number: int) -> Change
         at=record.at,
         base=record.base,
         chain=record.chain,
-        channels=dict(zip(names, map(Entry._make, columns), strict=True)),
+        channels=dict(zip(names, columns, strict=True)),
         changed=_named(record.changed, names, name_of) or (),
         seen={
             name_of(node): {name_of(channel): version for channel, version in versions.items()}

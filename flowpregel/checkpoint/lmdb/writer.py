@@ -216,7 +216,7 @@ class Put:
         old = State() if parent is None else parent.state
         contents = Contents(prepared, number, held)
         written = contents.written()
-        contents.add_values([self._number_of(value[0]) for value in prepared.values], written)
+        contents.add_values([*map(self._number_of, prepared.named)], written)
         if prepared.deltas:
             channels = [self._number_of(delta.channel) for delta in prepared.deltas]
             contents.add_deltas(channels, self._previous(prepared, old), references, written)
