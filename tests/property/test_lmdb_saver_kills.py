@@ -5,9 +5,7 @@ disk, or in the middle of a write. All of it is there then, or nothing.
 """
 
 import copy
-import os
 import shutil
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +17,10 @@ from hypothesis.stateful import rule
 from flowpregel._core.records import Address, Batch, TaskWrites
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.testing import saver_model
-from flowpregel.testing.saver_model import ModelSpace, SaverMachine
+from flowpregel.testing.saver_model import ModelSpace
 from tests.disk import workloads
 from tests.disk.nursery import KEY, KILL, TEAR, Nursery
+from tests.property.machines import LMDBMachine
 from tests.runs.stores import step
 
 pytestmark = pytest.mark.slow
@@ -35,27 +34,10 @@ _changes = st.dictionaries(
 )
 
 
-class KilledMachine(SaverMachine):
+class KilledMachine(LMDBMachine):
     """A saver whose commits are made by processes that may be killed."""
 
     nursery: Nursery
-
-    def make_saver(self):
-        """Return a store on a disk in memory: nothing here cuts the power."""
-        place = "/dev/shm" if os.path.isdir("/dev/shm") else None
-        self.folder = tempfile.mkdtemp(dir=place)
-        return LMDBSaver(os.path.join(self.folder, "store.lmdb"), map_size=1)
-
-    def reopen(self, saver):
-        """Return the store, opened anew."""
-        path = saver.path
-        saver.close()
-        return LMDBSaver(path)
-
-    def teardown(self):
-        """Drop the store."""
-        super().teardown()
-        shutil.rmtree(self.folder)
 
     @rule(
         places=st.lists(_places, min_size=1, max_size=3),

@@ -12,7 +12,9 @@ import pytest
 
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.memory import InMemorySaver
+from flowpregel.executors.processes import ProcessExecutor
 from tests.runs.notes import Notes
+from tests.runs.pooling import Run
 
 
 class Drive:
@@ -110,3 +112,9 @@ def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BaseCheckp
 
     with closing(LMDBSaver(tmp_path / "store")) as opened:
         yield opened
+
+
+@pytest.fixture
+def run(pool: ProcessExecutor) -> Run:
+    """Return a run on the module's own ``pool`` of workers."""
+    return Run(pool)

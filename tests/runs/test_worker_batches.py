@@ -22,12 +22,6 @@ def pool() -> Iterator[ProcessExecutor]:
         yield pool
 
 
-@pytest.fixture
-def run(pool: ProcessExecutor) -> Run:
-    """A run on the pool."""
-    return Run(pool)
-
-
 def sleep_if(seconds: float) -> int:
     time.sleep(seconds)
     return os.getpid()

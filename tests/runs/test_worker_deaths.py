@@ -27,12 +27,6 @@ def pool() -> Iterator[ProcessExecutor]:
         yield pool
 
 
-@pytest.fixture
-def run(pool: ProcessExecutor) -> Run:
-    """A run on the pool."""
-    return Run(pool)
-
-
 def pid(_: Any) -> int:
     return os.getpid()
 

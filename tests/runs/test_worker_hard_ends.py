@@ -31,12 +31,6 @@ def pool() -> Iterator[ProcessExecutor]:
         yield pool
 
 
-@pytest.fixture
-def run(pool: ProcessExecutor) -> Run:
-    """A run on the pool."""
-    return Run(pool)
-
-
 def pid(_: Any = None) -> int:
     return os.getpid()
 

@@ -23,12 +23,6 @@ def pool() -> Iterator[ProcessExecutor]:
         yield pool
 
 
-@pytest.fixture
-def run(pool: ProcessExecutor) -> Run:
-    """A run on the pool."""
-    return Run(pool)
-
-
 def knowing(context: Any) -> RunInfo:
     """Return what tasks know of a run that was given *context*."""
     return RunInfo(RunValues({}, context, None), run_id="r")

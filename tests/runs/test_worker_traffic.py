@@ -28,12 +28,6 @@ def pool() -> Iterator[ProcessExecutor]:
         yield pool
 
 
-@pytest.fixture
-def run(pool: ProcessExecutor) -> Run:
-    """A run on the pool."""
-    return Run(pool)
-
-
 def same(given: Any) -> Any:
     return given
 
