@@ -21,7 +21,7 @@ def workloads(quick: bool) -> list[Workload]:
             },
             rows=(
                 Row(
-                    name="W2c", what=f"{runs} runs at once on an event loop, sync: a superstep of any",
+                    name="W2c", what=f"{runs} runs at once on a loop, sync: a superstep of any",
                     goals=(Goal(against=ALONE, most=0.2),),
                 ),
             ),
