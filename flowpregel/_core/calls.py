@@ -64,9 +64,12 @@ class Calls:
 
     def _recorded(self, task: Task) -> tuple[Sequence[Write], Any]:
         """Return what was recorded under the id of *task*, and of which call it was."""
-        kept = self._kept.get(task.id) or ()
+        kept: Sequence[Write] = self._kept.get(task.id) or ()
         if not kept and self._run.hand_back:
-            kept = self._run.pending.get(task.id, ())
+            kept = self._run.pending.get(task.id) or ()
+            if not kept and self._run.left is not None:
+                # Not held on to: it goes when the call's caller drops it.
+                kept = self._run.left(task.id)
         running = self._fingerprints.get(task.id) if task.id in self._callers else None
         for channel, value in kept:
             if channel == CALLED:
