@@ -292,7 +292,7 @@ class CrashDriver:
                 self.seen.note_commit(effect.batch)
             case Load():
                 assert self.saver is not None
-                return self.saver.load(effect.address, before=effect.before)
+                return self.saver.load_for_run(effect.address, before=effect.before)
             case _:
                 return self._aside(effect)
         return None
