@@ -67,7 +67,7 @@ class Keeper:
         if self._writer is not None:
             self._writer.flush()
         fault("keeper.load.before")
-        saved = self.saver.load(load.address, before=load.before)
+        saved = self.saver.load_for_run(load.address, before=load.before)
         fault("keeper.load.after")
         return saved
 

@@ -182,6 +182,14 @@ class BaseCheckpointSaver(ABC):
         """
         return convert.load(self, address, before)
 
+    def load_for_run(self, address: Address, *, before: str | None = None) -> Saved | None:
+        """Return what `load` does, for a run that is to go on from it.
+
+        A saver may leave results of calls that finished where they are, and give
+        the run the means to read each when the call is replayed (`Saved.left`).
+        """
+        return self.load(address, before=before)
+
     def history(
         self,
         address: Address,

@@ -109,6 +109,9 @@ class LMDBSaver(TransactionalSaver):
     def load(self, address: Address, *, before: str | None = None) -> Saved | None:
         return self._reader.load(address, before)
 
+    def load_for_run(self, address: Address, *, before: str | None = None) -> Saved | None:
+        return self._reader.load(address, before, leaves_results=True)
+
     def history(
         self,
         address: Address,
