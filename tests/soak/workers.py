@@ -41,7 +41,7 @@ EXPECTED: dict[str, tuple[type[BaseException], ...]] = {
     "crash": (WorkerDiedError,),
     "hang": (NodeTimeoutError,),
 }
-GROWTH = 30 << 20
+GROWTH = 16 << 20
 """Bytes by which this process may grow after its first waves."""
 WARM = 3
 """Waves after which memory and descriptors are what they are to stay."""
@@ -145,6 +145,7 @@ class Soak:
         for order, outcome in zip(orders, outcomes, strict=True):
             if not is_right(order, outcome):
                 self.report.wrong.append(f"{order[:2]}: {outcome!r:.300}")
+        self._run.ended_at.clear()  # ours, and no growth of the pool's
 
     def _order(self, kind: str, number: int) -> Order:
         return kind, number, self._data[number % 4] if kind == "large" else b""
