@@ -62,7 +62,7 @@ class Run:
         deadline = time.monotonic() + seconds
         while not set(wanted) <= found.keys():
             left = deadline - time.monotonic()
-            assert left > 0, f"only {found} ended"
+            assert left > 0, f"{set(wanted) - found.keys()} did not end"
             for event in self.mailbox.take(left):
                 self._meet(event, found)
         return [found[task_id] for task_id in wanted]

@@ -65,6 +65,9 @@ LOOK = """
 """
 
 
+TRIES = 40
+
+
 def two_writers(folder: Path, how: str) -> bool:
     """Let two processes write at once; return whether all that was acknowledged is there."""
     path = folder / "store"
@@ -86,12 +89,12 @@ def test_with_the_lock_two_writers_lose_nothing(tmp_path: Path) -> None:
 
 def test_without_the_lock_two_writers_lose_commits(tmp_path: Path) -> None:
     """Acknowledged ones; how many is luck."""
-    for number in range(8):
+    for number in range(TRIES):
         folder = tmp_path / str(number)
         folder.mkdir()
         if not two_writers(folder, "unlocked"):
             return
-    pytest.fail("eight times two writers without a lock did each other no harm")
+    pytest.fail(f"{TRIES} times two writers without a lock did each other no harm")
 
 
 # ---------------------------------------------------------------- the lease of a thread
