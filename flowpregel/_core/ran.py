@@ -11,7 +11,8 @@ EXECUTORS: Final = (
 """Where a task can run, by the number that is kept; the first is any other executor."""
 _NUMBERS: Final = {name: number for number, name in enumerate(EXECUTORS)}
 _HEAD: Final = struct.Struct("<qfHBIB")
-_PULLED: Final = "~__pregel_pull, "
+PULLED: Final = "~__pregel_pull, "
+"""What the path of a task begins with that its node's triggers made; then comes the node."""
 _LONGEST: Final = 200
 _MOST: Final = 0xFFFF
 
@@ -41,7 +42,7 @@ class Ran(NamedTuple):
         """Return it as it is kept beside the writes of the task at *path*."""
         name, began, seconds, attempts, executor, pid, error = self
         # The path of a task that its node's triggers made says which node it is.
-        shown = b"" if path == _PULLED + name else _text(name)[:255]
+        shown = b"" if path == PULLED + name else _text(name)[:255]
         tries = attempts if attempts < _MOST else _MOST
         head = _HEAD.pack(began, seconds, tries, _NUMBERS.get(executor, 0), pid, len(shown))
         return head + shown + _text(error) if error else head + shown
@@ -58,7 +59,7 @@ class Ran(NamedTuple):
         end = _HEAD.size + size
         name = data[_HEAD.size : end].decode("utf-8", "replace")
         return cls(
-            name or path.removeprefix(_PULLED),
+            name or path.removeprefix(PULLED),
             began,
             seconds,
             attempts,

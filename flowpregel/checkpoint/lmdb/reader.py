@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, cast
 
 from flowpregel._core.records import (
@@ -21,11 +22,12 @@ from flowpregel._core.records import (
     parted,
 )
 from flowpregel._lmdb.codec import Codec, decode, reading
-from flowpregel.channels.base import MISSING
+from flowpregel.channels.base import MISSING, Missing
 from flowpregel.checkpoint import convert
 from flowpregel.checkpoint.lmdb import taskrecord
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.deltarecord import Added
+from flowpregel.checkpoint.lmdb.plain import Kept, value_of
 from flowpregel.checkpoint.lmdb.state import DELTAS, VALUES
 from flowpregel.checkpoint.lmdb.taskrecord import KeptTask
 from flowpregel.checkpoint.lmdb.view import Chain, Found, View
@@ -36,14 +38,14 @@ _PAGE = 8
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """All that is kept of one checkpoint, as bytes."""
+    """All that is kept of one checkpoint, nothing decoded."""
 
     address: Address
     found: Found
     newest: tuple[str, int]
     """The id and number of the newest of its thread and namespace."""
-    values: dict[str, bytes]
-    deltas: dict[str, tuple[bytes | None, list[Added]]]
+    values: dict[str, Kept]
+    deltas: dict[str, tuple[Kept | Missing, list[Added]]]
     tasks: list[KeptTask]
     names: dict[int, str]
     """Of the channels that they write to."""
@@ -173,9 +175,9 @@ class Reader:
                 if chain is None or place[1] not in chain.positions:
                     chain = chains[channel] = view.deltas(channel, place[1])
                 deltas[channel] = chain.since(place[1])
-        tasks = [*map(taskrecord.unpack, view.tasks(found.number).values())]
-        written = {write.channel for task in tasks for write in task.writes}
-        names = {number: self._book.names.name(transaction, number) for number in written}
+        name_of = partial(self._book.names.name, transaction)
+        tasks = [taskrecord.unpack(task, name_of) for task in view.tasks(found.number).values()]
+        names = {write.channel: name_of(write.channel) for task in tasks for write in task.writes}
         address = Address(view.scope.thread_id, view.scope.namespace, found.change.id)
         return Copied(address, found, newest, values, deltas, tasks, names)
 
@@ -183,9 +185,7 @@ class Reader:
 
     def _decoded(self, copied: Copied) -> Saved:
         writes, ran = parted(self._writes(copied))
-        values = {
-            channel: self._value(encoded, channel) for channel, encoded in copied.values.items()
-        }
+        values = {channel: self._value(kept, channel) for channel, kept in copied.values.items()}
         return Saved(
             address=copied.address,
             checkpoint=self._checkpoint(copied, values),
@@ -193,7 +193,7 @@ class Reader:
             ran=ran,
             deltas={
                 channel: DeltaHistory(
-                    MISSING if seed is None else self._value(seed, channel),
+                    MISSING if seed is MISSING else self._value(seed, channel),
                     self._chain(newest_first, channel),
                 )
                 for channel, (seed, newest_first) in copied.deltas.items()
@@ -221,22 +221,24 @@ class Reader:
     def _writes(self, copied: Copied) -> Iterator[tuple[str, PendingWrite]]:
         """Yield the pending writes by path, task and position, each with its path."""
         for task in sorted(copied.tasks, key=lambda each: (each.path, each.task_id)):
-            for write in sorted(task.writes):
+            for write in sorted(task.writes, key=itemgetter(0)):
                 yield task.path, task.decode(self._codec, write, copied.names[write.channel])
 
     def _chain(self, newest_first: list[Added], channel: str) -> tuple[tuple[Any, ...], ...]:
         """Return what was added to a channel, oldest first."""
-        decode_one = self._codec.decode
+        decode = self._codec.decode
         with reading(f"what was added to channel {channel!r}"):
             return tuple(
                 [
-                    tuple(map(decode_one, added)) if isinstance(added, tuple) else decode_one(added)
+                    decode(added)
+                    if isinstance(added, bytes)
+                    else tuple([decode(kept) if type(kept) is bytes else kept for kept in added])
                     for added in reversed(newest_first)
                 ]
             )
 
-    def _value(self, encoded: bytes, channel: str) -> Any:
-        return decode(self._codec, encoded, f"a value of channel {channel!r}")
+    def _value(self, kept: Kept, channel: str) -> Any:
+        return value_of(self._codec, kept, f"a value of channel {channel!r}")
 
 
 def _matches(checkpoint: Checkpoint, filter: Mapping[str, Any] | None) -> bool:
