@@ -9,19 +9,15 @@ from __future__ import annotations
 import pickle
 from typing import Final
 
+from flowpregel._lmdb.codec import headless
+
 _PROTOCOL: Final = 5
-_HEAD: Final = 11
-"""Bytes: what a pickle of one frame begins with, which says nothing else than that."""
-_FRAMED: Final = b"\x80\x05\x95"
 _SECOND: Final = 4
 
 
 def pickled(value: object) -> bytes:
-    """Return a pickle of plain values without its head, which reading does not need."""
-    data = pickle.dumps(value, _PROTOCOL)
-    if data[:3] == _FRAMED and int.from_bytes(data[3:_HEAD], "little") == len(data) - _HEAD:
-        return data[_HEAD:]
-    return data
+    """Return a pickle of plain values, without its head."""
+    return headless(pickle.dumps(value, _PROTOCOL))
 
 
 def is_second(record: bytes) -> bool:

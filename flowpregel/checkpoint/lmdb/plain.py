@@ -25,6 +25,8 @@ Kept: TypeAlias = bytes | str | int | float | None
 
 _PLAIN: frozenset[type] = frozenset({int, str, float, bool, type(None)})
 """The exact types whose values are kept as they are: none has a part that can change."""
+_TUPLE = 3
+"""Bytes of a pickle of one value in a tuple that are not the value's."""
 _OBJECT = 20
 """What an object in memory takes more than in a pickle, at least."""
 _CODEC = PythonCodec()
@@ -91,7 +93,7 @@ def size_of(kept: Kept) -> int:
 
 def bytes_of(kept: Kept) -> int:
     """Return how many bytes of a record one value takes."""
-    return len(kept) if type(kept) is bytes else len(formats.pickled(kept))
+    return len(kept) if type(kept) is bytes else len(formats.pickled((kept,))) - _TUPLE
 
 
 def as_bytes(kept: Kept) -> bytes:
