@@ -23,10 +23,10 @@ from typing import Any, ClassVar, Literal
 from flowpregel._core.copies import IMMUTABLE, keep
 from flowpregel._core.records import Address, Batch, Saved, TaskWrites, Version, Write
 from flowpregel.checkpoint import convert
-from flowpregel.checkpoint.base import TransactionalSaver
 from flowpregel.checkpoint.leases import Leases
 from flowpregel.checkpoint.shapes import WRITES_IDX_MAP, Lease, OnConflict
 from flowpregel.checkpoint.space import Row, Space, TaskRow, keep_delta
+from flowpregel.checkpoint.transactional import TransactionalSaver
 from flowpregel.errors import ConfigurationError
 
 __all__ = ["InMemorySaver", "MemorySaver"]

@@ -28,6 +28,7 @@ from flowpregel.checkpoint.lmdb import taskrecord
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.deltarecord import Added
 from flowpregel.checkpoint.lmdb.plain import Kept, value_of
+from flowpregel.checkpoint.lmdb.results import Results, Sieve
 from flowpregel.checkpoint.lmdb.state import DELTAS, VALUES
 from flowpregel.checkpoint.lmdb.taskrecord import KeptTask
 from flowpregel.checkpoint.lmdb.view import Chain, Found, View
@@ -49,6 +50,8 @@ class Copied:
     tasks: list[KeptTask]
     names: dict[int, str]
     """Of the channels that they write to."""
+    left: Results | None = None
+    """Reads the results of calls that *tasks* leaves out, if there are any."""
 
 
 class Reader:
@@ -74,9 +77,15 @@ class Reader:
         self._read = read
         self._codec = codec
 
-    def load(self, address: Address, before: str | None) -> Saved | None:
+    def load(
+        self, address: Address, before: str | None, *, leaves_results: bool = False
+    ) -> Saved | None:
         """Return the checkpoint at *address*, or None."""
-        copied: Copied | None = self._read(lambda t: self._load(t, address, before))
+
+        def work(transaction: Any) -> Copied | None:
+            return self._load(transaction, address, before, leaves_results)
+
+        copied: Copied | None = self._read(work)
         return None if copied is None else self._decoded(copied)
 
     def touch(self, address: Address) -> None:
@@ -119,7 +128,13 @@ class Reader:
 
     # ------------------------------------------------------------ inside a transaction
 
-    def _load(self, transaction: Any, address: Address, before: str | None) -> Copied | None:
+    def _load(
+        self,
+        transaction: Any,
+        address: Address,
+        before: str | None,
+        leaves_results: bool = False,
+    ) -> Copied | None:
         scope = self._book.scopes.get(transaction, address.thread_id, address.namespace)
         if scope is None:
             return None
@@ -137,7 +152,7 @@ class Reader:
         if named is None and before is not None:
             newest = self._book.newest(transaction, scope)
         assert newest is not None
-        return self._copied(transaction, view, found, newest, {})
+        return self._copied(transaction, view, found, newest, {}, leaves_results)
 
     def _page(
         self, transaction: Any, address: Address, before: str | None, size: int
@@ -165,6 +180,7 @@ class Reader:
         found: Found,
         newest: tuple[str, int],
         chains: dict[str, Chain],
+        leaves_results: bool = False,
     ) -> Copied:
         values, deltas = {}, {}
         for channel, place in () if self._bare else found.state.places.items():
@@ -175,11 +191,16 @@ class Reader:
                 if chain is None or place[1] not in chain.positions:
                     chain = chains[channel] = view.deltas(channel, place[1])
                 deltas[channel] = chain.since(place[1])
+        sieve = Sieve(self._book, transaction) if leaves_results else None
+        kept = view.tasks(found.number, None if sieve is None else sieve.leaves)
         name_of = partial(self._book.names.name, transaction)
-        tasks = [taskrecord.unpack(task, name_of) for task in view.tasks(found.number).values()]
+        tasks = [taskrecord.unpack(task, name_of) for task in kept.values()]
+        left = None
+        if sieve is not None and sieve.count:
+            left = Results(self._book, self._read, self._codec, view.scope, found.number)
         names = {write.channel: name_of(write.channel) for task in tasks for write in task.writes}
         address = Address(view.scope.thread_id, view.scope.namespace, found.change.id)
-        return Copied(address, found, newest, values, deltas, tasks, names)
+        return Copied(address, found, newest, values, deltas, tasks, names, left)
 
     # ------------------------------------------------------------ after it
 
@@ -200,6 +221,7 @@ class Reader:
             },
             is_latest=copied.newest[1] == copied.found.number,
             newest_id=copied.newest[0],
+            left=copied.left,
         )
 
     def _checkpoint(self, copied: Copied, values: Mapping[str, Any]) -> Checkpoint:

@@ -19,7 +19,7 @@ from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.lmdb.plain import Kept, value_of
 from flowpregel.checkpoint.lmdb.prepared import Positions, PreparedTask, each_of
 
-Packed: TypeAlias = tuple[bytes | str, str | int, Positions, Sequence[int], Sequence[Kept]]
+Packed: TypeAlias = tuple[bytes | str, str | int, Positions, tuple[int, ...], tuple[Kept, ...]]
 """What the pickle is of. In it, one object that is there twice is kept once."""
 
 
