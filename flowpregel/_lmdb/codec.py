@@ -19,7 +19,9 @@ from flowpregel._lmdb import culprit, mainmodule, pickling
 from flowpregel.errors import StoreError, StoreVersionError, ValueEncodingError
 
 _NONE, _TEXT, _BYTES, _INT = b"n", b"t", b"b", b"i"
-_PICKLE, _PLAIN, _PICKLE_MAIN, _BUFFERS = b"p", b"k", b"m", b"o"
+_PICKLE, _PICKLE_MAIN, _BUFFERS = b"p", b"m", b"o"
+PLAIN_PICKLE = b"k"
+"""What a value begins with that is a pickle of plain data alone."""
 _WORD = struct.Struct(">q")
 _MAIN_SIZE = struct.Struct(">H")
 _PROTOCOL = 5
@@ -146,7 +148,7 @@ def _encode_container(value: Any) -> bytes:
     except Exception:  # noqa: BLE001 - a class may raise anything while it is pickled
         return _encode_object(value)
     # Without this opcode the pickle names no class: all in it is of a built-in plain type.
-    return _encode_object(value) if _NAMES_A_CLASS in data else _PLAIN + headless(data)
+    return _encode_object(value) if _NAMES_A_CLASS in data else PLAIN_PICKLE + headless(data)
 
 
 def headless(pickled: bytes) -> bytes:
@@ -224,7 +226,7 @@ _DECODERS: dict[bytes, Callable[..., Any]] = {
     _BYTES: lambda data: data[1:],
     _INT: lambda data: _WORD.unpack_from(data, 1)[0],
     _PICKLE: _decode_pickle,
-    _PLAIN: _decode_pickle,
+    PLAIN_PICKLE: _decode_pickle,
     _PICKLE_MAIN: _decode_main,
     _BUFFERS: _decode_buffers,
 }

@@ -6,7 +6,7 @@ open: a reader that stands still keeps every freed page from being used again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -21,13 +21,14 @@ from flowpregel._core.records import (
     Source,
     parted,
 )
+from flowpregel._core.replayed import Replayed
 from flowpregel._lmdb.codec import Codec, decode, reading
-from flowpregel.channels.base import MISSING, Missing
+from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import convert
 from flowpregel.checkpoint.lmdb import taskrecord
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.deltarecord import Added
-from flowpregel.checkpoint.lmdb.plain import Kept, value_of
+from flowpregel.checkpoint.lmdb.plain import Kept, decoder, value_of
 from flowpregel.checkpoint.lmdb.results import Results, Sieve
 from flowpregel.checkpoint.lmdb.state import DELTAS, VALUES
 from flowpregel.checkpoint.lmdb.taskrecord import KeptTask
@@ -46,7 +47,8 @@ class Copied:
     newest: tuple[str, int]
     """The id and number of the newest of its thread and namespace."""
     values: dict[str, Kept]
-    deltas: dict[str, tuple[Kept | Missing, list[Added]]]
+    deltas: dict[str, tuple[Chain, int]]
+    """By channel: how many deltas of a chain, from the oldest on."""
     tasks: list[KeptTask]
     names: dict[int, str]
     """Of the channels that they write to."""
@@ -86,7 +88,7 @@ class Reader:
             return self._load(transaction, address, before, leaves_results)
 
         copied: Copied | None = self._read(work)
-        return None if copied is None else self._decoded(copied)
+        return None if copied is None else self._decoded(copied, at_once=True)
 
     def touch(self, address: Address) -> None:
         """Read all that `load` would, and decode nothing of it."""
@@ -101,6 +103,8 @@ class Reader:
     ) -> Iterator[Saved]:
         """Yield the checkpoints at *address*, newest first, in a transaction for each page."""
         left = -1 if limit is None else max(limit, 0)
+        # Neighbours in a history have most of their deltas in common.
+        chains: dict[str, Chain] = {}
         if address.checkpoint_id is not None:
             found = self.load(address, before) if left else None
             if found is not None and _matches(found.checkpoint, filter):
@@ -108,7 +112,9 @@ class Reader:
             return
         while left:
             size = _PAGE if left < 0 or filter else min(left, _PAGE)
-            page = self._read(partial(self._page, address=address, before=before, size=size))
+            page = self._read(
+                partial(self._page, chains, address=address, before=before, size=size)
+            )
             for copied in page:
                 before = copied.found.change.id
                 if filter and not _matches(self._checkpoint(copied, {}), filter):
@@ -155,15 +161,19 @@ class Reader:
         return self._copied(transaction, view, found, newest, {}, leaves_results)
 
     def _page(
-        self, transaction: Any, address: Address, before: str | None, size: int
+        self,
+        chains: dict[str, Chain],
+        transaction: Any,
+        *,
+        address: Address,
+        before: str | None,
+        size: int,
     ) -> list[Copied]:
         scope = self._book.scopes.get(transaction, address.thread_id, address.namespace)
         newest = None if scope is None else self._book.newest(transaction, scope)
         if scope is None or newest is None:
             return []
         page = []
-        # Neighbours in a history have most of their deltas in common.
-        chains: dict[str, Chain] = {}
         view = self._book.view(transaction, scope)
         for _, number in self._book.newest_first(transaction, scope, before):
             found = view.find(number)
@@ -190,7 +200,7 @@ class Reader:
                 chain = chains.get(channel)
                 if chain is None or place[1] not in chain.positions:
                     chain = chains[channel] = view.deltas(channel, place[1])
-                deltas[channel] = chain.since(place[1])
+                deltas[channel] = chain, chain.end(place[1])
         sieve = Sieve(self._book, transaction) if leaves_results else None
         kept = view.tasks(found.number, None if sieve is None else sieve.leaves)
         name_of = partial(self._book.names.name, transaction)
@@ -204,7 +214,7 @@ class Reader:
 
     # ------------------------------------------------------------ after it
 
-    def _decoded(self, copied: Copied) -> Saved:
+    def _decoded(self, copied: Copied, *, at_once: bool = False) -> Saved:
         writes, ran = parted(self._writes(copied))
         values = {channel: self._value(kept, channel) for channel, kept in copied.values.items()}
         return Saved(
@@ -214,10 +224,11 @@ class Reader:
             ran=ran,
             deltas={
                 channel: DeltaHistory(
-                    MISSING if seed is MISSING else self._value(seed, channel),
-                    self._chain(newest_first, channel),
+                    MISSING if chain.seed is MISSING else self._value(chain.seed, channel),
+                    (*writes,) if at_once else writes,
                 )
-                for channel, (seed, newest_first) in copied.deltas.items()
+                for channel, (chain, end) in copied.deltas.items()
+                for writes in (self._writes_of(chain, end, channel),)
             },
             is_latest=copied.newest[1] == copied.found.number,
             newest_id=copied.newest[0],
@@ -246,18 +257,21 @@ class Reader:
             for write in sorted(task.writes, key=itemgetter(0)):
                 yield task.path, task.decode(self._codec, write, copied.names[write.channel])
 
-    def _chain(self, newest_first: list[Added], channel: str) -> tuple[tuple[Any, ...], ...]:
+    def _writes_of(self, chain: Chain, end: int, channel: str) -> Replayed:
         """Return what was added to a channel, oldest first."""
-        decode = self._codec.decode
-        with reading(f"what was added to channel {channel!r}"):
-            return tuple(
-                [
-                    decode(added)
-                    if isinstance(added, bytes)
-                    else tuple([decode(kept) if type(kept) is bytes else kept for kept in added])
-                    for added in reversed(newest_first)
-                ]
-            )
+        codec, what = self._codec, f"what was added to channel {channel!r}"
+
+        def decoded(many: Sequence[Added]) -> tuple[tuple[Any, ...], ...]:
+            one = decoder(codec)
+            with reading(what):
+                return tuple(
+                    [
+                        codec.decode(added) if isinstance(added, bytes) else tuple(map(one, added))
+                        for added in many
+                    ]
+                )
+
+        return Replayed(chain.oldest_first, end, decoded)
 
     def _value(self, kept: Kept, channel: str) -> Any:
         return value_of(self._codec, kept, f"a value of channel {channel!r}")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Version
@@ -41,7 +42,7 @@ class Found:
     state: State
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Chain:
     """The deltas of a channel, newest first, and the snapshot they start from, as kept."""
 
@@ -50,9 +51,14 @@ class Chain:
     positions: dict[int, int]
     """Where the delta of each checkpoint is, by its number."""
 
-    def since(self, number: int) -> tuple[Kept | Missing, list[Added]]:
-        """Return the snapshot, and the deltas up to that of a checkpoint in the chain."""
-        return self.seed, self.newest_first[self.positions[number] :]
+    @cached_property
+    def oldest_first(self) -> list[Added]:
+        """The same deltas in the order in which they are folded."""
+        return self.newest_first[::-1]
+
+    def end(self, number: int) -> int:
+        """Return how many of them, from the oldest on, lead to a checkpoint in the chain."""
+        return len(self.newest_first) - self.positions[number]
 
 
 class View:
@@ -71,17 +77,21 @@ class View:
         self._transaction = transaction
         self._records: dict[int, bytes | None] = {}
         self._fields: dict[int, Record] = {}
+        self._changes: dict[int, Change] = {}
         self._held: dict[int, Held | None] = {}
 
     # ------------------------------------------------------------ checkpoints
 
     def change(self, number: int) -> Change | None:
         """Return a checkpoint's own record, or None if there is none."""
-        fields = self._fields_of(number)
-        if fields is None:
-            return None
-        name_of = partial(self._book.names.name, self._transaction)
-        return staterecord.change_of(fields, name_of, self._base_id, number)
+        if number not in self._changes:
+            fields = self._fields_of(number)
+            if fields is None:
+                return None
+            name_of = partial(self._book.names.name, self._transaction)
+            change = staterecord.change_of(fields, name_of, self._base_id, number)
+            self._changes[number] = change
+        return self._changes[number]
 
     def held(self, number: int) -> Held | None:
         """Return what a checkpoint's record holds besides, or None if there is no record."""
@@ -136,22 +146,21 @@ class View:
         """Return the snapshot that deltas start from, and them, newest first."""
         known = self.channel(channel)
         found: list[Added] = []
-        positions: dict[int, int] = {}
-        place: Place = (DELTA, number)
+        numbers: list[int] = []
+        kind, number = DELTA, number
         # Nothing is kept at hand: a long chain is read once, newest to oldest.
-        fetch, head = self._log.fetcher(self._transaction), self._key(number)[:8]
-        while place[0] in DELTAS:
-            number = place[1]
-            record = fetch(b"%b%b%b" % (head, number.to_bytes(8, "big"), keys.CHECKPOINT))
+        fetch, key_of = self._log.fetcher(self._transaction, keys.LOG_HEAD), self._key
+        while kind in DELTAS:
+            record = fetch(key_of(number))
             added = None if record is None else staterecord.deltas_in(record).get(known)
             if added is None:
                 delta = self.delta(known, number)
                 added = *delta.previous, delta.added(self.referred)
-            positions[number] = len(found)
-            found.append(added[2])
-            place = added[:2]
-        seed = MISSING if place[0] == EMPTY else self._value(known, place)
-        return Chain(seed, found, positions)
+            numbers.append(number)
+            kind, number, body = added
+            found.append(body)
+        seed = MISSING if kind == EMPTY else self._value(known, (kind, number))
+        return Chain(seed, found, dict(zip(numbers, count(), strict=False)))
 
     def delta(self, channel: int, number: int) -> DeltaRecord:
         """Return what a checkpoint added to the channel that has the number *channel*."""
@@ -206,6 +215,7 @@ class View:
         """Read a checkpoint's record anew when it is next asked for: it was rewritten."""
         self._records.pop(number, None)
         self._fields.pop(number, None)
+        self._changes.pop(number, None)
         self._held.pop(number, None)
 
     # ------------------------------------------------------------ inner
