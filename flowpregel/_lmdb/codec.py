@@ -20,12 +20,19 @@ from flowpregel.errors import StoreError, StoreVersionError, ValueEncodingError
 
 _NONE, _TEXT, _BYTES, _INT = b"n", b"t", b"b", b"i"
 _PICKLE, _PICKLE_MAIN, _BUFFERS = b"p", b"m", b"o"
+PLAIN_PICKLE = b"k"
+"""What a value begins with that is a pickle of plain data alone."""
 _WORD = struct.Struct(">q")
 _MAIN_SIZE = struct.Struct(">H")
 _PROTOCOL = 5
 _SMALL = 4096
 """Bytes: copying less is sooner done than making a view of it."""
 _NAMES_A_CLASS = b"\x93"
+_HEAD = 11
+"""Bytes: what a pickle of one frame begins with, its protocol and its length."""
+_FRAME = 0x95
+_ONE_FRAME = 60_000
+"""Bytes: a pickle that is smaller has one frame; the pickler begins another after 64 KiB."""
 
 
 class Codec(Protocol):
@@ -143,7 +150,12 @@ def _encode_container(value: Any) -> bytes:
     except Exception:  # noqa: BLE001 - a class may raise anything while it is pickled
         return _encode_object(value)
     # Without this opcode the pickle names no class: all in it is of a built-in plain type.
-    return _encode_object(value) if _NAMES_A_CLASS in data else _PICKLE + data
+    return _encode_object(value) if _NAMES_A_CLASS in data else PLAIN_PICKLE + headless(data)
+
+
+def headless(pickled: bytes) -> bytes:
+    """Return a pickle that names no class without its head, which reading it does not need."""
+    return pickled[_HEAD:] if pickled[2] == _FRAME and len(pickled) < _ONE_FRAME else pickled
 
 
 def _refuse(_: pickle.PickleBuffer) -> bool:
@@ -211,6 +223,7 @@ _DECODERS: dict[bytes, Callable[..., Any]] = {
     _BYTES: lambda data: data[1:],
     _INT: lambda data: _WORD.unpack_from(data, 1)[0],
     _PICKLE: _decode_pickle,
+    PLAIN_PICKLE: _decode_pickle,
     _PICKLE_MAIN: _decode_main,
     _BUFFERS: _decode_buffers,
 }
