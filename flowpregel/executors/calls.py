@@ -21,7 +21,7 @@ from flowpregel._core.records import (
     Returned,
     Write,
 )
-from flowpregel.context import Ends
+from flowpregel.context import Ends, current
 from flowpregel.errors import GraphInterrupt, TaskCancelled
 
 if TYPE_CHECKING:
@@ -160,7 +160,10 @@ class CallFuture(LightFuture[ResultT]):
             timeout: Seconds to wait at most; None is for ever.
         """
         self._look(".result()")
-        return super().result(timeout)
+        if self._state == FINISHED and self._exception is None:
+            value: ResultT = self._result
+            return value
+        return asking(super().result, timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what the call raised, or None."""
@@ -293,6 +296,17 @@ def stop_calls(made: Collection[CallFuture[Any]], reason: str) -> None:
                 future.set_exception(TaskCancelled(reason))
             except concurrent.futures.InvalidStateError:
                 continue
+
+
+def asking(result: Callable[[float | None], ResultT], timeout: float | None) -> ResultT:
+    """Return the *result* of a call; if it asks instead, so does the task that waits for it."""
+    try:
+        return result(timeout)
+    except GraphInterrupt as question:
+        scope = current.get()
+        if scope is not None:
+            scope.question = question
+        raise
 
 
 def unseen_failure(made: Collection[CallFuture[Any]]) -> BaseException | None:
