@@ -161,14 +161,12 @@ class Reception:
         """Return how a task has ended."""
         seconds, began = RAN.unpack_from(frame.body)
         self._pool.dispatch.measured(flight, seconds)
-        info, body = flight.job.info, frame.body[RAN.size :]
+        info, body, origin = flight.job.info, frame.body, ""
         outcome: Outcome
         try:
-            if messages.has_returned(body):
-                outcome = messages.unpack_outcome(body, "", slot.open)
-            else:
+            if not messages.has_returned(body, RAN.size):
                 origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {slot.pid}"
-                outcome = messages.unpack_outcome(body, origin, slot.open)
+            outcome = messages.unpack_outcome(body, origin, slot.open, RAN.size)
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
             cause = f"{type(error).__name__}: {error} (in the coordinator)"
             outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))
