@@ -86,6 +86,7 @@ def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
         run.updated = None if not checkpoint.updated_channels else {*checkpoint.updated_channels}
         for item in saved.writes:
             run.pending.setdefault(item.task_id, []).append((item.channel, item.value))
+        run.left = saved.left
     if PREVIOUS in run.state.channels:
         run.previous = read(run.state.channels, PREVIOUS)
     run.stop = run.step + options.recursion_limit + 1
@@ -133,7 +134,7 @@ def _take_in(run: Run, saved: Saved | None, given: Any) -> Steps:
 
 
 def _has_results(run: Run) -> bool:
-    return any(
+    return run.left is not None or any(
         channel != INTERRUPT
         for task_id, writes in run.pending.items()
         if task_id != RUN_TASK_ID
@@ -333,7 +334,7 @@ def _start(run: Run, given: Any) -> Steps:
     applied = apply(run.program, run.state, brought, version)
     run.note(applied)
     run.updated = applied.updated
-    run.pending = {}
+    run.pending, run.left = {}, None
     yield from run.save("input")
 
 

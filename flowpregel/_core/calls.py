@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from flowpregel._core import ids
 from flowpregel._core.blame import blame, blamed
@@ -26,6 +26,16 @@ _FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
 """What is kept in the place of a failure that is to be tried again."""
 
 
+class Failure(NamedTuple):
+    """How a call ended that failed."""
+
+    task: Task
+    error: BaseException | None
+    """None: no call of its body's present attempt."""
+    is_late: bool
+    """Whether its body had ended before."""
+
+
 class Calls:
     """The calls of one superstep. Each costs the same, however many there are."""
 
@@ -37,11 +47,12 @@ class Calls:
         self._fingerprints: dict[str, tuple[str | None, str]] = {}
         self._below: dict[str, int] = {}
         """For each body: how many of its calls are running."""
-        self._failures: dict[str, dict[str, Task]] = {}
+        self._failures: dict[str, dict[str, Failure]] = {}
         """For each body: its calls that failed."""
+        self._caught: dict[str, Collection[str]] = {}
+        """For each body that says so: the calls whose failures it has seen."""
         self._kept: dict[str, list[Write]] = {}
         """What was recorded in this superstep, of bodies that may be tried again."""
-        self._late: dict[str, BaseException] = {}
         self._asked: dict[str, list[Any]] = {}
 
     def plan(self, caller: Task, call: Call) -> Task | None:
@@ -64,9 +75,12 @@ class Calls:
 
     def _recorded(self, task: Task) -> tuple[Sequence[Write], Any]:
         """Return what was recorded under the id of *task*, and of which call it was."""
-        kept = self._kept.get(task.id) or ()
+        kept: Sequence[Write] = self._kept.get(task.id) or ()
         if not kept and self._run.hand_back:
-            kept = self._run.pending.get(task.id, ())
+            kept = self._run.pending.get(task.id) or ()
+            if not kept and self._run.left is not None:
+                # Not held on to: it goes when the call's caller drops it.
+                kept = self._run.left(task.id)
         running = self._fingerprints.get(task.id) if task.id in self._callers else None
         for channel, value in kept:
             if channel == CALLED:
@@ -131,31 +145,50 @@ class Calls:
 
     def failed(self, task: Task, error: BaseException, *, late: bool) -> None:
         """Note that a call failed; *late*: when its body had ended already."""
-        assert task.parent is not None
-        self._failures.setdefault(task.parent.id, {})[task.id] = task
+        parent = task.parent
+        assert parent is not None
+        callers = self._callers.get(task.id)
+        # One that an earlier attempt of the body made is not this one's to raise.
+        asked = callers is None or any(call.attempt == parent.attempt for call in callers)
+        failure = Failure(task, error if asked else None, late)
+        self._failures.setdefault(parent.id, {})[task.id] = failure
         blame(error, (task.id,))
-        if late:
-            self._late.setdefault(task.parent.id, error)
 
-    def late_failure(self, body: Task) -> BaseException | None:
-        """Return the first failure of a call that *body* did not wait for."""
-        return self._late.get(body.id)
+    def saw(self, body: Task, caught: Collection[str]) -> None:
+        """Note which failures *body* has seen of the calls that it made."""
+        self._caught[body.id] = caught
+
+    def unseen_failure(self, body: Task) -> BaseException | None:
+        """Return the first failure of a call that *body* never looked at."""
+        for failure in self._failures.get(body.id, {}).values():
+            if failure.error is not None and self._is_unseen(body, failure):
+                return failure.error
+        return None
+
+    def _is_unseen(self, body: Task, failure: Failure) -> bool:
+        caught = self._caught.get(body.id)
+        return failure.is_late or (caught is not None and failure.task.id not in caught)
 
     def uncaught(self, body: Task, error: BaseException) -> None:
         """Forget failures that brought *body* down, so that a resume tries them again.
 
-        A failure that the body caught is part of what it did, and is replayed.
+        So are those that it has not seen. A failure that the body caught is part of
+        what it did, and is replayed.
         """
-        failures = self._failures.get(body.id)
+        failures = self._failures.pop(body.id, None)
         if not failures:
             return
         found = blamed(error)
-        for task_id in [each for each in failures if each in found]:
-            task = failures.pop(task_id)
-            self._kept.pop(task.id, None)
-            if before := self._run.pending.get(task.id):
-                self._run.pending[task.id] = [each for each in before if each[0] != ERROR]
-            self._run.recorder.keep(self._run.checkpoint_id, task.id, task.path, _FORGOTTEN)
+        for task_id, failure in failures.items():
+            if task_id in found or self._is_unseen(body, failure):
+                self._forget(failure.task)
+
+    def _forget(self, task: Task) -> None:
+        """Keep that *task* is to be tried again, in the place of its failure."""
+        self._kept.pop(task.id, None)
+        if before := self._run.pending.get(task.id):
+            self._run.pending[task.id] = [each for each in before if each[0] != ERROR]
+        self._run.recorder.keep(self._run.checkpoint_id, task.id, task.path, _FORGOTTEN)
 
     def interrupted(self, task: Task, interrupts: tuple[Any, ...]) -> None:
         """Note what a call asks; its body asks it too."""

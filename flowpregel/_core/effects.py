@@ -6,7 +6,7 @@ that every task causes are not frozen, since that would double what making one c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -141,6 +141,8 @@ class Ended:
     outcome: Outcome
     span: Span | None = None
     """When it ran, if its executor says so."""
+    caught: Collection[str] | None = None
+    """The calls whose failures it has seen; None: nobody says so."""
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from flowpregel._core.narrator import Narrator
 from flowpregel._core.plan import Place
 from flowpregel._core.program import Options, Program
 from flowpregel._core.recorder import Recorder
-from flowpregel._core.records import Checkpoint, Source, Write
+from flowpregel._core.records import Checkpoint, Recall, Source, Write
 from flowpregel._core.state import State, names, read
 from flowpregel._core.update import Applied
 from flowpregel.channels.base import MISSING, BaseChannel
@@ -57,6 +57,8 @@ class Run:
     """The channels that may trigger tasks; None: any."""
     pending: dict[str, list[Write]] = field(default_factory=dict)
     """Writes kept on the checkpoint before this run, by task id."""
+    left: Recall | None = None
+    """Reads the results of calls that *pending* leaves out, each when it is asked for."""
     hand_back: bool = True
     """Whether pending writes are handed back to their tasks, which so need not run."""
     resuming: bool = False
@@ -76,11 +78,10 @@ class Run:
     """What to do once what caused it is kept."""
 
     def __post_init__(self) -> None:
-        self.keeps_output = not any(
+        shown = names(self.options.output_channels)
+        self.keeps_output = self.program.plain.issuperset(shown) or not any(
             channel.reacts_to_silence or type(channel).consume is not BaseChannel.consume
-            for channel in (
-                self.program.channels[name] for name in names(self.options.output_channels)
-            )
+            for channel in (self.program.channels[name] for name in shown)
         )
 
     @property
@@ -125,7 +126,7 @@ class Run:
     def save(self, source: Source) -> Steps:
         """Make the state a checkpoint, and the next superstep its child."""
         self.source = source
-        self.pending = {}
+        self.pending, self.left = {}, None
         if self.recorder.address is None:
             self.unsaved = None
         else:

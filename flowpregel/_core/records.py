@@ -293,6 +293,9 @@ class PendingWrite:
     value: Any
 
 
+Recall: TypeAlias = Callable[[str], Sequence[Write]]
+"""Returns what is kept of a call that finished, by its task's id; empty: there is no such."""
+
 KeptRan: TypeAlias = tuple[str, str, Ran | bytes]
 """(task id, task path, `Ran` as it is kept)."""
 
@@ -325,3 +328,5 @@ class Saved:
     """The id of that one, which the ids of what follows are to be greater than."""
     ran: tuple[KeptRan, ...] = ()
     """How the tasks ran that left something on it, in the same order."""
+    left: Recall | None = field(default=None, compare=False)
+    """Reads what *writes* leaves out: results of calls that finished. None: all is there."""

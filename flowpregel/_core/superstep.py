@@ -218,8 +218,7 @@ class Superstep:
                 case Ended():
                     task = self.open.get(event.task_id)
                     if task is not None and task.attempt == event.attempt:
-                        task.span = event.span
-                        yield from self._ended_with(task, event.outcome, wakeup)
+                        yield from self._ended_with(task, event, wakeup)
                 case Called():
                     yield from self._called(event)
                 case Emitted():
@@ -252,12 +251,17 @@ class Superstep:
 
     # ------------------------------------------------------------ how a task ends
 
-    def _ended_with(self, task: Task, outcome: Outcome, wakeup: Wakeup) -> Iterable[Effect]:
+    def _ended_with(self, task: Task, event: Ended, wakeup: Wakeup) -> Iterable[Effect]:
+        task.span, outcome = event.span, event.outcome
+        if event.caught is not None:
+            self.calls.saw(task, event.caught)
         if isinstance(outcome, Returned):
             try:
                 check_writes(self.run.program, f"node {task.name!r}", outcome.writes)
             except Exception as error:  # noqa: BLE001 - the task fails with it
                 outcome = Raised(error)
+            if (unseen := self.calls.unseen_failure(task)) is not None:
+                outcome = Raised(unseen)
         if isinstance(outcome, Raised) and self._retries(task, outcome.error, wakeup):
             return
         if self.calls.open_below(task):
@@ -278,8 +282,7 @@ class Superstep:
     def _settle(self, task: Task, outcome: Outcome) -> Iterable[Effect]:
         """Record how *task* ended for good, and what follows from it."""
         del self.open[task.id]
-        late = self.calls.late_failure(task)
-        if isinstance(outcome, Returned) and late is not None:
+        if isinstance(outcome, Returned) and (late := self.calls.unseen_failure(task)) is not None:
             outcome = Raised(late)
         match outcome:
             case Returned():

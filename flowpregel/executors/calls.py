@@ -10,6 +10,7 @@ from concurrent.futures._base import FINISHED, PENDING, RUNNING
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from flowpregel._core.blame import blamed
 from flowpregel._core.effects import Call, Called, Emitted
 from flowpregel._core.records import (
     RETURN,
@@ -131,6 +132,15 @@ class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
             cast("Any", self)._invoke_callbacks()  # noqa: SLF001 - its own, untyped
 
 
+class Made(set["CallFuture[Any]"]):
+    """The calls of one attempt of a body: those that have not succeeded."""
+
+    count = 0
+    """How many calls it has made."""
+    home: asyncio.Task[Any] | None = None
+    """The body itself, if it is a coroutine."""
+
+
 class CallFuture(LightFuture[ResultT]):
     """The result of a call, to be waited for by an OS thread or awaited by a coroutine.
 
@@ -143,15 +153,21 @@ class CallFuture(LightFuture[ResultT]):
     def __init__(
         self,
         turn: Callable[[CallFuture[Any]], None] | None = None,
-        open_calls: set[CallFuture[Any]] | None = None,
+        open_calls: Made | None = None,
     ) -> None:
         super().__init__()
         self._turn = turn
         self._open_calls = open_calls
         if open_calls is not None:
             open_calls.add(self)
+            open_calls.count += 1
         self.looked_at = False
         """Whether somebody has asked how the call ended."""
+
+    _aside = False
+    """Whether a coroutine awaits it that the body has started: what became of that, who knows?"""
+    _failed_after = 0
+    """How many calls the body had made when this one failed."""
 
     def result(self, timeout: float | None = None) -> ResultT:
         """Return what the call returned, or raise what it raised.
@@ -173,6 +189,13 @@ class CallFuture(LightFuture[ResultT]):
     def __await__(self) -> Generator[Any, Any, ResultT]:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
+        made = self._open_calls
+        self._aside = (
+            not self.looked_at
+            and made is not None
+            and made.home is not None
+            and asyncio.current_task() is not made.home
+        )
         self.looked_at = True
         if not self.done():
             waiter = asyncio.get_running_loop().create_future()
@@ -185,6 +208,30 @@ class CallFuture(LightFuture[ResultT]):
         if self._open_calls is not None:
             self._open_calls.discard(self)
         super().succeed(value)
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """Take what the call failed with."""
+        if self._open_calls is not None:
+            self._failed_after = self._open_calls.count
+        super().set_exception(exception)
+
+    @property
+    def failure(self) -> Exception | None:
+        """What the call failed with, if it has."""
+        if not self.done() or self.cancelled():
+            return None
+        error = concurrent.futures.Future.exception(self)
+        return error if isinstance(error, Exception) else None
+
+    @property
+    def may_be_unseen(self) -> bool:
+        """Whether its failure may have gone by the body, though somebody awaited it.
+
+        Of what `asyncio.gather` has awaited, a body sees the first failure alone. One
+        that made a call after this one failed may have seen it.
+        """
+        made = self._open_calls
+        return self._aside and made is not None and self._failed_after == made.count
 
     def _look(self, how: str) -> None:
         """Note that somebody asks; where waiting would stop the whole run, say so."""
@@ -262,13 +309,13 @@ def resolve_future(call: Call, outcome: Outcome) -> None:
 
 def ends_of(
     job: Job, mailbox: Mailbox, turn: Callable[[CallFuture[Any]], None] | None = None
-) -> tuple[Ends, set[CallFuture[Any]]]:
+) -> tuple[Ends, Made]:
     """Return what connects a task in this process to its run, and its calls.
 
     A call that succeeded is not kept, so that its result goes when its caller drops it.
     """
     task_id, attempt = job.key
-    made: set[CallFuture[Any]] = set()
+    made = Made()
 
     def emit(payload: Any) -> None:
         mailbox.post(Emitted(task_id, payload))
@@ -309,11 +356,17 @@ def asking(result: Callable[[float | None], ResultT], timeout: float | None) -> 
         raise
 
 
-def unseen_failure(made: Collection[CallFuture[Any]]) -> BaseException | None:
-    """Return the failure of a call that the body never looked at."""
+def caught_of(outcome: Outcome, made: Made) -> Collection[str] | None:
+    """Return which of these calls' failures their body has seen; None: it made no call.
+
+    A call that has not ended for it yet is among those that it has not seen.
+    """
+    if not made.count:
+        return None
+    is_of_a_call = isinstance(outcome, Raised) and bool(blamed(outcome.error))
+    caught: set[str] = set()
     for future in list(made):
-        if future.done() and not future.looked_at and not future.cancelled():
-            error = concurrent.futures.Future.exception(future)
-            if isinstance(error, Exception):
-                return error
-    return None
+        unseen = not future.looked_at or (is_of_a_call and future.may_be_unseen)
+        if not unseen and (failure := future.failure) is not None:
+            caught |= blamed(failure)
+    return caught

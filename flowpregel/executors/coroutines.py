@@ -8,18 +8,12 @@ import time
 from typing import Any
 
 from flowpregel._core.effects import Call, Ended
-from flowpregel._core.records import Outcome, Raised, Returned, Withdrawn
+from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.context import Ends
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.attempt import aperform, outcome_of
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
-from flowpregel.executors.calls import (
-    CallFuture,
-    ends_of,
-    resolve_future,
-    stop_calls,
-    unseen_failure,
-)
+from flowpregel.executors.calls import Made, caught_of, ends_of, resolve_future, stop_calls
 
 
 class CoroutineExecutor(Executor):
@@ -36,7 +30,7 @@ class CoroutineExecutor(Executor):
         self._loop = loop
         self._thread: threading.Thread | None = None
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
-        self._made: dict[JobKey, set[CallFuture[Any]]] = {}
+        self._made: dict[JobKey, Made] = {}
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job* as a coroutine."""
@@ -98,21 +92,21 @@ class CoroutineExecutor(Executor):
         self._made[job.key] = made
         watch = Stopwatch()
         try:
-            outcome = await _timed(job, ends)
+            outcome = await _timed(job, ends, made)
         except asyncio.CancelledError:
             outcome = Withdrawn()
         except BaseException as error:  # noqa: BLE001 - how it ended is the result
             outcome = outcome_of(job, error)
-        if isinstance(outcome, Returned) and (failure := unseen_failure(made)) is not None:
-            outcome = Raised(failure)
+        caught = caught_of(outcome, made)
         del self._made[job.key]
-        mailbox.post(Ended(*job.key, outcome, watch.stop("coroutines")))
+        mailbox.post(Ended(*job.key, outcome, watch.stop("coroutines"), caught))
 
 
-async def _timed(job: Job, ends: Ends) -> Outcome:
+async def _timed(job: Job, ends: Ends, made: Made) -> Outcome:
     """Run an attempt, and stop it when it takes too long or shows no sign of life."""
     policy = job.timeout
     if policy is None:
+        made.home = asyncio.current_task()
         return await aperform(job, ends)
     began = last = time.monotonic()
 
@@ -123,6 +117,7 @@ async def _timed(job: Job, ends: Ends) -> Outcome:
     run_limit = float("inf") if policy.run_timeout is None else float(policy.run_timeout)  # type: ignore[arg-type]
     idle_limit = float("inf") if policy.idle_timeout is None else float(policy.idle_timeout)  # type: ignore[arg-type]
     attempt = asyncio.ensure_future(aperform(job, _watched(ends, alive, policy.refresh_on)))
+    made.home = attempt
     try:
         while True:
             now = time.monotonic()

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from flowpregel._core.effects import Call, Ended, Event
-from flowpregel._core.records import Outcome, Raised, Returned, Withdrawn
+from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import TaskExitError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
-from flowpregel.executors.calls import CallFuture, ends_of, resolve_future, unseen_failure
+from flowpregel.executors.calls import CallFuture, caught_of, ends_of, resolve_future
 
 _SLICE = 2_000_000
 """Nanoseconds of short tasks after which what they returned is taken in."""
@@ -66,7 +66,7 @@ class InlineExecutor(Executor):
             job, mailbox = self._waiting.popleft()
             began = time.time_ns()
             try:
-                outcome = self._perform(job, mailbox)
+                outcome, caught = self._perform(job, mailbox)
             except BaseException:
                 # What ended before is taken in when the run is told to end.
                 for event in (*events, Ended(*job.key, Withdrawn())):
@@ -74,23 +74,21 @@ class InlineExecutor(Executor):
                 raise
             ended = time.monotonic_ns()
             span = (began, (ended - started) / 1e9, "inline", pid)
-            events.append(Ended(job.info.task_id, job.info.attempt, outcome, span))
+            events.append(Ended(job.info.task_id, job.info.attempt, outcome, span, caught))
             if isinstance(outcome, Raised) or ended > until:
                 break
             started = ended
         return events
 
-    def _perform(self, job: Job, mailbox: Mailbox) -> Outcome:
+    def _perform(self, job: Job, mailbox: Mailbox) -> tuple[Outcome, Collection[str] | None]:
         ends, made = ends_of(job, mailbox, self._turn)
         if job.variables is None:
             outcome = perform(job, ends)
         else:
             outcome = job.variables.copy().run(perform, job, ends)
-        if isinstance(outcome, Returned) and (error := unseen_failure(made)) is not None:
-            return Raised(error)
         if _is_ctrl_c(outcome):
             raise KeyboardInterrupt
-        return outcome
+        return outcome, caught_of(outcome, made)
 
     def withdraw(self) -> None:
         """Withdraw every job that waits."""

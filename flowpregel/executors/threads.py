@@ -6,20 +6,13 @@ import contextvars
 import os
 import threading
 from collections import deque
-from typing import Any
 
 from flowpregel._core.effects import Call, Ended
-from flowpregel._core.records import Outcome, Raised, Returned, Withdrawn
+from flowpregel._core.records import Outcome, Withdrawn
 from flowpregel.context import Ends
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
-from flowpregel.executors.calls import (
-    CallFuture,
-    ends_of,
-    resolve_future,
-    stop_calls,
-    unseen_failure,
-)
+from flowpregel.executors.calls import Made, caught_of, ends_of, resolve_future, stop_calls
 
 
 class ThreadExecutor(Executor):
@@ -42,7 +35,7 @@ class ThreadExecutor(Executor):
         self._changed = threading.Condition()
         self._waiting: deque[tuple[Job, Mailbox, contextvars.Context]] = deque()
         self._threads: list[threading.Thread] = []
-        self._running: dict[JobKey, set[CallFuture[Any]]] = {}
+        self._running: dict[JobKey, Made] = {}
         self._parents: set[JobKey] = set()
         """The jobs that made a call: they may be waiting, so they do not count."""
         self._closing = False
@@ -77,8 +70,8 @@ class ThreadExecutor(Executor):
                     self._waiting.remove(item)
                     item[1].post(Ended(*key, Withdrawn()))
                     return
-            made = self._running.get(key, set()) if kill else []
-        stop_calls(made, "the run was stopped")
+            made = self._running.get(key) if kill else None
+        stop_calls(made or (), "the run was stopped")
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Hand the caller that made *call* its outcome."""
@@ -111,17 +104,16 @@ class ThreadExecutor(Executor):
                 self._running[job.key] = made
             watch = Stopwatch()
             outcome = context.run(perform, job, ends)
-            if isinstance(outcome, Returned) and (error := unseen_failure(made)) is not None:
-                outcome = Raised(error)
+            caught = caught_of(outcome, made)
             with self._changed:
                 del self._running[job.key]
                 self._parents.discard(job.key)
-            mailbox.post(Ended(*job.key, outcome, watch.stop("threads")))
+            mailbox.post(Ended(*job.key, outcome, watch.stop("threads"), caught))
 
     def _has_place(self) -> bool:
         return len(self._running) - len(self._parents) < self._limit
 
-    def _ends_of(self, job: Job, mailbox: Mailbox) -> tuple[Ends, set[CallFuture[Any]]]:
+    def _ends_of(self, job: Job, mailbox: Mailbox) -> tuple[Ends, Made]:
         ends, made = ends_of(job, mailbox)
         call_and_count, key = ends.call, job.key
 

@@ -133,7 +133,6 @@ def parse(config: Mapping[str, Any] | None) -> Parsed:
         raise ConfigurationError(f"config has no key {unknown[0]!r}; it takes: {known}")
     configurable = dict(_mapping(config.get("configurable") or {}, "configurable"))
     metadata = dict(_mapping(config.get("metadata") or {}, "metadata"))
-    run_id = config.get("run_id") or metadata.get("run_id") or configurable.get("run_id")
     return Parsed(
         thread_id=_text(configurable, "thread_id"),
         checkpoint_id=_text(configurable, "checkpoint_id"),
@@ -144,7 +143,7 @@ def parse(config: Mapping[str, Any] | None) -> Parsed:
         tags=tuple(_sequence(config, "tags")),
         metadata=metadata,
         configurable=configurable,
-        run_id=None if run_id is None else str(run_id),
+        run_id=_run_id(config, metadata, configurable),
     )
 
 
@@ -152,6 +151,16 @@ def _mapping(value: Any, what: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigurationError(f"{what} must be a dict, not {value!r}")
     return value
+
+
+def _run_id(*places: Mapping[str, Any]) -> str | None:
+    """Return the first id of a run that one of *places* has."""
+    found = next((run_id for place in places if (run_id := place.get("run_id")) is not None), None)
+    if isinstance(found, UUID):
+        return str(found)
+    if found is not None and (not isinstance(found, str) or not found):
+        raise ConfigurationError(f"run_id must be text or a UUID, not {found!r}")
+    return found
 
 
 def _text(configurable: Mapping[str, Any], key: str) -> str | None:

@@ -52,17 +52,16 @@ from flowpregel._core.records import (
     Batch,
     Outcome,
     Raised,
-    Returned,
     Task,
     Withdrawn,
 )
 from flowpregel._core.run import run
-from flowpregel.checkpoint.base import TransactionalSaver
+from flowpregel.checkpoint.transactional import TransactionalSaver
 from flowpregel.context import TaskInfo
 from flowpregel.errors import NodeError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Job
-from flowpregel.executors.calls import CallFuture, ends_of, resolve_future, unseen_failure
+from flowpregel.executors.calls import CallFuture, caught_of, ends_of, resolve_future
 from flowpregel.runinfo import RunInfo, RunValues
 
 __all__ = ["Crash", "CrashDriver", "Crashed", "Schedule", "Seen", "failing", "shuffled"]
@@ -292,7 +291,7 @@ class CrashDriver:
                 self.seen.note_commit(effect.batch)
             case Load():
                 assert self.saver is not None
-                return self.saver.load(effect.address, before=effect.before)
+                return self.saver.load_for_run(effect.address, before=effect.before)
             case _:
                 return self._aside(effect)
         return None
@@ -347,16 +346,15 @@ class CrashDriver:
 
     def _end(self, task: Task, setting: Setting) -> None:
         """Run an attempt, and post what it posts and how it ended."""
-        outcome = self._schedule.script(task)
+        outcome, caught = self._schedule.script(task), None
         if outcome is None:
             job = self._job(task, setting)
             ends, made = ends_of(job, self, self._turn)
             outcome = perform(job, ends)
-            if isinstance(outcome, Returned) and (error := unseen_failure(made)) is not None:
-                outcome = Raised(error)
+            caught = caught_of(outcome, made)
         if self._dropped:
             raise Crashed
-        self.post(Ended(task.id, task.attempt, outcome))
+        self.post(Ended(task.id, task.attempt, outcome, None, caught))
 
     def _job(self, task: Task, setting: Setting) -> Job:
         node, parent = task.node, task.parent

@@ -98,10 +98,10 @@ def early(folder: Path) -> int:
 class TwiceSaver(LMDBSaver):
     """Forgets every pending write when a thread is loaded: tasks run again."""
 
-    def load(self, address: Address, *, before: str | None = None) -> Saved | None:
+    def load_for_run(self, address: Address, *, before: str | None = None) -> Saved | None:
         """Return the checkpoint without its pending writes."""
-        saved = super().load(address, before=before)
-        return None if saved is None else replace(saved, writes=())
+        saved = super().load_for_run(address, before=before)
+        return None if saved is None else replace(saved, writes=(), left=None)
 
 
 def forgetful(folder: Path) -> int:

@@ -319,6 +319,8 @@ def test_a_run_with_a_saver_needs_a_thread_id(drive: Any) -> None:
         ({"stream_mode": ["values", "x"]}, ConfigurationError, "'x' is unknown"),
         ({"durability": "always"}, ConfigurationError, "'sync', 'async' or 'exit'"),
         ({"threadid": "t"}, TypeError, "'threadid'.*thread_id"),
+        ({"run_id": 7}, ConfigurationError, "run_id must be text or a UUID, not 7"),
+        ({"run_id": ""}, ConfigurationError, "run_id must be text or a UUID, not ''"),
         ({"recursion_limit": 0}, ConfigurationError, "recursion_limit must be at least 1"),
         ({"max_concurrency": True}, ConfigurationError, "max_concurrency must be at least 1"),
         ({"tags": "one"}, ConfigurationError, "tags must be a list"),

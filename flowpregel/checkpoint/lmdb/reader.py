@@ -26,6 +26,7 @@ from flowpregel.checkpoint import convert
 from flowpregel.checkpoint.lmdb import taskrecord
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.deltarecord import Added
+from flowpregel.checkpoint.lmdb.results import Results, Sieve
 from flowpregel.checkpoint.lmdb.state import DELTAS, VALUES
 from flowpregel.checkpoint.lmdb.taskrecord import KeptTask
 from flowpregel.checkpoint.lmdb.view import Chain, Found, View
@@ -47,6 +48,8 @@ class Copied:
     tasks: list[KeptTask]
     names: dict[int, str]
     """Of the channels that they write to."""
+    left: Results | None = None
+    """Reads the results of calls that *tasks* leaves out, if there are any."""
 
 
 class Reader:
@@ -72,9 +75,15 @@ class Reader:
         self._read = read
         self._codec = codec
 
-    def load(self, address: Address, before: str | None) -> Saved | None:
+    def load(
+        self, address: Address, before: str | None, *, leaves_results: bool = False
+    ) -> Saved | None:
         """Return the checkpoint at *address*, or None."""
-        copied: Copied | None = self._read(lambda t: self._load(t, address, before))
+
+        def work(transaction: Any) -> Copied | None:
+            return self._load(transaction, address, before, leaves_results)
+
+        copied: Copied | None = self._read(work)
         return None if copied is None else self._decoded(copied)
 
     def touch(self, address: Address) -> None:
@@ -117,7 +126,13 @@ class Reader:
 
     # ------------------------------------------------------------ inside a transaction
 
-    def _load(self, transaction: Any, address: Address, before: str | None) -> Copied | None:
+    def _load(
+        self,
+        transaction: Any,
+        address: Address,
+        before: str | None,
+        leaves_results: bool = False,
+    ) -> Copied | None:
         scope = self._book.scopes.get(transaction, address.thread_id, address.namespace)
         if scope is None:
             return None
@@ -135,7 +150,7 @@ class Reader:
         if named is None and before is not None:
             newest = self._book.newest(transaction, scope)
         assert newest is not None
-        return self._copied(transaction, view, found, newest, {})
+        return self._copied(transaction, view, found, newest, {}, leaves_results)
 
     def _page(
         self, transaction: Any, address: Address, before: str | None, size: int
@@ -163,6 +178,7 @@ class Reader:
         found: Found,
         newest: tuple[str, int],
         chains: dict[str, Chain],
+        leaves_results: bool = False,
     ) -> Copied:
         values, deltas = {}, {}
         for channel, place in () if self._bare else found.state.places.items():
@@ -173,11 +189,16 @@ class Reader:
                 if chain is None or place[1] not in chain.positions:
                     chain = chains[channel] = view.deltas(channel, place[1])
                 deltas[channel] = chain.since(place[1])
-        tasks = [*map(taskrecord.unpack, view.tasks(found.number).values())]
+        sieve = Sieve(self._book, transaction) if leaves_results else None
+        kept = view.tasks(found.number, None if sieve is None else sieve.leaves)
+        tasks = [*map(taskrecord.unpack, kept.values())]
+        left = None
+        if sieve is not None and sieve.count:
+            left = Results(self._book, self._read, self._codec, view.scope, found.number)
         written = {write.channel for task in tasks for write in task.writes}
         names = {number: self._book.names.name(transaction, number) for number in written}
         address = Address(view.scope.thread_id, view.scope.namespace, found.change.id)
-        return Copied(address, found, newest, values, deltas, tasks, names)
+        return Copied(address, found, newest, values, deltas, tasks, names, left)
 
     # ------------------------------------------------------------ after it
 
@@ -200,6 +221,7 @@ class Reader:
             },
             is_latest=copied.newest[1] == copied.found.number,
             newest_id=copied.newest[0],
+            left=copied.left,
         )
 
     def _checkpoint(self, copied: Copied, values: Mapping[str, Any]) -> Checkpoint:

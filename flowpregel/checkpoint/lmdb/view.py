@@ -5,7 +5,7 @@ Each checkpoint's record is read once, however many of its parts are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -171,11 +171,20 @@ class View:
 
     # ------------------------------------------------------------ pending writes
 
-    def tasks(self, number: int) -> dict[bytes, Packed]:
-        """Return each task's pending writes on a checkpoint, by its tag."""
+    def tasks(
+        self, number: int, leaves: Callable[[Packed], bool] | None = None
+    ) -> dict[bytes, Packed]:
+        """Return each task's pending writes on a checkpoint, by its tag.
+
+        Args:
+            number: The checkpoint's.
+            leaves: Says which of those that have records of their own are left out.
+        """
         found = self._held_tasks(number)
         for key, record in self._log.scan(self._transaction, self._key(number, keys.WRITE)):
-            found[key[keys.LOG_HEAD :]] = taskrecord.from_bytes(record)
+            task = taskrecord.from_bytes(record)
+            if leaves is None or not leaves(task):
+                found[key[keys.LOG_HEAD :]] = task
         return found
 
     def task(self, number: int, tag: bytes) -> Packed | None:
