@@ -285,28 +285,31 @@ def _pack_error(error: BaseException, task: str, share: parcel.Share | None) -> 
     return bytes((_RAISED,)) + data
 
 
-def has_returned(data: bytes) -> bool:
-    """Return whether a packed outcome is that of a task that returned."""
-    return data[0] == _RETURNED
+def has_returned(data: bytes, at: int) -> bool:
+    """Return whether the packed outcome that begins at *at* is that of a task that returned."""
+    return data[at] == _RETURNED
 
 
-def unpack_outcome(data: bytes, origin: str, open_lease: parcel.Open | None) -> Outcome:
+def unpack_outcome(
+    data: bytes, origin: str, open_lease: parcel.Open | None, at: int = 0
+) -> Outcome:
     """Return the outcome that `pack_outcome` was given.
 
     Args:
         data: The body of the frame.
         origin: Names the task, the attempt and the worker, for the note on an error.
         open_lease: Opens shared memory.
+        at: Where in the body it begins.
 
     Raises:
         BaseException: Whatever the unpickling of a part raises.
     """
-    tag = data[0]
+    tag = data[at]
     if tag == _WITHDRAWN:
         return Withdrawn()
     if tag > _WITHDRAWN:
         raise ValueError(f"no outcome has the tag {tag}")
-    content = parcel.unpack(data[1:], open_lease)
+    content = parcel.unpack(data, open_lease, at + 1)
     match tag:
         case 0:
             return Returned(content)

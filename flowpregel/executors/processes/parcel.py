@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from flowpregel.executors.processes.payload import dumps, loads
 
 _COUNT: Final = Struct("<HB")
+_NO_LEASES: Final = _COUNT.pack(0, 0)
 _LEASE: Final = Struct("<QQQ")
 SHARE_FROM: Final = 128 << 10
 """Bytes from which a part goes through shared memory: a link is faster below.
@@ -51,6 +52,35 @@ Open: TypeAlias = Callable[[Lease], memoryview]
 """Returns the bytes of a lease, read-only."""
 
 
+class _Apart:
+    """Puts the large buffers of one value into shared memory."""
+
+    __slots__ = ("_share", "leases")
+
+    def __init__(self, share: Share) -> None:
+        self._share = share
+        self.leases: list[Lease] = []
+
+    def __call__(self, buffer: pickle.PickleBuffer) -> bool:
+        """Return whether *buffer* is to stay in the pickle."""
+        try:
+            raw = buffer.raw()
+        except BufferError:  # not contiguous
+            return True
+        if raw.nbytes < SHARE_FROM or len(self.leases) >= _MOST_LEASES:
+            return True
+        lease = self._share.share(raw, raw.obj)
+        if lease is None:
+            return True
+        self.leases.append(lease)
+        return False
+
+    def start_again(self) -> None:
+        """Take back what was put there so far."""
+        while self.leases:
+            self._share.release(self.leases.pop().id)
+
+
 def pack(value: Any, share: Share | None = None) -> tuple[bytes, list[Lease]]:
     """Return *value* as a parcel, and the leases it names.
 
@@ -58,31 +88,16 @@ def pack(value: Any, share: Share | None = None) -> tuple[bytes, list[Lease]]:
         Exception: *value* cannot be pickled.
     """
     if share is None:
-        return _COUNT.pack(0, 0) + dumps(value), []
-    leases: list[Lease] = []
-
-    def keep(buffer: pickle.PickleBuffer) -> bool:
-        try:
-            raw = buffer.raw()
-        except BufferError:  # not contiguous
-            return True
-        if raw.nbytes < SHARE_FROM or len(leases) >= _MOST_LEASES:
-            return True
-        lease = share.share(raw, raw.obj)
-        if lease is None:
-            return True
-        leases.append(lease)
-        return False
-
-    def start_again() -> None:
-        while leases:
-            share.release(leases.pop().id)
-
+        return _NO_LEASES + dumps(value), []
+    apart = _Apart(share)
+    leases = apart.leases
     try:
-        data = dumps(value, keep, start_again)
+        data = dumps(value, apart, apart.start_again)
+        if len(data) < SHARE_FROM and not leases:
+            return _NO_LEASES + data, leases
         whole = share.share(memoryview(data), None) if len(data) >= SHARE_FROM else None
     except BaseException:
-        start_again()
+        apart.start_again()
         raise
     if whole is not None:
         leases.insert(0, whole)
@@ -99,14 +114,20 @@ def leases_in(data: bytes) -> tuple[list[Lease], bool, int]:
     return leases, bool(whole), end
 
 
-def unpack(data: bytes, open_lease: Open | None = None) -> Any:
+def unpack(data: bytes, open_lease: Open | None = None, at: int = 0) -> Any:
     """Return what `pack` was given.
+
+    Args:
+        data: Has the parcel in it, at its end.
+        open_lease: Opens shared memory.
+        at: Where the parcel begins.
 
     Raises:
         BaseException: Whatever the unpickling of a part raises.
     """
-    if data[:2] == b"\0\0":
-        return loads(memoryview(data)[_COUNT.size :])
+    if data[at : at + 2] == b"\0\0":
+        return loads(memoryview(data)[at + _COUNT.size :])
+    data = data[at:]
     leases, whole, start = leases_in(data)
     if open_lease is None:
         raise ValueError("the parcel names shared memory, and this end has none")

@@ -155,22 +155,18 @@ class Reception:
         while slot.returned:
             for lease, readers in returns_in(slot.returned.pop()):
                 self._pool.arena.release(lease, readers)
-                slot.reads.subtract({lease: readers})
-                if slot.reads[lease] <= 0:
-                    del slot.reads[lease]
+                slot.read_no_more(lease, readers)
 
     def _landing(self, slot: Slot, flight: Flight, frame: Frame) -> Landing:
         """Return how a task has ended."""
         seconds, began = RAN.unpack_from(frame.body)
         self._pool.dispatch.measured(flight, seconds)
-        info, body = flight.job.info, frame.body[RAN.size :]
+        info, body, origin = flight.job.info, frame.body, ""
         outcome: Outcome
         try:
-            if messages.has_returned(body):
-                outcome = messages.unpack_outcome(body, "", slot.open)
-            else:
+            if not messages.has_returned(body, RAN.size):
                 origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {slot.pid}"
-                outcome = messages.unpack_outcome(body, origin, slot.open)
+            outcome = messages.unpack_outcome(body, origin, slot.open, RAN.size)
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
             cause = f"{type(error).__name__}: {error} (in the coordinator)"
             outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))
