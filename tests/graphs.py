@@ -1,11 +1,13 @@
-"""Small raw graphs that many tests build on."""
+"""Small graphs that many tests build on."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from flowpregel.channels import LastValue, Topic
+from flowpregel.graph import START, StateGraph
 from flowpregel.pregel import NodeBuilder, Pregel
 
 
@@ -29,3 +31,23 @@ def graph(
         channels={**declared, **(channels or {})},
         **{"input_channels": "a", "output_channels": "out", "executor": "inline", **options},
     )
+
+
+class Lists(TypedDict, total=False):
+    """A state whose list adds up."""
+
+    items: Annotated[list[Any], operator.add]
+    total: int
+
+
+def put(*items: Any) -> Any:
+    """Return a node that adds *items*."""
+    return lambda _: {"items": [*items]}
+
+
+def fan(*names: str) -> StateGraph:
+    """Return a graph whose nodes all start at once, each adding its name."""
+    builder = StateGraph(Lists)
+    for name in names:
+        builder.add_node(name, put(name)).add_edge(START, name)
+    return builder

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from flowpregel._core import ids
 from flowpregel._core.commands import Send
@@ -13,6 +13,8 @@ from flowpregel._core.effects import Call
 from flowpregel._core.program import Program
 from flowpregel._core.records import INTERRUPT, TASKS, Kind, Node, Task
 from flowpregel._core.state import State
+from flowpregel.channels import LastValue
+from flowpregel.channels.base import MISSING
 
 PUSHED = ("__pregel_push",)
 """What a `Send` is triggered by: no channel, so nothing is marked as seen."""
@@ -47,10 +49,14 @@ class _Inputs:
         return copy(self.made[key])
 
     def _read(self, node: Node) -> dict[str, Any]:
-        managed, channels = self.program.managed, self.state.channels
+        managed, channels, plain = self.program.managed, self.state.channels, self.program.plain
+        holding = cast("Mapping[str, LastValue[Any]]", channels)
         values: dict[str, Any] = {}
         for name in node.channels:
-            if name in managed:
+            if name in plain:
+                if (value := holding[name].value) is not MISSING:
+                    values[name] = value
+            elif name in managed:
                 values[name] = managed[name].get(self.place.step, self.place.stop)
             elif name in node.contexts:
                 values[name] = channels[name]
@@ -101,7 +107,8 @@ def _candidates(program: Program, state: State, updated: Collection[str] | None)
         return sorted(program.nodes) if state.versions else []
     if len(updated) == 1:
         return list(program.triggers.get(next(iter(updated)), ()))
-    return sorted({name for channel in updated for name in program.triggers.get(channel, ())})
+    triggers = program.triggers
+    return sorted({name for channel in triggers.keys() & updated for name in triggers[channel]})
 
 
 def _is_due(node: Node, state: State) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from flowpregel._core.ids import next_version
 from flowpregel._core.records import Address, Durability, Node, Saved, Version
-from flowpregel.channels import DeltaChannel
+from flowpregel.channels import DeltaChannel, LastValue
 from flowpregel.channels.base import BaseChannel
 from flowpregel.managed import managed_value
 from flowpregel.policies import CachePolicy, RetryPolicy
@@ -36,6 +36,9 @@ class Program:
     """For each channel, the nodes that it triggers, sorted."""
     finishing: tuple[str, ...] = ()
     """The channels to tell when nothing else is left to do."""
+    plain: frozenset[str] = frozenset()
+    """The channels that take one write and hold it: there can be hundreds, so they are
+    written and read in bulk, without a call for each."""
     deltas: frozenset[str] = frozenset()
     untracked: frozenset[str] = frozenset()
     """The channels that no checkpoint keeps, and that no `Send` may carry along."""
@@ -71,6 +74,8 @@ def compile_program(
         finishing=tuple(
             key for key, item in channels.items() if type(item).finish is not BaseChannel.finish
         ),
+        # Not by isinstance: what a subclass does with a write is its own.
+        plain=frozenset(key for key, item in channels.items() if type(item) is LastValue),
         deltas=frozenset(key for key, item in channels.items() if isinstance(item, DeltaChannel)),
         untracked=frozenset(key for key, item in channels.items() if not item.is_tracked),
     )

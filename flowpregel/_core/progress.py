@@ -78,11 +78,10 @@ class Run:
     """What to do once what caused it is kept."""
 
     def __post_init__(self) -> None:
-        self.keeps_output = not any(
+        shown = names(self.options.output_channels)
+        self.keeps_output = self.program.plain.issuperset(shown) or not any(
             channel.reacts_to_silence or type(channel).consume is not BaseChannel.consume
-            for channel in (
-                self.program.channels[name] for name in names(self.options.output_channels)
-            )
+            for channel in (self.program.channels[name] for name in shown)
         )
 
     @property

@@ -86,10 +86,10 @@ class Recorder:
         self, state: State, applied: Applied
     ) -> tuple[dict[str, Any], dict[str, Delta]]:
         """Return the values and the deltas that a checkpoint keeps of what changed."""
-        values: dict[str, Any] = {}
+        values: dict[str, Any] = dict(applied.held)
         deltas = applied.deltas if self._options.keeps_deltas else {}
         for name in applied.changed:
-            if name in deltas:
+            if name in values or name in deltas:
                 continue
             channel = state.channels[name]
             saved = channel.get() if name in self._program.deltas else channel.checkpoint()

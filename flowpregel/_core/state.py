@@ -8,7 +8,7 @@ from typing import Any
 
 from flowpregel._core.program import Keys, Program
 from flowpregel._core.records import Saved, Version
-from flowpregel.channels import DeltaChannel
+from flowpregel.channels import DeltaChannel, LastValue
 from flowpregel.channels.base import MISSING, BaseChannel
 
 
@@ -45,7 +45,20 @@ class State:
 
 def new_state(program: Program) -> State:
     """Return the state of a thread that nothing happened on."""
-    return State({name: restored(item, name, MISSING) for name, item in program.channels.items()})
+    return State(
+        {name: _live(program, item, name, MISSING) for name, item in program.channels.items()}
+    )
+
+
+def _live(
+    program: Program, declared: BaseChannel[Any, Any], name: str, saved: Any
+) -> BaseChannel[Any, Any]:
+    """Return what `restored` does, sooner for a plain channel."""
+    if name not in program.plain:
+        return restored(declared, name, saved)
+    channel: LastValue[Any] = LastValue(declared.typ, name)
+    channel.value = saved
+    return channel
 
 
 def restored(declared: BaseChannel[Any, Any], name: str, saved: Any) -> BaseChannel[Any, Any]:
@@ -65,7 +78,7 @@ def load_state(program: Program, saved: Saved) -> State:
         newest=max(checkpoint.channel_versions.values(), default=None, key=_order),
     )
     for name, declared in program.channels.items():
-        channel = restored(declared, name, checkpoint.values.get(name, MISSING))
+        channel = _live(program, declared, name, checkpoint.values.get(name, MISSING))
         history = saved.deltas.get(name)
         if history is not None and name not in checkpoint.values:
             channel = restored(declared, name, history.seed)

@@ -10,7 +10,7 @@ from flowpregel._core.commands import Send
 from flowpregel._core.program import Program
 from flowpregel._core.records import SILENT_WRITES, TASKS, Delta, Kind, Task, Version, Write
 from flowpregel._core.state import State
-from flowpregel.channels import DeltaChannel
+from flowpregel.channels import DeltaChannel, LastValue
 from flowpregel.channels.overwrite import has_overwrite
 from flowpregel.errors import InvalidUpdateError
 
@@ -41,6 +41,8 @@ class Applied:
     written: set[str] = field(default_factory=set)
     """The channels that were written, changed or not."""
     deltas: dict[str, Delta] = field(default_factory=dict)
+    held: dict[str, Any] = field(default_factory=dict)
+    """The values of changed channels that are plain."""
 
     def then(self, later: Applied) -> Applied:
         """Return what this barrier and *later* did, as if it were one.
@@ -60,6 +62,7 @@ class Applied:
             later.updated,
             later.written,
             deltas,
+            {**self.held, **later.held},
         )
 
 
@@ -69,8 +72,11 @@ def check_writes(program: Program, author: str, writes: Iterable[Write]) -> None
     Raises:
         InvalidUpdateError: A channel or the target of a `Send` does not exist.
     """
+    plain, channels = program.plain, program.channels
     for channel, value in writes:
-        if channel in program.channels:
+        if channel in plain:
+            continue
+        if channel in channels:
             if channel == TASKS:
                 _check_send(program, author, value)
         elif channel not in SILENT_WRITES:
@@ -126,11 +132,9 @@ def apply(program: Program, state: State, brought: Sequence[Writes], version: Ve
     """
     applied = Applied(version)
     is_superstep = _see(state, brought, applied)
-    by_channel: dict[str, list[Any]] = {}
-    for item in brought:
-        for channel, value in item.writes:
-            if channel not in SILENT_WRITES:
-                by_channel.setdefault(channel, []).append(value)
+    held, by_channel = _gathered(program, brought)
+    if held:
+        _hold(state, held, applied)
     for name, values in by_channel.items():
         try:
             _update(program, state, name, values, applied)
@@ -138,10 +142,44 @@ def apply(program: Program, state: State, brought: Sequence[Writes], version: Ve
             error.add_note(f"channel {name!r} was written by {_writers_of(name, brought)}")
             raise
     if is_superstep:
-        _pass_over(state, by_channel.keys(), applied)
+        _pass_over(state, applied.written, applied)
         if not _anything_to_run(program, applied):
             _finish(program, state, applied)
     return applied
+
+
+def _gathered(
+    program: Program, brought: Sequence[Writes]
+) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """Return the writes to plain channels, and each other channel's writes."""
+    plain = program.plain
+    writes: Sequence[Write] = (
+        brought[0].writes if len(brought) == 1 else [w for item in brought for w in item.writes]
+    )
+    held = {name: value for name, value in writes if name in plain}
+    by_channel: dict[str, list[Any]] = {}
+    if len(held) < len(writes):
+        others = [write for write in writes if write[0] not in plain]
+        if len(held) + len(others) < len(writes):
+            # A plain channel was written twice: it says so itself.
+            held, others = {}, [*writes]
+        for name, value in others:
+            if name not in SILENT_WRITES:
+                by_channel.setdefault(name, []).append(value)
+    return held, by_channel
+
+
+def _hold(state: State, held: dict[str, Any], applied: Applied) -> None:
+    """Give plain channels their writes, one each: what `_update` does, for all of them."""
+    channels = cast("dict[str, LastValue[Any]]", state.channels)
+    for name, value in held.items():
+        channels[name].value = value
+    applied.held = held
+    applied.changed.extend(held)
+    applied.updated.update(held)
+    applied.written.update(held)
+    state.versions.update(dict.fromkeys(held, applied.version))
+    state.newest = applied.version
 
 
 def _pass_over(state: State, written: Set[str], applied: Applied) -> None:
@@ -201,14 +239,7 @@ def _update(program: Program, state: State, name: str, values: list[Any], applie
     previous = state.versions.get(name)
     if not channel.update(values):
         return
-    if previous == applied.version or channel.reacts_to_silence:
-        _note_change(state, name, applied)
-    else:
-        # What `_note_change` does for most channels: there can be hundreds.
-        applied.changed.append(name)
-        state.versions[name] = state.newest = applied.version
-        note = applied.updated.add if channel.is_available() else applied.updated.discard
-        note(name)
+    _note_change(state, name, applied)
     # Not by its class: that is an abstract one's, which costs more than all the rest here.
     if name in program.deltas:
         _note_delta(

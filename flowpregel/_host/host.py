@@ -81,9 +81,14 @@ class Host:
         return self._send(_wakeup(await self._mailbox.take(_timeout(request))))
 
     async def perform_elsewhere(self, request: Request) -> Request | None:
-        """Do what *request* asks on another OS thread, for it would block the loop."""
+        """Do what *request* asks while the loop goes on, for it would block it."""
         try:
-            reply = await elsewhere(self._reply_to, request)
+            if isinstance(request, Ask) and isinstance(request.effect, Commit):
+                assert request.keeper is not None
+                reply: Any = None
+                await request.keeper.commit_on_loop(request.effect.batch)
+            else:
+                reply = await elsewhere(self._reply_to, request)
         except Exception as error:  # noqa: BLE001 - it is raised inside the run
             return self._throw(error)
         return self._send(reply)

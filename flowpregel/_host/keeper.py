@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from flowpregel._core.effects import Load
 from flowpregel._core.records import Batch, Durability, Saved
 from flowpregel._fault import fault
+from flowpregel._host.elsewhere import elsewhere
 from flowpregel._host.writer import BackgroundWriter, finished
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 
@@ -36,11 +37,27 @@ class Keeper:
         cannot be written is noticed before the first task runs.
         """
         fault("keeper.commit.before")
-        if not self._direct and self._writer is not None:
+        if self._writer is not None:
             self._writer.put(batch)
             fault("keeper.handed over")
             return
         self.saver.commit((batch,))
+        self._committed(batch)
+
+    async def commit_on_loop(self, batch: Batch) -> None:
+        """`commit`, for a run on an event loop, which goes on meanwhile."""
+        from flowpregel._host.loop_commits import commit_on_loop  # noqa: PLC0415 - asyncio
+
+        if self._writer is not None and not self._writer.is_full:
+            self.commit(batch)
+        elif self._writer is not None:
+            await elsewhere(self.commit, batch)
+        else:
+            fault("keeper.commit.before")
+            await commit_on_loop(self.saver, batch)
+            self._committed(batch)
+
+    def _committed(self, batch: Batch) -> None:
         fault("keeper.commit.after", (batch,), finished)
         if not self._direct:
             self._writer = BackgroundWriter(self.saver)

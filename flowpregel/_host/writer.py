@@ -40,6 +40,11 @@ class BackgroundWriter:
         self._closing = False
         self._thread: threading.Thread | None = None
 
+    @property
+    def is_full(self) -> bool:
+        """Whether `put` would wait."""
+        return len(self._waiting) + self._busy >= MOST_BEHIND and self._error is None
+
     def put(self, batch: Batch) -> None:
         """Hand over *batch*; waits while too many do.
 
@@ -47,7 +52,7 @@ class BackgroundWriter:
             Exception: What an earlier commit raised; nothing was committed after it.
         """
         with self._changed:
-            while len(self._waiting) + self._busy >= MOST_BEHIND and self._error is None:
+            while self.is_full:
                 self._changed.wait()
             self._check()
             self._waiting.append(batch)

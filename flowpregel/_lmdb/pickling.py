@@ -85,7 +85,8 @@ def _reduce_exception(error: BaseException) -> Any:
     if own_form or "__getstate__" in vars(kind) or "__setstate__" in vars(kind):
         return NotImplemented
     if kind is _builtin_base(kind) and not error.__cause__:
-        return NotImplemented
+        # Not by what another library may have registered for it with copyreg (tblib does).
+        return kind.__reduce__(error)
     state = {**vars(error)}
     base = _builtin_base(kind)
     reduced = base.__reduce__(error)

@@ -23,7 +23,8 @@ class HoldingChannel(BaseChannel[Value, Update], Generic[Value, Update]):
     __slots__ = ("value",)
 
     def __init__(self, typ: Any, key: str = "") -> None:
-        super().__init__(typ, key)
+        self.typ = typ
+        self.key = key
         self.value: Value | Missing = MISSING
 
     def get(self) -> Value:

@@ -3,7 +3,7 @@
 What is kept, for each thread and namespace (a `Space`):
 
 * a `Row` for each checkpoint: its versions, not its values;
-* one value for each (channel, version), or one delta that points to the version
+* one value for each channel and version, or one delta that points to the version
   before; both belong to the version they made, so that any number of
   checkpoints, forks and copies share them;
 * the pending writes of each checkpoint.
@@ -17,15 +17,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import count
 from typing import Any, ClassVar, Literal
 
 from flowpregel._core.copies import IMMUTABLE, keep
-from flowpregel._core.records import RAN, Address, Batch, Saved
+from flowpregel._core.records import Address, Batch, Saved, TaskWrites, Version, Write
 from flowpregel.checkpoint import convert
-from flowpregel.checkpoint.base import TransactionalSaver
 from flowpregel.checkpoint.leases import Leases
 from flowpregel.checkpoint.shapes import WRITES_IDX_MAP, Lease, OnConflict
-from flowpregel.checkpoint.space import PendingRow, Row, Space, keep_delta
+from flowpregel.checkpoint.space import Row, Space, TaskRow, keep_delta
+from flowpregel.checkpoint.transactional import TransactionalSaver
 from flowpregel.errors import ConfigurationError
 
 __all__ = ["InMemorySaver", "MemorySaver"]
@@ -38,28 +39,14 @@ class _Prepared:
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self.writes: list[PendingRow] = []
+        self.writes = [
+            (task.checkpoint_id, task.task_id, _row_of(task, kept))
+            for task in batch.writes
+            if (kept := task.kept)
+        ]
         self.row: Row | None = None
-        self.values: list[tuple[Any, Any]] = []
+        self.values: list[tuple[Version, Mapping[str, Any]]] = []
         self.deltas: list[tuple[Any, Any]] = []
-        for task in batch.writes:
-            for index, (channel, value) in enumerate(task.writes):
-                self.writes.append(
-                    (
-                        task.checkpoint_id,
-                        (task.task_id, WRITES_IDX_MAP.get(channel, index)),
-                        (
-                            task.path,
-                            channel,
-                            value
-                            if type(value) in IMMUTABLE
-                            else keep(value, f"the write of task {task.task_id} to {channel!r}"),
-                        ),
-                    )
-                )
-            if task.ran is not None:
-                slot = task.task_id, WRITES_IDX_MAP[RAN]
-                self.writes.append((task.checkpoint_id, slot, (task.path, RAN, task.ran)))
         if batch.checkpoint is not None:
             self._prepare_checkpoint()
 
@@ -67,19 +54,39 @@ class _Prepared:
         checkpoint = self.batch.checkpoint
         assert checkpoint is not None
         versions = checkpoint.channel_versions
-        for name, value in checkpoint.values.items():
-            self.values.append(
-                (
-                    (name, versions[name]),
-                    value
-                    if type(value) in IMMUTABLE
-                    else keep(value, f"the value of channel {name!r}"),
-                )
-            )
+        values = dict(checkpoint.values)
+        if not IMMUTABLE.issuperset(map(type, values.values())):
+            values = {
+                name: keep(value, f"the value of channel {name!r}")
+                for name, value in values.items()
+            }
+        at = {*map(versions.__getitem__, values)}
+        if len(at) == 1:
+            self.values.append((at.pop(), values))
+        else:
+            self.values.extend((versions[name], {name: kept}) for name, kept in values.items())
         for name, delta in checkpoint.deltas.items():
             writes = keep_delta(delta.writes, name)
             self.deltas.append(((name, versions[name]), (delta.previous, writes)))
         self.row = Row(checkpoint)
+
+
+def _row_of(task: TaskWrites, writes: Sequence[Write]) -> TaskRow:
+    """Return *writes* of a task with their values copied; of two of one position, the last."""
+    channels, values = zip(*writes, strict=True)
+    kept: Sequence[Any] = values
+    if not IMMUTABLE.issuperset(map(type, values)):
+        what = f"the write of task {task.task_id} to"
+        kept = [
+            keep(value, f"{what} {channel!r}")
+            for channel, value in zip(channels, values, strict=True)
+        ]
+    positions = tuple(map(WRITES_IDX_MAP.get, channels, count()))
+    if len(positions) > 1 and len({*positions}) < len(positions):
+        rows = dict(zip(positions, zip(channels, kept, strict=True), strict=True))
+        positions = tuple(rows)
+        channels, kept = zip(*rows.values(), strict=True)
+    return TaskRow(task.path, positions, channels, kept)
 
 
 class InMemorySaver(TransactionalSaver):
@@ -159,9 +166,11 @@ class InMemorySaver(TransactionalSaver):
                     space = self._threads.setdefault(address.thread_id, {}).setdefault(
                         address.namespace, Space()
                     )
-                space.add_writes(each.writes)
+                for write in each.writes:
+                    space.add_writes(*write)
                 if each.row is not None:
-                    space.values.update(each.values)
+                    for values in each.values:
+                        space.add_values(*values)
                     space.deltas.update(each.deltas)
                     space.add(each.row)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
 
 from flowpregel._core.copies import IMMUTABLE, bring_back, keep
 from flowpregel._core.records import (
@@ -19,12 +20,27 @@ from flowpregel._core.records import (
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import convert
 
-Slot: TypeAlias = tuple[str, int]
-"""(task id, index); the index is negative for control writes."""
-PendingRow: TypeAlias = tuple[str, Slot, tuple[str, str, Any]]
-"""(checkpoint id, slot, (task path, channel, value as kept))."""
 ValueKey: TypeAlias = tuple[str, Version]
 """(channel, version)."""
+
+
+class TaskRow(NamedTuple):
+    """A task's pending writes in columns: there can be hundreds. Nothing changes it."""
+
+    path: str
+    positions: Sequence[int]
+    """Negative for control writes. Those of one row differ."""
+    channels: Sequence[str]
+    kept: Sequence[Any]
+    """The values, as `keep` returns them."""
+
+    def then(self, later: TaskRow) -> TaskRow:
+        """Return both rows: the first in a position stays, but control writes replace."""
+        own = dict(zip(self.positions, zip(self.channels, self.kept, strict=True), strict=True))
+        new = zip(later.positions, zip(later.channels, later.kept, strict=True), strict=True)
+        own.update((at, write) for at, write in new if at < 0 or at not in own)
+        channels, kept = zip(*own.values(), strict=True)
+        return TaskRow(self.path, tuple(own), channels, kept)
 
 
 class Row:
@@ -83,21 +99,22 @@ class Row:
 class Collected:
     """All that is kept of one checkpoint, taken under the lock and decoded outside it."""
 
-    __slots__ = ("deltas", "newest_id", "row", "values", "writes")
+    __slots__ = ("deltas", "newest_id", "row", "tasks", "values")
 
     def __init__(self, row: Row, newest_id: str) -> None:
         self.row = row
         self.newest_id = newest_id
         self.values: dict[str, Any] = {}
         self.deltas: dict[str, tuple[Any, list[Any]]] = {}
-        self.writes: list[tuple[Slot, tuple[str, str, Any]]] = []
+        self.tasks: dict[str, TaskRow] = {}
 
     def read(self, address: Address) -> Saved:
         """Return it with every value decoded, in writes ordered by (path, task id, index)."""
-        self.writes.sort(key=lambda write: (write[1][0], *write[0]))
+        ordered = sorted(self.tasks.items(), key=lambda task: (task[1].path, task[0]))
         writes, ran = parted(
-            (path, PendingWrite(task_id, channel, _read(kept, channel)))
-            for (task_id, _), (path, channel, kept) in self.writes
+            (task.path, PendingWrite(task_id, channel, _read(kept, channel)))
+            for task_id, task in ordered
+            for _, channel, kept in sorted(zip(*task[1:], strict=True), key=itemgetter(0))
         )
         return Saved(
             address=Address(address.thread_id, address.namespace, self.row.id),
@@ -127,9 +144,12 @@ class Space:
         self.rows: dict[str, Row] = {}
         self.ids: list[str] = []
         """Sorted: the newest is the last."""
-        self.values: dict[ValueKey, Any] = {}
+        self.values: dict[Version, Mapping[str, Any]] = {}
+        """By version and channel: those of one superstep, which have one version, together.
+        The inner mappings are never changed, only replaced, so a copy may be shallow."""
         self.deltas: dict[ValueKey, tuple[Version | None, Any]] = {}
-        self.writes: dict[str, dict[Slot, tuple[str, str, Any]]] = {}
+        self.writes: dict[str, dict[str, TaskRow]] = {}
+        """By checkpoint id and task id."""
 
     def add(self, row: Row) -> None:
         """Keep *row*, in the place of one with its id."""
@@ -141,14 +161,19 @@ class Space:
                 insort(ids, row.id)
         self.rows[row.id] = row
 
-    def add_writes(self, writes: Iterable[PendingRow]) -> None:
-        """Keep pending writes: the first in a place stays, but control writes replace."""
-        for checkpoint_id, slot, row in writes:
-            places = self.writes.get(checkpoint_id)
-            if places is None:
-                places = self.writes[checkpoint_id] = {}
-            if slot[1] < 0 or slot not in places:
-                places[slot] = row
+    def add_writes(self, checkpoint_id: str, task_id: str, row: TaskRow) -> None:
+        """Keep a task's pending writes, with those that are there."""
+        tasks = self.writes.get(checkpoint_id)
+        if tasks is None:
+            self.writes[checkpoint_id] = {task_id: row}
+            return
+        known = tasks.get(task_id)
+        tasks[task_id] = row if known is None else known.then(row)
+
+    def add_values(self, version: Version, values: Mapping[str, Any]) -> None:
+        """Keep the values that channels have at one version."""
+        known = self.values.get(version)
+        self.values[version] = values if known is None else {**known, **values}
 
     def find(self, checkpoint_id: str | None, before: str | None) -> str | None:
         """Return the id that is named, or else the newest, if it is smaller than *before*."""
@@ -164,13 +189,14 @@ class Space:
         """Return what is kept of a checkpoint that is there; *bare*: not of its channels."""
         row = self.rows[checkpoint_id]
         found = Collected(row, self.ids[-1])
-        values, deltas = self.values, self.deltas
-        for key in () if bare else row.channel_versions.items():
-            if key in values:
-                found.values[key[0]] = values[key]
-            elif key in deltas:
-                found.deltas[key[0]] = self._walk(key)
-        found.writes.extend(self.writes.get(checkpoint_id, {}).items())
+        nothing: Mapping[str, Any] = {}
+        for name, version in () if bare else row.channel_versions.items():
+            block = self.values.get(version, nothing)
+            if name in block:
+                found.values[name] = block[name]
+            elif (name, version) in self.deltas:
+                found.deltas[name] = self._walk((name, version))
+        found.tasks.update(self.writes.get(checkpoint_id, nothing))
         return found
 
     def forget(self, checkpoint_ids: Iterable[str]) -> None:
@@ -185,7 +211,11 @@ class Space:
         for row in self.rows.values():
             for key in row.channel_versions.items():
                 self._reach(key, reached)
-        self.values = {key: self.values[key] for key in self.values.keys() & reached}
+        values = {
+            version: {name: kept for name, kept in block.items() if (name, version) in reached}
+            for version, block in self.values.items()
+        }
+        self.values = {version: block for version, block in values.items() if block}
         self.deltas = {key: self.deltas[key] for key in self.deltas.keys() & reached}
 
     def copy(self) -> Space:
@@ -195,7 +225,7 @@ class Space:
         twin.ids = self.ids.copy()
         twin.values = self.values.copy()
         twin.deltas = self.deltas.copy()
-        twin.writes = {id: places.copy() for id, places in self.writes.items()}
+        twin.writes = {id: tasks.copy() for id, tasks in self.writes.items()}
         return twin
 
     def is_empty(self) -> bool:
@@ -212,8 +242,9 @@ class Space:
             if previous is None:
                 return MISSING, newest_first
             version = previous
-            if (name, version) in self.values:
-                return self.values[name, version], newest_first
+            block = self.values.get(version)
+            if block is not None and name in block:
+                return block[name], newest_first
         return MISSING, newest_first
 
     def _reach(self, key: ValueKey, reached: set[ValueKey]) -> None:
@@ -222,7 +253,7 @@ class Space:
         version: Version | None = key[1]
         while version is not None and (name, version) not in reached:
             reached.add((name, version))
-            if (name, version) in self.values or (name, version) not in self.deltas:
+            if (name, version) not in self.deltas or name in self.values.get(version, ()):
                 return
             version = self.deltas[name, version][0]
 

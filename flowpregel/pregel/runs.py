@@ -28,7 +28,8 @@ from flowpregel._core.records import (
     Saved,
     Write,
 )
-from flowpregel.checkpoint.base import BaseCheckpointSaver, TransactionalSaver
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.transactional import TransactionalSaver
 from flowpregel.pregel.drawing import START, TaskRecord
 from flowpregel.pregel.snapshot import PregelTask
 

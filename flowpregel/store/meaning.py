@@ -43,10 +43,7 @@ class Meaning:
         words = matching.words_of(query)
         if self._index is None:
             return words, None
-        embed = self._index["embed"]
-        if hasattr(embed, "embed_query"):
-            return words, embed.embed_query(query)
-        return words, self._embedded([query])[query]
+        return words, embedded(self._index, [query], as_queries=True)[query]
 
     def score(
         self,
@@ -75,15 +72,30 @@ class Meaning:
         return frozenset().union(*found)
 
     def _embedded(self, texts: list[str]) -> dict[str, Vector]:
-        if not texts:
-            return {}
-        embed = self._index["embed"]
-        vectors = [[*each] for each in getattr(embed, "embed_documents", embed)(texts)]
-        dims = self._index.get("dims")
-        lengths = {len(vector) for vector in vectors}
-        if len(vectors) != len(texts) or (dims is not None and lengths != {dims}):
-            raise ConfigurationError(
-                f"embed returned {len(vectors)} vectors of {sorted(lengths)} numbers for "
-                f"{len(texts)} texts; the index has dims={dims}"
-            )
-        return dict(zip(texts, vectors, strict=True))
+        return embedded(self._index, texts) if texts else {}
+
+
+def embedded(index: Any, texts: list[str], *, as_queries: bool = False) -> dict[str, Vector]:
+    """Return the vector of each of *texts*, which are all different.
+
+    Args:
+        index: Has ``embed``, and ``dims`` if their length is to be checked.
+        texts: What to embed.
+        as_queries: Whether to use ``embed_query`` if there is one.
+
+    Raises:
+        ConfigurationError: These are not the vectors that the index says.
+    """
+    embed = index["embed"]
+    if as_queries and hasattr(embed, "embed_query"):
+        vectors = [embed.embed_query(text) for text in texts]
+    else:
+        vectors = [*getattr(embed, "embed_documents", embed)(texts)]
+    dims = index.get("dims")
+    lengths = {len(vector) for vector in vectors}
+    if len(vectors) != len(texts) or (dims is not None and lengths != {dims}):
+        raise ConfigurationError(
+            f"embed returned {len(vectors)} vectors of {sorted(lengths)} numbers for "
+            f"{len(texts)} texts; the index has dims={dims}"
+        )
+    return dict(zip(texts, vectors, strict=True))

@@ -14,6 +14,7 @@ from flowpregel._core.copies import bring_back, keep
 from flowpregel.errors import ConfigurationError
 from flowpregel.store import matching
 from flowpregel.store.base import BaseStore, TTLConfig
+from flowpregel.store.meaning import Vector, embedded
 from flowpregel.store.ops import (
     GetOp,
     Item,
@@ -31,7 +32,6 @@ __all__ = ["InMemoryStore", "IndexConfig"]
 _SECONDS = 60
 """Of a minute, in which times to live are given."""
 
-Vector = Sequence[float]
 Place = tuple[tuple[str, ...], str]
 
 
@@ -218,30 +218,13 @@ class InMemoryStore(BaseStore):
 
     def _embedded_puts(self, puts: Sequence[PutOp]) -> dict[str, Vector]:
         texts = [*dict.fromkeys(text for op in puts for text in self._texts(op))]
-        return self._embed(texts, "embed_documents") if texts else {}
+        return embedded(self.index, texts) if texts else {}
 
     def _embedded_queries(self, ops: Sequence[Op]) -> dict[str, Vector]:
         if self.index is None:
             return {}
         queries = [*dict.fromkeys(op.query for op in ops if isinstance(op, SearchOp) and op.query)]
-        return self._embed(queries, "embed_query") if queries else {}
-
-    def _embed(self, texts: list[str], method: str) -> dict[str, Vector]:
-        """Return the vector of each of *texts*, which are all different."""
-        assert self.index is not None
-        embed = self.index["embed"]
-        if method == "embed_query" and hasattr(embed, "embed_query"):
-            vectors = [embed.embed_query(text) for text in texts]
-        else:
-            vectors = [*getattr(embed, "embed_documents", embed)(texts)]
-        dims = self.index.get("dims")
-        lengths = {len(vector) for vector in vectors}
-        if len(vectors) != len(texts) or (dims is not None and lengths != {dims}):
-            raise ConfigurationError(
-                f"embed returned {len(vectors)} vectors of {sorted(lengths)} numbers for "
-                f"{len(texts)} texts; the index has dims={dims}"
-            )
-        return dict(zip(texts, vectors, strict=True))
+        return embedded(self.index, queries, as_queries=True) if queries else {}
 
     # -------------------------------------------------------- time
 

@@ -41,6 +41,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -64,6 +65,8 @@ __all__ = ["CrashError", "Point", "Report", "Violation", "crash_everywhere", "ef
 Workflow = Callable[[Path], Any]
 _MOST_SHOWN = 20
 _MOST_LINES = 8
+_TRIES = 20
+"""Runs of which one at least should come by a point that the undisturbed run came by."""
 
 
 class CrashError(Exception):
@@ -96,7 +99,8 @@ class Report:
     runs: int = 0
     """How many processes were started to run the workflow."""
     missed: list[Point] = field(default_factory=list)
-    """Points that a run did not come by: which worker gets which task is not fixed."""
+    """Points that none of 20 runs came by again: which worker gets which task, and what goes
+    into one commit, is not fixed."""
     violations: list[Violation] = field(default_factory=list)
 
     @property
@@ -282,7 +286,7 @@ class _Harness:
 
     def run(self, in_a_row: int) -> Report:
         """Kill the workflow everywhere, so many times in a row."""
-        clean = _Series(self._new_folder())
+        clean = self._new_series()
         status = self._run(clean, None)
         if status != 0:
             raise CrashError(f"undisturbed, the workflow ends with {status}:\n{clean.printed()}")
@@ -293,35 +297,47 @@ class _Harness:
         self._report.effects = sum(is_at_effect(point) for point in self._report.points)
         shutil.rmtree(clean.folder)
         for point in self._chosen(self._report.points):
-            self._kill_at(_Series(self._new_folder()), (), point, in_a_row - 1)
+            self._kill_at(self._new_series, (), point, in_a_row - 1)
         return self._report
 
-    def _kill_at(self, series: _Series, before: tuple[Point, ...], point: Point, more: int) -> None:
-        """Run on to *point*, kill there, go on to the end, and compare."""
-        killed_at = (*before, point)
+    def _kill_at(
+        self, begin: Callable[[], _Series], before: tuple[Point, ...], point: Point, more: int
+    ) -> None:
+        """Kill at *point*, in as many new series as it takes to come by it."""
+        for _ in range(_TRIES):
+            if self._kill(begin(), (*before, point), more):
+                return
+        self._report.missed.append(point)
+
+    def _kill(self, series: _Series, killed_at: tuple[Point, ...], more: int) -> bool:
+        """Run on to the last point, kill there, go on to the end, and compare.
+
+        Returns whether there is no need for another try.
+        """
         series.once.unlink(missing_ok=True)
+        dead = None
         try:
-            status = self._run(series, point)
-            if not series.once.exists():
-                self._report.missed.append(point)
-            else:
-                self._report.kills += 1
-            dead = series.copy(self._new_folder()) if more else None
+            status = self._run(series, killed_at[-1])
+            met = series.once.exists()
+            self._report.kills += met
+            if met and more:
+                dead = series.copy(self._new_folder())
             at = len(series.lines())
             # A worker that was killed fails its task, and with it, perhaps, the run.
-            if status != 0 and series.once.exists():
+            if status != 0 and met:
                 status = self._run(series, None)
         except TimeoutError:
             self._report.violations.append(Violation(killed_at, "a run took too long"))
-            return
+            return True
         problems = [*self._problems(series, status)]
         self._report.violations += [Violation(killed_at, problem) for problem in problems]
         if dead is not None:
             for second in self._chosen([*points(series.lines()[at:])]):
-                self._kill_at(dead.copy(self._new_folder()), killed_at, second, more - 1)
+                self._kill_at(partial(self._copy, dead), killed_at, second, more - 1)
             shutil.rmtree(dead.folder)
         if not problems:
             shutil.rmtree(series.folder)
+        return met or bool(problems)
 
     def _run(self, series: _Series, point: Point | None) -> int:
         self._report.runs += 1
@@ -360,6 +376,12 @@ class _Harness:
         if most is None or len(points) <= most:
             return points
         return [points[index * len(points) // most] for index in range(most)]
+
+    def _new_series(self) -> _Series:
+        return _Series(self._new_folder())
+
+    def _copy(self, series: _Series) -> _Series:
+        return series.copy(self._new_folder())
 
     def _new_folder(self) -> Path:
         self._count += 1

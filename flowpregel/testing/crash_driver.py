@@ -56,7 +56,7 @@ from flowpregel._core.records import (
     Withdrawn,
 )
 from flowpregel._core.run import run
-from flowpregel.checkpoint.base import TransactionalSaver
+from flowpregel.checkpoint.transactional import TransactionalSaver
 from flowpregel.context import TaskInfo
 from flowpregel.errors import NodeError
 from flowpregel.executors.attempt import perform

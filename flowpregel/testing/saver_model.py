@@ -29,7 +29,8 @@ from flowpregel._core.records import (
     Version,
 )
 from flowpregel.channels.base import MISSING
-from flowpregel.checkpoint.base import WRITES_IDX_MAP, TransactionalSaver
+from flowpregel.checkpoint.base import WRITES_IDX_MAP
+from flowpregel.checkpoint.transactional import TransactionalSaver
 from flowpregel.errors import ConfigurationError, ValueEncodingError
 
 Place: TypeAlias = tuple[str, str]

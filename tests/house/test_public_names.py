@@ -23,6 +23,7 @@ PUBLIC = [
     "flowpregel.checkpoint.base",
     "flowpregel.checkpoint.lmdb",
     "flowpregel.checkpoint.memory",
+    "flowpregel.checkpoint.transactional",
     "flowpregel.config",
     "flowpregel.constants",
     "flowpregel.errors",

@@ -190,20 +190,21 @@ if __name__ == "__main__":
     ProcessExecutor(1).submit(work)
     time.sleep(60)
 """
-UNWATCHED = """
-import os
-from flowpregel.executors.processes import birth
-birth.die_with_parent = lambda: None
-birth._watch = lambda coordinator: None
-"""
+UNGUARDED = "from flowpregel.executors.processes import birth\n"
+WITHOUT = {
+    "signal": "birth.die_with_parent = lambda: None\n",
+    "watch": "birth._watch = lambda coordinator: None\n",
+}
+"""How the kernel's signal, and the OS thread that waits for the coordinator's end, are removed."""
 
 
-def outlives(folder: Path, *, unwatched: bool) -> bool:
+def outlives(folder: Path, *removed: str) -> bool:
     """Kill a coordinator; return whether its busy worker is still there a second later."""
     note = folder / "pid"
     (folder / "program.py").write_text(COORDINATOR.replace("sys.argv[1]", repr(str(note))))
-    if unwatched:  # every Python that finds this imports it as it starts
-        (folder / "sitecustomize.py").write_text(UNWATCHED)
+    # Every Python that finds this imports it as it starts.
+    without = "".join(WITHOUT[guard] for guard in removed)
+    (folder / "sitecustomize.py").write_text(UNGUARDED + without)
     paths = [str(folder), *sys.path]
     program = subprocess.Popen(
         [sys.executable, str(folder / "program.py")], stderr=subprocess.DEVNULL,
@@ -221,11 +222,14 @@ def outlives(folder: Path, *, unwatched: bool) -> bool:
     return False
 
 
-def test_with_its_watches_a_worker_ends_with_its_coordinator(tmp_path: Path) -> None:
-    """In the middle of a task."""
-    assert not outlives(tmp_path, unwatched=False)
+@pytest.mark.parametrize("removed", [(), ("signal",), ("watch",)])
+def test_with_either_guard_a_worker_ends_with_its_coordinator(
+    tmp_path: Path, removed: tuple[str, ...]
+) -> None:
+    """In the middle of a task; each of the two does it alone."""
+    assert not outlives(tmp_path, *removed)
 
 
-def test_without_its_watches_a_worker_works_on_for_nobody(tmp_path: Path) -> None:
-    """The kernel's signal, and the OS thread that waits for the coordinator's end."""
-    assert outlives(tmp_path, unwatched=True)
+def test_without_both_a_worker_works_on_for_nobody(tmp_path: Path) -> None:
+    """So it is these two that end it, and nothing else."""
+    assert outlives(tmp_path, *WITHOUT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -11,27 +10,8 @@ from flowpregel.channels import EphemeralValue, Overwrite, Topic
 from flowpregel.errors import ConfigurationError, EmptyInputError, InvalidUpdateError
 from flowpregel.graph import END, START, StateGraph
 from flowpregel.types import Command, Send
+from tests.graphs import Lists, fan, put
 from tests.runs.conftest import Drive
-
-
-class Lists(TypedDict, total=False):
-    """A state whose list adds up."""
-
-    items: Annotated[list[Any], operator.add]
-    total: int
-
-
-def put(*items: Any) -> Any:
-    """Return a node that adds *items*."""
-    return lambda _: {"items": [*items]}
-
-
-def fan(*names: str) -> StateGraph:
-    """Return a graph whose nodes all start at once, each adding its name."""
-    builder = StateGraph(Lists)
-    for name in names:
-        builder.add_node(name, put(name)).add_edge(START, name)
-    return builder
 
 
 def test_none_writes_nothing(drive: Drive) -> None:

@@ -12,6 +12,7 @@ from flowpregel.graph import END, START, CompiledStateGraph, StateGraph
 from flowpregel.managed import IsLastStep, RemainingSteps
 from flowpregel.pregel import Pregel
 from flowpregel.types import Send
+from tests.graphs import Lists, fan, put
 from tests.runs.conftest import Drive
 
 
@@ -98,26 +99,6 @@ def test_a_compiled_graph_shows_the_program_it_was_lowered_to() -> None:
     assert isinstance(app, CompiledStateGraph)
     assert ["__start__", "write_essay"] == list(app.nodes)
     assert {"topic", "content", "score", "__start__", "branch:to:write_essay"} <= set(app.channels)
-
-
-class Lists(TypedDict, total=False):
-    """A state whose list adds up."""
-
-    items: Annotated[list[Any], operator.add]
-    total: int
-
-
-def put(*items: Any) -> Any:
-    """Return a node that adds *items*."""
-    return lambda _: {"items": [*items]}
-
-
-def fan(*names: str) -> StateGraph:
-    """Return a graph whose nodes all start at once, each adding its name."""
-    builder = StateGraph(Lists)
-    for name in names:
-        builder.add_node(name, put(name)).add_edge(START, name)
-    return builder
 
 
 def test_writes_of_one_superstep_fold_in_the_order_of_node_names(

@@ -63,15 +63,17 @@ def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(path):
         done = numbers[0]
 
 
+HANG = """
+    saver = LMDBSaver(path)
+    def hang(transaction):
+        print("inside", flush=True)
+        time.sleep(60)
+    environment_of(path).write(hang, timeout=1)
+"""
+
+
 def test_a_killed_writer_keeps_nobody_waiting(path):
-    code = """
-        saver = LMDBSaver(path)
-        def hang(transaction):
-            print("inside", flush=True)
-            time.sleep(60)
-        environment_of(path).write(hang, timeout=1)
-    """
-    process = start(code, path)
+    process = start(HANG, path)
     assert wait_for_line(process) == "inside"
     process.kill()
     process.communicate()
@@ -81,16 +83,9 @@ def test_a_killed_writer_keeps_nobody_waiting(path):
 
 
 def test_a_stopped_writer_is_named_after_the_timeout(path):
-    code = """
-        saver = LMDBSaver(path)
-        def hang(transaction):
-            print("inside", flush=True)
-            time.sleep(60)
-        environment_of(path).write(hang, timeout=1)
-    """
     with LMDBSaver(path, options=StoreOptions(lock_timeout=0.3)) as saver:
         commit(saver, 0)
-        process = start(code, path)
+        process = start(HANG, path)
         assert wait_for_line(process) == "inside"
         stop(process)
 

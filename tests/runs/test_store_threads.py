@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import closing, contextmanager
 
 import pytest
 
@@ -135,43 +136,38 @@ def test_a_store_can_be_closed_while_others_use_it(path):
     assert run_all([use, use, use, close]) == []
 
 
-def test_a_write_lock_held_in_this_process_is_named_after_the_timeout(path):
-    with LMDBSaver(path, options=StoreOptions(lock_timeout=0.1)) as saver:
-        held, enough = threading.Event(), threading.Event()
+@contextmanager
+def lock_held(path):
+    """Let another OS thread of this process write for as long as the block lasts."""
+    held, enough = threading.Event(), threading.Event()
 
-        def hold(transaction):
-            held.set()
-            enough.wait(20)
+    def hold(_):
+        held.set()
+        enough.wait(20)
 
-        environment = environment_of(path)
+    with closing(environment_of(path)) as environment:
         holder = threading.Thread(target=environment.write, args=(hold,), kwargs={"timeout": 1})
         holder.start()
         held.wait(20)
-        with pytest.raises(StoreBusyError, match="another OS thread"):
+        try:
+            yield
+        finally:
+            enough.set()
+            holder.join()
+
+
+def test_a_write_lock_held_in_this_process_is_named_after_the_timeout(path):
+    with LMDBSaver(path, options=StoreOptions(lock_timeout=0.1)) as saver:
+        with lock_held(path), pytest.raises(StoreBusyError, match="another OS thread"):
             commit(saver, 0)
-        enough.set()
-        holder.join()
-        environment.close()
         commit(saver, 0)
 
 
 def test_those_who_wait_for_a_group_get_their_turn_after_a_timeout(path):
     with LMDBSaver(path, options=StoreOptions(lock_timeout=0.2)) as saver:
-        held, enough = threading.Event(), threading.Event()
-
-        def hold(transaction):
-            held.set()
-            enough.wait(20)
-
-        environment = environment_of(path)
-        holder = threading.Thread(target=environment.write, args=(hold,), kwargs={"timeout": 1})
-        holder.start()
-        held.wait(20)
-        raised = run_all([lambda n=n: commit(saver, 0, thread=f"t{n}") for n in range(5)])
-        assert [type(each) for each in raised] == [StoreBusyError] * 5
-        enough.set()
-        holder.join()
-        environment.close()
+        with lock_held(path):
+            raised = run_all([lambda n=n: commit(saver, 0, thread=f"t{n}") for n in range(5)])
+            assert [type(each) for each in raised] == [StoreBusyError] * 5
         commit(saver, 0)
         assert [each.thread_id for each in saver.namespaces()] == ["t"]
 

@@ -14,7 +14,6 @@ from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel._lmdb.owner import Owner
 from flowpregel._lmdb.store import OpenStore, open_store
-from flowpregel.checkpoint.base import TransactionalSaver
 from flowpregel.checkpoint.lmdb import forget
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.care import (
@@ -35,6 +34,7 @@ from flowpregel.checkpoint.lmdb.retention import Retention, Sweeper, pin
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.checkpoint.lmdb.writer import Writer
 from flowpregel.checkpoint.shapes import Lease, OnConflict
+from flowpregel.checkpoint.transactional import TransactionalSaver
 from flowpregel.errors import ConfigurationError, StoreError, StoreFullError
 
 _SCOPES_AT_ONCE = 100

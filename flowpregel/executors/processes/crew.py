@@ -27,6 +27,8 @@ class Plan:
 
     size: int
     """How many workers run tasks at the same time."""
+    cpus: int = 1
+    """How many CPUs this program may use."""
     env: Mapping[str, str] = field(default_factory=dict)
     initializer: bytes = b""
     worker_max_tasks: int | None = None
@@ -110,6 +112,10 @@ class Crew:
             return False
         running = sum(slot.state is State.BUSY and not slot.is_waiting for slot in self.slots)
         return running >= self._plan.size
+
+    def has_spare_cpu(self) -> bool:
+        """Whether the workers that are busy leave one for the coordinator. Needs no lock."""
+        return len(self.slots) - len(self.idle) < self._plan.cpus
 
     def grow(self, waiting: int) -> None:
         """Start as many workers as *waiting* tasks need."""

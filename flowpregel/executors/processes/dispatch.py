@@ -31,7 +31,7 @@ from flowpregel.executors.processes.hub import Hub
 from flowpregel.executors.processes.line import Line
 from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.slot import Flight, Slot
-from flowpregel.executors.processes.worker import TASK
+from flowpregel.executors.processes.worker import BATCH, SPARE, TASK
 
 _log: Final = logging.getLogger("flowpregel.worker")
 WORTH: Final = 0.010
@@ -57,6 +57,9 @@ class Crew(Protocol):
 
     def has_idle(self) -> bool:
         """Whether a worker has nothing to do."""
+
+    def has_spare_cpu(self) -> bool:
+        """Whether there are more CPUs than workers at work."""
 
 
 class Dispatch:
@@ -147,7 +150,8 @@ class Dispatch:
             os.write(slot.newborn.tokens_write, bytes((slot.round,)) * len(packed))
             again = partial(self._look_again, slot, packed[-1].number)
             self._deadlines.add(now + STALE, again)
-        body = bytes((slot.round, len(packed) > 1)) + b"".join(parts)
+        flags = BATCH * (len(packed) > 1) | SPARE * self._crew.has_spare_cpu()
+        body = bytes((slot.round, flags)) + b"".join(parts)
         # What an earlier frame has left over, this one is behind.
         if not slot.link.send(frames.TASKS, 0, body):
             self._hub.watch_writable(slot.link.fileno(), partial(self.flush, slot))

@@ -83,6 +83,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         size = max_workers or cpus
         plan = Plan(
             size=size,
+            cpus=cpus,
             env={**thread_caps(cpus, size), **(env or {})},
             initializer=payload.dumps((initializer, initargs)) if initializer else b"",
             worker_max_tasks=worker_max_tasks,

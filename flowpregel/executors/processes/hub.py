@@ -24,7 +24,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-PATIENCE: Final = 0.005
+from flowpregel.executors.processes.patience import Patience
+
+_CARE: Final = 0.005
 """Seconds without a reader after which the caretaker reads."""
 _FOREVER: Final = 3600.0
 
@@ -58,6 +60,9 @@ class Owner(Protocol):
 
     def has_unattended(self) -> bool:
         """Whether a run that cannot read waits for something."""
+
+    def has_spare_cpu(self) -> bool:
+        """Whether there are more CPUs than workers at work."""
 
     def tick(self, now: float) -> float | None:
         """Do what is due; return when to be called again (monotonic seconds)."""
@@ -126,6 +131,7 @@ class Hub:
         self._role = threading.Lock()
         self._reader: int | None = None
         self._sitting: deque[Seat] = deque()
+        self._patience = Patience()
         self._turns = 0
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._resting = False
@@ -262,12 +268,23 @@ class Hub:
         due = self._owner.tick(now)
         if due is not None and due < until:
             until = due
-        for fd, mask in self._poller.poll(until - now if until > now else 0.0):
+        for fd, mask in self._wait(until - now if until > now else 0.0):
             if mask & select.POLLOUT and (writer := self._writers.get(fd)):
                 writer()
             if mask & ~select.POLLOUT and (handler := self._handlers.get(fd)):
                 handler()
         return time.monotonic()
+
+    def _wait(self, seconds: float) -> list[tuple[int, int]]:
+        """Wait at most so long for something to read; return what is there."""
+        began = time.monotonic_ns()
+        ready: list[tuple[int, int]] | None = None
+        if self._owner.has_spare_cpu():
+            ready = self._patience.look(lambda: self._poller.poll(0))
+        if not ready:
+            ready = self._poller.poll(seconds)
+        self._patience.waited(time.monotonic_ns() - began)
+        return ready
 
     def written(self, fd: int) -> None:
         """Nothing is left to be written to *fd*."""
@@ -303,10 +320,10 @@ class Hub:
                 self._owner.tick(time.monotonic())
                 continue
             if self._owner.has_unattended():
-                if self._role.acquire(timeout=PATIENCE):
+                if self._role.acquire(timeout=_CARE):
                     self._take_care()
                 continue
-            self._rest(PATIENCE)
+            self._rest(_CARE)
             # Who reads now is left alone: to queue for the role would take it from
             # a run that comes back for it at once.
             if turns == self._turns and self._role.acquire(blocking=False):

@@ -194,6 +194,10 @@ class Pool:
         """Whether a worker has nothing to do."""
         return bool(self.crew.idle)
 
+    def has_spare_cpu(self) -> bool:
+        """Whether there are more CPUs than workers at work."""
+        return self.crew.has_spare_cpu()
+
     def recalled(self, flights: list[Flight]) -> None:
         """Let flights wait again, first in line."""
         with self.lock:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import queue
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
 from flowpregel.executors.processes.frames import ANSWER, DOWN, STORED, Frame, Parser, pack
+from flowpregel.executors.processes.patience import Patience
 
 _CHUNK = 1 << 18
 
@@ -107,6 +109,9 @@ class Inbox:
         self._orders: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._reading = threading.Lock()
         self._ears: threading.Thread | None = None
+        self._patience = Patience()
+        self.may_look = False
+        """Whether there is a CPU to spare for looking before going to sleep."""
 
     def next(self) -> Frame | None:
         """Wait for the next frame that is an order; None: the coordinator is gone."""
@@ -114,7 +119,7 @@ class Inbox:
         while self._ears is None and orders.empty():
             with self._reading:
                 if orders.empty():
-                    self._receive()
+                    self._receive(look=self.may_look)
         return orders.get()
 
     def listen(self) -> None:
@@ -129,9 +134,24 @@ class Inbox:
             with self._reading:
                 open_ = self._receive()
 
-    def _receive(self) -> bool:
-        try:
+    def _wait(self, look: bool) -> int:
+        """Wait for bytes to arrive; return how many have."""
+        began = time.monotonic_ns()
+        size = self._patience.look(self._look) if look else None
+        if size is None:
             size = self._socket.recv_into(self._buffer)
+        self._patience.waited(time.monotonic_ns() - began)
+        return size
+
+    def _look(self) -> int | None:
+        try:
+            return self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+
+    def _receive(self, *, look: bool = False) -> bool:
+        try:
+            size = self._wait(look)
         except OSError:
             size = 0
         if not size:

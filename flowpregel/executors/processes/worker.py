@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 
 TASK: Final = Struct("<IQ")
 """Before each task in a TASKS frame: its number, and its length in bytes."""
+BATCH: Final = 1
+"""TASKS: there are several; each has a token."""
+SPARE: Final = 2
+"""TASKS: there is a CPU to spare."""
 RAN: Final = Struct("<fq")
 """At the start of an ENDED frame: for how many seconds the task ran, and when it began."""
 _HOLD: Final = 1_000_000
@@ -127,7 +131,8 @@ class Worker:
     # ------------------------------------------------ tasks
 
     def _run_tasks(self, body: bytes) -> None:
-        batch, is_batch, at = body[0], body[1], 2
+        batch, flags, at = body[0], body[1], 2
+        is_batch, self._inbox.may_look = flags & BATCH, flags & SPARE != 0
         view = memoryview(body)
         while at < len(body):
             number, length = TASK.unpack_from(body, at)

@@ -14,7 +14,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from flowpregel.checkpoint.base import TransactionalSaver
+from flowpregel.checkpoint.transactional import TransactionalSaver
 
 
 class SaverAdapter(BaseCheckpointSaver[int]):

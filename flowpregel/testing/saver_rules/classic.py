@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flowpregel.checkpoint.base import TransactionalSaver
+from flowpregel.checkpoint.transactional import TransactionalSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.testing.saver_rules.records import Hooks, classic, config, nth_id, task_id
 

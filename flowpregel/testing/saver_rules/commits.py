@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Address, Batch, PendingWrite
-from flowpregel.checkpoint.base import TransactionalSaver
+from flowpregel.checkpoint.transactional import TransactionalSaver
 from flowpregel.errors import FlowPregelError, InvalidUpdateError, ValueEncodingError
 from flowpregel.testing.saver_rules.records import Hooks, Line, ids, nth_id, task_id, writes
 

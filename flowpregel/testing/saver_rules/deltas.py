@@ -8,7 +8,7 @@ from typing import Any
 
 from flowpregel._core.records import Batch, Delta, DeltaHistory
 from flowpregel.channels.base import MISSING
-from flowpregel.checkpoint.base import TransactionalSaver
+from flowpregel.checkpoint.transactional import TransactionalSaver
 from flowpregel.testing.saver_rules.records import Hooks, Line, config, loaded
 
 

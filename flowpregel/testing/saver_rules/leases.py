@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flowpregel.checkpoint.base import TransactionalSaver
+from flowpregel.checkpoint.transactional import TransactionalSaver
 from flowpregel.errors import ConfigurationError, LeaseLostError, ThreadBusyError
 from flowpregel.testing.saver_rules.records import Hooks, Line, ids, writes
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.base import Config, TransactionalSaver
+from flowpregel.checkpoint.base import Config
+from flowpregel.checkpoint.transactional import TransactionalSaver
 from flowpregel.testing.saver_rules.records import Hooks, Line, config, nth_id, task_id, writes
 
 

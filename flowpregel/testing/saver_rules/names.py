@@ -9,7 +9,7 @@ import pytest
 
 from flowpregel._core.records import Address, Batch, TaskWrites
 from flowpregel.channels.base import MISSING
-from flowpregel.checkpoint.base import TransactionalSaver
+from flowpregel.checkpoint.transactional import TransactionalSaver
 from flowpregel.testing.saver_rules.records import Hooks, Line, config, nth_id
 
 NAMES = {

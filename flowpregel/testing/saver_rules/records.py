@@ -19,7 +19,8 @@ from flowpregel._core.records import (
     Version,
     Write,
 )
-from flowpregel.checkpoint.base import CheckpointDict, Config, TransactionalSaver
+from flowpregel.checkpoint.base import CheckpointDict, Config
+from flowpregel.checkpoint.transactional import TransactionalSaver
 
 
 def nth_id(number: int) -> str:

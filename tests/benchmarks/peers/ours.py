@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import threading
@@ -81,8 +82,11 @@ def steps(count: int, kept: str | None = None, executor: str = "inline") -> Work
 
 
 @contextlib.contextmanager
-def crowd(runs: int, count: int) -> Working:
-    """Yield *runs* cycles at once, each in an OS thread; the time is that of one superstep."""
+def crowd(runs: int, count: int, on_loop: bool) -> Working:
+    """Yield *runs* cycles at once, on one event loop or each in an OS thread of its own.
+
+    The time is that of one superstep.
+    """
     with work.folder() as folder:
         app = cycle(count, checkpointer=saver("sync", folder), executor="inline")
         run: Any = {"durability": "sync", "recursion_limit": count + 10}
@@ -90,7 +94,18 @@ def crowd(runs: int, count: int) -> Working:
         def one() -> None:
             app.invoke(0, thread_id=new_thread(), **run)
 
-        yield lambda: work.seconds_of(lambda: at_once(one, runs), runs * count)
+        async def all_of_them() -> None:
+            await asyncio.gather(
+                *(app.ainvoke(0, thread_id=new_thread(), **run) for _ in range(runs))
+            )
+
+        def every() -> None:
+            if on_loop:
+                asyncio.run(all_of_them())
+            else:
+                at_once(one, runs)
+
+        yield lambda: work.seconds_of(every, runs * count)
 
 
 def at_once(run: Callable[[], Any], count: int) -> None:

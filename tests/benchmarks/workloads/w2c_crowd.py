@@ -14,13 +14,14 @@ def workloads(quick: bool) -> list[Workload]:
     return [
         Workload(
             sides={
-                OURS: ours("crowd", runs=runs, count=count),
+                OURS: ours("crowd", runs=runs, count=count, on_loop=True),
+                "flowpregel, OS threads": ours("crowd", runs=runs, count=count, on_loop=False),
                 ALONE: ours("steps", count=count * 10, kept="sync"),
                 "LMDB, groups of 1,000": limit("lmdb:commits", count=1_000, group=1_000),
             },
             rows=(
                 Row(
-                    name="W2c", what=f"{runs} runs at once, sync: time for each superstep of any",
+                    name="W2c", what=f"{runs} runs at once on a loop, sync: a superstep of any",
                     goals=(Goal(against=ALONE, most=0.2),),
                 ),
             ),

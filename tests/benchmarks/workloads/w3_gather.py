@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.benchmarks.model import OURS, Goal, Row, Workload, against
 from tests.benchmarks.peers.sides import langgraph, limit, ours, peer
 
-SQLITE = "langgraph + SQLite"
+PLAIN, SQLITE = "langgraph", "langgraph + SQLite"
 
 
 def workloads(quick: bool) -> list[Workload]:
     """Return them."""
     count = 10 if quick else 200
-    return [_plain(count), _threads(count), _async(count), _kept(count), _sync(count)]
+    threads, loop = {"executor": "threads"}, {"executor": "loop"}
+    return [
+        _plain(count),
+        _beside(PLAIN, 0.25, "W3a threads", "the same in OS threads", threads, count=count),
+        _beside(
+            PLAIN, 0.5, "W3a async", "the same as coroutines on an event loop", loop,
+            count=count, async_body=True,
+        ),
+        _kept(count),
+        _beside(SQLITE, 0.35, "W3b sync", "the same, sync", {}, count=count, kept="sync"),
+    ]  # fmt: skip
 
 
 def _plain(count: int) -> Workload:
@@ -34,36 +46,6 @@ def _plain(count: int) -> Workload:
     )  # fmt: skip
 
 
-def _threads(count: int) -> Workload:
-    return Workload(
-        sides={
-            OURS: ours("gather", count=count, executor="threads"),
-            "langgraph": langgraph("gather", count=count),
-        },
-        rows=(
-            Row(
-                name="W3a threads", what="the same in OS threads", unit="a task",
-                goals=against(langgraph=0.25),
-            ),
-        ),
-    )  # fmt: skip
-
-
-def _async(count: int) -> Workload:
-    return Workload(
-        sides={
-            OURS: ours("gather", count=count, executor="loop", async_body=True),
-            "langgraph": langgraph("gather", count=count, async_body=True),
-        },
-        rows=(
-            Row(
-                name="W3a async", what="the same as coroutines on an event loop", unit="a task",
-                goals=against(langgraph=0.5),
-            ),
-        ),
-    )  # fmt: skip
-
-
 def _kept(count: int) -> Workload:
     return Workload(
         sides={
@@ -80,16 +62,11 @@ def _kept(count: int) -> Workload:
     )  # fmt: skip
 
 
-def _sync(count: int) -> Workload:
+def _beside(rival: str, most: float, row: str, what: str, ours_too: Any, **both: Any) -> Workload:
+    """Return the work of ours and of LangGraph alone, with options that *both* have."""
     return Workload(
-        sides={
-            OURS: ours("gather", count=count, kept="sync"),
-            SQLITE: langgraph("gather", count=count, kept="sync"),
-        },
+        sides={OURS: ours("gather", **both, **ours_too), rival: langgraph("gather", **both)},
         rows=(
-            Row(
-                name="W3b sync", what="the same, sync", unit="a task",
-                goals=(Goal(against=SQLITE, most=0.35),),
-            ),
+            Row(name=row, what=what, unit="a task", goals=(Goal(against=rival, most=most),)),
         ),
     )  # fmt: skip

@@ -1,5 +1,6 @@
 """Values come back from the codec as they were, of the same types."""
 
+import copyreg
 import datetime
 import decimal
 import math
@@ -102,6 +103,13 @@ def test_an_exception_comes_back_with_its_type_arguments_and_notes(error):
     assert found.__notes__ == ["a note"]
     for name, value in vars(error).items():
         assert repr(getattr(found, name)) == repr(value)
+
+
+def test_an_exception_is_kept_whatever_a_library_registers_for_its_class(monkeypatch):
+    monkeypatch.setitem(copyreg.dispatch_table, UnicodeDecodeError, lambda _: (str, ("lost",)))
+    error = UnicodeDecodeError("utf-8", b"x", 0, 1, "why")
+
+    assert repr(back({"error": error})["error"]) == repr(error)
 
 
 def test_an_exception_with_a_form_of_its_own_uses_it():
