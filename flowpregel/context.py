@@ -154,6 +154,8 @@ class Scope:
     managed: Mapping[str, Any] = field(default_factory=dict)
     asked: int = 0
     """How many interrupts it has passed or raised."""
+    question: GraphInterrupt | None = None
+    """What it cannot go on without an answer to, though its code may have caught it."""
     writes: list[Write] = field(default_factory=list)
     """What it has written so far."""
     reported: tuple[float, str | None] = (float("-inf"), None)
@@ -388,7 +390,9 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     index, scope.asked = scope.asked, scope.asked + 1
     if index < len(info.answers):
         return _checked(info.answers[index], response_schema)
-    raise GraphInterrupt([Interrupt(value, interrupt_id(info.namespace, index), response_schema)])
+    question = Interrupt(value, interrupt_id(info.namespace, index), response_schema)
+    scope.question = GraphInterrupt([question])
+    raise scope.question
 
 
 def _checked(answer: Any, schema: Any) -> Any:

@@ -66,12 +66,15 @@ class RetryPolicy:
     """Whether to add up to one second, at most the wait itself, at random."""
     retry_on: RetryOn = default_retry_on
     """An error class, several, or a function that says whether to retry an error."""
+    max_worker_deaths: int = 3
+    """How many worker processes a task may cost: after that many it is not tried again,
+    whatever `max_attempts` says. A task that kills its worker each time (it crashes, or needs
+    more memory than there is) holds up all others while new workers start."""
 
     def __post_init__(self) -> None:
-        if type(self.max_attempts) is not int or self.max_attempts < 1:
-            raise ConfigurationError(
-                f"max_attempts is {self.max_attempts!r}; use a whole number of at least 1"
-            )
+        for name in ("max_attempts", "max_worker_deaths"):
+            if type(value := getattr(self, name)) is not int or value < 1:
+                raise ConfigurationError(f"{name} is {value!r}; use a whole number of at least 1")
         for name in ("initial_interval", "max_interval"):
             if not _is_number(value := getattr(self, name)) or value < 0:
                 raise ConfigurationError(f"{name} is {value!r}; use seconds, 0 or more")

@@ -125,4 +125,3 @@ class Options:
     """What is kept at *address*, if it was loaded before."""
     now: int = 0
     """Wall-clock nanoseconds at the start."""
-    max_worker_deaths: int = 3

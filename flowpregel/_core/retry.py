@@ -13,7 +13,7 @@ class Attempts:
     """The tasks that failed and wait for their next attempt.
 
     Args:
-        options: The run's policies, and how many workers a task may cost.
+        options: The run's policies.
     """
 
     def __init__(self, options: Options) -> None:
@@ -60,16 +60,17 @@ def delay_after(
         task: What failed. A call has its own policies alone; other tasks have
             the run's where they have none.
         error: What it failed with.
-        options: The run's policies, and how many workers a task may cost.
+        options: The run's policies.
         deaths: For each task, the workers that died of it; counted here.
         luck: A random number in [0, 1).
     """
+    cost = 0
     if isinstance(error, WorkerDiedError):
-        deaths[task.id] = deaths.get(task.id, 0) + 1
-        if deaths[task.id] >= options.max_worker_deaths:
-            return None
+        cost = deaths[task.id] = deaths.get(task.id, 0) + 1
     policies = task.node.retry or (() if task.kind is Kind.CALL else options.retry)
     for policy in policies:
         if policy.matches(error):
+            if cost >= policy.max_worker_deaths:
+                return None
             return policy.delay(task.attempt, luck)
     return None

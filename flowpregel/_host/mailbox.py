@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Final
 
 from flowpregel._core.effects import Event
 from flowpregel.executors.base import Backlog
+
+_MOST: Final = 512
+"""Events that are taken at once."""
 
 
 class ThreadMailbox:
@@ -28,13 +32,19 @@ class ThreadMailbox:
             interrupt()
 
     def take(self, timeout: float | None) -> list[Event]:
-        """Wait for events, at most *timeout* seconds, and return all there are."""
-        events = self.drain()
+        """Wait for events, at most *timeout* seconds, and return those there are.
+
+        Of very many, some: what they ask for is begun before the others are looked at.
+        """
+        events = self.drain(_MOST)
+        if len(events) == _MOST and self.attend is not None:
+            # Nor should who works for this run wait for more work until then.
+            self.attend(0)
         if events or timeout == 0:
             return events
         if self.attend is not None:
             self.attend(timeout)
-            return self.drain()
+            return self.drain(_MOST)
         try:
             events.append(self._queue.get(timeout=timeout))
         except Empty:
@@ -42,13 +52,15 @@ class ThreadMailbox:
         events.extend(self.drain())
         return events
 
-    def drain(self) -> list[Event]:
-        """Return all events there are, without waiting."""
+    def drain(self, most: float = math.inf) -> list[Event]:
+        """Return all events there are, or the first *most*, without waiting."""
         events: list[Event] = []
         get, empty = self._queue.get_nowait, self._queue.empty
         try:
             while not empty():
                 events.append(get())
+                if len(events) >= most:
+                    return events
         except Empty:
             # Another OS thread was faster.
             self.backlog.clear()

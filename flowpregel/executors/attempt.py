@@ -146,6 +146,9 @@ def _attempt(
         result = call(callee, value, scope, prefer_async=prefer_async)
         value = (yield result) if hasattr(result, "__await__") else result
     fault("task.after", job.info.task_id)
+    if scope.question is not None:
+        # It has asked, and caught what was to end it, with an `except` that catches all.
+        raise scope.question
     if job.kind is Kind.CALL:
         return ((RETURN, value),)
     for writer in node.writers:

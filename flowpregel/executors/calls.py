@@ -22,7 +22,7 @@ from flowpregel._core.records import (
     Returned,
     Write,
 )
-from flowpregel.context import Ends
+from flowpregel.context import Ends, current
 from flowpregel.errors import GraphInterrupt, TaskCancelled
 
 if TYPE_CHECKING:
@@ -34,30 +34,17 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 
-class Bell:
-    """A lock, and a way to wait until somebody rings: as much of a condition as a future needs."""
+class Bell(RLock):  # type: ignore[misc]  # final in typeshed alone
+    """A lock, and a way to wait until somebody rings: as much of a condition as a future needs.
 
-    __slots__ = ("_lock", "_sleepers")
+    One that its holder may take again: a future that is done already shows itself in
+    the error it raises, for which it takes its lock.
+    """
+
+    __slots__ = ("_sleepers",)
 
     def __init__(self) -> None:
-        # One that its holder may take again: a future that is done already shows itself in
-        # the error it raises, for which it takes its lock.
-        self._lock = RLock()
         self._sleepers: list[LockType] | None = None
-
-    def acquire(self) -> None:
-        """Take the lock."""
-        self._lock.acquire()
-
-    def release(self) -> None:
-        """Let go of the lock."""
-        self._lock.release()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Let go of the lock until somebody rings, at most *timeout* seconds; return whether."""
@@ -65,11 +52,11 @@ class Bell:
         sleeper.acquire()
         sleepers = self._sleepers = self._sleepers or []
         sleepers.append(sleeper)
-        self._lock.release()
+        self.release()
         try:
             return sleeper.acquire(timeout=-1 if timeout is None else max(timeout, 0))
         finally:
-            self._lock.acquire()
+            self.acquire()
 
     def notify_all(self) -> None:
         """Wake everybody who waits."""
@@ -79,6 +66,20 @@ class Bell:
 
 
 _new_bell: Callable[[], Any] = Bell
+
+
+class _ListByNeed:
+    """A list that a future has once somebody asks for it; few do, and it is a third of one."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, future: Any, owner: type) -> list[Any]:
+        # Asked for with the future's lock held; from now on the attribute hides this.
+        made: list[Any] = []
+        future.is_watched = True
+        setattr(future, self._name, made)
+        return made
 
 
 class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
@@ -91,8 +92,11 @@ class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
         self._state = PENDING
         self._result: Any = None
         self._exception: BaseException | None = None
-        self._waiters: list[Any] = []
-        self._done_callbacks: list[Any] = []
+        self.is_watched = False
+        """Whether somebody is to be told how it ends."""
+
+    _waiters: Any = _ListByNeed()
+    _done_callbacks: Any = _ListByNeed()
 
     def done(self) -> bool:
         """Return whether the call has ended."""
@@ -120,10 +124,11 @@ class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
                 raise concurrent.futures.InvalidStateError(f"{self._state}: {self!r}")
             self._result = value
             self._state = FINISHED
-            for waiter in self._waiters:
-                waiter.add_result(self)
+            if self.is_watched:
+                for waiter in self._waiters:
+                    waiter.add_result(self)
             self._condition.notify_all()
-        if self._done_callbacks:
+        if self.is_watched:
             cast("Any", self)._invoke_callbacks()  # noqa: SLF001 - its own, untyped
 
 
@@ -171,7 +176,10 @@ class CallFuture(LightFuture[ResultT]):
             timeout: Seconds to wait at most; None is for ever.
         """
         self._look(".result()")
-        return super().result(timeout)
+        if self._state == FINISHED and self._exception is None:
+            value: ResultT = self._result
+            return value
+        return asking(super().result, timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what the call raised, or None."""
@@ -335,6 +343,17 @@ def stop_calls(made: Collection[CallFuture[Any]], reason: str) -> None:
                 future.set_exception(TaskCancelled(reason))
             except concurrent.futures.InvalidStateError:
                 continue
+
+
+def asking(result: Callable[[float | None], ResultT], timeout: float | None) -> ResultT:
+    """Return the *result* of a call; if it asks instead, so does the task that waits for it."""
+    try:
+        return result(timeout)
+    except GraphInterrupt as question:
+        scope = current.get()
+        if scope is not None:
+            scope.question = question
+        raise
 
 
 def caught_of(outcome: Outcome, made: Made) -> Collection[str] | None:

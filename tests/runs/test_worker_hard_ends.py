@@ -184,6 +184,29 @@ def fine(number: int) -> int:
     return number
 
 
+@task(
+    retry_policy=RetryPolicy(
+        max_attempts=20, initial_interval=0.001, retry_on=WorkerDiedError, max_worker_deaths=2
+    )
+)
+def worse_poison(file: str) -> None:
+    poison.func(file)
+
+
+def test_how_many_workers_a_task_may_cost_is_the_policys_word(
+    drive: Any, pool: Any, tmp_path: Path
+) -> None:
+    """Fewer than by default, where new workers are dear."""
+    file = tmp_path / "attempts"
+
+    @entrypoint(executor=pool)
+    def flow(file: str) -> str:
+        return type(worse_poison(file).exception()).__name__
+
+    assert "WorkerDiedError" == drive.invoke(flow, str(file))
+    assert "xx" == file.read_text()
+
+
 @pytest.mark.slow
 def test_a_task_that_kills_three_workers_is_given_up(drive: Any, pool: Any, tmp_path: Path) -> None:
     """Whatever its policy says; the rest of the run is done."""
@@ -218,6 +241,53 @@ def test_a_question_passes_what_catches_errors(drive: Any, pool: Any) -> None:
             return ask(number).result()
         except Exception:  # noqa: BLE001 - what a user may write
             return "swallowed"
+
+    asked = drive.invoke(flow, 3, thread_id="1")["__interrupt__"]
+
+    assert [3] == [each.value for each in asked]
+    assert "ok" == drive.invoke(flow, Command(resume="ok"), thread_id="1")
+
+
+@task
+def ask_whatever(number: int) -> Any:
+    try:
+        return interrupt(number)
+    except:  # noqa: E722 - what a user may write
+        return "swallowed"
+
+
+def test_a_question_is_asked_though_its_task_catches_everything(drive: Any, pool: Any) -> None:
+    """In the worker that asks, and in the body that waits: a bare ``except`` has no answer."""
+
+    @entrypoint(executor=pool, checkpointer=InMemorySaver())
+    def flow(number: int) -> Any:
+        try:
+            return ask_whatever(number).result()
+        except:  # noqa: E722 - what a user may write
+            return "swallowed"
+
+    asked = drive.invoke(flow, 3, thread_id="1")["__interrupt__"]
+
+    assert [3] == [each.value for each in asked]
+    assert "ok" == drive.invoke(flow, Command(resume="ok"), thread_id="1")
+
+
+@task
+def ask_below(number: int) -> Any:
+    try:
+        return ask_whatever(number).result()
+    except:  # noqa: E722 - what a user may write
+        return "swallowed"
+
+
+def test_a_question_of_a_nested_task_is_asked_though_its_caller_catches_everything(
+    drive: Any, pool: Any
+) -> None:
+    """The caller is in a worker, and runs again once there is an answer."""
+
+    @entrypoint(executor=pool, checkpointer=InMemorySaver())
+    def flow(number: int) -> Any:
+        return ask_below(number).result()
 
     asked = drive.invoke(flow, 3, thread_id="1")["__interrupt__"]
 

@@ -148,6 +148,7 @@ class TestRetryPolicy:
             ("backoff_factor", 0.9),
             ("backoff_factor", math.nan),
             ("backoff_factor", None),
+            ("max_worker_deaths", 0),
             ("retry_on", int),
             ("retry_on", [KeyError, "ValueError"]),
             ("retry_on", {KeyError}),

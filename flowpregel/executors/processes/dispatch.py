@@ -145,13 +145,15 @@ class Dispatch:
             flight.batched = len(packed) > 1
         if freed := slot.returns.take():
             slot.link.send(frames.FREED, 0, freed)
+        # Its own: as soon as the tokens are there, another OS thread may take them back and
+        # send this worker the next batch, before this one is on its way.
+        batch = slot.round = slot.round % 255 + 1
         if len(packed) > 1:
-            slot.round = slot.round % 255 + 1
-            os.write(slot.newborn.tokens_write, bytes((slot.round,)) * len(packed))
+            os.write(slot.newborn.tokens_write, bytes((batch,)) * len(packed))
             again = partial(self._look_again, slot, packed[-1].number)
             self._deadlines.add(now + STALE, again)
         flags = BATCH * (len(packed) > 1) | SPARE * self._crew.has_spare_cpu()
-        body = bytes((slot.round, flags)) + b"".join(parts)
+        body = bytes((batch, flags)) + b"".join(parts)
         # What an earlier frame has left over, this one is behind.
         if not slot.link.send(frames.TASKS, 0, body):
             self._hub.watch_writable(slot.link.fileno(), partial(self.flush, slot))
@@ -171,6 +173,9 @@ class Dispatch:
         """Send what the link has not taken yet."""
         if slot.link.flush():
             self._hub.written(slot.link.fileno())
+            if slot.link.has_rest:
+                # Another OS thread has sent meanwhile, and asked too early to be told.
+                self._hub.watch_writable(slot.link.fileno(), partial(self.flush, slot))
 
     def _pack(self, slot: Slot, flight: Flight, sent: messages.Sent | None) -> bytes | None:
         try:
@@ -227,9 +232,18 @@ class Dispatch:
             return
         taken = [*slot.flights.values()][-count:]
         for flight in taken:
+            self._take_back(slot, flight)
             if flight.stopping is not None:
                 self._crew.land(flight, Withdrawn())
         self._crew.recalled([flight for flight in taken if flight.stopping is None])
+
+    def _take_back(self, slot: Slot, flight: Flight) -> None:
+        """Release what *flight* was given in shared memory: its worker will not look at it."""
+        leases, flight.leases = flight.leases, ()
+        for lease in leases:
+            slot.read_no_more(lease, 1)
+            self.arena.ended(lease)
+            self.arena.release(lease)
 
 
 def _not_packed(flight: Flight, error: Exception) -> Exception:

@@ -28,10 +28,19 @@ from flowpregel.errors import (
     TaskCancelled,
     TaskSerializationError,
 )
+from flowpregel.executors.calls import asking
 from flowpregel.executors.processes import frames, messages, parcel, payload
 from flowpregel.executors.processes.culprit import find_culprit
 from flowpregel.executors.processes.frames import Frame
 from flowpregel.executors.processes.wire import Outlet
+
+
+class Answer(Future[Any]):
+    """What a call that a task in a worker has made comes to."""
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return what the call returned, or raise what it raised."""
+        return asking(super().result, timeout)
 
 
 class WorkerEnds:
@@ -95,7 +104,7 @@ class WorkerEnds:
         return self._request(frames.ASKED, self._number, body).result()
 
     def _request(self, kind: int, number: int, body: bytes) -> Future[Any]:
-        future: Future[Any] = Future()
+        future = Answer()
         with self._lock:
             request = next(self._numbers) & 0xFFFFFFFF
             self._waiting[request] = future

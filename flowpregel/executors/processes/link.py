@@ -46,6 +46,11 @@ class Link:
             self._outbox.append(memoryview(frame))
             return False
 
+    @property
+    def has_rest(self) -> bool:
+        """Whether something is left over."""
+        return bool(self._outbox)
+
     def flush(self) -> bool:
         """Send what is left over; return whether nothing is left."""
         with self._lock:

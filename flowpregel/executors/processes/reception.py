@@ -155,9 +155,7 @@ class Reception:
         while slot.returned:
             for lease, readers in returns_in(slot.returned.pop()):
                 self._pool.arena.release(lease, readers)
-                slot.reads.subtract({lease: readers})
-                if slot.reads[lease] <= 0:
-                    del slot.reads[lease]
+                slot.read_no_more(lease, readers)
 
     def _landing(self, slot: Slot, flight: Flight, frame: Frame) -> Landing:
         """Return how a task has ended."""

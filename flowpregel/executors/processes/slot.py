@@ -126,6 +126,12 @@ class Slot:
         assert self._reader is not None
         return self._reader.open(lease)
 
+    def read_no_more(self, lease: int, readers: int) -> None:
+        """Note that so many of the worker's tasks are done with a lease of the pool's arena."""
+        self.reads[lease] -= readers
+        if self.reads[lease] <= 0:
+            del self.reads[lease]
+
     @property
     def newborn(self) -> Newborn:
         """The worker's ends."""

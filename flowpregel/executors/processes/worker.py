@@ -47,7 +47,7 @@ SPARE: Final = 2
 """TASKS: there is a CPU to spare."""
 RAN: Final = Struct("<fq")
 """At the start of an ENDED frame: for how many seconds the task ran, and when it began."""
-_HOLD: Final = 1_000_000
+_HOLD: Final = 2_000_000
 """Nanoseconds for which results of a batch may be held back, to send many at once."""
 
 
