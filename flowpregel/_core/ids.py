@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from flowpregel._core.records import Version
 
@@ -57,6 +58,7 @@ def is_interrupt_id(value: object) -> bool:
     return isinstance(value, str) and len(value) == 32 and set(value) <= set("0123456789abcdef")
 
 
+@lru_cache(maxsize=256)
 def checkpoint_id(now: int, step: int) -> str:
     """Return an id that sorts by *now* (wall-clock nanoseconds): a version 6 UUID.
 

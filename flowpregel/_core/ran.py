@@ -10,8 +10,9 @@ EXECUTORS: Final = (
 )  # fmt: skip
 """Where a task can run, by the number that is kept; the first is any other executor."""
 _NUMBERS: Final = {name: number for number, name in enumerate(EXECUTORS)}
-_HEAD: Final = struct.Struct("<qfHBIB")
-_PULLED: Final = "~__pregel_pull, "
+_HEAD: Final = struct.Struct("<qfHBI")
+PULLED: Final = "~__pregel_pull, "
+"""What the path of a task begins with that its node's triggers made; then comes the node."""
 _LONGEST: Final = 200
 _MOST: Final = 0xFFFF
 
@@ -41,10 +42,12 @@ class Ran(NamedTuple):
         """Return it as it is kept beside the writes of the task at *path*."""
         name, began, seconds, attempts, executor, pid, error = self
         # The path of a task that its node's triggers made says which node it is.
-        shown = b"" if path == _PULLED + name else _text(name)[:255]
+        shown = b"" if path == PULLED + name else _text(name)[:255]
         tries = attempts if attempts < _MOST else _MOST
-        head = _HEAD.pack(began, seconds, tries, _NUMBERS.get(executor, 0), pid, len(shown))
-        return head + shown + _text(error) if error else head + shown
+        head = _HEAD.pack(began, seconds, tries, _NUMBERS.get(executor, 0), pid)
+        if not shown and not error:
+            return head
+        return b"".join((head, bytes((len(shown),)), shown, _text(error)))
 
     @classmethod
     def of(cls, kept: Ran | bytes, path: str) -> Ran:
@@ -54,11 +57,12 @@ class Ran(NamedTuple):
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> Ran:
         """Return what `to_bytes` was made of."""
-        began, seconds, attempts, known, pid, size = _HEAD.unpack_from(data)
-        end = _HEAD.size + size
-        name = data[_HEAD.size : end].decode("utf-8", "replace")
+        began, seconds, attempts, known, pid = _HEAD.unpack_from(data)
+        start = _HEAD.size + 1
+        end = start + int.from_bytes(data[start - 1 : start], "little")
+        name = data[start:end].decode("utf-8", "replace")
         return cls(
-            name or path.removeprefix(_PULLED),
+            name or path.removeprefix(PULLED),
             began,
             seconds,
             attempts,

@@ -218,7 +218,7 @@ class DeltaHistory:
 
     seed: Any
     """The nearest snapshot, or `MISSING` when there is none."""
-    writes: tuple[tuple[Any, ...], ...]
+    writes: Sequence[tuple[Any, ...]]
     """One tuple for each superstep since the snapshot, oldest first."""
 
 

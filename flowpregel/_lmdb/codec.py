@@ -20,12 +20,17 @@ from flowpregel.errors import StoreError, StoreVersionError, ValueEncodingError
 
 _NONE, _TEXT, _BYTES, _INT = b"n", b"t", b"b", b"i"
 _PICKLE, _PICKLE_MAIN, _BUFFERS = b"p", b"m", b"o"
+PLAIN_PICKLE = b"k"
+"""What a value begins with that is a pickle of plain data alone."""
 _WORD = struct.Struct(">q")
 _MAIN_SIZE = struct.Struct(">H")
 _PROTOCOL = 5
 _SMALL = 4096
 """Bytes: copying less is sooner done than making a view of it."""
 _NAMES_A_CLASS = b"\x93"
+_HEAD = 11
+"""Bytes: what a pickle of one frame begins with, its protocol and its length."""
+_FRAMED = b"\x80\x05\x95"
 
 
 class Codec(Protocol):
@@ -143,7 +148,17 @@ def _encode_container(value: Any) -> bytes:
     except Exception:  # noqa: BLE001 - a class may raise anything while it is pickled
         return _encode_object(value)
     # Without this opcode the pickle names no class: all in it is of a built-in plain type.
-    return _encode_object(value) if _NAMES_A_CLASS in data else _PICKLE + data
+    return _encode_object(value) if _NAMES_A_CLASS in data else PLAIN_PICKLE + headless(data)
+
+
+def headless(pickled: bytes) -> bytes:
+    """Return a pickle that names no class without its head, which reading it does not need."""
+    if (
+        pickled[:3] == _FRAMED
+        and int.from_bytes(pickled[3:_HEAD], "little") == len(pickled) - _HEAD
+    ):
+        return pickled[_HEAD:]
+    return pickled
 
 
 def _refuse(_: pickle.PickleBuffer) -> bool:
@@ -211,6 +226,7 @@ _DECODERS: dict[bytes, Callable[..., Any]] = {
     _BYTES: lambda data: data[1:],
     _INT: lambda data: _WORD.unpack_from(data, 1)[0],
     _PICKLE: _decode_pickle,
+    PLAIN_PICKLE: _decode_pickle,
     _PICKLE_MAIN: _decode_main,
     _BUFFERS: _decode_buffers,
 }

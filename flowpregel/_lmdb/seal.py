@@ -13,13 +13,16 @@ import secrets
 import time
 from contextlib import suppress
 from hashlib import blake2b
+from typing import Any
 
 from flowpregel._lmdb import folder
 from flowpregel._lmdb.cipher import Cipher
 from flowpregel.errors import StoreCorruptError, StoreForeignError, StoreVersionError
 
 SIZE = 16
-FORMAT = 2
+FORMAT = 3
+OLDEST = 2
+"""The oldest format that this release reads; it writes `FORMAT`."""
 HEADER = b"header"
 _ENGINE = [0, 9]
 KEY_VARIABLE = "FLOWPREGEL_STORE_KEY"
@@ -51,6 +54,15 @@ class Seal:
         for part in parts:
             summed.update(part)
         return summed.digest()
+
+    def begun(self, start: bytes, size: int) -> Any:
+        """Return the hash of what `of_small` sums, for places of *size* that begin with *start*.
+
+        The rest of the place and the record are left to be added, to a copy.
+        """
+        summed = self._base.copy()
+        summed.update(b"%d:%b" % (size, start))
+        return summed
 
     def of_small(self, place: bytes, record: bytes) -> bytes:
         """Return what `of` returns, faster where copying *record* costs little."""
@@ -111,15 +123,15 @@ def _make_key(path: str) -> bytes:
 # ---------------------------------------------------------------- the header
 
 
-def new_header(seal: Seal) -> bytes:
-    """Return the header record of a store that begins now."""
+def new_header(seal: Seal, created: object = None) -> bytes:
+    """Return the header record of a store that begins now, or was *created* earlier."""
     text = json.dumps(
-        {"format": FORMAT, "engine": _ENGINE, "key": seal.id, "created": time.time_ns()}
+        {"format": FORMAT, "engine": _ENGINE, "key": seal.id, "created": created or time.time_ns()}
     ).encode()
     return _digest(text, b"sum") + seal.of(HEADER, text) + text
 
 
-def check_header(record: bytes | None, seal: Seal, path: str) -> dict[str, object]:
+def check_header(record: bytes | None, seal: Seal, path: str) -> dict[str, Any]:
     """Return the fields of a store's header, or refuse the store.
 
     Raises:
@@ -132,11 +144,11 @@ def check_header(record: bytes | None, seal: Seal, path: str) -> dict[str, objec
     total, sealed, text = record[:32], record[32 : 32 + SIZE], record[32 + SIZE :]
     if _digest(text, b"sum") != total:
         raise StoreCorruptError(f"the header of {path} is damaged; restore a backup")
-    fields: dict[str, object] = json.loads(text)
-    if fields["format"] != FORMAT or fields["engine"] != _ENGINE:
+    fields: dict[str, Any] = json.loads(text)
+    if not OLDEST <= int(fields["format"]) <= FORMAT or fields["engine"] != _ENGINE:
         raise StoreVersionError(
             f"{path} has format {fields['format']} (engine {fields['engine']}), and this release "
-            f"reads format {FORMAT} (engine {_ENGINE}); it was not touched: "
+            f"reads formats {OLDEST} to {FORMAT} (engine {_ENGINE}); it was not touched: "
             "use the release that wrote it, or a newer one"
         )
     if fields["key"] != seal.id:
@@ -148,6 +160,11 @@ def check_header(record: bytes | None, seal: Seal, path: str) -> dict[str, objec
     if seal.of(HEADER, text) != sealed:
         raise StoreCorruptError(f"the header of {path} is damaged; restore a backup")
     return fields
+
+
+def is_current(fields: dict[str, Any]) -> bool:
+    """Return whether a header says that this release may write to the store."""
+    return bool(fields["format"] == FORMAT)
 
 
 def _digest(data: bytes, purpose: bytes) -> bytes:

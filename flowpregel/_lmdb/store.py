@@ -9,7 +9,7 @@ from flowpregel._lmdb.adopt import adopt
 from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.environment import Environment, open_environment
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
-from flowpregel._lmdb.seal import HEADER, Seal, check_header, new_header, store_key
+from flowpregel._lmdb.seal import HEADER, Seal, check_header, is_current, new_header, store_key
 from flowpregel._lmdb.wrapping import WrappedCodec
 from flowpregel.errors import StoreForeignError
 
@@ -71,7 +71,9 @@ def open_store(
             return found
 
         try:
-            check_header(environment.read(header), seal, environment.path)
+            fields = check_header(environment.read(header), seal, environment.path)
+            if not readonly and not is_current(fields):
+                _renew(environment, new_header(seal, fields["created"]), options)
         except StoreForeignError:
             if options.trust is not True:
                 raise
@@ -80,3 +82,11 @@ def open_store(
         environment.close()
         raise
     return OpenStore(environment, seal, wrapped)
+
+
+def _renew(environment: Environment, header: bytes, options: StoreOptions) -> None:
+    """Say in the header of an older store that this release may write to it now."""
+    meta = environment.databases[b"meta"]
+    environment.write(
+        lambda transaction: transaction.put(HEADER, header, db=meta), timeout=options.lock_timeout
+    )

@@ -34,14 +34,16 @@ class WrappedCodec:
 
     encode: Callable[[Any], bytes]
     """Return a value as bytes."""
+    is_plain: bool
+    """Whether values are encoded as `PythonCodec` does, and nothing else is done to them."""
 
     def __init__(self, inner: Codec | None, options: StoreOptions) -> None:
         self._inner: Codec = inner or PythonCodec()
         self._compress = _compressor() if options.compression else None
-        plain = inner is None and self._compress is None
+        self.is_plain = inner is None and self._compress is None
         self._is_custom = inner is not None
         # The usual case costs no further call.
-        self.encode = self._inner.encode if plain else self._encode
+        self.encode = self._inner.encode if self.is_plain else self._encode
 
     def decode(self, data: bytes) -> Any:
         """Return the value that was encoded."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from flowpregel.channels.base import MISSING
 from flowpregel.channels.folding import concrete, detached, identity_of
 from flowpregel.channels.holding import HoldingChannel
-from flowpregel.channels.overwrite import has_overwrite, only_replacement
+from flowpregel.channels.overwrite import has_overwrite, may_overwrite, only_replacement
 from flowpregel.errors import ConfigurationError
 
 Value = TypeVar("Value")
@@ -96,13 +97,16 @@ class DeltaChannel(HoldingChannel[Value, Update], Generic[Value, Update]):
             Exception: What the reducer raised, with a note that names the
                 channel.
         """
-        resets = [index for index, batch in enumerate(batches) if has_overwrite(batch)]
+        batches = (*batches,)
+        writes = [*chain.from_iterable(batches)]
+        resets: list[int] = []
+        if may_overwrite(writes):
+            resets = [index for index, batch in enumerate(batches) if has_overwrite(batch)]
         if resets:
             value = self._replaced(only_replacement(batches[resets[-1]], self.key))
-            batches = batches[resets[-1] + 1 :]
+            writes = [*chain.from_iterable(batches[resets[-1] + 1 :])]
         else:
             value = self._base()
-        writes = [write for batch in batches for write in batch]
         self.value = self._folded(value, writes) if writes else value
 
     def _folded(self, value: Value, writes: list[Update]) -> Value:

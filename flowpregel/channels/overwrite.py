@@ -49,6 +49,11 @@ def replacement(write: Any) -> Any:
     return MISSING
 
 
+def may_overwrite(values: Iterable[Any]) -> bool:
+    """Return whether `has_overwrite` is to be asked, by the types of many values alone."""
+    return any(issubclass(kind, _FORMS) for kind in {*map(type, values)})
+
+
 def has_overwrite(values: Iterable[Any]) -> bool:
     """Return whether any of these writes is an `Overwrite`, in any of its forms."""
     return any(replacement(value) is not MISSING for value in values)

@@ -114,4 +114,4 @@ def is_engines(channel: str) -> bool:
 
 def _of_deltas(history: DeltaHistory) -> Any:
     # Only the flow knows how to fold them.
-    return {"seed": history.seed, "deltas": history.writes}
+    return {"seed": history.seed, "deltas": (*history.writes,)}

@@ -19,6 +19,7 @@ from flowpregel.executors.attempt import aperform, perform
 from flowpregel.executors.base import Job
 from flowpregel.pregel.config import Parsed, merged, of_keywords, parse
 from flowpregel.pregel.edit import COPY, Edit, StateUpdate, grouped
+from flowpregel.pregel.history import with_near_seeds
 from flowpregel.pregel.nesting import Nesting
 from flowpregel.pregel.request import with_saver
 from flowpregel.pregel.snapshot import StateSnapshot, empty_snapshot, snapshot
@@ -96,7 +97,8 @@ class Threads(Nesting):
         graph = self._graph_at(parsed.namespace)
         bound = None if before is None else parse(before).checkpoint_id
         address = replace(parsed.address, checkpoint_id=None)
-        for saved in saver.history(address, filter=filter, before=bound, limit=limit):
+        found = saver.history(address, filter=filter, before=bound, limit=limit)
+        for saved in found if limit == 1 else with_near_seeds(graph.program, found):
             yield graph.snapshot_of(saver, saved, False, deep=False)
 
     def update_state(

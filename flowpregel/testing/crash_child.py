@@ -162,7 +162,7 @@ def _lines(saver: Any, thread_id: str, namespace: str) -> Iterator[tuple[str, ..
     for saved in saver.history(Address(thread_id, namespace)):
         checkpoint = saved.checkpoint
         values = {name: _shown(value) for name, value in sorted(checkpoint.values.items())}
-        deltas = {name: _shown(delta.writes) for name, delta in sorted(saved.deltas.items())}
+        deltas = {name: _shown((*delta.writes,)) for name, delta in sorted(saved.deltas.items())}
         yield (
             thread_id,
             _IDS.sub("", namespace),

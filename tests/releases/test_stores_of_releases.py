@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flowpregel._core.records import Address
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.errors import StoreVersionError
 from tests.releases.contents import KEY, everything, fill
@@ -53,6 +54,37 @@ def test_a_store_of_an_earlier_release_opens_and_goes_on(kept: Path, tmp_path: P
     with LMDBSaver(path) as saver:
         commit(saver, 4)
     assert 4 == newest(path)
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)
+def test_supersteps_of_both_releases_are_one_history(kept: Path, tmp_path: Path) -> None:
+    """Whatever is dropped of the older ones, which the newer build on."""
+    path = unpacked(kept, tmp_path)
+    with LMDBSaver(path) as saver:
+        commit(saver, 4)
+        commit(saver, 5)
+        steps = [each.checkpoint.step for each in saver.history(Address("t"))]
+        before = shown(saver.load(Address("t")))
+        saver.prune(["t"])
+
+        assert [5, 4, 3, 2, 1, 0] == steps
+        assert before == shown(saver.load(Address("t")))
+        assert saver.verify().ok
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)
+def test_a_store_is_marked_once_it_can_be_written(kept: Path, tmp_path: Path) -> None:
+    """An earlier release refuses it from then on; one that was read only is as it was."""
+    path = unpacked(kept, tmp_path)
+    before = (path / "data.mdb").read_bytes()
+    with LMDBSaver(path, readonly=True, lock=False):
+        pass
+    after_reading = (path / "data.mdb").read_bytes()
+    with LMDBSaver(path):
+        pass
+
+    assert before == after_reading
+    assert b'{"format": 3,' in (path / "data.mdb").read_bytes()
 
 
 @pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from flowpregel._core.records import ERROR, INTERRUPT, Address, Saved
 from flowpregel._lmdb.environment import Environment
 from flowpregel._lmdb.table import Table
-from flowpregel.checkpoint.lmdb import keys, staterecord
+from flowpregel.checkpoint.lmdb import keys, plain, staterecord
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.errors import StoreError
@@ -141,11 +141,13 @@ def _count_held(book: Book, stats: Stats, key: bytes, transaction: Any) -> None:
     shared = {id(value) for value in held.values.values()}
     shared.update(id(part) for _, _, body in held.deltas.values() for part in body)
     writes = [value for task in held.tasks for value in task[4] if id(value) not in shared]
-    stats.bytes_of_writes += sum(map(len, writes))
-    sizes = {channel: len(value) for channel, value in held.values.items()}
+    bytes_of_writes = sum(map(plain.bytes_of, writes))
+    stats.bytes_of_writes += bytes_of_writes
+    sizes = {channel: plain.bytes_of(value) for channel, value in held.values.items()}
     for channel, (_, _, body) in held.deltas.items():
-        sizes[channel] = len(body) if isinstance(body, bytes) else sum(map(len, body))
-    stats.bytes_of_checkpoints -= sum(sizes.values()) + sum(map(len, writes))
+        parts = (body,) if isinstance(body, bytes) else body
+        sizes[channel] = sum(map(plain.bytes_of, parts))
+    stats.bytes_of_checkpoints -= sum(sizes.values()) + bytes_of_writes
     for channel, size in sizes.items():
         _add(stats, book.names.name(transaction, channel), size)
 

@@ -11,11 +11,10 @@ from flowpregel.checkpoint.lmdb.state import (
     EMPTY,
     LONGEST_CHAIN,
     Change,
-    Entry,
     Place,
     State,
-    channels_that_differ,
     nodes_that_differ,
+    versions_that_differ,
 )
 
 Places = Callable[[Mapping[str, Version]], Mapping[str, Place]]
@@ -38,57 +37,63 @@ def between(
 ) -> tuple[Change, State]:
     """Return a checkpoint's record, and the state that it makes.
 
+    The parent's state is made the checkpoint's: a copy would cost as much as there
+    are channels.
+
     Args:
         prepared: The batch with the checkpoint.
         written: Where the values of the channels it changed will be.
-        parent: Its parent, if that is there.
+        parent: Its parent, if that is there; nobody may use it any more.
         places: Looks up what the parent does not know.
     """
     checkpoint = prepared.batch.checkpoint
     assert checkpoint is not None
     old = State() if parent is None else parent.state
-    channels = channels_that_differ(old, checkpoint.channel_versions, written)
+    versions = versions_that_differ(old, checkpoint.channel_versions, written)
     seen = nodes_that_differ(old, checkpoint.versions_seen)
     complete = (
-        parent is None or channels is None or seen is None or parent.chain + 1 >= LONGEST_CHAIN
+        parent is None or versions is None or seen is None or parent.chain + 1 >= LONGEST_CHAIN
     )
-    if channels is None:
+    if versions is None:
         old = State()
-        channels = channels_that_differ(old, checkpoint.channel_versions, written) or {}
-    _look_up(channels, written, places)
+        versions = versions_that_differ(old, checkpoint.channel_versions, written) or {}
+    if len(versions) > len(written):
+        _look_up(versions, written, places)
     change = Change(
         id=checkpoint.id,
         parent_id=checkpoint.parent_id,
         source=checkpoint.source,
         step=checkpoint.step,
         at=checkpoint.at,
-        base=None if complete or parent is None else parent.number,
-        chain=0 if complete or parent is None else parent.chain + 1,
-        channels=channels,
+        base=None if parent is None else parent.number,
+        chain=0 if parent is None else parent.chain + 1,
+        versions=versions,
+        places=written,
         changed=checkpoint.changed,
         seen=checkpoint.versions_seen if complete or seen is None else seen,
         updated=checkpoint.updated_channels,
         metadata=prepared.metadata,
     )
-    old_seen = {} if complete else old.seen
-    state = State({**old.versions}, {**old.places}, {**old_seen}, prepared.metadata)
-    state.add(change)
+    keeps_metadata = prepared.metadata == old.metadata
     if complete:
-        change.channels = state.entries()
-    elif prepared.metadata == old.metadata:
+        old.seen = {}
+    old.add(change)
+    if complete:
+        old.complete(change)
+    elif keeps_metadata:
         change.metadata = None
-    return change, state
+    return change, old
 
 
-def _look_up(channels: dict[str, Entry], written: Mapping[str, Place], places: Places) -> None:
+def _look_up(
+    versions: Mapping[str, Version | None], written: dict[str, Place], places: Places
+) -> None:
     """Fill in where values are that this checkpoint has and its parent has not."""
     wanted = {
         name: version
-        for name, (version, _) in channels.items()
+        for name, version in versions.items()
         if name not in written and version is not None
     }
-    if not wanted:
-        return
     found = places(wanted)
-    for name, version in wanted.items():
-        channels[name] = version, found.get(name, (EMPTY, 0))
+    for name in wanted:
+        written[name] = found.get(name, (EMPTY, 0))

@@ -7,9 +7,10 @@ from typing import TypeAlias
 
 from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.lmdb.deltarecord import Added, DeltaRecord, Reference
+from flowpregel.checkpoint.lmdb.plain import LARGEST, Kept, as_bytes, size_of
 from flowpregel.checkpoint.lmdb.prepared import Prepared, PreparedDelta, Written
 from flowpregel.checkpoint.lmdb.state import DELTA, EMPTY, HELD_DELTA, HELD_VALUE, VALUE, Place
-from flowpregel.checkpoint.lmdb.staterecord import LARGEST, ROOM, Held
+from flowpregel.checkpoint.lmdb.staterecord import ROOM, Held
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
 
 _REFERENCE_COSTS = 40
@@ -34,7 +35,7 @@ class Contents:
         self._number = number
         self._has_tasks = tasks is not None
         self._room = ROOM
-        self._values: dict[int, bytes] = {}
+        self._values: dict[int, Kept] = {}
         self._deltas: dict[int, tuple[int, int, Added]] = {}
         self._own: list[tuple[bytes, bytes]] = []
         self.held = Held(self._values, self._deltas, tuple(tasks or ()))
@@ -47,17 +48,25 @@ class Contents:
             numbers: The channels' numbers.
             written: Gets where each value will be.
         """
+        names, values, size = self._prepared.names, self._prepared.values, self._prepared.size
         held = HELD_VALUE, self._number
-        for channel, (name, encoded, is_written) in zip(
-            numbers, self._prepared.values, strict=True
-        ):
-            size = 0 if is_written and self._has_tasks else len(encoded)
+        if size <= LARGEST:
+            # What is usual, for all of them: there can be hundreds.
+            self._room -= size
+            self._values.update(zip(numbers, values, strict=True))
+            written.update(dict.fromkeys(names, held))
+            return
+        tasks = self._prepared.tasks if self._has_tasks else ()
+        written_already = {id(kept) for task in tasks for kept in task.kept}
+        for channel, name, kept in zip(numbers, names, values, strict=True):
+            # What is one of the writes is held with it, and there once.
+            size = 0 if id(kept) in written_already else size_of(kept)
             if size <= LARGEST and size <= self._room:
                 self._room -= size
-                self._values[channel] = encoded
+                self._values[channel] = kept
                 written[name] = held
             else:
-                self._own.append((keys.VALUE + channel.to_bytes(4, "big"), encoded))
+                self._own.append((keys.VALUE + channel.to_bytes(4, "big"), as_bytes(kept)))
                 written[name] = VALUE, self._number
 
     def add_deltas(
@@ -107,10 +116,10 @@ class Contents:
         if not delta.written:
             return delta.encoded, len(delta.encoded)
         tasks = self._prepared.tasks
-        parts = tuple([tasks[task].encoded[index] for task, index in delta.written])
+        parts = tuple([tasks[task].kept[index] for task, index in delta.written])
         if self._has_tasks:
             return parts, 0
-        size = sum(map(len, parts))
+        size = sum(map(size_of, parts))
         # A write whose place was taken by an earlier one was not kept: that one may differ.
         if size > _REFERENCE_COSTS * len(parts) and all(w in references for w in delta.written):
             return [references[each] for each in delta.written], size

@@ -4,7 +4,7 @@
 
     kind, number of what it was added to, and one of
       bytes               the encoded tuple of its writes
-      tuple of bytes      each write, encoded
+      tuple of values     each write, as it is kept
       tuple of tuples     for each write: the number of a checkpoint, a task, and
                           which of that task's pending writes on it it is
 
@@ -19,10 +19,11 @@ import pickle
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
+from flowpregel.checkpoint.lmdb.plain import Kept
 from flowpregel.checkpoint.lmdb.state import Place
 
-Added: TypeAlias = bytes | tuple[bytes, ...]
-"""An encoded tuple of writes, or each of them encoded."""
+Added: TypeAlias = bytes | tuple[Kept, ...]
+"""An encoded tuple of writes, or each of them as it is kept."""
 
 
 class Reference(NamedTuple):
@@ -53,12 +54,12 @@ class DeltaRecord(NamedTuple):
         """Return the pending writes it refers to."""
         return [Reference(*each) for each in self.body if isinstance(each, tuple)]
 
-    def added(self, look_up: Callable[[Reference], bytes]) -> Added:
+    def added(self, look_up: Callable[[Reference], Kept]) -> Added:
         """Return what was added; *look_up* gives the write that a reference names."""
         if isinstance(self.body, bytes):
             return self.body
         return tuple(
-            [each if isinstance(each, bytes) else look_up(Reference(*each)) for each in self.body]
+            [look_up(Reference(*each)) if isinstance(each, tuple) else each for each in self.body]
         )
 
     def to_bytes(self) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any
 
 from flowpregel.checkpoint.lmdb import keys, staterecord, taskrecord
 from flowpregel.checkpoint.lmdb.book import Book
+from flowpregel.checkpoint.lmdb.plain import as_bytes
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.checkpoint.lmdb.state import DELTA, DELTAS, EMPTY, VALUE, Change, Place
 from flowpregel.checkpoint.lmdb.view import View
@@ -91,7 +92,7 @@ class _Sweep:
             assert change is not None
             if change.base is not None and change.base in self._gone:
                 change = self._write_out(number)
-            for channel, (_, place) in change.channels.items():
+            for channel, place in change.places.items():
                 self._need(self._view.channel(channel), place)
 
     def move_out(self, kept: Collection[int]) -> None:
@@ -101,9 +102,8 @@ class _Sweep:
                 self._move_delta_out(channel, number)
             elif number in self._gone:
                 held = self._view.held(number)
-                value = None if held is None else held.values.get(channel)
-                if value is not None:
-                    self._put(keys.VALUE, channel, number, value)
+                if held is not None and channel in held.values:
+                    self._put(keys.VALUE, channel, number, as_bytes(held.values[channel]))
         after_kept = {number + 1 for number in kept}
         for number in after_kept.intersection(self._gone):
             self._move_tasks_out(number)
@@ -134,10 +134,7 @@ class _Sweep:
         assert found is not None
         assert held is not None
         change, state = found.change, found.state
-        change.base, change.chain = None, 0
-        change.channels = state.entries()
-        change.seen = state.seen
-        change.metadata = state.metadata
+        state.complete(change)
         numbers = self._book.names.numbers
         key = keys.log(self._scope.number, number, keys.CHECKPOINT)
         packed = staterecord.pack(change, numbers, number, held)

@@ -6,50 +6,60 @@ here, before any transaction begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from operator import itemgetter
+from collections.abc import Sequence
+from itertools import count
 from typing import NamedTuple, TypeAlias
 
-from flowpregel._core.ran import Ran
-from flowpregel._core.records import Batch, Checkpoint, TaskWrites, Version
-from flowpregel._lmdb.codec import Codec, encode, encode_all
+from flowpregel._core.records import RAN, Batch, Checkpoint, TaskWrites, Version
+from flowpregel._lmdb.codec import Codec, encode
+from flowpregel.checkpoint.lmdb.plain import Encoder, Kept
 from flowpregel.checkpoint.shapes import WRITES_IDX_MAP
 
 Written: TypeAlias = tuple[int, int]
 """A pending write of the batch: its task's index, and its own in the task."""
-PreparedValue: TypeAlias = tuple[str, bytes, bool]
-"""A channel, its value encoded, and whether that is the very bytes of a pending write."""
+
+
+Positions: TypeAlias = tuple[int, ...] | int
+"""Of a task's writes; a number n is what is usual: 0 to n - 1, and that of how it ran."""
+_CONTROL = frozenset(WRITES_IDX_MAP)
+
+
+def each_of(positions: Positions) -> tuple[int, ...]:
+    """Return the position of each write."""
+    if isinstance(positions, int):
+        return (*range(positions), WRITES_IDX_MAP[RAN])
+    return positions
 
 
 class PreparedTask:
     """A task's pending writes, encoded."""
 
-    __slots__ = ("channels", "checkpoint_id", "encoded", "path", "positions", "size", "task_id")
+    __slots__ = ("channels", "checkpoint_id", "kept", "path", "positions", "size", "task_id")
 
     def __init__(self, task: TaskWrites) -> None:
         self.checkpoint_id = task.checkpoint_id
         self.task_id = task.task_id
         self.path = task.path
-        self.positions: list[int] = []
-        self.channels: list[str] = []
-        self.encoded: list[bytes] = []
+        self.positions: Positions = ()
+        self.channels: Sequence[str] = ()
+        self.kept: Sequence[Kept] = ()
         self.size = 0
-        """Bytes of the encoded values."""
+        """About how many bytes the values take."""
 
-    def add(self, channels: Sequence[str], encoded: Sequence[bytes]) -> None:
+    def add(self, channels: Sequence[str], kept: Sequence[Kept], size: int) -> None:
         """Add writes: control writes replace those of their kind, others are there once."""
-        self.size += sum(map(len, encoded))
-        positions = [WRITES_IDX_MAP.get(name, at) for at, name in enumerate(channels)]
-        if not self.positions and len({*positions}) == len(positions):
-            self.positions, self.channels, self.encoded = positions, [*channels], [*encoded]
+        self.size += size
+        if not self.channels and _CONTROL.isdisjoint(channels[:-1]) and channels[-1] == RAN:
+            self.positions, self.channels, self.kept = len(channels) - 1, channels, kept
             return
-        for position, channel, value in zip(positions, channels, encoded, strict=True):
-            if position not in self.positions:
-                self.positions.append(position)
-                self.channels.append(channel)
-                self.encoded.append(value)
-            elif position < 0:
-                self.encoded[self.positions.index(position)] = value
+        positions = tuple(map(WRITES_IDX_MAP.get, channels, count()))
+        own = zip(self.channels, self.kept, strict=True)
+        writes = dict(zip(each_of(self.positions), own, strict=True))
+        for position, channel, value in zip(positions, channels, kept, strict=True):
+            if position not in writes or position < 0:
+                writes[position] = channel, value
+        self.positions = (*writes,)
+        self.channels, self.kept = zip(*writes.values(), strict=True)
 
 
 class PreparedDelta(NamedTuple):
@@ -65,16 +75,20 @@ class PreparedDelta(NamedTuple):
 class Prepared:
     """A batch, encoded."""
 
-    __slots__ = ("_encoded", "batch", "deltas", "metadata", "tasks", "values")
+    __slots__ = ("_encoder", "batch", "deltas", "metadata", "names", "size", "tasks", "values")
 
     def __init__(self, batch: Batch, codec: Codec) -> None:
         self.batch = batch
         self.tasks: list[PreparedTask] = []
-        self.values: list[PreparedValue] = []
+        self.names: Sequence[str] = ()
+        """The channels that have values."""
+        self.values: Sequence[Kept] = ()
+        """A value for each of them."""
+        self.size = 0
+        """About how many bytes they take."""
         self.deltas: list[PreparedDelta] = []
         self.metadata = b""
-        self._encoded: dict[int, bytes] = {}
-        """By the id of an object that a task wrote: its bytes."""
+        self._encoder = Encoder(codec)
         known: dict[tuple[str, str], int] = {}
         for task in batch.writes:
             if not task.writes:
@@ -87,27 +101,23 @@ class Prepared:
             self._prepare(batch.checkpoint, codec)
 
     def _add(self, number: int, task: TaskWrites, codec: Codec) -> None:
-        channels, values = zip(*task.kept, strict=True)
-        plain = [each.to_bytes(task.path) if type(each) is Ran else each for each in values]
+        channels: Sequence[str]
+        channels, values = zip(*task.writes, strict=True)
         what = f"the write of task {task.task_id!r} to"
-        encoded = encode_all(codec, plain, lambda at: f"{what} {channels[at]!r}")
-        self.tasks[number].add(channels, encoded)
-        self._encoded.update(zip(map(id, values), encoded, strict=True))
-
-    @property
-    def named(self) -> Iterable[str]:
-        """The channels that have values."""
-        return map(itemgetter(0), self.values)
+        kept, size = self._encoder.all(values, lambda at: f"{what} {channels[at]!r}")
+        if task.ran is not None:
+            ran = codec.encode(task.ran.to_bytes(task.path))
+            channels, kept, size = (*channels, RAN), (*kept, ran), size + len(ran)
+        self.tasks[number].add(channels, kept, size)
 
     def _prepare(self, checkpoint: Checkpoint, codec: Codec) -> None:
-        step, known = checkpoint.step, self._encoded.get
-        for channel, value in checkpoint.values.items():
-            # The very object that a task wrote is encoded once.
-            encoded = known(id(value))
-            is_written = encoded is not None
-            if encoded is None:
-                encoded = encode(codec, value, f"the value of channel {channel!r} (step {step})")
-            self.values.append((channel, encoded, is_written))
+        step = checkpoint.step
+        names = self.names = (*checkpoint.values,)
+        # The very object that a task wrote is encoded once.
+        self.values, self.size = self._encoder.all(
+            (*checkpoint.values.values(),),
+            lambda at: f"the value of channel {names[at]!r} (step {step})",
+        )
         for channel, delta in checkpoint.deltas.items():
             if channel in checkpoint.values:
                 continue
@@ -122,11 +132,11 @@ class Prepared:
     def _written(self, channel: str, values: tuple[object, ...]) -> tuple[Written, ...]:
         """Return which pending writes of the batch are exactly these objects, if all are."""
         places = {
-            id(encoded): (number, index)
+            id(kept): (number, index)
             for number, task in enumerate(self.tasks)
-            for index, encoded in enumerate(task.encoded)
+            for index, kept in enumerate(task.kept)
             if task.channels[index] == channel
         }
-        found = [places.get(id(self._encoded.get(id(value)))) for value in values]
+        found = [places.get(id(self._encoder.known(value))) for value in values]
         written = tuple(each for each in found if each is not None)
         return written if len(written) == len(values) else ()

@@ -6,9 +6,10 @@ open: a reader that stands still keeps every freed page from being used again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, cast
 
 from flowpregel._core.records import (
@@ -20,12 +21,14 @@ from flowpregel._core.records import (
     Source,
     parted,
 )
+from flowpregel._core.replayed import Replayed
 from flowpregel._lmdb.codec import Codec, decode, reading
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import convert
 from flowpregel.checkpoint.lmdb import taskrecord
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.deltarecord import Added
+from flowpregel.checkpoint.lmdb.plain import Kept, decoder, value_of
 from flowpregel.checkpoint.lmdb.results import Results, Sieve
 from flowpregel.checkpoint.lmdb.state import DELTAS, VALUES
 from flowpregel.checkpoint.lmdb.taskrecord import KeptTask
@@ -37,14 +40,15 @@ _PAGE = 8
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """All that is kept of one checkpoint, as bytes."""
+    """All that is kept of one checkpoint, nothing decoded."""
 
     address: Address
     found: Found
     newest: tuple[str, int]
     """The id and number of the newest of its thread and namespace."""
-    values: dict[str, bytes]
-    deltas: dict[str, tuple[bytes | None, list[Added]]]
+    values: dict[str, Kept]
+    deltas: dict[str, tuple[Chain, int]]
+    """By channel: how many deltas of a chain, from the oldest on."""
     tasks: list[KeptTask]
     names: dict[int, str]
     """Of the channels that they write to."""
@@ -84,7 +88,7 @@ class Reader:
             return self._load(transaction, address, before, leaves_results)
 
         copied: Copied | None = self._read(work)
-        return None if copied is None else self._decoded(copied)
+        return None if copied is None else self._decoded(copied, at_once=True)
 
     def touch(self, address: Address) -> None:
         """Read all that `load` would, and decode nothing of it."""
@@ -99,6 +103,8 @@ class Reader:
     ) -> Iterator[Saved]:
         """Yield the checkpoints at *address*, newest first, in a transaction for each page."""
         left = -1 if limit is None else max(limit, 0)
+        # Neighbours in a history have most of their deltas in common.
+        chains: dict[str, Chain] = {}
         if address.checkpoint_id is not None:
             found = self.load(address, before) if left else None
             if found is not None and _matches(found.checkpoint, filter):
@@ -106,7 +112,9 @@ class Reader:
             return
         while left:
             size = _PAGE if left < 0 or filter else min(left, _PAGE)
-            page = self._read(partial(self._page, address=address, before=before, size=size))
+            page = self._read(
+                partial(self._page, chains, address=address, before=before, size=size)
+            )
             for copied in page:
                 before = copied.found.change.id
                 if filter and not _matches(self._checkpoint(copied, {}), filter):
@@ -153,15 +161,19 @@ class Reader:
         return self._copied(transaction, view, found, newest, {}, leaves_results)
 
     def _page(
-        self, transaction: Any, address: Address, before: str | None, size: int
+        self,
+        chains: dict[str, Chain],
+        transaction: Any,
+        *,
+        address: Address,
+        before: str | None,
+        size: int,
     ) -> list[Copied]:
         scope = self._book.scopes.get(transaction, address.thread_id, address.namespace)
         newest = None if scope is None else self._book.newest(transaction, scope)
         if scope is None or newest is None:
             return []
         page = []
-        # Neighbours in a history have most of their deltas in common.
-        chains: dict[str, Chain] = {}
         view = self._book.view(transaction, scope)
         for _, number in self._book.newest_first(transaction, scope, before):
             found = view.find(number)
@@ -188,25 +200,23 @@ class Reader:
                 chain = chains.get(channel)
                 if chain is None or place[1] not in chain.positions:
                     chain = chains[channel] = view.deltas(channel, place[1])
-                deltas[channel] = chain.since(place[1])
+                deltas[channel] = chain, chain.end(place[1])
         sieve = Sieve(self._book, transaction) if leaves_results else None
         kept = view.tasks(found.number, None if sieve is None else sieve.leaves)
-        tasks = [*map(taskrecord.unpack, kept.values())]
+        name_of = partial(self._book.names.name, transaction)
+        tasks = [taskrecord.unpack(task, name_of) for task in kept.values()]
         left = None
         if sieve is not None and sieve.count:
             left = Results(self._book, self._read, self._codec, view.scope, found.number)
-        written = {write.channel for task in tasks for write in task.writes}
-        names = {number: self._book.names.name(transaction, number) for number in written}
+        names = {write.channel: name_of(write.channel) for task in tasks for write in task.writes}
         address = Address(view.scope.thread_id, view.scope.namespace, found.change.id)
         return Copied(address, found, newest, values, deltas, tasks, names, left)
 
     # ------------------------------------------------------------ after it
 
-    def _decoded(self, copied: Copied) -> Saved:
+    def _decoded(self, copied: Copied, *, at_once: bool = False) -> Saved:
         writes, ran = parted(self._writes(copied))
-        values = {
-            channel: self._value(encoded, channel) for channel, encoded in copied.values.items()
-        }
+        values = {channel: self._value(kept, channel) for channel, kept in copied.values.items()}
         return Saved(
             address=copied.address,
             checkpoint=self._checkpoint(copied, values),
@@ -214,10 +224,11 @@ class Reader:
             ran=ran,
             deltas={
                 channel: DeltaHistory(
-                    MISSING if seed is None else self._value(seed, channel),
-                    self._chain(newest_first, channel),
+                    MISSING if chain.seed is MISSING else self._value(chain.seed, channel),
+                    (*writes,) if at_once else writes,
                 )
-                for channel, (seed, newest_first) in copied.deltas.items()
+                for channel, (chain, end) in copied.deltas.items()
+                for writes in (self._writes_of(chain, end, channel),)
             },
             is_latest=copied.newest[1] == copied.found.number,
             newest_id=copied.newest[0],
@@ -243,22 +254,27 @@ class Reader:
     def _writes(self, copied: Copied) -> Iterator[tuple[str, PendingWrite]]:
         """Yield the pending writes by path, task and position, each with its path."""
         for task in sorted(copied.tasks, key=lambda each: (each.path, each.task_id)):
-            for write in sorted(task.writes):
+            for write in sorted(task.writes, key=itemgetter(0)):
                 yield task.path, task.decode(self._codec, write, copied.names[write.channel])
 
-    def _chain(self, newest_first: list[Added], channel: str) -> tuple[tuple[Any, ...], ...]:
+    def _writes_of(self, chain: Chain, end: int, channel: str) -> Replayed:
         """Return what was added to a channel, oldest first."""
-        decode_one = self._codec.decode
-        with reading(f"what was added to channel {channel!r}"):
-            return tuple(
-                [
-                    tuple(map(decode_one, added)) if isinstance(added, tuple) else decode_one(added)
-                    for added in reversed(newest_first)
-                ]
-            )
+        codec, what = self._codec, f"what was added to channel {channel!r}"
 
-    def _value(self, encoded: bytes, channel: str) -> Any:
-        return decode(self._codec, encoded, f"a value of channel {channel!r}")
+        def decoded(many: Sequence[Added]) -> tuple[tuple[Any, ...], ...]:
+            one = decoder(codec)
+            with reading(what):
+                return tuple(
+                    [
+                        codec.decode(added) if isinstance(added, bytes) else tuple(map(one, added))
+                        for added in many
+                    ]
+                )
+
+        return Replayed(chain.oldest_first, end, decoded)
+
+    def _value(self, kept: Kept, channel: str) -> Any:
+        return value_of(self._codec, kept, f"a value of channel {channel!r}")
 
 
 def _matches(checkpoint: Checkpoint, filter: Mapping[str, Any] | None) -> bool:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from flowpregel._core.records import CALLED, RAN, RETURN, Write
-from flowpregel._lmdb.codec import Codec, decode
+from flowpregel._lmdb.codec import Codec
 from flowpregel.checkpoint.lmdb import keys, taskrecord
 from flowpregel.checkpoint.lmdb.book import Book
+from flowpregel.checkpoint.lmdb.plain import value_of
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
 
@@ -79,8 +80,8 @@ class Results:
             return ()
         codec, what = self._codec, f"the write of task {task_id!r} to"
         return [
-            (name, decode(codec, encoded, f"{what} {name!r}"))
-            for name, encoded in zip(names, packed[4], strict=True)
+            (name, value_of(codec, kept, f"{what} {name!r}"))
+            for name, kept in zip(names, packed[4], strict=True)
             if name != RAN
         ]
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowpregel._core.records import INTERRUPT
-from flowpregel.checkpoint.lmdb import forget, keys, taskrecord
+from flowpregel.checkpoint.lmdb import forget, keys
 from flowpregel.checkpoint.lmdb.book import Book
+from flowpregel.checkpoint.lmdb.prepared import each_of
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.errors import ConfigurationError
 
@@ -132,10 +133,10 @@ class Sweeper:
     def _waits(self, transaction: Any, scope: Scope, number: int) -> bool:
         """Return whether a task of the checkpoint waits for an answer."""
         asked = {
-            write.channel
+            channel
             for task in self._book.view(transaction, scope).tasks(number).values()
-            for write in taskrecord.unpack(task).writes
-            if write.position < 0
+            for position, channel in zip(each_of(task[2]), task[3], strict=True)
+            if position < 0
         }
         return any(self._book.names.name(transaction, each) == INTERRUPT for each in asked)
 

@@ -9,9 +9,9 @@ reader goes back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import cast
 
 from flowpregel._core.records import Version
 
@@ -27,8 +27,6 @@ VALUES, DELTAS = (VALUE, HELD_VALUE), (DELTA, HELD_DELTA)
 
 Place = tuple[int, int]
 """Which of these, and the number of the checkpoint that wrote it."""
-Entry: TypeAlias = tuple[Version | None, Place]
-"""One channel: its version (None: it has none) and its place."""
 Seen = Mapping[str, Mapping[str, Version]]
 
 
@@ -49,18 +47,20 @@ class State:
 
     def add(self, change: Change) -> None:
         """Add what *change* says to what is known."""
-        for channel, (version, place) in change.channels.items():
-            if version is not None:
-                self.versions[channel] = version
-            self.places[channel] = place
-        for node, versions in change.seen.items():
-            self.seen[node] = dict(versions)
+        self.versions.update(_without_none(change.versions))
+        self.places.update(change.places)
+        for node, seen in change.seen.items():
+            self.seen[node] = dict(seen)
         if change.metadata is not None:
             self.metadata = change.metadata
 
-    def entries(self) -> dict[str, Entry]:
-        """Return all channels as a complete record has them."""
-        return {name: (self.versions.get(name), place) for name, place in self.places.items()}
+    def complete(self, change: Change) -> None:
+        """Make *change*, which led here, one that says everything and builds on no other."""
+        change.base, change.chain = None, 0
+        change.versions = dict(zip(self.places, map(self.versions.get, self.places), strict=True))
+        change.places = dict(self.places)
+        change.seen = self.seen
+        change.metadata = self.metadata
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,7 +76,10 @@ class Change:
     """The number of the checkpoint this builds on; None: this one is complete."""
     chain: int = 0
     """How many records have to be read to get the state before this one."""
-    channels: dict[str, Entry]
+    versions: dict[str, Version | None]
+    """None: the channel has no version."""
+    places: dict[str, Place]
+    """Of the same channels, in the same order."""
     changed: tuple[str, ...]
     seen: Seen
     updated: tuple[str, ...] | None
@@ -87,30 +90,34 @@ class Change:
 # ---------------------------------------------------------------- differences
 
 
-def channels_that_differ(
-    state: State, versions: Mapping[str, Version], written: Mapping[str, Place]
-) -> dict[str, Entry] | None:
-    """Return the channels that differ from *state*, or None if some of its are gone.
+def versions_that_differ(
+    state: State, versions: Mapping[str, Version], changed: Collection[str]
+) -> dict[str, Version | None] | None:
+    """Return the versions that differ from *state*, or None if some of its are gone.
 
     Args:
-        state: The parent's.
+        state: The parent's. It gets the versions of the changed channels.
         versions: The new checkpoint's: complete.
-        written: Where the changed channels' values are now.
+        changed: The channels to return in any case; None: they have no version.
     """
     old = state.versions
     # Made of functions in C: there can be hundreds, and this is done for every superstep.
-    new = dict(zip(written, map(versions.get, written), strict=True))
-    entries = dict(zip(written, zip(new.values(), written.values(), strict=True), strict=True))
-    if None in new.values():
-        new = {name: version for name, version in new.items() if version is not None}
-    if {**old, **new} == versions:
-        return entries
+    found = dict(zip(changed, map(versions.get, changed), strict=True))
+    old.update(_without_none(found))
+    if old == versions:
+        return found
     if old.keys() - versions.keys():
         return None
     for name, version in versions.items():
-        if name not in entries and (name not in old or old[name] != version):
-            entries[name] = version, state.places.get(name, (EMPTY, 0))
-    return entries
+        if name not in found and (name not in old or old[name] != version):
+            found[name] = version
+    return found
+
+
+def _without_none(versions: dict[str, Version | None]) -> dict[str, Version]:
+    if None in versions.values():
+        return {name: version for name, version in versions.items() if version is not None}
+    return cast("dict[str, Version]", versions)
 
 
 def nodes_that_differ(state: State, seen: Seen) -> Seen | None:

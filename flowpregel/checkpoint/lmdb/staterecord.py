@@ -1,6 +1,6 @@
 """A checkpoint's record: the checkpoint, and what is small of the superstep that made it.
 
-Two pickles, the length (4) of the first before it:
+Two pickles, and the length (3) of the second after it:
 
 * what the record *holds*: the values of channels that the superstep wrote, what
   it added to the others, and the pending writes of its tasks, which belong to the
@@ -8,38 +8,39 @@ Two pickles, the length (4) of the first before it:
 * what differs from the checkpoint it builds on, in the order of `Record`.
 
 Channels and nodes are there as their numbers. A value that is one of the writes
-is there once: it is the same bytes object, and a pickle has that once. Pickling
-in C is several times as fast as packing fields one by one, and nothing is
-unpickled before the record's checksum holds.
+is there once: it is the same object, and a pickle has that once. Pickling in C
+is several times as fast as packing fields one by one, and nothing is unpickled
+before the record's checksum holds. What can be told from other fields is left
+out: see `pack`.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, cast
 
+from flowpregel._core import ids
 from flowpregel._core.records import Version
-from flowpregel.checkpoint.lmdb import keys
+from flowpregel.checkpoint.lmdb import formats, keys
 from flowpregel.checkpoint.lmdb.deltarecord import Added
-from flowpregel.checkpoint.lmdb.state import Change
+from flowpregel.checkpoint.lmdb.plain import Kept
+from flowpregel.checkpoint.lmdb.state import Change, Place
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
 
-LARGEST = 4096
-"""Bytes: a larger value or delta gets a record of its own."""
 ROOM = 65_536
 """Bytes of values, deltas and writes that a checkpoint's record holds at most."""
 
 _SOURCES = ("input", "loop", "update", "fork")
-_SIZE = 4
+_SIZE = 3
 _SAME = True
-"""Stands for names that are those of `Record.channels`."""
+"""Stands for names that are those of `Record.channels`, and for a parent that is the base."""
 
 
 class Held(NamedTuple):
     """What a record holds besides the checkpoint itself."""
 
-    values: Mapping[int, bytes]
+    values: Mapping[int, Kept]
     """By channel."""
     deltas: Mapping[int, tuple[int, int, Added]]
     """By channel: the fields of a `DeltaRecord`."""
@@ -49,16 +50,20 @@ class Held(NamedTuple):
 class Record(NamedTuple):
     """The fields of a checkpoint's record, as they are pickled."""
 
-    id: bytes | str
-    parent_id: bytes | str | None
+    id: bytes | str | None
+    """None: `ids.checkpoint_id` makes it of time and step."""
+    parent_id: bytes | str | bool | None
     source: int
     step: int
     at: int
+    """Wall-clock nanoseconds after `versions`, if that is a number."""
     base: int | None
     chain: int
     channels: tuple[int, ...]
-    versions: tuple[Version | None, ...]
+    versions: tuple[Version | None, ...] | int
+    """A number: all channels have it, and what nodes have seen is counted from it."""
     kinds: bytes
+    """One byte: all are of that kind, and all of `places` is one number."""
     places: tuple[int, ...] | None
     """None: all are the checkpoint itself."""
     changed: tuple[int, ...] | bool
@@ -76,72 +81,151 @@ def pack(change: Change, number_of: Callable[[str], int], number: int, held: Hel
         number: The checkpoint's own.
         held: What the record holds besides.
     """
-    entries = change.channels
-    names = (*entries,)
-    versions = tuple([version for version, _ in entries.values()])
-    kinds = bytes([place[0] for _, place in entries.values()])
-    places = [place[1] for _, place in entries.values()]
+    names, versions = (*change.versions,), (*change.versions.values(),)
+    kinds, places = _columns(change.places.values())
+    seen = {
+        number_of(node): {number_of(name): version for name, version in versions_seen.items()}
+        for node, versions_seen in change.seen.items()
+    }
+    anchor = _anchor(versions, seen)
+    if anchor:
+        for entries in seen.values():
+            for name, version in entries.items():
+                entries[name] = cast(int, version) - anchor
+    made = ids.checkpoint_id(change.at, change.step)
     updated = change.updated
-    if updated is not None and updated != names:
-        updated = cast(Any, tuple(map(number_of, updated)))
     fields = (
-        keys.short(change.id),
-        None if change.parent_id is None else keys.short(change.parent_id),
+        None if change.id == made else keys.short(change.id),
+        _parent(change),
         _SOURCES.index(change.source),
         change.step,
-        change.at,
+        change.at - anchor,
         change.base,
         change.chain,
         tuple(map(number_of, names)),
-        versions,
+        anchor or versions,
         kinds,
-        None if places.count(number) == len(places) else tuple(places),
+        None if places.count(number) == len(places) else places,
         _SAME if change.changed == names else tuple(map(number_of, change.changed)),
-        {
-            number_of(node): {number_of(name): version for name, version in versions.items()}
-            for node, versions in change.seen.items()
-        },
-        _SAME if updated == names else updated,
+        seen,
+        None if updated is None else _SAME if updated == names else tuple(map(number_of, updated)),
         change.metadata,
     )
-    beside = pickle.dumps(tuple(held), 5)
-    return b"".join((len(beside).to_bytes(_SIZE, "big"), beside, pickle.dumps(fields, 5)))
+    beside, own = formats.pickled(tuple(held)), formats.pickled(fields)
+    return b"".join((beside, own, len(own).to_bytes(_SIZE, "big")))
+
+
+def _columns(places: Collection[Place]) -> tuple[bytes, tuple[int, ...]]:
+    """Return kind and number of each place, or those of all."""
+    first = next(iter(places), None)
+    if first is None or (*places,).count(first) == len(places):
+        return (b"", ()) if first is None else (bytes(first[:1]), first[1:])
+    kinds, numbers = zip(*places, strict=True)
+    return bytes(kinds), numbers
+
+
+def _anchor(versions: tuple[Version | None, ...], seen: Mapping[int, Mapping[int, Version]]) -> int:
+    """Return the one version that all channels have, if all versions are numbers; else 0."""
+    first = versions[0] if versions else None
+    if type(first) is not int or versions.count(first) < len(versions):
+        return 0
+    for entries in seen.values():
+        for version in entries.values():
+            if type(version) is not int:
+                return 0
+    return first
+
+
+def _parent(change: Change) -> bytes | str | bool | None:
+    if change.parent_id is None:
+        return None
+    # What builds on another is its child; it is written out before that one is dropped.
+    return _SAME if change.base is not None else keys.short(change.parent_id)
+
+
+# ---------------------------------------------------------------- reading
 
 
 def held_in(record: bytes) -> Held:
     """Return what a record holds besides the checkpoint. Its checksum must have held."""
-    return Held._make(pickle.loads(record[_SIZE:]))
+    return Held._make(pickle.loads(formats.held_part(record)))
 
 
 def deltas_in(record: bytes) -> Mapping[int, tuple[int, int, Added]]:
     """Return the deltas that a record holds, as `held_in` does, sooner."""
-    found: Mapping[int, tuple[int, int, Added]] = pickle.loads(record[_SIZE:])[1]
+    # As `formats.held_part` says, without a call: there can be thousands.
+    found: Mapping[int, tuple[int, int, Added]] = pickle.loads(record if record[0] else record[4:])[
+        1
+    ]
     return found
 
 
-def change_of(data: bytes, name_of: Callable[[int], str], number: int) -> Change:
-    """Return the change that `pack` was given. The record's checksum must have held."""
-    record = Record._make(pickle.loads(data[_SIZE + int.from_bytes(data[:_SIZE], "big") :]))
+def fields_in(data: bytes) -> Record:
+    """Return the fields of a record. Its checksum must have held."""
+    if formats.is_second(data):
+        return Record._make(pickle.loads(formats.second_fields(data)))
+    size = int.from_bytes(data[-_SIZE:], "big")
+    return Record._make(pickle.loads(data[-_SIZE - size :]))
+
+
+def id_of(record: Record) -> str:
+    """Return the id of the checkpoint."""
+    if record.id is not None:
+        return keys.long(record.id)
+    return ids.checkpoint_id(_at(record), record.step)
+
+
+def change_of(
+    record: Record, name_of: Callable[[int], str], id_at: Callable[[int], str], number: int
+) -> Change:
+    """Return the change that `pack` was given.
+
+    Args:
+        record: The fields.
+        name_of: Gives the name that has a number.
+        id_at: Gives the id of the checkpoint that has a number.
+        number: The checkpoint's own.
+    """
     names = tuple(map(name_of, record.channels))
-    places = record.places or (number,) * len(names)
-    columns = zip(record.versions, zip(record.kinds, places, strict=True), strict=True)
+    count = len(names)
+    anchor = record.versions if isinstance(record.versions, int) else 0
+    versions = (anchor,) * count if isinstance(record.versions, int) else record.versions
+    kinds = record.kinds * count if len(record.kinds) == 1 else record.kinds
+    numbers = record.places or (number,)
+    places = zip(kinds, numbers * count if len(numbers) == 1 else numbers, strict=True)
     return Change(
-        id=keys.long(record.id),
-        parent_id=None if record.parent_id is None else keys.long(record.parent_id),
+        id=id_of(record),
+        parent_id=_parent_of(record, id_at),
         source=_SOURCES[record.source],
         step=record.step,
-        at=record.at,
+        at=_at(record),
         base=record.base,
         chain=record.chain,
-        channels=dict(zip(names, columns, strict=True)),
+        versions=dict(zip(names, versions, strict=True)),
+        places=dict(zip(names, places, strict=True)),
         changed=_named(record.changed, names, name_of) or (),
         seen={
-            name_of(node): {name_of(channel): version for channel, version in versions.items()}
-            for node, versions in record.seen.items()
+            name_of(node): {
+                name_of(channel): version + anchor if anchor else version  # type: ignore[operator]
+                for channel, version in versions_seen.items()
+            }
+            for node, versions_seen in record.seen.items()
         },
         updated=_named(record.updated, names, name_of),
         metadata=record.metadata,
     )
+
+
+def _at(record: Record) -> int:
+    return record.at + record.versions if isinstance(record.versions, int) else record.at
+
+
+def _parent_of(record: Record, id_at: Callable[[int], str]) -> str | None:
+    parent = record.parent_id
+    if parent is _SAME:
+        assert record.base is not None
+        return id_at(record.base)
+    return None if parent is None else keys.long(cast("bytes | str", parent))
 
 
 def _named(

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Version
+from flowpregel.channels.base import MISSING, Missing
 from flowpregel.checkpoint.lmdb import keys, staterecord, taskrecord
 from flowpregel.checkpoint.lmdb.deltarecord import Added, DeltaRecord, Reference
+from flowpregel.checkpoint.lmdb.plain import Kept
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.checkpoint.lmdb.state import (
     DELTA,
@@ -23,7 +26,7 @@ from flowpregel.checkpoint.lmdb.state import (
     Place,
     State,
 )
-from flowpregel.checkpoint.lmdb.staterecord import Held
+from flowpregel.checkpoint.lmdb.staterecord import Held, Record
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
 
 if TYPE_CHECKING:
@@ -39,18 +42,23 @@ class Found:
     state: State
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Chain:
-    """The deltas of a channel, newest first, and the encoded snapshot they start from."""
+    """The deltas of a channel, newest first, and the snapshot they start from, as kept."""
 
-    seed: bytes | None
+    seed: Kept | Missing
     newest_first: list[Added]
     positions: dict[int, int]
     """Where the delta of each checkpoint is, by its number."""
 
-    def since(self, number: int) -> tuple[bytes | None, list[Added]]:
-        """Return the snapshot, and the deltas up to that of a checkpoint in the chain."""
-        return self.seed, self.newest_first[self.positions[number] :]
+    @cached_property
+    def oldest_first(self) -> list[Added]:
+        """The same deltas in the order in which they are folded."""
+        return self.newest_first[::-1]
+
+    def end(self, number: int) -> int:
+        """Return how many of them, from the oldest on, lead to a checkpoint in the chain."""
+        return len(self.newest_first) - self.positions[number]
 
 
 class View:
@@ -68,17 +76,22 @@ class View:
         self._log = book.log
         self._transaction = transaction
         self._records: dict[int, bytes | None] = {}
+        self._fields: dict[int, Record] = {}
+        self._changes: dict[int, Change] = {}
         self._held: dict[int, Held | None] = {}
 
     # ------------------------------------------------------------ checkpoints
 
     def change(self, number: int) -> Change | None:
         """Return a checkpoint's own record, or None if there is none."""
-        record = self._record(number)
-        if record is None:
-            return None
-        name_of = partial(self._book.names.name, self._transaction)
-        return staterecord.change_of(record, name_of, number)
+        if number not in self._changes:
+            fields = self._fields_of(number)
+            if fields is None:
+                return None
+            name_of = partial(self._book.names.name, self._transaction)
+            change = staterecord.change_of(fields, name_of, self._base_id, number)
+            self._changes[number] = change
+        return self._changes[number]
 
     def held(self, number: int) -> Held | None:
         """Return what a checkpoint's record holds besides, or None if there is no record."""
@@ -96,7 +109,7 @@ class View:
         while (base_number := chain[-1].base) is not None:
             base = self.change(base_number)
             if base is None:
-                raise self._missing(self._key(base_number), "a checkpoint that later ones build on")
+                raise self._no_base(base_number)
             chain.append(base)
         state = State()
         for each in reversed(chain):
@@ -117,37 +130,37 @@ class View:
             number = keys.number_of(key)
             bound = keys.log(self.scope.number, number, b"")
             change = self.change(number)
-            for channel, (version, place) in change.channels.items() if change else ():
+            for channel, version in change.versions.items() if change else ():
                 if channel in wanted and channel not in found and wanted[channel] == version:
-                    found[channel] = place
+                    assert change is not None
+                    found[channel] = change.places[channel]
         return found
 
     # ------------------------------------------------------------ values
 
-    def value(self, channel: str, place: Place) -> bytes:
-        """Return a channel's encoded value."""
+    def value(self, channel: str, place: Place) -> Kept:
+        """Return a channel's value, as it is kept."""
         return self._value(self.channel(channel), place)
 
     def deltas(self, channel: str, number: int) -> Chain:
-        """Return the encoded snapshot that deltas start from, and them, newest first."""
+        """Return the snapshot that deltas start from, and them, newest first."""
         known = self.channel(channel)
         found: list[Added] = []
-        positions: dict[int, int] = {}
-        place: Place = (DELTA, number)
+        numbers: list[int] = []
+        kind, number = DELTA, number
         # Nothing is kept at hand: a long chain is read once, newest to oldest.
-        fetch, head = self._log.fetcher(self._transaction), self._key(number)[:8]
-        while place[0] in DELTAS:
-            number = place[1]
-            record = fetch(b"%b%b%b" % (head, number.to_bytes(8, "big"), keys.CHECKPOINT))
+        fetch, key_of = self._log.fetcher(self._transaction, keys.LOG_HEAD), self._key
+        while kind in DELTAS:
+            record = fetch(key_of(number))
             added = None if record is None else staterecord.deltas_in(record).get(known)
             if added is None:
                 delta = self.delta(known, number)
                 added = *delta.previous, delta.added(self.referred)
-            positions[number] = len(found)
-            found.append(added[2])
-            place = added[:2]
-        seed = None if place[0] == EMPTY else self._value(known, place)
-        return Chain(seed, found, positions)
+            numbers.append(number)
+            kind, number, body = added
+            found.append(body)
+        seed = MISSING if kind == EMPTY else self._value(known, (kind, number))
+        return Chain(seed, found, dict(zip(numbers, count(), strict=False)))
 
     def delta(self, channel: int, number: int) -> DeltaRecord:
         """Return what a checkpoint added to the channel that has the number *channel*."""
@@ -161,8 +174,8 @@ class View:
             raise self._missing(key, "what was added to a channel")
         return DeltaRecord.from_bytes(data)
 
-    def referred(self, reference: Reference) -> bytes:
-        """Return the encoded value of a pending write that a delta refers to."""
+    def referred(self, reference: Reference) -> Kept:
+        """Return the value of a pending write that a delta refers to, as it is kept."""
         key = self.task_key(reference.number, reference.tag)
         record = self._log.get(self._transaction, key)
         if record is None:
@@ -201,6 +214,8 @@ class View:
     def forget(self, number: int) -> None:
         """Read a checkpoint's record anew when it is next asked for: it was rewritten."""
         self._records.pop(number, None)
+        self._fields.pop(number, None)
+        self._changes.pop(number, None)
         self._held.pop(number, None)
 
     # ------------------------------------------------------------ inner
@@ -213,13 +228,12 @@ class View:
         """Return the key of a task's pending writes."""
         return keys.log(self.scope.number, number, keys.WRITE, tag)
 
-    def _value(self, channel: int, place: Place) -> bytes:
+    def _value(self, channel: int, place: Place) -> Kept:
         """Return a value from where it is: held, or in a record of its own."""
         kind, number = place
         held = self.held(number) if kind == HELD_VALUE else None
-        value = None if held is None else held.values.get(channel)
-        if value is not None:
-            return value
+        if held is not None and channel in held.values:
+            return held.values[channel]
         key = self._key(number, keys.VALUE, channel)
         data = self._log.get(self._transaction, key)
         if data is None:
@@ -232,9 +246,27 @@ class View:
             self._records[number] = self._log.get(self._transaction, self._key(number))
         return self._records[number]
 
+    def _fields_of(self, number: int) -> Record | None:
+        if number not in self._fields:
+            record = self._record(number)
+            if record is None:
+                return None
+            self._fields[number] = staterecord.fields_in(record)
+        return self._fields[number]
+
+    def _base_id(self, number: int) -> str:
+        """Return the id of a checkpoint that another builds on."""
+        fields = self._fields_of(number)
+        if fields is None:
+            raise self._no_base(number)
+        return staterecord.id_of(fields)
+
     def _key(self, number: int, kind: bytes = keys.CHECKPOINT, channel: int | None = None) -> bytes:
         tail = b"" if channel is None else channel.to_bytes(4, "big")
         return keys.log(self.scope.number, number, kind, tail)
+
+    def _no_base(self, number: int) -> Exception:
+        return self._missing(self._key(number), "a checkpoint that later ones build on")
 
     def _missing(self, key: bytes, what: str) -> Exception:
         return self._log.corrupt(key, f"is missing: {what}")

@@ -13,7 +13,7 @@ from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.changes import Head
 from flowpregel.checkpoint.lmdb.contents import Contents, References
 from flowpregel.checkpoint.lmdb.deltarecord import Reference
-from flowpregel.checkpoint.lmdb.prepared import Prepared, PreparedTask, Written
+from flowpregel.checkpoint.lmdb.prepared import Prepared, PreparedTask, Written, each_of
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.checkpoint.lmdb.state import EMPTY, Place, State
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
@@ -114,6 +114,14 @@ class Writer:
         head = self._new_heads.get(scope.number) or self._heads.get(scope.number)
         return head if head is not None and head.generation == scope.generation else None
 
+    def give_up(self, scope: Scope) -> None:
+        """Forget the newest checkpoint of *scope*: its state is about to become another's.
+
+        Should the transaction be given up, the state is read from the store again.
+        """
+        self._heads.pop(scope.number, None)
+        self._new_heads.pop(scope.number, None)
+
     def note(self, scope: Scope, head: Head) -> None:
         """Keep *head* at hand."""
         self._new_heads[scope.number] = head
@@ -166,26 +174,20 @@ class Put:
         old = self._view.task(number, tag) if number < self._tip.number else None
         if old is None:
             if log.add(transaction, key, taskrecord.to_bytes(packed)):
-                return [*range(len(task.encoded))]
+                return [*range(len(task.kept))]
             old = self._view.task(number, tag)
             assert old is not None
         both = taskrecord.merged(old, packed)
         log.put(transaction, key, taskrecord.to_bytes(both))
-        positions, kept = both[2], both[4]
-        places = [positions.index(position) for position in task.positions]
+        positions, values = each_of(both[2]), both[4]
+        places = [positions.index(position) for position in each_of(task.positions)]
         return [
-            place if kept[place] is encoded else -1
-            for place, encoded in zip(places, task.encoded, strict=True)
+            place if values[place] is kept else -1
+            for place, kept in zip(places, task.kept, strict=True)
         ]
 
     def _packed(self, task: PreparedTask) -> Packed:
-        return (
-            keys.short(task.task_id),
-            task.path,
-            tuple(task.positions),
-            tuple(map(self._number_of, task.channels)),
-            tuple(task.encoded),
-        )
+        return taskrecord.pack(task, self._number_of)
 
     def _number(self, checkpoint_id: str) -> int:
         """Return the number of a checkpoint id, giving it one if it has none yet."""
@@ -216,10 +218,11 @@ class Put:
         old = State() if parent is None else parent.state
         contents = Contents(prepared, number, held)
         written = contents.written()
-        contents.add_values([*map(self._number_of, prepared.named)], written)
+        contents.add_values([*map(self._number_of, prepared.names)], written)
         if prepared.deltas:
             channels = [self._number_of(delta.channel) for delta in prepared.deltas]
             contents.add_deltas(channels, self._previous(prepared, old), references, written)
+        self._writer.give_up(self._tip.scope)
         change, state = changes.between(prepared, written, parent, self._view.places)
         record = staterecord.pack(change, self._number_of, number, contents.held)
         scope, log = self._tip.scope, self._book.log

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from flowpregel._core.commands import Send
 from flowpregel._core.plan import Place, plan
 from flowpregel._core.program import Program
 from flowpregel._core.records import ERROR, NO_WRITES, TASKS, Kind
-from flowpregel._core.state import State, new_state
+from flowpregel._core.state import State, new_state, read
 from flowpregel._core.update import Applied, Writes, apply, check_writes
 from flowpregel.channels import (
     BinaryOperatorAggregate,
@@ -151,6 +152,51 @@ def test_every_channel_that_changes_gets_the_version_of_the_barrier() -> None:
 
     assert {"a": 7} == state.versions
     assert (["a"], {"a"}, {"a"}) == (applied.changed, applied.updated, applied.written)
+
+
+def test_channels_that_hold_one_write_are_updated_together_with_the_others() -> None:
+    """Each kind as it would be alone, and what a checkpoint is to keep of them is at hand."""
+    made = program(
+        a=LastValue(int), b=LastValue(int), total=BinaryOperatorAggregate(int, operator.add)
+    )
+    state = new_state(made)
+    writes = [Writes([("a", 1), ("total", 2)]), Writes([("total", 3), ("b", 4)])]
+
+    applied = apply(made, state, writes, 7)
+
+    assert {"a": 1, "b": 4, "total": 5} == read(state.channels, ("a", "b", "total"))
+    assert {"a", "b", "total"} == set(applied.changed) == applied.updated == applied.written
+    assert {"a": 7, "b": 7, "total": 7} == state.versions
+    assert {"a": 1, "b": 4} == applied.held
+
+
+def test_two_writes_to_a_channel_that_takes_one_are_refused_and_their_authors_named() -> None:
+    made = program(node("n", triggers=("b",)), a=LastValue(int), b=LastValue(int))
+    writes = [Writes([("a", 1), ("b", 1)], "n"), Writes([("a", 2)], "m")]
+
+    with pytest.raises(InvalidUpdateError, match="'a' can receive only one") as raised:
+        apply(made, new_state(made), writes, 1)
+
+    assert ["channel 'a' was written by 'n', 'm'"] == raised.value.__notes__
+
+
+class Doubling(LastValue[int]):
+    """A kind of a user's own."""
+
+    __slots__ = ()
+
+    def update(self, values: Sequence[int]) -> bool:
+        """Hold twice what was written."""
+        return super().update([2 * value for value in values])
+
+
+def test_a_subclass_decides_what_it_does_with_a_write() -> None:
+    made = program(a=Doubling(int), b=LastValue(int))
+
+    state, applied = written(made, a=1, b=1)
+
+    assert (2, 1) == (state.channels["a"].get(), state.channels["b"].get())
+    assert {"b": 1} == applied.held
 
 
 def test_a_superstep_clears_what_it_did_not_write() -> None:

@@ -1,0 +1,206 @@
+"""Small plain values stand for themselves in a record, and come back exactly all the same."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from flowpregel._core.records import Address, Batch, Checkpoint, Delta, TaskWrites
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.checkpoint.lmdb.staterecord import ROOM
+from flowpregel.errors import ConfigurationError, FlowPregelError
+from tests.runs.stores import KEY, commit, id_of, step
+
+T = Address("t")
+PLAIN = [
+    *(0, -1, 2**63, -(2**63) - 1, 10**200, True, False, None, 0.1, -0.0, math.inf),
+    *("", "text", "\ud800 alone", "ß" * 300, "x" * 5000, 10**20_000),
+]
+
+
+@pytest.fixture(autouse=True)
+def _store_key(monkeypatch):
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
+
+
+@pytest.fixture
+def saver(tmp_path):
+    with LMDBSaver(tmp_path / "store") as saver:
+        yield saver
+
+
+def shown(values):
+    """Return what tells 1 from True and 0.0 from -0.0, and how long a number is."""
+    return {
+        name: (type(value), str(hash(value) if isinstance(value, int) else repr(value)), value)
+        for name, value in values.items()
+    }
+
+
+def size(saver):
+    """Return the bytes of all records of checkpoints, and of what they hold."""
+    found = saver.stats()
+    return (
+        found.bytes_of_checkpoints + found.bytes_of_writes + sum(found.bytes_of_channels.values())
+    )
+
+
+def written(number, values):
+    """Return the batch of a superstep whose task wrote *values*."""
+    writes = TaskWrites(id_of(number - 1), "task", "~__pregel_pull, n", tuple(values.items()))
+    return Batch(address=T, checkpoint=step(number, values), writes=(writes,) if number else ())
+
+
+@pytest.mark.parametrize("other", [[], [[1, 2], ("a",), b"bytes"]], ids=["plain", "mixed"])
+def test_values_of_plain_types_come_back_exactly(saver, other):
+    values = {f"c{at}": value for at, value in enumerate([*PLAIN, *other])}
+    saver.commit([written(0, values)])
+    saver.commit([written(1, values)])
+
+    found = saver.load(T)
+
+    assert shown(values) == shown(found.checkpoint.values)
+    before = saver.load(Address("t", "", id_of(0)))
+    assert shown(values) == shown({write.channel: write.value for write in before.writes})
+    assert saver.verify().ok
+
+
+@pytest.mark.parametrize("values", [
+    {f"c{at}": at * 10**9 for at in range(300)},
+    {f"c{at}": f"{at}" * 500 for at in range(300)},
+    {f"c{at}": at if at % 2 else [at] for at in range(300)},
+], ids=["numbers", "texts", "mixed"])  # fmt: skip
+def test_a_wide_superstep_comes_back(saver, values):
+    saver.commit([written(0, values)])
+    saver.commit([written(1, values)])
+
+    assert values == saver.load(T).checkpoint.values
+    assert values == {
+        write.channel: write.value for write in saver.load(Address("t", "", id_of(0))).writes
+    }
+
+
+def test_a_wide_superstep_of_numbers_takes_a_few_bytes_each(tmp_path):
+    values = {f"c{at}": at for at in range(300)}
+    with LMDBSaver(tmp_path / "store") as saver:
+        saver.commit([written(0, values)])
+        before = size(saver)
+        saver.commit([written(1, values)])
+
+        assert size(saver) - before < 300 * 20
+
+
+def test_a_text_of_the_users_is_not_taken_for_an_encoded_value(saver):
+    commit(saver, 0, {"a": "n", "b": "p\x80", "c": b"n", "d": b"i"})
+
+    assert {"a": "n", "b": "p\x80", "c": b"n", "d": b"i"} == saver.load(T).checkpoint.values
+
+
+def test_what_no_task_wrote_is_not_taken_for_a_none_that_one_wrote(saver):
+    saver.commit([written(0, {"n": 0})])
+    writes = TaskWrites(id_of(0), "task", "p", (("items", None),))
+    delta = Delta(None, ([1],))
+    checkpoint = replace(
+        step(1), channel_versions={"n": 2, "items": 2}, changed=("n", "items"),
+        deltas={"items": delta},
+    )  # fmt: skip
+    saver.commit([Batch(address=T, checkpoint=checkpoint, writes=(writes,))])
+
+    assert (([1],),) == saver.load(T).deltas["items"].writes
+
+
+def test_values_are_there_when_the_checkpoint_that_holds_them_is_dropped(saver):
+    values = {"none": None, "zero": 0, "text": "", "real": 1.5, "list": [1]}
+    saver.commit([written(0, values)])
+    for number in range(1, 4):
+        more = step(number, {"n": number}, also=dict.fromkeys(values, 1).items())
+        saver.commit([Batch(address=T, checkpoint=more)])
+
+    saver.prune(["t"])
+
+    assert {**values, "n": 3} == saver.load(T).checkpoint.values
+    assert id_of(2) == saver.load(T).checkpoint.parent_id
+    assert saver.verify().ok
+
+
+def test_a_codec_of_the_users_sees_every_value(tmp_path):
+    class Codec:
+        def encode(self, value):
+            return repr(value).encode()[::-1]
+
+        def decode(self, data):
+            return eval(data[::-1].decode())
+
+    with LMDBSaver(tmp_path / "store", codec=Codec()) as saver:
+        commit(saver, 0, {"a": 12, "b": "text"})
+        commit(saver, 1, {"a": 13, "b": None})
+
+        assert {"a": 13, "b": None} == saver.load(T).checkpoint.values
+    assert b"txet" in (tmp_path / "store" / "data.mdb").read_bytes()
+
+
+@pytest.mark.parametrize("version", ["{:04}.7", 1.5], ids=["texts", "reals"])
+def test_versions_that_are_no_whole_numbers_come_back(saver, version):
+    def at(number):
+        return version.format(number) if isinstance(version, str) else version + number
+
+    for number in range(3):
+        checkpoint = Checkpoint(
+            id=f"id{number}", parent_id=f"id{number - 1}" if number else None,
+            at=number, step=number, source="loop",
+            channel_versions={"a": at(number), "b": at(0)},
+            versions_seen={"n": {"a": at(number - 1)}}, changed=("a",),
+            values={"a": number, **({} if number else {"b": 5})},
+        )  # fmt: skip
+        saver.commit([Batch(address=T, checkpoint=checkpoint)])
+
+    found = saver.load(T).checkpoint
+
+    assert {"a": at(2), "b": at(0)} == found.channel_versions
+    assert {"n": {"a": at(1)}} == found.versions_seen
+    assert ("id2", "id1", 2, {"a": 2, "b": 5}) == (
+        found.id, found.parent_id, found.at, found.values,
+    )  # fmt: skip
+
+
+def test_a_commit_that_fails_leaves_nothing_behind_in_what_is_known_of_the_thread(saver):
+    for number in range(3):
+        commit(saver, number, {"n": number, "m": number})
+    good = Batch(address=T, checkpoint=step(3, {"n": 33, "m": 33}))
+    bad = Batch(address=T, checkpoint=replace(step(4), parent_id=id_of(4)))
+    with pytest.raises(ConfigurationError):
+        saver.commit([good, bad])
+
+    commit(saver, 3, {"n": 3})
+
+    found = saver.load(T).checkpoint
+    assert {"n": 3, "m": 2} == {**found.values, "m": found.values.get("m", 2)}
+    assert {"n": 4} == found.channel_versions
+    assert id_of(2) == found.parent_id
+
+
+def test_a_branch_is_not_touched_by_what_the_other_wrote(saver):
+    commit(saver, 0, {"n": 0, "m": 0})
+    other = replace(step(1, {"n": 10}), channel_versions={"n": 2, "m": 1})
+    saver.commit([Batch(address=T, checkpoint=other)])
+    fork = replace(step(2, {"m": 20}), parent_id=id_of(0), channel_versions={"n": 1, "m": 3})
+    saver.commit([Batch(address=T, checkpoint=fork)])
+
+    assert {"n": 0, "m": 20} == saver.load(T).checkpoint.values
+    assert {"n": 10, "m": 0} == saver.load(Address("t", "", id_of(1))).checkpoint.values
+
+
+def test_more_than_a_record_holds_still_comes_back(saver):
+    values = {f"c{at}": float(at) for at in range(ROOM // 4)}
+    saver.commit([written(0, values)])
+    saver.commit([written(1, values)])
+
+    assert values == saver.load(T).checkpoint.values
+
+
+def test_a_value_that_cannot_be_kept_is_named_among_plain_ones(saver):
+    def generated():
+        yield 1
+
+    with pytest.raises(FlowPregelError, match="'c1'"):
+        saver.commit([written(0, {"c0": 1, "c1": generated(), "c2": 2})])
