@@ -78,7 +78,10 @@ def everything(path):
     """Return all that can be read of a store."""
     with LMDBSaver(path) as saver:
         places = sorted(saver.namespaces(), key=lambda each: each.namespace)
-        return places, [saved for place in places for saved in saver.history(place)]
+        found = [saved for place in places for saved in saver.history(place)]
+        # What was added to a channel is decoded when it is looked at.
+        added = [[*delta.writes] for saved in found for delta in saved.deltas.values()]
+        return places, found, added
 
 
 def test_there_is_a_record_of_every_kind(path):
