@@ -1,4 +1,7 @@
-"""The records of a run: frozen, with named fields; what is stored has no behaviour."""
+"""The records of a run: frozen, with named fields; what is stored has no behaviour.
+
+Those that every task causes are not frozen, which would double what making one costs.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +104,7 @@ class Node:
     tags: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Arguments:
     """The arguments of a call of a `@task` function."""
 
@@ -153,7 +156,7 @@ class Task:
 # ---------------------------------------------------------------- how a task ended
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Returned:
     """It returned; these are its writes."""
 
@@ -251,7 +254,7 @@ class Checkpoint:
     """What the user gave (``config["metadata"]``), ``run_id``, ``parents``."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TaskWrites:
     """Pending writes of one task: kept before its superstep's barrier.
 

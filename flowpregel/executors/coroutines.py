@@ -98,6 +98,8 @@ class CoroutineExecutor(Executor):
         except BaseException as error:  # noqa: BLE001 - how it ended is the result
             outcome = outcome_of(job, error)
         caught = caught_of(outcome, made)
+        # Who keeps a future does not keep the body with it.
+        made.home = None
         del self._made[job.key]
         mailbox.post(Ended(*job.key, outcome, watch.stop("coroutines"), caught))
 

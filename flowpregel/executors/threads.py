@@ -6,6 +6,7 @@ import contextvars
 import os
 import threading
 from collections import deque
+from collections.abc import Sequence
 
 from flowpregel._core.effects import Call, Ended
 from flowpregel._core.records import Outcome, Withdrawn
@@ -42,10 +43,14 @@ class ThreadExecutor(Executor):
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job* when a place is free."""
-        variables = job.variables
-        context = contextvars.copy_context() if variables is None else variables.copy()
+        self.start_all((job,), mailbox)
+
+    def start_all(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
+        """Start *jobs* in order, when places are free."""
+        ours = contextvars.copy_context()
+        waiting = [(job, mailbox, ours if job.variables is None else job.variables) for job in jobs]
         with self._changed:
-            self._waiting.append((job, mailbox, context))
+            self._waiting.extend(waiting)
             self._make_room()
 
     def _make_room(self) -> None:
@@ -93,22 +98,25 @@ class ThreadExecutor(Executor):
             self._changed.notify_all()
 
     def _work(self) -> None:
+        ended: JobKey | None = None
         while True:
+            # One turn with the lock from a job to the next: short ones spend most on that.
             with self._changed:
+                if ended is not None:
+                    del self._running[ended]
+                    self._parents.discard(ended)
                 while not (self._waiting and self._has_place()):
                     if self._closing:
                         return
+                    ended = None
                     self._changed.wait()
-                job, mailbox, context = self._waiting.popleft()
+                job, mailbox, variables = self._waiting.popleft()
                 ends, made = self._ends_of(job, mailbox)
                 self._running[job.key] = made
             watch = Stopwatch()
-            outcome = context.run(perform, job, ends)
-            caught = caught_of(outcome, made)
-            with self._changed:
-                del self._running[job.key]
-                self._parents.discard(job.key)
-            mailbox.post(Ended(*job.key, outcome, watch.stop("threads"), caught))
+            outcome = variables.copy().run(perform, job, ends)
+            caught, ended = caught_of(outcome, made), job.key
+            mailbox.post(Ended(*ended, outcome, watch.stop("threads"), caught))
 
     def _has_place(self) -> bool:
         return len(self._running) - len(self._parents) < self._limit

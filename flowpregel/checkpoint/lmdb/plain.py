@@ -20,12 +20,13 @@ from flowpregel.checkpoint.lmdb import formats
 LARGEST = 4096
 """Bytes: a larger value is encoded, and gets a record of its own."""
 
-Kept: TypeAlias = bytes | str | int | float | None
-"""A value as a record has it; bytes: encoded."""
+Kept: TypeAlias = bytes | str | int | float | tuple[str | None, ...] | None
+"""A value as a record has it; bytes: encoded. A tuple: which call a task was."""
 
 _PLAIN: frozenset[type] = frozenset({int, str, float, bool, type(None)})
 """The exact types whose values are kept as they are: none has a part that can change."""
 _FEW = 8
+_TEXTS: frozenset[type] = frozenset({str, type(None)})
 _TUPLE = 3
 """Bytes of a pickle of one value in a tuple that are not the value's."""
 _OBJECT = 20
@@ -65,6 +66,15 @@ class Encoder:
                 return values, size
         kept = [self._one(value, what, at) for at, value in enumerate(values)]
         return kept, sum(map(size_of, kept))
+
+    def leaves(self, value: Any) -> bool:
+        """Return whether *value* is a tuple of small texts, to be kept as it is."""
+        return (
+            bool(self._plain)
+            and type(value) is tuple
+            and _TEXTS.issuperset(map(type, value))
+            and sum(map(getsizeof, value)) <= LARGEST
+        )
 
     def known(self, value: Any) -> Kept | Missing:
         """Return the very object that *value* was kept as, if it was."""

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
 from flowpregel._core.copies import IMMUTABLE
-from flowpregel._core.records import RAN, Batch, Checkpoint, TaskWrites, Version
+from flowpregel._core.records import CALLED, RAN, Batch, Checkpoint, TaskWrites, Version
 from flowpregel._lmdb.codec import Codec, encode
 from flowpregel.checkpoint.lmdb.plain import Encoder, Kept
 from flowpregel.checkpoint.shapes import WRITES_IDX_MAP
@@ -23,6 +23,8 @@ Written: TypeAlias = tuple[int, int]
 Positions: TypeAlias = tuple[int, ...] | int
 """Of a task's writes; a number n is what is usual: 0 to n - 1, and that of how it ran."""
 _CONTROL = frozenset(WRITES_IDX_MAP)
+_CALL = 80
+"""About how many bytes the record of a call takes that says which one it was."""
 
 
 def each_of(positions: Positions) -> tuple[int, ...]:
@@ -134,12 +136,16 @@ class Prepared:
     def _add(self, number: int, task: TaskWrites, codec: Codec) -> None:
         channels: Sequence[str]
         channels, values = zip(*task.writes, strict=True)
-        what = f"the write of task {task.task_id!r} to"
-        kept, size = self._encoder.all(values, lambda at: f"{what} {channels[at]!r}")
+        ends: tuple[Kept, ...] = ()
+        if channels[-1] == CALLED and self._encoder.leaves(values[-1]):
+            values, ends = values[:-1], (values[-1],)
+        kept, size = self._encoder.all(
+            values, lambda at: f"the write of task {task.task_id!r} to {channels[at]!r}"
+        )
         if task.ran is not None:
             ran = codec.encode(task.ran.to_bytes(task.path))
-            channels, kept, size = (*channels, RAN), (*kept, ran), size + len(ran)
-        self.tasks[number].add(channels, kept, size)
+            channels, ends, size = (*channels, RAN), (*ends, ran), size + len(ran)
+        self.tasks[number].add(channels, (*kept, *ends) if ends else kept, size + _CALL * len(ends))
 
     def _prepare(self, checkpoint: Checkpoint, codec: Codec) -> None:
         step = checkpoint.step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -160,24 +160,24 @@ class Put:
     # ------------------------------------------------------------ pending writes
 
     def _put_tasks(self, prepared: Prepared) -> References:
-        """Put pending writes, each task's in a record of its own; return where each is."""
+        """Put pending writes, each task's in a record of its own; return where, for deltas."""
         references: dict[Written, Reference] = {}
         numbers: dict[str, int] = {}
-        tip = self._tip
+        tip, refers = self._tip, bool(prepared.deltas)
         for index, task in enumerate(prepared.tasks):
             number = numbers.get(task.checkpoint_id)
             if number is None:
                 number = numbers[task.checkpoint_id] = self._number(task.checkpoint_id)
             tag = keys.task(task.task_id)
             taken = self._put_task(number, tag, task)
-            for own, at in enumerate(taken):
+            for own, at in enumerate(taken) if refers else ():
                 if at >= 0:
                     references[index, own] = Reference(number, tag, at)
             if number >= tip.number:
                 tip.number, tip.has_writes = number, True
         return references
 
-    def _put_task(self, number: int, tag: bytes, task: PreparedTask) -> list[int]:
+    def _put_task(self, number: int, tag: bytes, task: PreparedTask) -> Sequence[int]:
         """Put one task's writes; return which of its record's each is (-1: it was there)."""
         log, transaction = self._book.log, self._transaction
         key = keys.log(self._tip.scope.number, number, keys.WRITE, tag)
@@ -186,7 +186,7 @@ class Put:
         old = self._view.task(number, tag) if number < self._tip.number else None
         if old is None:
             if log.add(transaction, key, taskrecord.to_bytes(packed)):
-                return [*range(len(task.kept))]
+                return range(len(task.kept))
             old = self._view.task(number, tag)
             assert old is not None
         both = taskrecord.merged(old, packed)

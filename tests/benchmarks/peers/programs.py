@@ -61,11 +61,11 @@ def first_task(name: str) -> Working:
 
 
 @contextlib.contextmanager
-def census(files: int, by_hand: bool = False) -> Working:
+def census(files: int | None, by_hand: bool = False) -> Working:
     """Yield the main job as a whole program over copies of the standard library's files.
 
     Args:
-        files: How many.
+        files: How many; None for all.
         by_hand: Whether by a loop over loky that keeps nothing.
     """
     adopt_orphans()

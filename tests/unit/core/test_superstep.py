@@ -7,12 +7,24 @@ from typing import Any
 import pytest
 
 from flowpregel._core.commands import Command
-from flowpregel._core.effects import Cancel, Commit, Ended, Stopped, Submit, Wait, Wakeup
+from flowpregel._core.effects import (
+    Call,
+    Called,
+    Cancel,
+    Commit,
+    Ended,
+    Resolve,
+    Stopped,
+    Submit,
+    Wait,
+    Wakeup,
+)
 from flowpregel._core.program import Nested, Options
 from flowpregel._core.records import (
     ERROR,
     ERROR_SOURCE,
     Address,
+    Arguments,
     Escaped,
     Raised,
     Returned,
@@ -244,6 +256,23 @@ def test_an_end_that_was_not_waited_for_is_ignored() -> None:
     stale = [Ended("nobody", 1, Withdrawn()), Ended(task.id, 7, Raised(ValueError()))]
 
     assert isinstance(steps.send(Wakeup(stale, 2, 0)), Wait)
+
+
+@pytest.mark.parametrize("saw", [False, True], ids=["unseen", "seen"])
+def test_a_failure_that_the_body_did_not_live_to_see_fails_it(saw: bool) -> None:
+    """It was recorded and on its way when the body returned."""
+    steps, (_, body) = fed(CrashDriver(program(node("body")), None), 1)
+    made = Call(body.id, 1, node("one"), Arguments((1,), {}))
+    submit = steps.send(Wakeup([Called(made)], 2, 0))
+    assert isinstance(submit, Submit)
+    assert isinstance(steps.send(None), Wait)
+
+    failed = Ended(submit.task.id, 1, Raised(OSError("down")))
+    caught = [submit.task.id] if saw else []
+    returned = Ended(body.id, 1, Returned([("out", 1)]), None, caught)
+    assert isinstance(steps.send(Wakeup([failed, returned], 3, 0)), Resolve)
+    with pytest.raises(StopIteration if saw else OSError):
+        steps.send(None)
 
 
 def test_a_commit_that_fails_stops_what_runs_and_shows_nothing_of_it() -> None:
