@@ -168,7 +168,18 @@ class Teller:
 
     def _replay(self, action: Action) -> Any:
         config = self._past(action.number)
-        return "no past" if config is None else self._run(None, config)
+        if config is None:
+            return "no past"
+        # Listed as different: LangGraph has no place for the results of the second try.
+        return "not compared" if self._is_tried_edit(config) else self._run(None, config)
+
+    def _is_tried_edit(self, config: Any) -> bool:
+        """Return whether an edit or a fork made a checkpoint, and tasks have ended on it since."""
+        saved = self.app.checkpointer.get_tuple(config)
+        return saved.metadata["source"] in ("update", "fork") and any(
+            task_id != RUN_TASK_ID and channel != "__interrupt__"
+            for task_id, channel, _ in saved.pending_writes or ()
+        )
 
     def _fork(self, action: Action) -> Any:
         config = self._past(action.number)
