@@ -16,9 +16,10 @@
   `slot`: one worker and its tasks. `spawner`: the OS thread that starts workers.
 * `hub`: who reads. `reception`: what arrives and what it means. `stopping`: timeouts,
   cancellation. `deadlines`: what is due when. `death`: post-mortems.
-* `frames`: the bytes on a link. `link`, `wire`: its two ends. `parcel`: a pickle and its
-  shared memory. `messages`: jobs and outcomes as parcels. `payload`: pickling. `culprit`:
-  what could not be pickled. `codebook`: the code of nodes. `board`: shared flags.
+* `frames`: the bytes on a link. `link`, `wire`: its two ends. `patience`: how they wait.
+  `parcel`: a pickle and its shared memory. `messages`: jobs and outcomes as parcels.
+  `payload`: pickling. `culprit`: what could not be pickled. `codebook`: the code of nodes.
+  `board`: shared flags.
 * in the worker: `birth` makes the process one, `worker` is its loop, `ends` what a task can
   reach, `setup` what it is started with.
 """

@@ -14,6 +14,7 @@ from struct import Struct
 from typing import Final
 
 _RUNS: Final = Struct("<Q")
+_BEGUN: Final = Struct("<QI")
 _WANTED: Final = Struct("<I")
 _SIZE: Final = 64
 _SINCE, _NUMBER, _STOP = 0, 8, 16
@@ -53,8 +54,7 @@ class Board:
 
     def begin(self, number: int, now: int) -> None:
         """Say that task *number* runs since *now* (monotonic nanoseconds)."""
-        _RUNS.pack_into(self._map, _SINCE, now)
-        _WANTED.pack_into(self._map, _NUMBER, number)
+        _BEGUN.pack_into(self._map, _SINCE, now, number)
 
     @property
     def running(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import pickle
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -157,7 +158,16 @@ def unpack_job(
         open_lease: Opens shared memory.
         runs: Makes what was sent ahead, by number.
     """
-    content = parcel.unpack(data, open_lease)
+    return job_of(parcel.unpack(data, open_lease), node, store, runs)
+
+
+def job_of(
+    content: tuple[Any, ...],
+    node: Node,
+    store: Any,
+    runs: Mapping[int, Callable[[], RunInfo]] | None = None,
+) -> Job:
+    """Return the job that *content*, out of its parcel, describes."""
     sent, info, kind, is_call, given, channels, managed, has_store, drain, carried = content
     if runs is not None and type(sent) is int:
         run = runs[sent]()
@@ -222,6 +232,9 @@ def _noun(part: str) -> str:
 # ------------------------------------------------ up
 
 _RETURNED, _RAISED, _INTERRUPTED, _ESCAPED, _WITHDRAWN = range(5)
+_PLAIN: Final = frozenset({int, float, bool, type(None)})
+"""Of these, a pickle is exact and small, and is not looked through."""
+_PLAINLY: Final = bytes((_RETURNED,)) + parcel.NO_LEASES
 
 
 class WorkerTraceback(Exception):
@@ -245,6 +258,8 @@ def pack_outcome(outcome: Outcome, task: str, share: parcel.Share | None) -> byt
         case Withdrawn():
             return bytes((_WITHDRAWN,))
         case Returned(writes):
+            if len(writes) == 1 and type(writes[0][1]) in _PLAIN:
+                return _PLAINLY + pickle.dumps(tuple(writes), payload.PROTOCOL)
             return _pack_checked(_RETURNED, tuple(writes), task, "the result", share)
         case Interrupted(interrupts, answers):
             content: Any = (interrupts, answers)

@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from flowpregel.executors.processes.payload import dumps, loads
 
 _COUNT: Final = Struct("<HB")
-_NO_LEASES: Final = _COUNT.pack(0, 0)
+NO_LEASES: Final = _COUNT.pack(0, 0)
+"""Before a pickle that is the whole parcel."""
 _LEASE: Final = Struct("<QQQ")
 SHARE_FROM: Final = 128 << 10
 """Bytes from which a part goes through shared memory: a link is faster below.
@@ -88,13 +89,13 @@ def pack(value: Any, share: Share | None = None) -> tuple[bytes, list[Lease]]:
         Exception: *value* cannot be pickled.
     """
     if share is None:
-        return _NO_LEASES + dumps(value), []
+        return NO_LEASES + dumps(value), []
     apart = _Apart(share)
     leases = apart.leases
     try:
         data = dumps(value, apart, apart.start_again)
         if len(data) < SHARE_FROM and not leases:
-            return _NO_LEASES + data, leases
+            return NO_LEASES + data, leases
         whole = share.share(memoryview(data), None) if len(data) >= SHARE_FROM else None
     except BaseException:
         apart.start_again()

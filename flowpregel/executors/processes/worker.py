@@ -26,7 +26,7 @@ from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
 from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform
-from flowpregel.executors.processes import birth, frames, messages, payload, talk
+from flowpregel.executors.processes import birth, frames, messages, parcel, payload, talk
 from flowpregel.executors.processes.arena import Arena, Door, Reader, Returns, returns_in
 from flowpregel.executors.processes.board import Board
 from flowpregel.executors.processes.ends import WorkerEnds
@@ -133,13 +133,12 @@ class Worker:
     def _run_tasks(self, body: bytes) -> None:
         batch, flags, at = body[0], body[1], 2
         is_batch, self._inbox.may_look = flags & BATCH, flags & SPARE != 0
-        view = memoryview(body)
         while at < len(body):
             number, length = TASK.unpack_from(body, at)
             at += TASK.size
             if is_batch and not self._turns.take(batch):
                 break
-            self._run_task(number, bytes(view[at : at + length]))
+            self._run_task(number, body, at)
             at += length
             if time.monotonic_ns() >= self._flushed + _HOLD:
                 self._flush()
@@ -151,7 +150,8 @@ class Worker:
         self._outlet.flush()
         self._flushed = time.monotonic_ns()
 
-    def _run_task(self, number: int, data: bytes) -> None:
+    def _run_task(self, number: int, order: bytes, start: int) -> None:
+        """Run the task whose part of *order* begins at *start*."""
         began, at = time.monotonic_ns(), time.time_ns()
         self._number, self._stopped = number, False
         self._board.begin(number, began)
@@ -163,7 +163,7 @@ class Worker:
                 # The signal came before the task did.
                 self._stopped = True
                 raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
-            outcome, name = self._perform(data)
+            outcome, name = self._perform(order, start)
         except TaskCancelled:
             outcome = Withdrawn()
         finally:
@@ -180,15 +180,14 @@ class Worker:
             self._outlet.hold(frames.RETURNED, 0, returned)
         self._outlet.hold(frames.ENDED, number, body, frames.STOPPED if self._stopped else 0)
 
-    def _perform(self, data: bytes) -> tuple[Outcome, str]:
-        digest = data[: payload.DIGEST_SIZE]
+    def _perform(self, order: bytes, start: int) -> tuple[Outcome, str]:
+        at = start + payload.DIGEST_SIZE
         name = "?"
         try:
-            node = self._node(digest)
+            node = self._node(order[start:at])
             name = node.name
-            job = messages.unpack_job(
-                data[payload.DIGEST_SIZE :], node, self._ends.store, self._reader.open, self._runs
-            )
+            content = parcel.unpack(order, self._reader.open, at)
+            job = messages.job_of(content, node, self._ends.store, self._runs)
             self._reader.next_task()
         except TaskCancelled:
             raise
