@@ -30,7 +30,9 @@ _SMALL = 4096
 _NAMES_A_CLASS = b"\x93"
 _HEAD = 11
 """Bytes: what a pickle of one frame begins with, its protocol and its length."""
-_FRAMED = b"\x80\x05\x95"
+_FRAME = 0x95
+_ONE_FRAME = 60_000
+"""Bytes: a pickle that is smaller has one frame; the pickler begins another after 64 KiB."""
 
 
 class Codec(Protocol):
@@ -153,12 +155,7 @@ def _encode_container(value: Any) -> bytes:
 
 def headless(pickled: bytes) -> bytes:
     """Return a pickle that names no class without its head, which reading it does not need."""
-    if (
-        pickled[:3] == _FRAMED
-        and int.from_bytes(pickled[3:_HEAD], "little") == len(pickled) - _HEAD
-    ):
-        return pickled[_HEAD:]
-    return pickled
+    return pickled[_HEAD:] if pickled[2] == _FRAME and len(pickled) < _ONE_FRAME else pickled
 
 
 def _refuse(_: pickle.PickleBuffer) -> bool:

@@ -25,7 +25,11 @@ Kept: TypeAlias = bytes | str | int | float | tuple[str | None, ...] | None
 
 _PLAIN: frozenset[type] = frozenset({int, str, float, bool, type(None)})
 """The exact types whose values are kept as they are: none has a part that can change."""
+<<<<<<< HEAD
 _TEXTS: frozenset[type] = frozenset({str, type(None)})
+=======
+_FEW = 8
+>>>>>>> store
 _TUPLE = 3
 """Bytes of a pickle of one value in a tuple that are not the value's."""
 _OBJECT = 20
@@ -59,7 +63,8 @@ class Encoder:
         """
         if self._plain.issuperset(map(type, values)):
             # No other way to know how large hundreds of values are is as quick.
-            size = len(pickle.dumps(values, 5))
+            few = len(values) < _FEW
+            size = sum(map(getsizeof, values)) if few else len(pickle.dumps(values, 5))
             if size <= LARGEST:
                 return values, size
         kept = [self._one(value, what, at) for at, value in enumerate(values)]

@@ -6,11 +6,16 @@ here, before any transaction begins.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+<<<<<<< HEAD
 from flowpregel._core.records import CALLED, RAN, Batch, Checkpoint, TaskWrites, Version
+=======
+from flowpregel._core.copies import IMMUTABLE
+from flowpregel._core.records import RAN, Batch, Checkpoint, TaskWrites, Version
+>>>>>>> store
 from flowpregel._lmdb.codec import Codec, encode
 from flowpregel.checkpoint.lmdb.plain import Encoder, Kept
 from flowpregel.checkpoint.shapes import WRITES_IDX_MAP
@@ -74,13 +79,43 @@ class PreparedDelta(NamedTuple):
     """Empty: it is encoded."""
 
 
+class KnownMetadata:
+    """The metadata that was encoded last: that of one run's checkpoints is the same."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Mapping[str, Any], list[type], bytes] = {}, [], b""
+
+    def encoded(self, metadata: Mapping[str, Any], codec: Codec) -> bytes:
+        """Return *metadata* as bytes."""
+        last, kinds, data = self._last
+        types = [*map(type, metadata.values())]
+        # What is equal may be of another type, and what can change may be changed in place.
+        if last == metadata and kinds == types and IMMUTABLE.issuperset(types) and last:
+            return data
+        copy = dict(metadata)
+        data = encode(codec, copy, "the metadata of a checkpoint")
+        self._last = copy, types, data
+        return data
+
+
 class Prepared:
     """A batch, encoded."""
 
-    __slots__ = ("_encoder", "batch", "deltas", "metadata", "names", "size", "tasks", "values")
+    __slots__ = (
+        "_encoder",
+        "_known",
+        "batch",
+        "deltas",
+        "metadata",
+        "names",
+        "size",
+        "tasks",
+        "values",
+    )
 
-    def __init__(self, batch: Batch, codec: Codec) -> None:
+    def __init__(self, batch: Batch, codec: Codec, metadata: KnownMetadata | None = None) -> None:
         self.batch = batch
+        self._known = metadata or KnownMetadata()
         self.tasks: list[PreparedTask] = []
         self.names: Sequence[str] = ()
         """The channels that have values."""
@@ -133,7 +168,7 @@ class Prepared:
                 encoded = encode(codec, delta.writes, what)
             self.deltas.append(PreparedDelta(channel, delta.previous, encoded, made_of))
         if checkpoint.metadata:
-            self.metadata = encode(codec, dict(checkpoint.metadata), "the metadata of a checkpoint")
+            self.metadata = self._known.encoded(checkpoint.metadata, codec)
 
     def _written(self, channel: str, values: tuple[object, ...]) -> tuple[Written, ...]:
         """Return which pending writes of the batch are exactly these objects, if all are."""

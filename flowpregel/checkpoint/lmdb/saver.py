@@ -28,7 +28,7 @@ from flowpregel.checkpoint.lmdb.care import (
 from flowpregel.checkpoint.lmdb.copying import copy_scopes
 from flowpregel.checkpoint.lmdb.group import GroupCommit
 from flowpregel.checkpoint.lmdb.leases import Leases
-from flowpregel.checkpoint.lmdb.prepared import Prepared
+from flowpregel.checkpoint.lmdb.prepared import KnownMetadata, Prepared
 from flowpregel.checkpoint.lmdb.reader import Reader
 from flowpregel.checkpoint.lmdb.retention import Retention, Sweeper, pin
 from flowpregel.checkpoint.lmdb.scopes import Scope
@@ -101,6 +101,7 @@ class LMDBSaver(TransactionalSaver):
         self._group = environment.share(
             ("group", seal.kind), lambda: GroupCommit(environment, self._writer)
         )
+        self._metadata = KnownMetadata()
         self._sweeper = None if retention is None else Sweeper(self._book, retention)
         self._leases = environment.share(("leases",), lambda: Leases(environment.path))
 
@@ -127,7 +128,7 @@ class LMDBSaver(TransactionalSaver):
         return self._outlines.history(address, None, None, None)
 
     def commit(self, batches: Sequence[Batch]) -> None:
-        prepared = [Prepared(batch, self._codec) for batch in batches]
+        prepared = [Prepared(batch, self._codec, self._metadata) for batch in batches]
         for batch in batches:
             if batch.fence is not None:
                 self._leases.check(batch.address, batch.fence)

@@ -25,7 +25,7 @@ from flowpregel._core.records import Version
 from flowpregel.checkpoint.lmdb import formats, keys
 from flowpregel.checkpoint.lmdb.deltarecord import Added
 from flowpregel.checkpoint.lmdb.plain import Kept
-from flowpregel.checkpoint.lmdb.state import Change, Place
+from flowpregel.checkpoint.lmdb.state import Change, Place, Seen
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
 
 ROOM = 65_536
@@ -33,6 +33,7 @@ ROOM = 65_536
 
 _SOURCES = ("input", "loop", "update", "fork")
 _SIZE = 3
+_NUMBER = frozenset((int,))
 _SAME = True
 """Stands for names that are those of `Record.channels`, and for a parent that is the base."""
 
@@ -83,15 +84,14 @@ def pack(change: Change, number_of: Callable[[str], int], number: int, held: Hel
     """
     names, versions = (*change.versions,), (*change.versions.values(),)
     kinds, places = _columns(change.places.values())
-    seen = {
-        number_of(node): {number_of(name): version for name, version in versions_seen.items()}
+    anchor = _anchor(versions, change.seen)
+    seen: dict[int, dict[int, Version]] = {
+        number_of(node): {
+            number_of(name): cast(int, version) - anchor if anchor else version
+            for name, version in versions_seen.items()
+        }
         for node, versions_seen in change.seen.items()
     }
-    anchor = _anchor(versions, seen)
-    if anchor:
-        for entries in seen.values():
-            for name, version in entries.items():
-                entries[name] = cast(int, version) - anchor
     made = ids.checkpoint_id(change.at, change.step)
     updated = change.updated
     fields = (
@@ -124,15 +124,14 @@ def _columns(places: Collection[Place]) -> tuple[bytes, tuple[int, ...]]:
     return bytes(kinds), numbers
 
 
-def _anchor(versions: tuple[Version | None, ...], seen: Mapping[int, Mapping[int, Version]]) -> int:
+def _anchor(versions: tuple[Version | None, ...], seen: Seen) -> int:
     """Return the one version that all channels have, if all versions are numbers; else 0."""
     first = versions[0] if versions else None
     if type(first) is not int or versions.count(first) < len(versions):
         return 0
     for entries in seen.values():
-        for version in entries.values():
-            if type(version) is not int:
-                return 0
+        if not _NUMBER.issuperset(map(type, entries.values())):
+            return 0
     return first
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flowpregel._core.records import Address
+from flowpregel._core.records import Address, Version
 from flowpregel.checkpoint.lmdb import changes, forget, keys, staterecord, taskrecord
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.changes import Head
@@ -18,6 +18,7 @@ from flowpregel.checkpoint.lmdb.prepared import Prepared, PreparedTask, Written,
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.checkpoint.lmdb.state import EMPTY, Place, State
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
+from flowpregel.checkpoint.lmdb.view import View
 from flowpregel.errors import ConfigurationError, LeaseLostError
 
 _MOST_HEADS = 1024
@@ -136,8 +137,18 @@ class Put:
         self._transaction = transaction
         self._tip = tip
         self._writer = writer
-        self._view = book.view(transaction, tip.scope)
+        self._seen: View | None = None
         self._number_of = book.names.numbers
+
+    @property
+    def _view(self) -> View:
+        """What the transaction sees of the scope; seldom needed."""
+        if self._seen is None:
+            self._seen = self._book.view(self._transaction, self._tip.scope)
+        return self._seen
+
+    def _places(self, wanted: Mapping[str, Version]) -> Mapping[str, Place]:
+        return self._view.places(wanted)
 
     def put(self, prepared: Prepared) -> None:
         """Put the batch."""
@@ -169,7 +180,7 @@ class Put:
     def _put_task(self, number: int, tag: bytes, task: PreparedTask) -> Sequence[int]:
         """Put one task's writes; return which of its record's each is (-1: it was there)."""
         log, transaction = self._book.log, self._transaction
-        key = self._view.task_key(number, tag)
+        key = keys.log(self._tip.scope.number, number, keys.WRITE, tag)
         packed = self._packed(task)
         # Only of what is under the greatest number does no later record hold any.
         old = self._view.task(number, tag) if number < self._tip.number else None
@@ -224,7 +235,7 @@ class Put:
             channels = [self._number_of(delta.channel) for delta in prepared.deltas]
             contents.add_deltas(channels, self._previous(prepared, old), references, written)
         self._writer.give_up(self._tip.scope)
-        change, state = changes.between(prepared, written, parent, self._view.places)
+        change, state = changes.between(prepared, written, parent, self._places)
         record = staterecord.pack(change, self._number_of, number, contents.held)
         scope, log = self._tip.scope, self._book.log
         key = keys.log(scope.number, number, keys.CHECKPOINT)
@@ -268,7 +279,7 @@ class Put:
             tip.scope, known = forget.supersede(
                 self._book, self._transaction, tip.scope, checkpoint_id
             )
-            self._view = self._book.view(self._transaction, tip.scope)
+            self._seen = None
             tip.number, tip.has_writes = known, bool(self._view.tasks(known))
         else:
             self._book.ids.put(self._transaction, key, keys.numbered(known, is_there=True))
