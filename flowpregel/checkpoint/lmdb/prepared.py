@@ -10,12 +10,8 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
-<<<<<<< HEAD
-from flowpregel._core.records import CALLED, RAN, Batch, Checkpoint, TaskWrites, Version
-=======
 from flowpregel._core.copies import IMMUTABLE
-from flowpregel._core.records import RAN, Batch, Checkpoint, TaskWrites, Version
->>>>>>> store
+from flowpregel._core.records import CALLED, RAN, Batch, Checkpoint, TaskWrites, Version
 from flowpregel._lmdb.codec import Codec, encode
 from flowpregel.checkpoint.lmdb.plain import Encoder, Kept
 from flowpregel.checkpoint.shapes import WRITES_IDX_MAP
