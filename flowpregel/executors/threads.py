@@ -98,25 +98,22 @@ class ThreadExecutor(Executor):
             self._changed.notify_all()
 
     def _work(self) -> None:
-        ended: JobKey | None = None
         while True:
-            # One turn with the lock from a job to the next: short ones spend most on that.
             with self._changed:
-                if ended is not None:
-                    del self._running[ended]
-                    self._parents.discard(ended)
                 while not (self._waiting and self._has_place()):
                     if self._closing:
                         return
-                    ended = None
                     self._changed.wait()
                 job, mailbox, variables = self._waiting.popleft()
                 ends, made = self._ends_of(job, mailbox)
                 self._running[job.key] = made
             watch = Stopwatch()
             outcome = variables.copy().run(perform, job, ends)
-            caught, ended = caught_of(outcome, made), job.key
-            mailbox.post(Ended(*ended, outcome, watch.stop("threads"), caught))
+            caught = caught_of(outcome, made)
+            with self._changed:
+                del self._running[job.key]
+                self._parents.discard(job.key)
+            mailbox.post(Ended(*job.key, outcome, watch.stop("threads"), caught))
 
     def _has_place(self) -> bool:
         return len(self._running) - len(self._parents) < self._limit

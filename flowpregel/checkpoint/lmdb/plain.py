@@ -25,8 +25,8 @@ Kept: TypeAlias = bytes | str | int | float | tuple[str | None, ...] | None
 
 _PLAIN: frozenset[type] = frozenset({int, str, float, bool, type(None)})
 """The exact types whose values are kept as they are: none has a part that can change."""
-_FEW = 8
 _TEXTS: frozenset[type] = frozenset({str, type(None)})
+_FEW = 8
 _TUPLE = 3
 """Bytes of a pickle of one value in a tuple that are not the value's."""
 _OBJECT = 20

@@ -137,15 +137,16 @@ class Prepared:
         channels: Sequence[str]
         channels, values = zip(*task.writes, strict=True)
         ends: tuple[Kept, ...] = ()
+        more = 0
         if channels[-1] == CALLED and self._encoder.leaves(values[-1]):
-            values, ends = values[:-1], (values[-1],)
+            values, ends, more = values[:-1], (values[-1],), _CALL
         kept, size = self._encoder.all(
             values, lambda at: f"the write of task {task.task_id!r} to {channels[at]!r}"
         )
         if task.ran is not None:
             ran = codec.encode(task.ran.to_bytes(task.path))
             channels, ends, size = (*channels, RAN), (*ends, ran), size + len(ran)
-        self.tasks[number].add(channels, (*kept, *ends) if ends else kept, size + _CALL * len(ends))
+        self.tasks[number].add(channels, (*kept, *ends) if ends else kept, size + more)
 
     def _prepare(self, checkpoint: Checkpoint, codec: Codec) -> None:
         step = checkpoint.step
