@@ -64,5 +64,9 @@ class Replayed(Sequence[tuple[Any, ...]]):
 
     __hash__ = None  # type: ignore[assignment]  # as its items, which may be anything
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy, or what goes to another process, is the tuple that it stands for.
+        return tuple, (tuple(self),)
+
     def __repr__(self) -> str:
         return repr(tuple(self))

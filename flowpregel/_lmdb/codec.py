@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -95,14 +95,6 @@ def encode(codec: Codec, value: Any, what: str) -> bytes:
             f"{what} cannot be kept: value{place or ''} is {culprit.describe(value, place)} "
             f"({type(error).__name__}: {error}); keep what it is made from instead"
         ) from error
-
-
-def encode_all(codec: Codec, values: Sequence[Any], what: Callable[[int], str]) -> Sequence[bytes]:
-    """Return each of *values* as `encode` does; *what* says what one is, by its index."""
-    try:
-        return [*map(codec.encode, values)]
-    except Exception:  # noqa: BLE001 - said below, with the name of the one that it was
-        return [encode(codec, value, what(at)) for at, value in enumerate(values)]
 
 
 def decode(codec: Codec, data: bytes, what: str) -> Any:

@@ -1,5 +1,7 @@
 """The history of a long DeltaChannel: each state is its own, and costs little more than one."""
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -185,6 +187,7 @@ def test_the_writes_of_a_history_compare_and_are_indexed_as_a_tuple(saver):
     assert expected == writes
     assert (expected[0], expected[-1], expected[1:3]) == (writes[0], writes[-1], writes[1:3])
     assert 5 == len(writes)
+    assert expected == pickle.loads(pickle.dumps(writes)) == copy.deepcopy(writes)
     assert repr(expected) == repr(writes)
     assert writes != expected[1:]
     assert writes != "no sequence of writes"

@@ -204,3 +204,17 @@ def test_a_value_that_cannot_be_kept_is_named_among_plain_ones(saver):
 
     with pytest.raises(FlowPregelError, match="'c1'"):
         saver.commit([written(0, {"c0": 1, "c1": generated(), "c2": 2})])
+
+
+def test_metadata_that_differs_little_is_not_taken_for_the_last(saver):
+    kinds = [{"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": True, "b": 2}, {"a": [1]}, {"a": [1]}, {}]
+    changing = kinds[4]
+    for number, metadata in enumerate(kinds):
+        saver.commit([Batch(address=T, checkpoint=replace(step(number), metadata=metadata))])
+    changing["a"].append(2)
+    saver.commit([Batch(address=T, checkpoint=replace(step(6), metadata=changing))])
+
+    found = [repr(each.checkpoint.metadata) for each in saver.history(T)]
+
+    assert ["{'a': [1, 2]}", "{}", "{'a': [1]}", "{'a': [1]}"] == found[:4]
+    assert ["{'a': True, 'b': 2}", "{'b': 2, 'a': 1}", "{'a': 1, 'b': 2}"] == found[4:]

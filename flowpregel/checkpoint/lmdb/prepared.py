@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
-from flowpregel._core.copies import IMMUTABLE
 from flowpregel._core.records import CALLED, RAN, Batch, Checkpoint, TaskWrites, Version
 from flowpregel._lmdb.codec import Codec, encode
 from flowpregel.checkpoint.lmdb.plain import Encoder, Kept
@@ -25,6 +24,8 @@ Positions: TypeAlias = tuple[int, ...] | int
 _CONTROL = frozenset(WRITES_IDX_MAP)
 _CALL = 80
 """About how many bytes the record of a call takes that says which one it was."""
+_FIXED = frozenset({str, int, bool, bytes, type(None)})
+"""The exact types of values that never change, and are the same wherever they are equal."""
 
 
 def each_of(positions: Positions) -> tuple[int, ...]:
@@ -79,18 +80,17 @@ class KnownMetadata:
     """The metadata that was encoded last: that of one run's checkpoints is the same."""
 
     def __init__(self) -> None:
-        self._last: tuple[Mapping[str, Any], list[type], bytes] = {}, [], b""
+        self._last: tuple[list[tuple[str, Any]], list[type], bytes] = [], [], b""
 
     def encoded(self, metadata: Mapping[str, Any], codec: Codec) -> bytes:
         """Return *metadata* as bytes."""
         last, kinds, data = self._last
-        types = [*map(type, metadata.values())]
+        items, types = [*metadata.items()], [*map(type, metadata.values())]
         # What is equal may be of another type, and what can change may be changed in place.
-        if last == metadata and kinds == types and IMMUTABLE.issuperset(types) and last:
+        if kinds == types and _FIXED.issuperset(types) and last == items:
             return data
-        copy = dict(metadata)
-        data = encode(codec, copy, "the metadata of a checkpoint")
-        self._last = copy, types, data
+        data = encode(codec, dict(metadata), "the metadata of a checkpoint")
+        self._last = items, types, data
         return data
 
 
