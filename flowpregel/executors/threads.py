@@ -6,7 +6,6 @@ import contextvars
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
 
 from flowpregel._core.effects import Call, Ended
 from flowpregel._core.records import Outcome, Withdrawn
@@ -43,14 +42,9 @@ class ThreadExecutor(Executor):
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job* when a place is free."""
-        self.start_all((job,), mailbox)
-
-    def start_all(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
-        """Start *jobs* in order, when places are free."""
-        ours = contextvars.copy_context()
-        waiting = [(job, mailbox, ours if job.variables is None else job.variables) for job in jobs]
+        variables = contextvars.copy_context() if job.variables is None else job.variables
         with self._changed:
-            self._waiting.extend(waiting)
+            self._waiting.append((job, mailbox, variables))
             self._make_room()
 
     def _make_room(self) -> None:
