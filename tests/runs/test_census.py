@@ -22,10 +22,13 @@ from flowpregel.checkpoint.lmdb import LMDBSaver
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-KILLS = int(os.environ.get("FLOWPREGEL_CENSUS_KILLS", "3"))
-"""How often the census is killed; the issue asks for 20."""
 STDLIB = Path(sysconfig.get_paths()["stdlib"])
-FOLDERS = [str(STDLIB / name) for name in ("asyncio", "email", "importlib", "xml", "json")]
+SOME = [str(STDLIB / name) for name in ("asyncio", "email", "importlib", "xml", "json")]
+EVERYTHING = "FLOWPREGEL_CRASH_ALL" in os.environ
+KILLS, FOLDERS = (20, [str(STDLIB)]) if EVERYTHING else (3, SOME)
+"""``tox -e crash`` kills the census of the whole standard library 20 times."""
+MOST = 1.1
+"""How much of the time of an undisturbed census the measuring may take, where it is long."""
 
 
 class Log:
@@ -161,4 +164,7 @@ def test_a_census_that_is_killed_goes_on_and_reports_the_same(
     share = spent / sum(map(float, seconds.values()))
     again = sum(measured.values()) - len(files)
     print(f"{executor}: {KILLS} kills, {len(files)} files, {again} measured again, {share:.3f} x")
-    assert again <= KILLS * (MOST_BEHIND + 2), "more than what was on its way to the disk"
+    running = (os.cpu_count() or 1) + (4 if executor == "threads" else 0)
+    assert again <= KILLS * (MOST_BEHIND + running), "more than what was on its way to the disk"
+    # On OS threads the background writer waits for the GIL, and is behind as far as it may be.
+    assert share < MOST or not EVERYTHING or executor == "threads"
