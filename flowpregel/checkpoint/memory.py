@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from itertools import count
 from typing import Any, ClassVar, Literal
 
@@ -73,20 +74,27 @@ class _Prepared:
 
 def _row_of(task: TaskWrites, writes: Sequence[Write]) -> TaskRow:
     """Return *writes* of a task with their values copied; of two of one position, the last."""
-    channels, values = zip(*writes, strict=True)
-    kept: Sequence[Any] = values
-    if not IMMUTABLE.issuperset(map(type, values)):
+    channels: tuple[str, ...]
+    kept: Sequence[Any]
+    channels, kept = zip(*writes, strict=True)
+    if not IMMUTABLE.issuperset(map(type, kept)):
         what = f"the write of task {task.task_id} to"
         kept = [
             keep(value, f"{what} {channel!r}")
-            for channel, value in zip(channels, values, strict=True)
+            for channel, value in zip(channels, kept, strict=True)
         ]
-    positions = tuple(map(WRITES_IDX_MAP.get, channels, count()))
-    if len(positions) > 1 and len({*positions}) < len(positions):
+    positions, channels = _places(channels)
+    if len({*positions}) < len(positions):
         rows = dict(zip(positions, zip(channels, kept, strict=True), strict=True))
         positions = tuple(rows)
         channels, kept = zip(*rows.values(), strict=True)
     return TaskRow(task.path, positions, channels, kept)
+
+
+@lru_cache(maxsize=256)
+def _places(channels: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return the positions of writes to *channels*, and those, for all tasks that write alike."""
+    return tuple(map(WRITES_IDX_MAP.get, channels, count())), channels
 
 
 class InMemorySaver(TransactionalSaver):

@@ -63,8 +63,9 @@ class Row:
         self.versions_seen = dict(checkpoint.versions_seen)
         self.changed = checkpoint.changed
         self.updated_channels = checkpoint.updated_channels
-        metadata = checkpoint.metadata
-        self.kept_metadata = keep(metadata, "the metadata of a checkpoint") if metadata else None
+        self.kept_metadata: Any = dict(checkpoint.metadata)
+        if not IMMUTABLE.issuperset(map(type, self.kept_metadata.values())):
+            self.kept_metadata = keep(self.kept_metadata, "the metadata of a checkpoint")
 
     def run_id(self) -> Any:
         """Return the id of the run that made it, if it is known."""
@@ -91,8 +92,6 @@ class Row:
         )
 
     def _user_metadata(self) -> dict[str, Any]:
-        if self.kept_metadata is None:
-            return {}
         return dict(bring_back(self.kept_metadata, "the metadata of a checkpoint"))
 
 
