@@ -53,7 +53,7 @@ class Calls:
         """For each body that says so: the calls whose failures it has seen."""
         self._kept: dict[str, list[Write]] = {}
         """What was recorded in this superstep, of bodies that may be tried again."""
-        self._asked: dict[str, list[Any]] = {}
+        self._asked: dict[str, dict[str, tuple[Any, ...]]] = {}
 
     def plan(self, caller: Task, call: Call) -> Task | None:
         """Return the task of *call*; None: it was recorded, and is answered at once."""
@@ -193,11 +193,12 @@ class Calls:
     def interrupted(self, task: Task, interrupts: tuple[Any, ...]) -> None:
         """Note what a call asks; its body asks it too."""
         assert task.parent is not None
-        self._asked.setdefault(task.parent.id, []).extend(interrupts)
+        self._asked.setdefault(task.parent.id, {})[task.path] = interrupts
 
     def interrupts_below(self, body: Task) -> Iterable[Any]:
-        """Return what the calls of *body* ask."""
-        return self._asked.get(body.id, ())
+        """Return what the calls of *body* ask, in the order in which it made them."""
+        asked = self._asked.get(body.id, {})
+        return [item for path in sorted(asked) for item in asked[path]]
 
 
 def _shown(record: tuple[str | None, str]) -> str:
