@@ -10,6 +10,7 @@ import ast
 import hashlib
 import os
 import sysconfig
+import threading
 import time
 import tokenize
 import warnings
@@ -22,6 +23,8 @@ LOG = "CENSUS_LOG"
 the path when it begins; path, tab, seconds of processor time when it ends."""
 
 BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.match_case)
+PARSING = threading.Lock()
+"""Python 3.11 counts how deep it is in a tree for all OS threads together, and may fail by that."""
 SMALLEST_COPY = 40
 """A function counts as a copy only if it has this many syntax nodes: getters are all alike."""
 
@@ -85,7 +88,8 @@ def _measured(package: str, path: str) -> File:
             text = file.read()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)
-            tree = ast.parse(text)
+            with PARSING:
+                tree = ast.parse(text)
         return File(
             path,
             package,
