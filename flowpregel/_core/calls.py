@@ -42,8 +42,10 @@ class Calls:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._callings = Callings(run.place)
-        self._callers: dict[str, list[Call]] = {}
+        self._callers: dict[str, Call] = {}
         """For each task that was called: who waits for it."""
+        self._further: dict[str, list[Call]] = {}
+        """Who waits for it too: a body's later attempts."""
         self._fingerprints: dict[str, tuple[str | None, str]] = {}
         self._below: dict[str, int] = {}
         """For each body: how many of its calls are running."""
@@ -65,9 +67,9 @@ class Calls:
             self._run.after.append(Resolve(call, outcome))
             return None
         if task.id in self._callers:
-            self._callers[task.id].append(call)
+            self._further.setdefault(task.id, []).append(call)
             return task
-        self._callers[task.id] = [call]
+        self._callers[task.id] = call
         if call.fingerprint is not None:
             self._fingerprints[task.id] = call.fingerprint, call.describe
         self._below[caller.id] = self._below.get(caller.id, 0) + 1
@@ -130,13 +132,14 @@ class Calls:
     def resolve(self, task: Task, outcome: Outcome) -> None:
         """Answer those who wait for *task*, once how it ended is kept."""
         self._callings.ended(task)
-        callers = self._callers.pop(task.id, None)
-        if callers is None:
+        caller = self._callers.pop(task.id, None)
+        if caller is None:
             return
         assert task.parent is not None
         self._below[task.parent.id] -= 1
         self._fingerprints.pop(task.id, None)
-        for call in callers:
+        self._run.after.append(Resolve(caller, outcome))
+        for call in self._further.pop(task.id, ()):
             self._run.after.append(Resolve(call, outcome))
 
     def open_below(self, body: Task) -> bool:
@@ -147,9 +150,11 @@ class Calls:
         """Note that a call failed; *late*: when its body had ended already."""
         parent = task.parent
         assert parent is not None
-        callers = self._callers.get(task.id)
         # One that an earlier attempt of the body made is not this one's to raise.
-        asked = callers is None or any(call.attempt == parent.attempt for call in callers)
+        asked = task.id not in self._callers or any(
+            call.attempt == parent.attempt
+            for call in (self._callers[task.id], *self._further.get(task.id, ()))
+        )
         failure = Failure(task, error if asked else None, late)
         self._failures.setdefault(parent.id, {})[task.id] = failure
         blame(error, (task.id,))

@@ -71,8 +71,8 @@ class Placing:
         self.executors = executors
         self._limit = limit
         self._counted: set[str] = set()
-        self._queued: deque[tuple[Executor, Job]] = deque()
-        self._placed: dict[str, tuple[Executor, Job]] = {}
+        self._queued: deque[Job] = deque()
+        self._placed: dict[str, Job] = {}
         self._due: list[Job] = []
         """Jobs that were started, and are given to *next* all at once."""
         self._next: Executor | None = None
@@ -102,22 +102,23 @@ class Placing:
         except Exception as error:  # noqa: BLE001 - the task fails with it
             self.mailbox.post(Ended(*job.key, Raised(error)))
             return
+        job.executor = executor
         if node.contexts:
             self._entered.add(executor)
         if node.role == "leaf" and self._limit is not None:
             if len(self._counted) >= self._limit:
-                self._queued.append((executor, job))
+                self._queued.append(job)
                 return
             self._counted.add(job.info.task_id)
-        self._place(executor, job)
+        self._place(job)
 
-    def _place(self, executor: Executor, job: Job) -> None:
+    def _place(self, job: Job) -> None:
         """Put *job* with those that its executor is about to be given."""
-        if executor is not self._next and self._due:
+        if job.executor is not self._next and self._due:
             self.flush()
-        self._next = executor
+        self._next = job.executor
         self._due.append(job)
-        self._placed[job.info.task_id] = executor, job
+        self._placed[job.info.task_id] = job
 
     def flush(self) -> None:
         """Give an executor the jobs that were started, all at once."""
@@ -139,41 +140,40 @@ class Placing:
 
     def ended(self, task_id: str) -> None:
         """Note that an attempt ended: another may run."""
-        if self._limit is None:
-            self._placed.pop(task_id, None)
-            return
         self._placed.pop(task_id, None)
+        if self._limit is None:
+            return
         self._counted.discard(task_id)
         self._start_queued()
 
     def _start_queued(self) -> None:
         while self._queued and self._limit is not None and len(self._counted) < self._limit:
-            executor, job = self._queued.popleft()
+            job = self._queued.popleft()
             self._counted.add(job.info.task_id)
-            self._place(executor, job)
+            self._place(job)
 
     def cancel(self, task_id: str, *, kill: bool) -> None:
         """Withdraw a task that waits, or stop one that runs."""
         self.flush()
-        for item in self._queued:
-            if item[1].info.task_id == task_id:
-                self._queued.remove(item)
-                self.mailbox.post(Ended(*item[1].key, Withdrawn()))
+        for job in self._queued:
+            if job.info.task_id == task_id:
+                self._queued.remove(job)
+                self.mailbox.post(Ended(*job.key, Withdrawn()))
                 return
         placed = self._placed.get(task_id)
         if placed is not None:
-            placed[0].cancel(placed[1].key, kill=kill)
+            placed.executor.cancel(placed.key, kill=kill)
 
     def stop_all(self) -> None:
         """Stop every task that runs, for a run that is no longer there to be told how it ended."""
-        for executor, job in [*self._placed.values()]:
-            executor.cancel(job.key, kill=True)
+        for job in [*self._placed.values()]:
+            job.executor.cancel(job.key, kill=True)
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Hand the caller that made *call* its outcome, if it still runs."""
         placed = self._placed.get(call.caller)
         if placed is not None:
-            placed[0].resolve(call, outcome)
+            placed.executor.resolve(call, outcome)
 
 
 def run_info(around: Surroundings, previous: Any) -> RunInfo:

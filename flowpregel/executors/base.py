@@ -55,6 +55,8 @@ class Job:
     variables: contextvars.Context | None = None
     """Context variables for it to run with; others may run with the same, so it is given
     a copy. None: those that `start` is called with."""
+    executor: Any = None
+    """The `Executor` that it was given to, in the process that started it."""
 
     @property
     def key(self) -> JobKey:

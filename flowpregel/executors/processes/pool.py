@@ -50,7 +50,8 @@ class Pool:
         self.dispatch = Dispatch(self, self.hub, self.deadlines, self.arena)
         self.crew = Crew(plan, self.deadlines, self._on_born)
         self.flights: dict[int, Flight] = {}
-        self._by_key: dict[JobKey, Flight] = {}
+        self._by_task: dict[str, Flight] = {}
+        """The flights by their tasks' ids: of one task, that of its last attempt."""
         self.lock = threading.Lock()
         self._codebook = Codebook()
         self._looked_up: _LookedUp = (None, None, 0, b"", b"")
@@ -108,7 +109,7 @@ class Pool:
             if not closed:
                 for flight in flights:
                     self.flights[flight.number] = flight
-                    self._by_key[flight.job.key] = flight
+                    self._by_task[flight.job.info.task_id] = flight
                     self._waiting.add(flight)
                     self._unattended += not flight.attended
         if closed:
@@ -236,8 +237,9 @@ class Pool:
         flight = landing[0]
         if self.flights.pop(flight.number, None) is not None:
             self._landed.append(landing)
-            if self._by_key.get(flight.job.key) is flight:
-                del self._by_key[flight.job.key]
+            task_id = flight.job.info.task_id
+            if self._by_task.get(task_id) is flight:
+                del self._by_task[task_id]
             self._unattended -= not flight.attended
         slot, flight.slot = flight.slot, None
         if slot is not None:
@@ -316,8 +318,10 @@ class Pool:
     def withdraw(self, key: JobKey) -> Flight | None:
         """End the job if it waits; else return its flight."""
         with self.lock:
-            flight = self._by_key.get(key)
-            if flight is None or flight.slot is not None:
+            flight = self._by_task.get(key[0])
+            if flight is None or flight.job.key != key:
+                return None
+            if flight.slot is not None:
                 return flight
             self._waiting.remove(flight)
         self.land(flight, Withdrawn())
