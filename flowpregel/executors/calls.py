@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import sys
 from _thread import LockType, RLock, allocate_lock, get_ident
 from collections.abc import Callable, Collection, Generator, Sequence
@@ -66,15 +67,19 @@ class Bell(RLock):  # type: ignore[misc]  # final in typeshed alone
 
 
 _new_bell: Callable[[], Any] = Bell
-_BELLS: Final = RLock()
+BELLS: Final = RLock()
 """Held while a future gets its bell, and while one that has none ends."""
+# A forked process has only the OS thread that forked: nobody else's hold may come along.
+os.register_at_fork(
+    before=BELLS.acquire, after_in_parent=BELLS.release, after_in_child=BELLS.release
+)
 
 
 class _BellByNeed:
     """The bell of a future, which it has once somebody asks for it; few do."""
 
     def __get__(self, future: Any, owner: type) -> Any:
-        with _BELLS:
+        with BELLS:
             if future.bell is None:
                 future.bell = _new_bell()
             return future.bell
@@ -136,7 +141,7 @@ class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
         Raises:
             InvalidStateError: It has ended before.
         """
-        with _BELLS:
+        with BELLS:
             bell = self.bell
             if bell is None:
                 # Nobody waits for it, and nobody can begin to.

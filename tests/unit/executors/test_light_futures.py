@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import concurrent.futures
+import sys
 import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from flowpregel.executors.calls import LightFuture
+from flowpregel.executors.calls import BELLS, LightFuture
 
 
 @pytest.fixture
@@ -91,3 +94,89 @@ def test_callbacks_are_called_once_it_has_succeeded(futures: list[LightFuture[An
     futures[0].succeed("done")
 
     assert ["done"] == seen
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """OS threads take turns at every few instructions."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_who_begins_to_wait_as_it_ends_is_woken() -> None:
+    """A future gets its lock from whoever asks first: the one that ends it, or one that waits."""
+    futures: list[LightFuture[int]] = [LightFuture() for _ in range(500)]
+    called: list[int] = []
+    results: list[list[int]] = [[], []]
+    barrier = threading.Barrier(4)
+
+    def end() -> None:
+        barrier.wait()
+        for number, future in enumerate(futures):
+            future.succeed(number)
+
+    def wait(into: list[int]) -> None:
+        barrier.wait()
+        into += [future.result(30) for future in futures]
+
+    def be_told() -> None:
+        barrier.wait()
+        for future in futures:
+            future.add_done_callback(lambda done: called.append(done.result()))
+
+    at_once(end, be_told, partial(wait, results[0]), partial(wait, results[1]))
+
+    assert [[*range(500)]] * 2 == results
+    assert [*range(500)] == sorted(called)
+
+
+def test_nobody_begins_to_wait_while_one_ends_that_has_no_bell() -> None:
+    """He would not be woken: who ends it has seen that nobody waits."""
+    asked: list[bool] = []
+
+    class Watched(LightFuture[int]):
+        def _finish(self, value: int) -> None:
+            at_once(lambda: asked.append(BELLS.acquire(blocking=False)))
+            super()._finish(value)
+
+    Watched().succeed(1)
+
+    assert [False] == asked
+
+
+@pytest.mark.usefixtures("hasty")
+def test_one_is_cancelled_or_has_a_result_never_both() -> None:
+    """However close together the two come."""
+    futures: list[LightFuture[str]] = [LightFuture() for _ in range(500)]
+    refused: list[LightFuture[str]] = []
+    cancelled: list[LightFuture[str]] = []
+    barrier = threading.Barrier(2)
+
+    def end() -> None:
+        barrier.wait()
+        for future in futures:
+            try:
+                future.succeed("done")
+            except concurrent.futures.InvalidStateError:
+                refused.append(future)
+
+    def cancel() -> None:
+        barrier.wait()
+        cancelled.extend(future for future in reversed(futures) if future.cancel())
+
+    at_once(end, cancel)
+
+    assert set(cancelled) == set(refused)
+    assert {True} == {future.cancelled() or "done" == future.result() for future in futures}
+
+
+def at_once(*functions: Callable[[], None]) -> None:
+    """Run each in an OS thread of its own, to its end."""
+    threads = [threading.Thread(target=function) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
