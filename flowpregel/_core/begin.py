@@ -321,8 +321,6 @@ def _start(run: Run, given: Any) -> Steps:
         if isinstance(given, Command) and run.unsaved is not None:
             yield from run.save("input")
             return
-        if run.options.nested is not None and run.options.nested.resuming:
-            return
         raise EmptyInputError(
             f"Received no input for {', '.join(names(run.program.input_channels))}"
         )
