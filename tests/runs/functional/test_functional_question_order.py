@@ -5,14 +5,11 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import pytest
-
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.func import entrypoint, task
 from flowpregel.types import interrupt
 
 
-@pytest.mark.slow
 def test_questions_stand_in_the_order_of_the_calls(drive: Any) -> None:
     """Although the first call is the last to ask."""
     first_may_ask, arrived = threading.Event(), list[str]()
