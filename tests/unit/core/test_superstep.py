@@ -23,6 +23,7 @@ from flowpregel._core.program import Nested, Options
 from flowpregel._core.records import (
     ERROR,
     ERROR_SOURCE,
+    INTERRUPT,
     Address,
     Arguments,
     Escaped,
@@ -229,6 +230,19 @@ def test_a_run_that_is_stopped_before_its_tasks_start_starts_none() -> None:
 
     with pytest.raises(TaskCancelled, match="bye"):
         steps.send(Wakeup([Stopped("bye")], 2, 0))
+
+
+# -------------------------------------------------------------------- where it pauses
+
+
+def test_a_breakpoint_is_told_as_an_update_and_no_value() -> None:
+    """No value changed."""
+    modes = frozenset({"updates", "values"})
+    options = Options(modes=modes, interrupt_before=frozenset({"n"}))
+    driver = CrashDriver(program(node("n")), InMemorySaver(), options)
+
+    assert driver.run(1).paused
+    assert [("updates", {INTERRUPT: ()})] == driver.emitted
 
 
 # -------------------------------------------------------------------- stopping
