@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from flowpregel.channels import Overwrite
     from flowpregel.checkpoint.lmdb import LMDBSaver
     from flowpregel.checkpoint.memory import InMemorySaver
-    from flowpregel.context import RunControl, Runtime, get_runtime, interrupt, report_progress
+    from flowpregel.context import RunControl, interrupt, report_progress
     from flowpregel.func import entrypoint, task
     from flowpregel.graph.compile import CompiledStateGraph
     from flowpregel.graph.names import END, START
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flowpregel.pregel.node import NodeBuilder
     from flowpregel.pregel.pregel import Pregel
     from flowpregel.pregel.progress import progress
+    from flowpregel.taskruntime import Runtime, get_runtime
 
 __all__ = [
     "END",
@@ -65,13 +66,13 @@ _HOMES = {
     "Pregel": "pregel.pregel",
     "RetryPolicy": "policies",
     "RunControl": "context",
-    "Runtime": "context",
+    "Runtime": "taskruntime",
     "Send": "_core.commands",
     "StateGraph": "graph.state",
     "TimeoutPolicy": "policies",
     "carry": "carried",
     "entrypoint": "func",
-    "get_runtime": "context",
+    "get_runtime": "taskruntime",
     "interrupt": "context",
     "progress": "pregel.progress",
     "report_progress": "context",

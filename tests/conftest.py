@@ -1,10 +1,15 @@
-"""What every test shares: how hard hypothesis looks, and how reproducibly."""
+"""What every test shares: how hard hypothesis looks, how reproducibly, and that Ctrl-C works."""
 
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that starts us in the background has us ignore it, and so all that we start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("default", deadline=None)
 settings.register_profile(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
 from flowpregel.channels import LastValue, Topic
@@ -31,6 +31,11 @@ def graph(
         channels={**declared, **(channels or {})},
         **{"input_channels": "a", "output_channels": "out", "executor": "inline", **options},
     )
+
+
+def extend(value: list[Any], writes: Sequence[list[Any]]) -> list[Any]:
+    """Fold writes into a list, as the reducer of a `DeltaChannel`."""
+    return [*value, *(item for write in writes for item in write)]
 
 
 class Lists(TypedDict, total=False):

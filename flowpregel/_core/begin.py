@@ -110,10 +110,11 @@ def _take_in(run: Run, saved: Saved | None, given: Any) -> Steps:
         nested.resuming if nested is not None else _goes_on(run, saved, given)
     )
     addressed = nested.addressed if nested else _is_addressed(options)
-    answering = isinstance(given, Command) and given.resume is not None
-    replaying = addressed and not answering and not (nested and nested.resuming)
-    if nested is not None and nested.addressed:
-        replaying = True
+    if nested is not None:
+        answering = bool(nested.answers)
+    else:
+        answering = isinstance(given, Command) and given.resume is not None
+    replaying = addressed and not answering
     superseded = addressed and saved is not None and not saved.is_latest
     run.hand_back = not (replaying or superseded)
     # What an edit made is a branch already, until tasks have kept something on it: first
@@ -320,8 +321,6 @@ def _start(run: Run, given: Any) -> Steps:
     if not writes:
         if isinstance(given, Command) and run.unsaved is not None:
             yield from run.save("input")
-            return
-        if run.options.nested is not None and run.options.nested.resuming:
             return
         raise EmptyInputError(
             f"Received no input for {', '.join(names(run.program.input_channels))}"

@@ -8,6 +8,7 @@ anybody hear of it, the stream as well as the bodies that wait for calls.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import assert_never
 
 from flowpregel._core.calls import Calls
 from flowpregel._core.copies import keepable
@@ -227,6 +228,8 @@ class Superstep:
                 case Stopped():
                     self.stopped = event.reason
                     yield from self._cancel_all(kill=True)
+                case _:
+                    assert_never(event)
         if self._shared:
             self.run.after.append(Share(self._shared))
             self._shared = {}
@@ -296,6 +299,8 @@ class Superstep:
                 yield from self._cancel_all(kill=False)
             case Withdrawn():
                 self._withdrawn(task)
+            case _:
+                assert_never(outcome)
         yield from self._closed(task, outcome)
 
     def _closed(self, task: Task, outcome: Outcome) -> Iterable[Effect]:
@@ -384,8 +389,6 @@ class Superstep:
         """Stop what still runs; a task that waits for its next attempt will have none."""
         waiting = self._attempts.drop()
         for task_id, task in list(self.open.items()):
-            if task_id not in self.open:
-                continue
             if task_id in waiting:
                 yield from self._settle(task, Withdrawn())
             elif task_id not in self._ended:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ from flowpregel._fault import fault
 from flowpregel._lmdb import engine, failures, folder
 from flowpregel._lmdb.failures import CommitFailedError
 from flowpregel._lmdb.filelock import FileLock, Presence
-from flowpregel._lmdb.gate import Gate
+from flowpregel._lmdb.mapped import MappedFile
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel.errors import (
     StoreBusyError,
@@ -52,14 +52,10 @@ class Environment:
         self.path = path
         self.readonly = readonly
         self.users = 0
-        self.databases: dict[bytes, Any] = {}
+        self._file = MappedFile(path, map_size=map_size, readonly=readonly, lock=lock)
+        self.databases: Mapping[bytes, Any] = self._file.databases
         self._shared: dict[Any, Any] = {}
-        self._pid = os.getpid()
-        self._gate = Gate()
         self._writer = threading.Lock()
-        self._map_size = max(map_size, engine.SMALLEST_MAP)
-        self._lock = lock
-        self._lmdb: Any = None
         self._file_lock: FileLock | None = None
         self._presence = Presence(os.path.join(path, folder.PRESENCE))
         try:
@@ -73,11 +69,11 @@ class Environment:
 
     def _begin(self, options: StoreOptions) -> None:
         if self.readonly:
-            self._connect(pages=options.check_pages)
+            self._file.open(pages=options.check_pages)
             return
         self._file_lock = FileLock(os.path.join(self.path, folder.WRITE_LOCK))
         with self._exclusively(options.lock_timeout):
-            self._connect(pages=options.check_pages)
+            self._file.open(pages=options.check_pages)
         folder.make_ballast(self.path)
         folder.close_to_others(self.path)
 
@@ -100,12 +96,12 @@ class Environment:
 
         while True:
             try:
-                with self._gate, self._live().begin() as transaction:
+                with self._file.gate, self._file.live().begin() as transaction:
                     return work(transaction)
             except lmdb.MapResizedError:
-                self._adopt_size()
+                self._file.adopt_size()
             except lmdb.ReadersFullError:
-                self._free_readers()
+                self._file.free_readers()
             except lmdb.Error as error:
                 raise failures.translated(error, self.path) from error
 
@@ -120,7 +116,7 @@ class Environment:
             StoreBusyError: Someone else held the store all that time.
             StoreFullError: There is no room; nothing of it was kept.
         """
-        self._live()
+        self._file.live()
         with self._exclusively(timeout):
             return self._write(work)
 
@@ -157,18 +153,18 @@ class Environment:
 
         while True:
             try:
-                with self._gate:
+                with self._file.gate:
                     return self._attempt(work)
             except lmdb.MapFullError:
-                self.grow()
+                self._file.grow()
             except lmdb.MapResizedError:
-                self._adopt_size()
+                self._file.adopt_size()
             except lmdb.ReadersFullError:
-                self._free_readers()
+                self._file.free_readers()
             except lmdb.Error as error:
                 raise failures.translated(error, self.path) from error
             except CommitFailedError as failed:
-                landed = self._reopened_after(failed.transaction_id)
+                landed = self._file.reopened_after(failed.transaction_id)
                 if not landed:
                     raise failures.of_commit(failed.error, self.path) from failed.error
                 return failed.result  # type: ignore[no-any-return]
@@ -177,7 +173,7 @@ class Environment:
         import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store
 
         fault("store.write.begin")
-        transaction = self._live().begin(write=True)
+        transaction = self._file.live().begin(write=True)
         try:
             result = work(transaction)
             number = transaction.id()
@@ -194,103 +190,23 @@ class Environment:
         fault("store.write.after")
         return result
 
-    # ------------------------------------------------------------ the map
+    # ------------------------------------------------------------ the file
 
     def grow(self) -> None:
         """Make room: double the map."""
-        with self._gate.alone():
-            size = self._live().info()["map_size"]
-            self._live().set_mapsize(size * 2 if size < 1 << 36 else size + (1 << 36))
-
-    def _adopt_size(self) -> None:
-        with self._gate.alone():
-            self._live().set_mapsize(0)
-
-    def _free_readers(self) -> None:
-        with self._gate:
-            if not self._live().reader_check():
-                raise StoreBusyError(self.path, f"{engine.READERS} readers that are all alive", 0.0)
-
-    def _reopened_after(self, transaction_id: int) -> bool:
-        """Open the file again after a commit failed; return whether it is there after all.
-
-        LMDB itself cannot be asked: a meta page that could not be written
-        leaves it unusable, and one that could not be synced may be there.
-        """
-        with self._gate.alone():
-            self._lmdb.close()
-            self._lmdb = None
-            try:
-                folder.sync(self._data_file())
-                synced = True
-            except OSError:
-                synced = False
-            self._connect()
-            return synced and self._lmdb.info()["last_txnid"] >= transaction_id
-
-    # ------------------------------------------------------------ open and close
-
-    def _live(self) -> Any:
-        if self._pid != os.getpid():
-            raise StoreReadOnlyError(
-                f"{self.path} was opened before a fork (by process {self._pid}); "
-                "a forked process cannot use it: start one that opens it itself"
-            )
-        if self._lmdb is None:
-            raise StoreError(f"{self.path} is closed; open it again")
-        return self._lmdb
-
-    def _connect(self, *, pages: bool = False) -> None:
-        import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store
-
-        folder.check(self.path, pages=pages)
-        size = self._map_size
-        while True:
-            try:
-                self._lmdb = engine.connect(
-                    self.path, size, readonly=self.readonly, lock=self._lock
-                )
-                break
-            except lmdb.MemoryError as error:
-                # A process may be allowed little address space (`ulimit -v`).
-                if size <= engine.SMALLEST_MAP:
-                    raise failures.translated(error, self.path) from error
-                size //= 2
-            except lmdb.Error as error:
-                raise failures.translated(error, self.path) from error
-        try:
-            if not self.readonly or self._lock:
-                self._lmdb.reader_check()
-            # This is a write transaction where the store can be written, so our own lock
-            # must be held: LMDB's could keep us waiting for ever.
-            for name in engine.DATABASES:
-                self.databases[name] = self._lmdb.open_db(name, create=False)
-        except lmdb.Error as error:
-            self._lmdb.close()
-            self._lmdb = None
-            raise failures.translated(error, self.path) from error
-
-    def copy(self, path: str, *, compact: bool) -> None:
-        """Copy the store as it is at one moment into the folder *path*, while it is used."""
-        import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store
-
-        try:
-            with self._gate:
-                self._live().copy(path, compact=compact)
-        except lmdb.Error as error:
-            raise failures.of_commit(error, path) from error
+        self._file.grow()
 
     def map_size(self) -> int:
         """Return the bytes of address space the store has now."""
-        with self._gate:
-            return int(self._live().info()["map_size"])
+        return self._file.map_size()
 
     def size(self) -> int:
         """Return the bytes the store takes up in its file."""
-        with self._gate:
-            live = self._live()
-            pages: int = live.info()["last_pgno"] + 1
-            return pages * int(live.stat()["psize"])
+        return self._file.size()
+
+    def copy(self, path: str, *, compact: bool) -> None:
+        """Copy the store as it is at one moment into the folder *path*, while it is used."""
+        self._file.copy(path, compact=compact)
 
     def replace(self, timeout: float) -> None:
         """Put a compacted copy in the place of the file.
@@ -303,15 +219,7 @@ class Environment:
                 raise StoreBusyError(self.path, "another process that has it open", 0.0)
             try:
                 with folder.draft_inside(self.path) as draft:
-                    self.copy(draft, compact=True)
-                    folder.sync(os.path.join(draft, folder.DATA))
-                    with self._gate.alone():
-                        self._live().close()
-                        try:
-                            os.replace(os.path.join(draft, folder.DATA), self._data_file())
-                            folder.sync(self.path)
-                        finally:
-                            self._connect()
+                    self._file.replace(draft)
             except OSError as error:
                 raise folder.named(error, self.path) from error
             finally:
@@ -323,8 +231,12 @@ class Environment:
         with self._exclusively(timeout):
             return folder.unsound_pages(self.path)
 
-    def _data_file(self) -> str:
-        return os.path.join(self.path, folder.DATA)
+    # ------------------------------------------------------------ close
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether a process that this one was forked from opened it."""
+        return self._file.is_inherited
 
     def close(self) -> None:
         """Give one opening back; the last one closes the file."""
@@ -336,12 +248,10 @@ class Environment:
     def _shut(self) -> None:
         if _open.get(self.path) is self:
             del _open[self.path]
-        if self._pid != os.getpid():
+        if self.is_inherited:
             return  # it is the parent's
-        with self._gate.alone():
-            if self._lmdb is not None:
-                self._lmdb.close()
-                self._lmdb = None
+        with self._file.gate.alone():
+            self._file.close()
             if self._file_lock is not None:
                 self._file_lock.close()
                 self._file_lock = None
@@ -371,7 +281,7 @@ def open_environment(
     real = folder.real_path(path)
     with _registry:
         found = _open.get(real)
-        if found is None or found._pid != os.getpid():  # noqa: SLF001 - its own module
+        if found is None or found.is_inherited:
             if not options.allow_network:
                 folder.refuse_network(real)
             if not folder.exists(real):

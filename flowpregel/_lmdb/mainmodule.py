@@ -14,6 +14,7 @@ import io
 import os
 import pickle
 import sys
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -76,10 +77,9 @@ def _is_file_of(module: Any, path: str) -> bool:
 
 def _imported(name: str, path: str) -> Any:
     if name:
-        try:
+        # It may not be on this program's path, or not any more: its file may be there.
+        with suppress(ImportError):
             return importlib.import_module(name)
-        except ImportError:
-            pass
     if not os.path.exists(path):
         raise ValueEncodingError(
             f"a value refers to a class of the program {path}, which is not there any more; "

@@ -25,7 +25,7 @@ from flowpregel._core.records import (
     Write,
 )
 from flowpregel._fault import fault
-from flowpregel.context import Ends, Scope, config_of, current, runtime_of
+from flowpregel.context import Ends, Scope, config_of, current
 from flowpregel.errors import (
     ConfigurationError,
     GraphInterrupt,
@@ -34,6 +34,7 @@ from flowpregel.errors import (
     TaskCancelled,
     TaskExitError,
 )
+from flowpregel.taskruntime import runtime_of
 
 if TYPE_CHECKING:
     from flowpregel.executors.base import Job

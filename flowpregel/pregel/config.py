@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 from uuid import UUID
 
@@ -71,6 +71,15 @@ class Parsed:
                 "thread_id='...' (or config={'configurable': {'thread_id': '...'}})"
             )
         return Address(self.thread_id, self.namespace, self.checkpoint_id)
+
+    def outermost(self) -> Parsed:
+        """Return where the run around starts that is to go on from a checkpoint of a graph inside.
+
+        That of the inner graph is found when it is called: it stays in `checkpoint_map`.
+        """
+        if not self.namespace:
+            return self
+        return replace(self, namespace="", checkpoint_id=self.checkpoint_map.get(""))
 
     def shown(self) -> dict[str, Any]:
         """Return the config that the run's own code is shown."""

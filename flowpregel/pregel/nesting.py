@@ -45,7 +45,7 @@ class Nesting(PregelBase):
         nested = Nested(
             resuming=setting.resuming or task.attempt > 1,
             answers=setting.answers,
-            before=around.replayed_before,
+            before=around.replayed_before if own_id is None else None,
             addressed=own_id is not None,
         )
         options = replace(options, nested=nested)

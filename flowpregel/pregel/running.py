@@ -277,7 +277,7 @@ class Running(Threads):
     ) -> tuple[Host, Request]:
         """Return a host for one run, and what was asked of it."""
         options, settings = _split(asked)
-        parsed = parse(merged(self.config, config, of_keywords(settings)))
+        parsed = parse(merged(self.config, config, of_keywords(settings))).outermost()
         ask = Ask(**options)
         printed = modes_of(ask.print_mode, ())
         if ask.debug or (ask.debug is None and self.debug):

@@ -31,24 +31,20 @@ from __future__ import annotations
 
 import os
 import pickle
-import select
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from flowpregel import _fault
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
-from flowpregel.testing.crash_child import LENGTH, REPLY, Came, Order
+from flowpregel.testing.crash_child import Came, Order
 from flowpregel.testing.crash_log import (
     EFFECT,
     Point,
@@ -59,18 +55,14 @@ from flowpregel.testing.crash_log import (
     points,
     run_again,
 )
+from flowpregel.testing.crash_runs import CrashError, Nursery, Series
 
 __all__ = ["CrashError", "Point", "Report", "Violation", "crash_everywhere", "effect"]
 
 Workflow = Callable[[Path], Any]
 _MOST_SHOWN = 20
-_MOST_LINES = 8
 _TRIES = 20
 """Runs of which one at least should come by a point that the undisturbed run came by."""
-
-
-class CrashError(Exception):
-    """The harness cannot do its work: the workflow fails when nobody disturbs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,83 +173,10 @@ def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its 
         pickled = pickle.dumps(workflow)
     with (
         tempfile.TemporaryDirectory(prefix="flowpregel-crash-") as temporary,
-        _Nursery(tuple(modules), timeout) as nursery,
+        Nursery(tuple(modules), timeout) as nursery,
     ):
         base = Path(temporary if folder is None else folder)
         return _Harness(nursery, pickled, base, history, at_most).run(in_a_row)
-
-
-class _Nursery:
-    """The process that forks the children; see `crash_child`."""
-
-    def __init__(self, modules: tuple[str, ...], timeout: float) -> None:
-        self._timeout = timeout
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "flowpregel.testing.crash_child", *modules],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def run(self, order: Order) -> int:
-        """Run a child; return its exit code, or the negative number of the signal that ended it."""
-        data = pickle.dumps(order)
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.write(LENGTH.pack(len(data)) + data)
-        pid = self._reply(self._timeout)
-        if pid is None:
-            raise CrashError("the process that forks the runs did not start: see its output")
-        status = self._reply(self._timeout)
-        if status is None:
-            with suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
-            self._reply(self._timeout)
-            raise TimeoutError
-        return status
-
-    def _reply(self, timeout: float) -> int | None:
-        stdout = self._process.stdout
-        assert stdout is not None
-        if not select.select([stdout], [], [], timeout)[0]:
-            return None
-        data = stdout.read(REPLY.size)
-        return None if len(data) < REPLY.size else int(REPLY.unpack(data)[0])
-
-
-class _Series:
-    """The folder of one workflow that is killed and goes on: its store, its log."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.work = folder / "work"
-        self.log, self.once = folder / "log", folder / "once"
-        self.result, self.output = folder / "result", folder / "output"
-        self.work.mkdir(parents=True, exist_ok=True)
-
-    def copy(self, folder: Path) -> _Series:
-        """Return a copy in another folder."""
-        shutil.copytree(self.folder, folder)
-        return _Series(folder)
-
-    def lines(self) -> list[list[str]]:
-        """Return the log: (name, pid, n, about) of each line."""
-        if not self.log.exists():
-            return []
-        return [line.split("\t", 3) for line in self.log.read_text().splitlines()]
-
-    def printed(self) -> str:
-        """Return the end of what the runs printed."""
-        text = self.output.read_text(errors="replace") if self.output.exists() else ""
-        return "\n".join(text.splitlines()[-_MOST_LINES:])
 
 
 class _Harness:
@@ -272,7 +191,7 @@ class _Harness:
     """
 
     def __init__(
-        self, nursery: _Nursery, workflow: bytes, base: Path, history: bool, at_most: int | None
+        self, nursery: Nursery, workflow: bytes, base: Path, history: bool, at_most: int | None
     ) -> None:
         self._nursery = nursery
         self._workflow = workflow
@@ -290,7 +209,7 @@ class _Harness:
         status = self._run(clean, None)
         if status != 0:
             raise CrashError(f"undisturbed, the workflow ends with {status}:\n{clean.printed()}")
-        self._expected = _came(clean)
+        self._expected = clean.came()
         self._effects = Counter(effects(clean.lines()))
         self._report.points = tuple(points(clean.lines()))
         self._report.writes = sum(is_at_write(point) for point in self._report.points)
@@ -301,7 +220,7 @@ class _Harness:
         return self._report
 
     def _kill_at(
-        self, begin: Callable[[], _Series], before: tuple[Point, ...], point: Point, more: int
+        self, begin: Callable[[], Series], before: tuple[Point, ...], point: Point, more: int
     ) -> None:
         """Kill at *point*, in as many new series as it takes to come by it."""
         for _ in range(_TRIES):
@@ -309,7 +228,7 @@ class _Harness:
                 return
         self._report.missed.append(point)
 
-    def _kill(self, series: _Series, killed_at: tuple[Point, ...], more: int) -> bool:
+    def _kill(self, series: Series, killed_at: tuple[Point, ...], more: int) -> bool:
         """Run on to the last point, kill there, go on to the end, and compare.
 
         Returns whether there is no need for another try.
@@ -339,7 +258,7 @@ class _Harness:
             shutil.rmtree(series.folder)
         return met or bool(problems)
 
-    def _run(self, series: _Series, point: Point | None) -> int:
+    def _run(self, series: Series, point: Point | None) -> int:
         self._report.runs += 1
         # Stores of a test need no key of the user's, and shall not make one.
         key = os.environ.get("FLOWPREGEL_STORE_KEY", "the key of a test")
@@ -358,11 +277,11 @@ class _Harness:
             )
         )
 
-    def _problems(self, series: _Series, status: int) -> Iterator[str]:
+    def _problems(self, series: Series, status: int) -> Iterator[str]:
         if status != 0:
             yield f"the run that went on ended with {status}:\n{series.printed()}"
             return
-        came = _came(series)
+        came = series.came()
         if came.result[0] != self._expected.result[0]:
             yield f"the result is {came.result[1]}, not {self._expected.result[1]}"
         yield from differences(self._expected.history, came.history)
@@ -377,18 +296,12 @@ class _Harness:
             return points
         return [points[index * len(points) // most] for index in range(most)]
 
-    def _new_series(self) -> _Series:
-        return _Series(self._new_folder())
+    def _new_series(self) -> Series:
+        return Series(self._new_folder())
 
-    def _copy(self, series: _Series) -> _Series:
+    def _copy(self, series: Series) -> Series:
         return series.copy(self._new_folder())
 
     def _new_folder(self) -> Path:
         self._count += 1
         return self._base / f"{self._count:06}"
-
-
-def _came(series: _Series) -> Came:
-    came = pickle.loads(series.result.read_bytes())
-    assert isinstance(came, Came)
-    return came

@@ -1,4 +1,4 @@
-"""The two ways to drive a run, so that every test of a whole run is a sync and an async test."""
+"""The two ways to drive a run, so that every test of it is a sync and an async test; stores."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.executors.processes import ProcessExecutor
 from tests.runs.notes import Notes
 from tests.runs.pooling import Run
+from tests.runs.stores import KEY
 
 
 class Drive:
@@ -102,14 +104,31 @@ def counted() -> type[Counted]:
     return Counted
 
 
+@pytest.fixture(autouse=True)
+def _store_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests leave the user's own key file alone."""
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where a test keeps its store."""
+    return tmp_path / "store.lmdb"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[LMDBSaver]:
+    """Return an open store."""
+    with LMDBSaver(tmp_path / "store") as opened:
+        yield opened
+
+
 @pytest.fixture(params=["memory", "lmdb"])
 def saver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BaseCheckpointSaver]:
     """Return a saver of each kind in turn."""
     if request.param == "memory":
         yield InMemorySaver()
         return
-    from flowpregel.checkpoint.lmdb import LMDBSaver
-
     with closing(LMDBSaver(tmp_path / "store")) as opened:
         yield opened
 

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,49 +17,8 @@ from flowpregel.cli.app import app as command
 from flowpregel.cli.codes import Code
 from flowpregel.errors import TaskCancelled
 from flowpregel.func import entrypoint, task
+from tests.runs.cli_jobs import half_way, hold, let_go
 from tests.runs.conftest import Drive
-
-ROOT = Path(__file__).parents[2]
-
-JOB = """
-from flowpregel.func import entrypoint, task
-import pathlib, sys, time
-
-@task
-def work(n):
-    while n and not pathlib.Path("go").exists():
-        time.sleep(0.01)
-    return n
-
-@entrypoint()
-def job(numbers):
-    futures = work.map(numbers)
-    total = futures[0].result()
-    print("got the first", file=sys.stderr, flush=True)
-    return total + sum(future.result() for future in futures[1:])
-"""
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[LMDBSaver]:
-    """Return an open store."""
-    with LMDBSaver(tmp_path / "store") as saver:
-        yield saver
-
-
-def start(folder: Path, *more: str) -> subprocess.Popen[str]:
-    """Start the job in a process of its own, and return when its first task is done."""
-    (folder / "job.py").write_text(JOB)
-    line = [sys.executable, "-m", "flowpregel.cli", "run", "job.py:job", "--input", "[0, 1, 2]"]
-    process = subprocess.Popen(
-        [*line, "--store", "store", *more], cwd=folder, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stderr is not None
-    while "got the first" not in process.stderr.readline():
-        assert process.poll() is None
-    return process
 
 
 def test_a_cancelled_run_keeps_what_finished_and_goes_on_another_time(
@@ -72,26 +26,27 @@ def test_a_cancelled_run_keeps_what_finished_and_goes_on_another_time(
 ) -> None:
     """The task in flight is stopped; the one that was done is not done again."""
     log, go = tmp_path / "log", tmp_path / "go"
+    hold(go)
 
     @task
     def work(n: int) -> int:
         with log.open("a") as file:
             file.write(f"{n}\n")
-        while n and not go.exists():
-            time.sleep(0.01)
+        if n:
+            go.read_text()
         return n
 
     @entrypoint(checkpointer=store)
     def flow(count: int) -> int:
         first = work(0).result()
-        if not go.exists():
+        if go.is_fifo():
             assert store.cancel("1") is not None
         return first + work(1).result()
 
     with pytest.raises(TaskCancelled, match="cancelled from outside"):
         drive.invoke(flow, 2, thread_id="1")
     assert store.owner("1") is None
-    go.touch()
+    let_go(go)
 
     assert 1 == drive.invoke(flow, None, thread_id="1")
     assert 1 == log.read_text().split().count("0")
@@ -146,10 +101,9 @@ def test_a_run_that_cannot_be_told_yet_is_told_when_it_can(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_the_command_stops_the_run_of_another_process(tmp_path: Path) -> None:
     """Its workers too; both processes say that what finished is kept."""
-    process = start(tmp_path)
-
-    asked = CliRunner().invoke(command, ["cancel", "job", "--store", str(tmp_path / "store")])
-    _, told = process.communicate(timeout=30)
+    with half_way(tmp_path) as process:
+        asked = CliRunner().invoke(command, ["cancel", "job", "--store", str(tmp_path / "store")])
+        _, told = process.communicate(timeout=30)
 
     assert Code.OK == asked.exit_code, asked.output
     assert "stopped: job; what finished is kept\n" == asked.stdout
@@ -163,13 +117,13 @@ def test_the_command_stops_the_run_of_another_process(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_stopped_owner_is_asked_and_stops_when_it_goes_on(tmp_path: Path) -> None:
     """The command does not claim what has not happened."""
-    process = start(tmp_path, "--quiet")
-    process.send_signal(signal.SIGSTOP)
-
     line = ["cancel", "job", "--store", str(tmp_path / "store"), "--json", "--wait", "0.3"]
-    asked = CliRunner().invoke(command, line)
-    process.send_signal(signal.SIGCONT)
-    process.communicate(timeout=30)
+
+    with half_way(tmp_path, "--quiet") as process:
+        process.send_signal(signal.SIGSTOP)
+        asked = CliRunner().invoke(command, line)
+        process.send_signal(signal.SIGCONT)
+        process.communicate(timeout=30)
 
     assert Code.FAILED == asked.exit_code, asked.output
     assert "asked" == json.loads(asked.stdout)["status"]

@@ -14,56 +14,19 @@ import pytest
 
 import flowpregel.cli
 from tests.runs.cli_flows import FLOWS
-
-ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "flowpregel.cli"]
-
-JOB = """
-from flowpregel.func import entrypoint, task
-import pathlib, sys, time
-
-@task
-def work(n):
-    print("worked", n, flush=True)
-    while n > 1 and not pathlib.Path("go").exists():
-        time.sleep(0.01)
-    return n
-
-@entrypoint()
-def job(numbers):
-    futures = work.map(numbers)
-    total = futures[0].result()
-    print("got the first", file=sys.stderr, flush=True)
-    return total + sum(future.result() for future in futures[1:])
-"""
-
-
-def environment(**more: str) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
-    return {**kept, "PYTHONPATH": str(ROOT), **more}
+from tests.runs.cli_jobs import COMMAND, ROOT, RUN, environment, half_way, let_go
 
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_finished_and_the_same_command_goes_on(tmp_path: Path) -> None:
     """Workers included: Ctrl-C reaches the whole process group."""
-    (tmp_path / "job.py").write_text(JOB)
-    line = [*COMMAND, "run", "job.py:job", "--input", "[0, 1, 2, 3]", "--store", "store"]
-    first = subprocess.Popen(
-        line, cwd=tmp_path, env=environment(), text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    assert first.stderr is not None
-    awaited = {"worked 2", "got the first"}
-    while awaited:
-        line_of_it = first.stderr.readline()
-        awaited = {words for words in awaited if words not in line_of_it}
-        assert first.poll() is None
-    os.killpg(first.pid, signal.SIGINT)
-    _, told = first.communicate(timeout=30)
+    with half_way(tmp_path, told=("worked 2", "got the first")) as first:
+        os.killpg(first.pid, signal.SIGINT)
+        _, told = first.communicate(timeout=30)
 
-    (tmp_path / "go").touch()
+    let_go(tmp_path / "go")
     second = subprocess.run(
-        line, cwd=tmp_path, env=environment(), text=True, timeout=30, check=True,
+        RUN, cwd=tmp_path, env=environment(), text=True, timeout=30, check=True,
         capture_output=True,
     )  # fmt: skip
 

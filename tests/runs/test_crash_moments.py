@@ -23,12 +23,6 @@ KEY = "the tests' key"
 EXPECTED = sum(n * n for n in range(HUNDRED))
 
 
-@pytest.fixture(autouse=True)
-def _store_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests leave the user's own key file alone."""
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
-
-
 def run(name: str, folder: Path, fault: str = "") -> tuple[int, str, list[list[str]]]:
     """Run a workflow in a process; return its exit code, its result, and the points it passed."""
     log = folder / f"log {fault or 'clean'}"

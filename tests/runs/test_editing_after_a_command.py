@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict
 
 from flowpregel.channels import DeltaChannel
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.graph import START, StateGraph
 from flowpregel.types import Command, interrupt
-
-
-def extend(value: list[str], writes: Sequence[list[str]]) -> list[str]:
-    """Fold writes into a list."""
-    return [*value, *(item for write in writes for item in write)]
+from tests.graphs import extend
 
 
 class State(TypedDict, total=False):

@@ -24,15 +24,9 @@ from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.errors import ReplayMismatchError, ThreadBusyError
 from flowpregel.func import entrypoint, task
 from tests.runs.pooling import is_alive, wait_until
-from tests.runs.stores import KEY, start
+from tests.runs.stores import start
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def _store_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests leave the user's own key file alone."""
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
 
 
 # ---------------------------------------------------------------- the lock between processes

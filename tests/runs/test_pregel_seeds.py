@@ -198,26 +198,23 @@ class Lambda:
         return self.func(given)
 
 
-def test_a_node_of_its_parts(drive: Any, executor: str) -> None:
-    """Its writer is appended to the finished node, and what it calls has ``invoke``."""
+def of_parts() -> PregelNode:
+    """Return a node whose writer was appended to it, and that calls something with ``invoke``."""
     node = PregelNode(channels="input", triggers=["input"], bound=Lambda(lambda args: args))
     node.writers.append(ChannelWrite(writes=[ChannelWriteEntry(channel="output")]))
-
-    app = Pregel(
-        nodes={"body": node},
-        channels={"input": LastValue(str), "output": LastValue(str)},
-        input_channels=["input"],
-        output_channels=["output"],
-        executor=executor,
-    )
-
-    assert {"output": "foobar"} == drive.invoke(app, {"input": "foobar"})
+    return node
 
 
-@pytest.mark.parametrize("finish", [NodeBuilder.build, lambda it: it], ids=["built", "builder"])
-def test_a_node_by_its_builder(drive: Any, executor: str, finish: Any) -> None:
-    """A graph takes the builder as it takes the node that it builds."""
-    node = finish(NodeBuilder().subscribe_only("input").do(lambda args: args).write_to("output"))
+def by_builder() -> NodeBuilder:
+    """Return the builder of the same node."""
+    return NodeBuilder().subscribe_only("input").do(lambda args: args).write_to("output")
+
+
+@pytest.mark.parametrize(
+    "node", [of_parts(), by_builder().build(), by_builder()], ids=["parts", "built", "builder"]
+)
+def test_a_node_is_one_however_it_is_made(drive: Any, executor: str, node: Any) -> None:
+    """Of its parts, or by its builder, which a graph takes as it takes the node that it builds."""
     app = Pregel(
         nodes={"body": node},
         channels={"input": LastValue(str), "output": LastValue(str)},
@@ -230,7 +227,7 @@ def test_a_node_by_its_builder(drive: Any, executor: str, finish: Any) -> None:
 
 
 def input_of(app: Pregel) -> dict[str, str]:
-    """Return the input of the two examples above."""
+    """Return the input of the examples above."""
     return dict.fromkeys(app.input_channels, "foobar")
 
 

@@ -106,10 +106,10 @@ def test_other_modes_do_not_hear_of_it(drive: Any) -> None:
 def test_a_report_shows_that_a_task_is_alive(drive: Any) -> None:
     """An idle timeout counts from it, as from anything a task streams."""
 
-    @task(timeout=TimeoutPolicy(idle_timeout=0.2))
+    @task(timeout=TimeoutPolicy(idle_timeout=0.5))
     async def work(_: int) -> str:
-        for number in range(4):
-            await asyncio.sleep(0.1)
+        for number in range(10):
+            await asyncio.sleep(0.06)
             report_progress(number)
         return "done"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -19,14 +18,10 @@ from flowpregel.managed import IsLastStep, RemainingSteps
 from flowpregel.runtime import Runtime
 from flowpregel.store.memory import InMemoryStore
 from flowpregel.types import CachePolicy, Command, Overwrite, RetryPolicy, Send, interrupt
+from tests.graphs import extend
 from tests.runs.conftest import Drive
 
 pytestmark = pytest.mark.slow
-
-
-def extend(value: list[Any], writes: Sequence[list[Any]]) -> list[Any]:
-    """Fold writes into a list."""
-    return [*value, *(item for write in writes for item in write)]
 
 
 class State(TypedDict, total=False):
@@ -49,13 +44,6 @@ class Private(TypedDict, total=False):
 def place(request: pytest.FixtureRequest) -> str:
     """Return where nodes run: on OS threads, in worker processes."""
     return str(request.param)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[LMDBSaver]:
-    """Return an open store."""
-    with LMDBSaver(tmp_path / "store") as saver:
-        yield saver
 
 
 def note(name: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NotRequired, Required, TypedDict
 
@@ -14,6 +13,7 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.graph import START, StateGraph
 from flowpregel.managed import RemainingSteps
 from flowpregel.runtime import Runtime
+from tests.graphs import extend
 from tests.runs.conftest import Drive
 
 
@@ -122,11 +122,6 @@ def test_a_node_may_be_told_what_to_see(drive: Drive) -> None:
     app = builder.add_edge(START, "n").compile(executor="inline")
 
     assert ["in", "question"] == drive.invoke(app, {"question": "q", "notes": ["in"]})["notes"]
-
-
-def extend(value: list[int], writes: Sequence[list[int]]) -> list[int]:
-    """Fold writes into a list."""
-    return [*value, *(item for write in writes for item in write)]
 
 
 class Needed(TypedDict, total=False):

@@ -131,6 +131,71 @@ def test_the_state_of_an_inner_graph_can_be_addressed_and_edited(
     assert {"trail": "editedb>"} == drive.invoke(app, None, thread_id="1")
 
 
+def asking(saver: BaseCheckpointSaver) -> Any:
+    """Return a graph around one whose second node asks."""
+    deep = StateGraph(Place).add_sequence(
+        [("a", walk("a")), ("asks", lambda _: {"trail": interrupt("?")}), ("b", walk("b"))]
+    )
+    return around(deep.add_edge(START, "a").compile()).compile(saver, executor="inline")
+
+
+def inside(app: Any, upcoming: str) -> Any:
+    """Return the config of the oldest checkpoint of the inner graph at which *upcoming* is next."""
+    config = app.get_state(thread_id="1", subgraphs=True).tasks[0].state.config["configurable"]
+    history = app.get_state_history(thread_id="1", checkpoint_ns=config["checkpoint_ns"])
+    return [item.config for item in history if item.next == (upcoming,)][-1]
+
+
+def test_a_checkpoint_of_an_inner_graph_replays_the_run_around_it(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
+    """Its config says which checkpoint of the outer graph it belongs to."""
+    app = asking(saver)
+    drive.invoke(app, {"trail": ""}, thread_id="1")
+    config = inside(app, "asks")
+    drive.invoke(app, Command(resume="x"), thread_id="1")
+
+    (question,) = drive.invoke(app, None, config)["__interrupt__"]
+
+    assert "?" == question.value
+    assert ("inner",) == app.get_state(thread_id="1").next
+    assert {"trail": "yb>"} == drive.invoke(app, Command(resume="y"), thread_id="1")
+
+
+def test_a_question_is_answered_at_the_checkpoint_of_the_inner_graph_that_asked_it(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
+    """Although the run around it was replayed since, and asked it again."""
+    app = asking(saver)
+    drive.invoke(app, {"trail": ""}, thread_id="1")
+    config = inside(app, "asks")
+    drive.invoke(app, None, config)
+
+    assert {"trail": "xb>"} == drive.invoke(app, Command(resume="x"), config)
+
+
+def test_an_inner_graph_is_replayed_from_its_own_checkpoint_after_an_edit_around_it(
+    drive: Drive, saver: BaseCheckpointSaver
+) -> None:
+    """The edit is a branch already: the inner graph is where it was, and goes back from there."""
+    app = asking(saver)
+    drive.invoke(app, {"trail": ""}, thread_id="1")
+    app.update_state({"configurable": {"thread_id": "1"}}, {"trail": "e"}, "before")
+    drive.invoke(app, None, thread_id="1")
+    config = inside(app, "asks")
+
+    (question,) = drive.invoke(app, None, config)["__interrupt__"]
+
+    assert "?" == question.value
+    shown = app.get_state(thread_id="1", subgraphs=True).tasks[0].state
+    assert {"trail": "ea"} == shown.values
+    assert config != shown.config
+    assert (
+        config["configurable"]["checkpoint_id"]
+        == (shown.parent_config["configurable"]["checkpoint_id"])
+    )
+
+
 def test_streams_tell_where_in_the_nest_something_happened(drive: Drive) -> None:
     """With ``subgraphs=True`` each item comes with its namespace."""
     app = around(inner("a").compile()).compile(executor="inline")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -13,12 +12,8 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
 from flowpregel.graph import END, START, CompiledStateGraph, StateGraph
 from flowpregel.types import Command, StateUpdate, interrupt
+from tests.graphs import extend
 from tests.runs.conftest import Drive
-
-
-def extend(value: list[Any], writes: Sequence[list[Any]]) -> list[Any]:
-    """Fold writes into a list."""
-    return [*value, *(item for write in writes for item in write)]
 
 
 class Log(TypedDict, total=False):

@@ -7,19 +7,9 @@ import pytest
 from flowpregel._core.records import Address, Batch, Delta, TaskWrites
 from flowpregel.checkpoint.lmdb import LMDBSaver, Retention
 from flowpregel.errors import ConfigurationError, StoreBusyError, StoreError
-from tests.runs.stores import KEY, commit, finish, id_of, newest, start, step
+from tests.runs.stores import commit, finish, id_of, newest, start, step
 
 T = Address("t")
-
-
-@pytest.fixture(autouse=True)
-def key(monkeypatch):
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "store.lmdb"
 
 
 def steps(saver, address=T):

@@ -21,11 +21,6 @@ ADDRESS = Address("t")
 LARGE = bytes(range(256)) * 9000  # three chunks
 
 
-@pytest.fixture(autouse=True)
-def key(monkeypatch):
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
-
-
 @pytest.fixture
 def path(tmp_path):
     """A closed store that has a record of every kind."""

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from tests.runs.stores import KEY, PRELUDE, ROOT, newest
+from tests.runs.stores import PRELUDE, ROOT, newest
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,11 +29,6 @@ while acknowledged < 11:
 print("acknowledged", acknowledged)
 saver.close()
 """
-
-
-@pytest.fixture(autouse=True)
-def key(monkeypatch):
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
 
 
 def run(path, injection):

@@ -7,14 +7,9 @@ import pytest
 
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from tests.runs.stores import KEY, finish, start
+from tests.runs.stores import finish, start
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def key(monkeypatch):
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from tests.runs.stores import KEY, commit, environment_of
+from tests.runs.stores import commit, environment_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -22,11 +22,6 @@ pytestmark = [
     ),
 ]
 SIZE = 3 << 30
-
-
-@pytest.fixture(autouse=True)
-def key(monkeypatch):
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
 
 
 def available():

@@ -17,17 +17,7 @@ from flowpregel.errors import (
     StoreReadOnlyError,
     StoreVersionError,
 )
-from tests.runs.stores import KEY, commit, finish, newest, start
-
-
-@pytest.fixture(autouse=True)
-def key(monkeypatch):
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "store.lmdb"
+from tests.runs.stores import commit, finish, newest, start
 
 
 @pytest.fixture

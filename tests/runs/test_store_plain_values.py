@@ -9,24 +9,13 @@ from flowpregel._core.records import Address, Batch, Checkpoint, Delta, TaskWrit
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.lmdb.staterecord import ROOM
 from flowpregel.errors import ConfigurationError, FlowPregelError
-from tests.runs.stores import KEY, commit, id_of, step
+from tests.runs.stores import commit, id_of, step
 
 T = Address("t")
 PLAIN = [
     *(0, -1, 2**63, -(2**63) - 1, 10**200, True, False, None, 0.1, -0.0, math.inf),
     *("", "text", "\ud800 alone", "ß" * 300, "x" * 5000, 10**20_000),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _store_key(monkeypatch):
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
-
-
-@pytest.fixture
-def saver(tmp_path):
-    with LMDBSaver(tmp_path / "store") as saver:
-        yield saver
 
 
 def shown(values):
@@ -37,9 +26,9 @@ def shown(values):
     }
 
 
-def size(saver):
+def size(store):
     """Return the bytes of all records of checkpoints, and of what they hold."""
-    found = saver.stats()
+    found = store.stats()
     return (
         found.bytes_of_checkpoints + found.bytes_of_writes + sum(found.bytes_of_channels.values())
     )
@@ -52,17 +41,17 @@ def written(number, values):
 
 
 @pytest.mark.parametrize("other", [[], [[1, 2], ("a",), b"bytes"]], ids=["plain", "mixed"])
-def test_values_of_plain_types_come_back_exactly(saver, other):
+def test_values_of_plain_types_come_back_exactly(store, other):
     values = {f"c{at}": value for at, value in enumerate([*PLAIN, *other])}
-    saver.commit([written(0, values)])
-    saver.commit([written(1, values)])
+    store.commit([written(0, values)])
+    store.commit([written(1, values)])
 
-    found = saver.load(T)
+    found = store.load(T)
 
     assert shown(values) == shown(found.checkpoint.values)
-    before = saver.load(Address("t", "", id_of(0)))
+    before = store.load(Address("t", "", id_of(0)))
     assert shown(values) == shown({write.channel: write.value for write in before.writes})
-    assert saver.verify().ok
+    assert store.verify().ok
 
 
 @pytest.mark.parametrize("values", [
@@ -70,57 +59,57 @@ def test_values_of_plain_types_come_back_exactly(saver, other):
     {f"c{at}": f"{at}" * 500 for at in range(300)},
     {f"c{at}": at if at % 2 else [at] for at in range(300)},
 ], ids=["numbers", "texts", "mixed"])  # fmt: skip
-def test_a_wide_superstep_comes_back(saver, values):
-    saver.commit([written(0, values)])
-    saver.commit([written(1, values)])
+def test_a_wide_superstep_comes_back(store, values):
+    store.commit([written(0, values)])
+    store.commit([written(1, values)])
 
-    assert values == saver.load(T).checkpoint.values
+    assert values == store.load(T).checkpoint.values
     assert values == {
-        write.channel: write.value for write in saver.load(Address("t", "", id_of(0))).writes
+        write.channel: write.value for write in store.load(Address("t", "", id_of(0))).writes
     }
 
 
 def test_a_wide_superstep_of_numbers_takes_a_few_bytes_each(tmp_path):
     values = {f"c{at}": at for at in range(300)}
-    with LMDBSaver(tmp_path / "store") as saver:
-        saver.commit([written(0, values)])
-        before = size(saver)
-        saver.commit([written(1, values)])
+    with LMDBSaver(tmp_path / "store") as store:
+        store.commit([written(0, values)])
+        before = size(store)
+        store.commit([written(1, values)])
 
-        assert size(saver) - before < 300 * 20
-
-
-def test_a_text_of_the_users_is_not_taken_for_an_encoded_value(saver):
-    commit(saver, 0, {"a": "n", "b": "p\x80", "c": b"n", "d": b"i"})
-
-    assert {"a": "n", "b": "p\x80", "c": b"n", "d": b"i"} == saver.load(T).checkpoint.values
+        assert size(store) - before < 300 * 20
 
 
-def test_what_no_task_wrote_is_not_taken_for_a_none_that_one_wrote(saver):
-    saver.commit([written(0, {"n": 0})])
+def test_a_text_of_the_users_is_not_taken_for_an_encoded_value(store):
+    commit(store, 0, {"a": "n", "b": "p\x80", "c": b"n", "d": b"i"})
+
+    assert {"a": "n", "b": "p\x80", "c": b"n", "d": b"i"} == store.load(T).checkpoint.values
+
+
+def test_what_no_task_wrote_is_not_taken_for_a_none_that_one_wrote(store):
+    store.commit([written(0, {"n": 0})])
     writes = TaskWrites(id_of(0), "task", "p", (("items", None),))
     delta = Delta(None, ([1],))
     checkpoint = replace(
         step(1), channel_versions={"n": 2, "items": 2}, changed=("n", "items"),
         deltas={"items": delta},
     )  # fmt: skip
-    saver.commit([Batch(address=T, checkpoint=checkpoint, writes=(writes,))])
+    store.commit([Batch(address=T, checkpoint=checkpoint, writes=(writes,))])
 
-    assert (([1],),) == saver.load(T).deltas["items"].writes
+    assert (([1],),) == store.load(T).deltas["items"].writes
 
 
-def test_values_are_there_when_the_checkpoint_that_holds_them_is_dropped(saver):
+def test_values_are_there_when_the_checkpoint_that_holds_them_is_dropped(store):
     values = {"none": None, "zero": 0, "text": "", "real": 1.5, "list": [1]}
-    saver.commit([written(0, values)])
+    store.commit([written(0, values)])
     for number in range(1, 4):
         more = step(number, {"n": number}, also=dict.fromkeys(values, 1).items())
-        saver.commit([Batch(address=T, checkpoint=more)])
+        store.commit([Batch(address=T, checkpoint=more)])
 
-    saver.prune(["t"])
+    store.prune(["t"])
 
-    assert {**values, "n": 3} == saver.load(T).checkpoint.values
-    assert id_of(2) == saver.load(T).checkpoint.parent_id
-    assert saver.verify().ok
+    assert {**values, "n": 3} == store.load(T).checkpoint.values
+    assert id_of(2) == store.load(T).checkpoint.parent_id
+    assert store.verify().ok
 
 
 def test_a_codec_of_the_users_sees_every_value(tmp_path):
@@ -131,16 +120,16 @@ def test_a_codec_of_the_users_sees_every_value(tmp_path):
         def decode(self, data):
             return eval(data[::-1].decode())
 
-    with LMDBSaver(tmp_path / "store", codec=Codec()) as saver:
-        commit(saver, 0, {"a": 12, "b": "text"})
-        commit(saver, 1, {"a": 13, "b": None})
+    with LMDBSaver(tmp_path / "store", codec=Codec()) as store:
+        commit(store, 0, {"a": 12, "b": "text"})
+        commit(store, 1, {"a": 13, "b": None})
 
-        assert {"a": 13, "b": None} == saver.load(T).checkpoint.values
+        assert {"a": 13, "b": None} == store.load(T).checkpoint.values
     assert b"txet" in (tmp_path / "store" / "data.mdb").read_bytes()
 
 
 @pytest.mark.parametrize("version", ["{:04}.7", 1.5], ids=["texts", "reals"])
-def test_versions_that_are_no_whole_numbers_come_back(saver, version):
+def test_versions_that_are_no_whole_numbers_come_back(store, version):
     def at(number):
         return version.format(number) if isinstance(version, str) else version + number
 
@@ -152,9 +141,9 @@ def test_versions_that_are_no_whole_numbers_come_back(saver, version):
             versions_seen={"n": {"a": at(number - 1)}}, changed=("a",),
             values={"a": number, **({} if number else {"b": 5})},
         )  # fmt: skip
-        saver.commit([Batch(address=T, checkpoint=checkpoint)])
+        store.commit([Batch(address=T, checkpoint=checkpoint)])
 
-    found = saver.load(T).checkpoint
+    found = store.load(T).checkpoint
 
     assert {"a": at(2), "b": at(0)} == found.channel_versions
     assert {"n": {"a": at(1)}} == found.versions_seen
@@ -163,58 +152,58 @@ def test_versions_that_are_no_whole_numbers_come_back(saver, version):
     )  # fmt: skip
 
 
-def test_a_commit_that_fails_leaves_nothing_behind_in_what_is_known_of_the_thread(saver):
+def test_a_commit_that_fails_leaves_nothing_behind_in_what_is_known_of_the_thread(store):
     for number in range(3):
-        commit(saver, number, {"n": number, "m": number})
+        commit(store, number, {"n": number, "m": number})
     good = Batch(address=T, checkpoint=step(3, {"n": 33, "m": 33}))
     bad = Batch(address=T, checkpoint=replace(step(4), parent_id=id_of(4)))
     with pytest.raises(ConfigurationError):
-        saver.commit([good, bad])
+        store.commit([good, bad])
 
-    commit(saver, 3, {"n": 3})
+    commit(store, 3, {"n": 3})
 
-    found = saver.load(T).checkpoint
+    found = store.load(T).checkpoint
     assert {"n": 3, "m": 2} == {**found.values, "m": found.values.get("m", 2)}
     assert {"n": 4} == found.channel_versions
     assert id_of(2) == found.parent_id
 
 
-def test_a_branch_is_not_touched_by_what_the_other_wrote(saver):
-    commit(saver, 0, {"n": 0, "m": 0})
+def test_a_branch_is_not_touched_by_what_the_other_wrote(store):
+    commit(store, 0, {"n": 0, "m": 0})
     other = replace(step(1, {"n": 10}), channel_versions={"n": 2, "m": 1})
-    saver.commit([Batch(address=T, checkpoint=other)])
+    store.commit([Batch(address=T, checkpoint=other)])
     fork = replace(step(2, {"m": 20}), parent_id=id_of(0), channel_versions={"n": 1, "m": 3})
-    saver.commit([Batch(address=T, checkpoint=fork)])
+    store.commit([Batch(address=T, checkpoint=fork)])
 
-    assert {"n": 0, "m": 20} == saver.load(T).checkpoint.values
-    assert {"n": 10, "m": 0} == saver.load(Address("t", "", id_of(1))).checkpoint.values
+    assert {"n": 0, "m": 20} == store.load(T).checkpoint.values
+    assert {"n": 10, "m": 0} == store.load(Address("t", "", id_of(1))).checkpoint.values
 
 
-def test_more_than_a_record_holds_still_comes_back(saver):
+def test_more_than_a_record_holds_still_comes_back(store):
     values = {f"c{at}": float(at) for at in range(ROOM // 4)}
-    saver.commit([written(0, values)])
-    saver.commit([written(1, values)])
+    store.commit([written(0, values)])
+    store.commit([written(1, values)])
 
-    assert values == saver.load(T).checkpoint.values
+    assert values == store.load(T).checkpoint.values
 
 
-def test_a_value_that_cannot_be_kept_is_named_among_plain_ones(saver):
+def test_a_value_that_cannot_be_kept_is_named_among_plain_ones(store):
     def generated():
         yield 1
 
     with pytest.raises(FlowPregelError, match="'c1'"):
-        saver.commit([written(0, {"c0": 1, "c1": generated(), "c2": 2})])
+        store.commit([written(0, {"c0": 1, "c1": generated(), "c2": 2})])
 
 
-def test_metadata_that_differs_little_is_not_taken_for_the_last(saver):
+def test_metadata_that_differs_little_is_not_taken_for_the_last(store):
     kinds = [{"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": True, "b": 2}, {"a": [1]}, {"a": [1]}, {}]
     changing = kinds[4]
     for number, metadata in enumerate(kinds):
-        saver.commit([Batch(address=T, checkpoint=replace(step(number), metadata=metadata))])
+        store.commit([Batch(address=T, checkpoint=replace(step(number), metadata=metadata))])
     changing["a"].append(2)
-    saver.commit([Batch(address=T, checkpoint=replace(step(6), metadata=changing))])
+    store.commit([Batch(address=T, checkpoint=replace(step(6), metadata=changing))])
 
-    found = [repr(each.checkpoint.metadata) for each in saver.history(T)]
+    found = [repr(each.checkpoint.metadata) for each in store.history(T)]
 
     assert ["{'a': [1, 2]}", "{}", "{'a': [1]}", "{'a': [1]}"] == found[:4]
     assert ["{'a': True, 'b': 2}", "{'b': 2, 'a': 1}", "{'a': 1, 'b': 2}"] == found[4:]

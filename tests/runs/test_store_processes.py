@@ -10,19 +10,9 @@ import pytest
 from flowpregel._core.records import Address, Batch
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import LeaseLostError, StoreBusyError, ThreadBusyError
-from tests.runs.stores import KEY, commit, environment_of, finish, id_of, newest, start, step
+from tests.runs.stores import commit, environment_of, finish, id_of, newest, start, step
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def key(monkeypatch):
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "store.lmdb"
 
 
 def wait_for_line(process):

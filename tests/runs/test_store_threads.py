@@ -1,7 +1,6 @@
 """Many OS threads of one process use one store."""
 
 import threading
-import time
 from contextlib import closing, contextmanager
 
 import pytest
@@ -10,19 +9,9 @@ from flowpregel._core.records import Address, Batch, TaskWrites
 from flowpregel._lmdb.gate import Gate
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import StoreBusyError, StoreError, ValueEncodingError
-from tests.runs.stores import KEY, commit, environment_of, id_of, step
+from tests.runs.stores import commit, environment_of, id_of, step
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def key(monkeypatch):
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "store.lmdb"
 
 
 def run_all(functions):
@@ -174,18 +163,19 @@ def test_those_who_wait_for_a_group_get_their_turn_after_a_timeout(path):
 
 def test_the_gate_lets_nobody_in_while_one_is_alone():
     gate, log = Gate(), []
-    inside = threading.Event()
+    inside, passed = threading.Event(), threading.Event()
 
     def alone():
         with gate.alone():
             inside.set()
-            time.sleep(0.05)  # whoever got in meanwhile would be in the log first
+            assert not passed.wait(0.05)
             log.append("alone")
 
     def pass_through():
         inside.wait()
         with gate:
             log.append("passed")
+            passed.set()
 
     assert run_all([alone, pass_through, pass_through]) == []
     assert log == ["alone", "passed", "passed"]

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -240,17 +239,6 @@ def test_workers_end_with_their_coordinator(number: int) -> None:
     program.stdout.close()
 
     wait_until(lambda: not any(is_alive(each) for each in workers), seconds=2)
-
-
-def test_workers_outlive_the_os_thread_that_needed_them(run: Run) -> None:
-    """They are started by one that lives as long as the program."""
-    pids = set()
-    for _ in range(20):
-        thread = threading.Thread(target=lambda: pids.add(value_of(Run(run.pool).outcome(pid))))
-        thread.start()
-        thread.join()
-
-    assert len(pids) <= 2
 
 
 def test_a_run_whose_pool_was_closed_waits_without_spinning() -> None:

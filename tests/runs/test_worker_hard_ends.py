@@ -232,6 +232,12 @@ def ask(number: int) -> Any:
         return "swallowed"
 
 
+def asked_and_answered(drive: Any, flow: Any) -> tuple[list[Any], Any]:
+    """Return what *flow* asks, and what it returns once that is answered with "ok"."""
+    asked = drive.invoke(flow, 3, thread_id="1")["__interrupt__"]
+    return [each.value for each in asked], drive.invoke(flow, Command(resume="ok"), thread_id="1")
+
+
 def test_a_question_passes_what_catches_errors(drive: Any, pool: Any) -> None:
     """In the worker that asks, and in the body that waits."""
 
@@ -242,10 +248,7 @@ def test_a_question_passes_what_catches_errors(drive: Any, pool: Any) -> None:
         except Exception:  # noqa: BLE001 - what a user may write
             return "swallowed"
 
-    asked = drive.invoke(flow, 3, thread_id="1")["__interrupt__"]
-
-    assert [3] == [each.value for each in asked]
-    assert "ok" == drive.invoke(flow, Command(resume="ok"), thread_id="1")
+    assert ([3], "ok") == asked_and_answered(drive, flow)
 
 
 @task
@@ -266,10 +269,7 @@ def test_a_question_is_asked_though_its_task_catches_everything(drive: Any, pool
         except:  # noqa: E722 - what a user may write
             return "swallowed"
 
-    asked = drive.invoke(flow, 3, thread_id="1")["__interrupt__"]
-
-    assert [3] == [each.value for each in asked]
-    assert "ok" == drive.invoke(flow, Command(resume="ok"), thread_id="1")
+    assert ([3], "ok") == asked_and_answered(drive, flow)
 
 
 @task
@@ -289,10 +289,7 @@ def test_a_question_of_a_nested_task_is_asked_though_its_caller_catches_everythi
     def flow(number: int) -> Any:
         return ask_below(number).result()
 
-    asked = drive.invoke(flow, 3, thread_id="1")["__interrupt__"]
-
-    assert [3] == [each.value for each in asked]
-    assert "ok" == drive.invoke(flow, Command(resume="ok"), thread_id="1")
+    assert ([3], "ok") == asked_and_answered(drive, flow)
 
 
 # ------------------------------------------------ the coordinator's end

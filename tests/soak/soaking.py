@@ -21,8 +21,10 @@ AT_ONCE = 3
 _OPEN = 6
 """Programs that are under way, of which attempts are chosen."""
 _LONGEST = 60.0
+_TURN = 0.002
+"""Seconds after which it is thrown again what happens to the attempts."""
 _READ_ONLY = 0.001
-"""The share of turns (of a few milliseconds) after which the disk can only be read, once."""
+"""The share of turns after which the disk can only be read, once."""
 _AGAIN = 0.3
 """The share of ended programs that are asked for again: they are looked up."""
 _CALM = 0.15
@@ -109,7 +111,7 @@ class Soak:
             self._start(free.pop(self._luck.randrange(len(free))), disturb=disturb)
         for each in [*self._running]:
             self._look_at(each, disturb=disturb)
-        time.sleep(0.002)
+        time.sleep(_TURN)
 
     def _add(self) -> None:
         self._next += 1

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel._core.digest import arguments_digest, code_digest, digest_of
+from flowpregel._core.digest import arguments_digest, code_digest, digest_of, home_of
 from flowpregel.errors import ConfigurationError
 
 
@@ -235,3 +235,15 @@ def test_callables_of_other_kinds_have_code_and_state(make: Any) -> None:
     assert code_digest(make(1)) == code_digest(make(2))
     assert code_digest(make(1), with_state=True) == code_digest(make(1), with_state=True)
     assert code_digest(make(1), with_state=True) != code_digest(make(2), with_state=True)
+
+
+def test_a_function_of_the_main_program_is_at_home_in_its_file() -> None:
+    """Every main program is called ``__main__``: the calls of two are not each other's."""
+
+    def called() -> None: ...
+
+    called.__module__ = "__main__"
+    module, name = home_of(functools.partial(called))
+
+    assert f"__main__:{getattr(sys.modules['__main__'], '__file__', '')}" == module
+    assert name.endswith("called")

@@ -14,25 +14,13 @@ import pytest
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.func import TaskFunction, entrypoint, task
-
-
-@task
-def double(n: int) -> int:
-    return 2 * n
+from tests.runs.functional.flows import double, sync_flow
 
 
 @task
 async def double_later(n: int) -> int:
     await asyncio.sleep(0)
     return 2 * n
-
-
-def sync_flow(called: Any, executor: str, **options: Any) -> Any:
-    @entrypoint(executor=executor, **options)
-    def flow(numbers: list[int]) -> int:
-        return sum(future.result() for future in called.map(numbers))
-
-    return flow
 
 
 def async_flow(called: Any, executor: str, **options: Any) -> Any:

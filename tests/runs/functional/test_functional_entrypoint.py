@@ -14,19 +14,7 @@ from flowpregel.context import get_stream_writer
 from flowpregel.errors import ConfigurationError, EmptyInputError, NodeTimeoutError
 from flowpregel.func import entrypoint, task
 from flowpregel.types import Command, Send
-
-
-@task
-def double(n: int) -> int:
-    return 2 * n
-
-
-def sync_flow(called: Any, executor: str, **options: Any) -> Any:
-    @entrypoint(executor=executor, **options)
-    def flow(numbers: list[int]) -> int:
-        return sum(future.result() for future in called.map(numbers))
-
-    return flow
+from tests.runs.functional.flows import double, sync_flow
 
 
 def test_an_entrypoint_is_a_graph_of_one_node() -> None:

@@ -9,10 +9,11 @@ import pytest
 from flowpregel._core.commands import Command
 from flowpregel.channels import LastValue
 from flowpregel.checkpoint.memory import InMemorySaver
-from flowpregel.context import get_runtime, interrupt
+from flowpregel.context import interrupt
 from flowpregel.errors import ConfigurationError, InputMismatchError
 from flowpregel.func import entrypoint, task
 from flowpregel.pregel import NodeBuilder, Pregel
+from flowpregel.runtime import get_runtime
 from tests.runs.notes import Notes
 
 

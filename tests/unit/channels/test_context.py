@@ -14,6 +14,7 @@ import pytest
 
 from flowpregel.channels import Context
 from flowpregel.channels.base import MISSING
+from flowpregel.channels.context import contexts_in
 from flowpregel.errors import ConfigurationError, EmptyChannelError, InvalidUpdateError
 
 
@@ -263,3 +264,11 @@ class AsyncOnlyNot(AsyncOnly, Resource):
 
 def test_a_context_that_is_both_is_used_as_a_plain_one() -> None:
     assert isinstance(Context(AsyncOnlyNot).get(), Resource)
+
+
+def test_contexts_are_found_in_what_a_node_is_given(kind: type[Resource]) -> None:
+    """It is given one alone, or beside other values."""
+    channel = named(kind)
+
+    assert [channel] == contexts_in(channel) == contexts_in({"db": channel, "n": 1})
+    assert [] == contexts_in(1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flowpregel._core.callee import callee_of
-from flowpregel._core.effects import Call, Called
+from flowpregel._core.effects import Call, Called, Submit, Wait, Wakeup
 from flowpregel._core.program import Program, compile_program
 from flowpregel._core.records import TASKS, Arguments, Node, Outcome, Task
 from flowpregel.channels import LastValue, Topic
@@ -59,3 +59,18 @@ def called(driver: CrashDriver, caller: Task, target: Node, *args: Any, **fields
     made = Call(caller.id, caller.attempt, target, Arguments(args, {}), **fields)
     driver.post(Called(made))
     return made
+
+
+def fed(driver: CrashDriver, given: Any, *kinds: type) -> tuple[Any, list[Any]]:
+    """Start a run, perform it up to its first real `Wait`, and return it with its submits."""
+    steps = driver.start(given)
+    effect, submitted = next(steps), []
+    while not isinstance(effect, Wait) or effect.deadline == 0:
+        if isinstance(effect, Submit):
+            submitted.append(effect.task)
+            effect = steps.send(None)
+        elif isinstance(effect, Wait):
+            effect = steps.send(Wakeup([], 1, 0))
+        else:
+            effect = steps.send(driver.perform(effect))
+    return steps, [effect, *submitted]

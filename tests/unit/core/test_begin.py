@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from flowpregel._core.commands import Command, Send
-from flowpregel._core.effects import Submit
-from flowpregel._core.program import Options
+from flowpregel._core.effects import Commit, Submit
+from flowpregel._core.program import Nested, Options
 from flowpregel._core.records import Address, Raised
-from flowpregel.channels import LastValue
+from flowpregel.channels import LastValue, UntrackedValue
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import interrupt
-from flowpregel.errors import UnknownInterruptError
+from flowpregel.errors import EmptyInputError, UnknownInterruptError
 from flowpregel.pregel.edit import Edit, StateUpdate
 from flowpregel.testing.crash_driver import CrashDriver, Schedule
 from tests.unit.core.programs import ends, node, program
@@ -184,6 +184,31 @@ def test_updates_of_two_commands_on_one_checkpoint_are_both_kept() -> None:
     values = history(driver)[-1].checkpoint.values
 
     assert (1, 2) == (values["b"], values["c"])
+
+
+def test_an_update_of_an_untracked_channel_is_obeyed_and_not_kept() -> None:
+    """Neither before the run goes on nor with a checkpoint."""
+    follows = node("m", triggers=("u",), channels="u")
+    driver = driver_of(node("n"), follows, u=UntrackedValue(int))
+    driver.run(1)
+
+    assert ["1", "5"] == driver.run(Command(update={"u": 5})).values
+
+    batches = [effect.batch for effect in driver.effects if isinstance(effect, Commit)]
+    assert [] == [
+        w for batch in batches for item in batch.writes for w in item.writes if w[0] == "u"
+    ]
+    assert "u" not in history(driver)[-1].checkpoint.values
+
+
+@pytest.mark.parametrize("resuming", [False, True], ids=["first", "again"])
+def test_a_nested_run_that_is_given_nothing_is_refused_each_time(resuming: bool) -> None:
+    """Another attempt of the task that calls it finds no state either."""
+    driver = driver_of(node("n"))
+    driver.options = replace(driver.options, nested=Nested(resuming=resuming))
+
+    with pytest.raises(EmptyInputError, match="no input for a"):
+        driver.run(None)
 
 
 # -------------------------------------------------------------------- the past

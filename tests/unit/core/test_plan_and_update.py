@@ -261,6 +261,21 @@ def test_what_two_barriers_did_adds_up() -> None:
     assert {} == both.then(third).deltas
     assert ["log"] == both.then(third).changed
 
+    _, fourth = written(made, 4, state, log=4)
+
+    assert {"log"} == fourth.deltas.keys()
+    assert {} == both.then(third).then(fourth).deltas
+
+
+def test_a_write_that_changes_nothing_makes_no_version() -> None:
+    """Whoever waits for the channel is not due again."""
+    made = program(node("n", triggers=("all",)), all=NamedBarrierValue(str, {"x", "y"}))
+    state, first = written(made, 1, all="x")
+    _, again = written(made, 2, state, all="x")
+
+    assert (["all"], []) == (first.changed, again.changed)
+    assert 1 == state.versions["all"]
+
 
 @pytest.mark.parametrize(
     ("write", "message"),

@@ -23,6 +23,7 @@ from flowpregel._core.program import Nested, Options
 from flowpregel._core.records import (
     ERROR,
     ERROR_SOURCE,
+    INTERRUPT,
     Address,
     Arguments,
     Escaped,
@@ -34,7 +35,7 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import NodeCancelledError, ParentCommand, TaskCancelled
 from flowpregel.policies import RetryPolicy
 from flowpregel.testing.crash_driver import CrashDriver, Schedule
-from tests.unit.core.programs import ends, node, program
+from tests.unit.core.programs import ends, fed, node, program
 
 SECOND = 1_000_000_000
 PATIENT = RetryPolicy(retry_on=ValueError, initial_interval=2, backoff_factor=3, jitter=False)
@@ -43,21 +44,6 @@ PATIENT = RetryPolicy(retry_on=ValueError, initial_interval=2, backoff_factor=3,
 def waits(driver: CrashDriver) -> list[int]:
     """Return the deadlines that the newest run waited for."""
     return [e.deadline for e in driver.effects if isinstance(e, Wait) and e.deadline]
-
-
-def fed(driver: CrashDriver, given: Any, *kinds: type) -> tuple[Any, list[Any]]:
-    """Start a run, perform it up to its first real `Wait`, and return it with its submits."""
-    steps = driver.start(given)
-    effect, submitted = next(steps), []
-    while not isinstance(effect, Wait) or effect.deadline == 0:
-        if isinstance(effect, Submit):
-            submitted.append(effect.task)
-            effect = steps.send(None)
-        elif isinstance(effect, Wait):
-            effect = steps.send(Wakeup([], 1, 0))
-        else:
-            effect = steps.send(driver.perform(effect))
-    return steps, [effect, *submitted]
 
 
 # -------------------------------------------------------------------- attempts
@@ -221,6 +207,22 @@ def test_a_step_timeout_counts_from_the_start_of_its_superstep() -> None:
         steps.send(None)
 
 
+def test_an_attempt_that_is_due_after_the_step_timeout_is_not_waited_for() -> None:
+    """The first one, which is due before it, is."""
+    always = Raised(ValueError("boom"))
+    driver = CrashDriver(
+        program(node("n", retry=(PATIENT,))),
+        None,
+        Options(step_timeout=3),
+        schedule=Schedule(ends(n=always)),
+    )
+
+    with pytest.raises(TimeoutError, match="step_timeout=3"):
+        driver.run(1)
+
+    assert [3 * SECOND, 2 * SECOND, 3 * SECOND, 3 * SECOND] == waits(driver)
+
+
 def test_a_run_that_is_stopped_before_its_tasks_start_starts_none() -> None:
     """The news comes with the time."""
     steps = CrashDriver(program(node("n")), None, Options(step_timeout=3)).start(1)
@@ -228,6 +230,19 @@ def test_a_run_that_is_stopped_before_its_tasks_start_starts_none() -> None:
 
     with pytest.raises(TaskCancelled, match="bye"):
         steps.send(Wakeup([Stopped("bye")], 2, 0))
+
+
+# -------------------------------------------------------------------- where it pauses
+
+
+def test_a_breakpoint_is_told_as_an_update_and_no_value() -> None:
+    """No value changed."""
+    modes = frozenset({"updates", "values"})
+    options = Options(modes=modes, interrupt_before=frozenset({"n"}))
+    driver = CrashDriver(program(node("n")), InMemorySaver(), options)
+
+    assert driver.run(1).paused
+    assert [("updates", {INTERRUPT: ()})] == driver.emitted
 
 
 # -------------------------------------------------------------------- stopping
