@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowpregel._lmdb import seal as headers
 from flowpregel._lmdb.closed import ClosedStore, keep_closed
@@ -20,8 +20,12 @@ from flowpregel.errors import StoreBusyError, StoreReadOnlyError
 _PAUSE = 0.02
 """Seconds before looking again whether nobody has a store open."""
 
-Change = Callable[[], None]
-"""What is to be done to a store while nobody has it open."""
+
+class Change(NamedTuple):
+    """What is to be done to a store while nobody has it open."""
+
+    purpose: str
+    make: Callable[[], None]
 
 
 class OpenStore:
@@ -131,10 +135,11 @@ def _change_needed(
     if is_foreign:
         # Whoever asks for it trusts whoever wrote the store: nothing can be checked
         # without the other key, and what is sealed now is unpickled later.
-        return lambda: seal_anew(path, header, seal, None)
+        return Change("to be sealed anew", lambda: seal_anew(path, header, seal, None))
     if readonly or headers.is_current(fields):
         return None
-    return lambda: _put_header(path, header)
+    purpose = f"to become format {headers.FORMAT}, which earlier releases cannot read"
+    return Change(purpose, lambda: _put_header(path, header))
 
 
 def _change_closed(path: str, record: bytes, change: Change, timeout: float, until: float) -> None:
@@ -146,10 +151,11 @@ def _change_closed(path: str, record: bytes, change: Change, timeout: float, unt
     try:
         with keep_closed(path):
             if _header_of_closed(path) == record:
-                change()
+                change.make()
     except StoreBusyError as error:
         if time.monotonic() > until:
-            raise StoreBusyError(path, error.holder, timeout) from error
+            holder = f"{error.holder}, and is {change.purpose}"
+            raise StoreBusyError(path, holder, timeout) from error
         # They may be about to do the same.
         time.sleep(_PAUSE)
 
