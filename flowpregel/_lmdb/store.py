@@ -124,14 +124,13 @@ def _change_needed(
     """
     path, readonly = environment.path, environment.readonly
     fields = headers.read_header(record, path)
-    created, encryption = fields["created"], fields.get("encryption")
-    header = headers.header_of(seal, created, encryption)
     is_foreign = trusts and fields["key"] != seal.id
     if is_foreign and readonly:
         raise _cannot_be_sealed(path)
     if not is_foreign:
         headers.check_seal(record, fields, seal, path)
     headers.check_encryption(fields, seal, path, readonly=readonly)
+    header = headers.header_of(seal, fields["created"], fields.get("encryption"))
     if is_foreign:
         # Whoever asks for it trusts whoever wrote the store: nothing can be checked
         # without the other key, and what is sealed now is unpickled later.
