@@ -80,7 +80,8 @@ def open_store(
     """Open the store at *path*, or make it.
 
     Raises:
-        StoreForeignError: It is sealed under another key.
+        StoreForeignError: It is sealed, or encrypted, under another key.
+        StoreBusyError: It must be changed first, and someone has it open.
         StoreVersionError: Another release, or another engine, wrote it.
         StoreCorruptError: It is damaged.
     """
