@@ -89,8 +89,11 @@ class _Copying:
                     return bytes(key)
                 if not _is_made_anew(name, key):
                     fresh = self._remade(name, key, record)
-                    # In the order of the keys: pages that are filled from left to right get full.
-                    writing.put(key, fresh, append=True, db=self._target.databases[name])
+                    database = self._target.databases[name]
+                    # As the last: pages that are filled from left to right get full. A tree
+                    # that is damaged may not be in order, and what is in it is kept all the same.
+                    if not writing.put(key, fresh, append=True, db=database):
+                        writing.put(key, fresh, db=database)
                     size += len(fresh)
                 found = cursor.next()
         return None

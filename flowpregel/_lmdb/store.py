@@ -58,6 +58,7 @@ class OpenStore:
             fields = headers.read_header(record, path)
             # Someone may have been faster.
             headers.check_seal(record, fields, self.seal, path)
+            headers.check_encryption(fields, self.seal, path, readonly=False)
             header = headers.header_of(seal, fields["created"], seal.encryption)
             seal_anew(path, header, seal, self.seal)
 

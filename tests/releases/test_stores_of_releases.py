@@ -149,6 +149,18 @@ def test_programs_that_open_an_older_store_at_once_mark_it_once(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)
+def test_it_can_be_encrypted(kept: Path, tmp_path: Path) -> None:
+    """What earlier releases wrote goes over as it is."""
+    pytest.importorskip("cryptography")
+    fill(tmp_path / "new")
+    path = unpacked(kept, tmp_path)
+    options = StoreOptions(encryption_key=b"k" * 32)
+    LMDBSaver(path).change_keys(encryption_key=options.encryption_key)
+
+    assert shown(everything(tmp_path / "new")) == shown(everything(path, options))
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)
 def test_it_can_be_read_only(kept: Path, tmp_path: Path) -> None:
     """Without a file of locks beside it."""
     path = unpacked(kept, tmp_path)

@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Address
+from flowpregel._lmdb import sealing
+from flowpregel._lmdb.closed import ClosedStore, keep_closed
+from flowpregel._lmdb.seal import Seal
+from flowpregel._lmdb.table import Table
 from flowpregel.cache.lmdb import LMDBCache
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import (
@@ -319,6 +323,28 @@ def test_where_there_is_no_room_for_both_the_store_is_as_it_was(path: Path) -> N
     assert "full\n" == finish(start(code, path))
     assert before == data(path)
     assert 0 == newest(path)
+
+
+def test_a_store_goes_over_in_as_many_transactions_as_it_takes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here one for each record; nothing is left out where one ends and the next begins."""
+    fill(path)
+    right = contents(path, PLAIN)
+    monkeypatch.setattr(sealing, "_PART", 0)
+    change(path, PLAIN, ONE)
+
+    assert right == contents(path, ONE)
+
+
+def test_the_map_of_a_store_that_is_kept_closed_grows(path: Path) -> None:
+    """What was to be written is written whole."""
+    LMDBSaver(path).close()
+    with keep_closed(str(path)), ClosedStore(str(path)) as store:
+        table = Table(b"store", store, Seal(KEY.encode()))
+        store.write(lambda transaction: table.put(transaction, b"large", bytes(5_000_000)))
+
+        assert bytes(5_000_000) == store.read(lambda transaction: table.get(transaction, b"large"))
 
 
 # ---------------------------------------------------------------- what is trusted
