@@ -19,7 +19,8 @@ class StoreOptions:
     """
 
     lock_timeout: float = 30.0
-    """Seconds to wait for another process that writes, before `StoreBusyError`."""
+    """Seconds to wait for another process that writes, or that has a store open which
+    must be closed to be changed, before `StoreBusyError`."""
     allow_network: bool = False
     """Open a store on a network file system although LMDB may lose data there."""
     check_pages: bool = False
@@ -32,8 +33,8 @@ class StoreOptions:
     compression: bool = False
     """Compress what gets smaller by it (needs the extra ``zstd``)."""
     encryption_key: bytes | None = None
-    """Encrypt values with AES-GCM under this key of 16, 24 or 32 bytes (needs
-    the extra ``crypto``)."""
+    """Encrypt records with AES-GCM under this key of 16, 24 or 32 bytes (needs
+    the extra ``crypto``). `LMDBSaver.change_keys` gives a store another one."""
 
     def __post_init__(self) -> None:
         if not self.lock_timeout > 0:

@@ -12,6 +12,7 @@ import os
 import secrets
 import time
 from contextlib import suppress
+from copy import copy
 from hashlib import blake2b
 from typing import Any
 
@@ -24,6 +25,8 @@ FORMAT = 3
 OLDEST = 2
 """The oldest format that this release reads; it writes `FORMAT`."""
 HEADER = b"header"
+NONE = ""
+"""Says in a header that no record is encrypted."""
 _ENGINE = [0, 9]
 KEY_VARIABLE = "FLOWPREGEL_STORE_KEY"
 
@@ -41,11 +44,22 @@ class Seal:
 
     def __init__(self, key: bytes, encryption_key: bytes | None = None) -> None:
         self._base = blake2b(key=_digest(key, b"seal"), digest_size=SIZE)
-        self.id = _digest(key, b"name")[:8].hex()
+        self.id = _id(key)
         """Names the key without telling it."""
-        self.cipher = None if encryption_key is None else Cipher(encryption_key)
-        self.kind = self.id, encryption_key and _digest(encryption_key, b"name")
+        self._encrypt_with(encryption_key)
+
+    def _encrypt_with(self, key: bytes | None) -> None:
+        self.cipher = None if key is None else Cipher(key)
+        self.encryption = NONE if key is None else _id(key)
+        """Names the key that records are encrypted under, or says that they are not."""
+        self.kind = self.id, self.encryption
         """Equal for seals that make and read the same records."""
+
+    def with_encryption(self, key: bytes | None) -> Seal:
+        """Return a seal of the same checksums that encrypts under *key*, if it is one."""
+        other = copy(self)
+        other._encrypt_with(key)  # noqa: SLF001 - its own class
+        return other
 
     def of(self, place: bytes, *parts: bytes | memoryview) -> bytes:
         """Return the checksum of a record made of *parts* at *place*."""
@@ -123,25 +137,38 @@ def _make_key(path: str) -> bytes:
 # ---------------------------------------------------------------- the header
 
 
-def new_header(seal: Seal, created: object = None) -> bytes:
-    """Return the header record of a store that begins now, or was *created* earlier."""
-    text = json.dumps(
-        {"format": FORMAT, "engine": _ENGINE, "key": seal.id, "created": created or time.time_ns()}
-    ).encode()
+def new_header(seal: Seal) -> bytes:
+    """Return the header record of a store that begins now."""
+    # Where records are not encrypted from the first one on, later ones may be.
+    return header_of(seal, time.time_ns(), seal.encryption or None)
+
+
+def header_of(seal: Seal, created: int, encryption: str | None) -> bytes:
+    """Return the header record of a store that was *created* some time ago.
+
+    Args:
+        seal: The store's.
+        created: Wall-clock nanoseconds.
+        encryption: The key that all records are encrypted under, or `NONE`, as a
+            `Seal` names it; None: each is as it is.
+    """
+    fields = {"format": FORMAT, "engine": _ENGINE, "key": seal.id, "created": created}
+    if encryption is not None:
+        fields["encryption"] = encryption
+    text = json.dumps(fields).encode()
     return _digest(text, b"sum") + seal.of(HEADER, text) + text
 
 
-def check_header(record: bytes | None, seal: Seal, path: str) -> dict[str, Any]:
-    """Return the fields of a store's header, or refuse the store.
+def read_header(record: bytes, path: str) -> dict[str, Any]:
+    """Return the fields of a store's header, whatever key it is sealed under.
 
     Raises:
         StoreCorruptError: The header is damaged.
         StoreVersionError: A newer release wrote the store.
-        StoreForeignError: It is sealed under another key.
     """
-    if record is None:
+    if not record:
         raise StoreCorruptError(f"{path} has no header; restore a backup")
-    total, sealed, text = record[:32], record[32 : 32 + SIZE], record[32 + SIZE :]
+    total, text = record[:32], record[32 + SIZE :]
     if _digest(text, b"sum") != total:
         raise StoreCorruptError(f"the header of {path} is damaged; restore a backup")
     fields: dict[str, Any] = json.loads(text)
@@ -151,20 +178,56 @@ def check_header(record: bytes | None, seal: Seal, path: str) -> dict[str, Any]:
             f"reads formats {OLDEST} to {FORMAT} (engine {_ENGINE}); it was not touched: "
             "use the release that wrote it, or a newer one"
         )
+    return fields
+
+
+def check_seal(record: bytes, fields: dict[str, Any], seal: Seal, path: str) -> None:
+    """Refuse a store that is sealed under another key.
+
+    Raises:
+        StoreForeignError: It is.
+        StoreCorruptError: The header was not made with the key it names.
+    """
     if fields["key"] != seal.id:
         raise StoreForeignError(
             f"{path} was sealed under another key ({fields['key']}; ours is {seal.id}); nothing "
             f"of it was decoded. Set {KEY_VARIABLE} to the key it was made with, or pass "
             "StoreOptions(trust=...) if you trust whoever wrote it"
         )
-    if seal.of(HEADER, text) != sealed:
+    if seal.of(HEADER, record[32 + SIZE :]) != record[32 : 32 + SIZE]:
         raise StoreCorruptError(f"the header of {path} is damaged; restore a backup")
-    return fields
+
+
+def check_encryption(fields: dict[str, Any], seal: Seal, path: str, *, readonly: bool) -> None:
+    """Refuse to write to a store whose records are encrypted otherwise.
+
+    Raises:
+        StoreForeignError: Its header names another key, or says that there is none.
+    """
+    named = fields.get("encryption", seal.encryption)
+    if named == seal.encryption or (readonly and seal.cipher is None):
+        return
+    if seal.cipher is None:
+        raise StoreForeignError(
+            f"{path} is encrypted; pass its key as StoreOptions(encryption_key=...)"
+        )
+    if named == NONE:
+        raise StoreForeignError(
+            f"{path} is not encrypted any more; leave out the encryption_key, or encrypt all "
+            "of it again with LMDBSaver.change_keys"
+        )
+    raise StoreForeignError(
+        f"{path} is encrypted under another encryption_key ({named}; ours is {seal.encryption})"
+    )
 
 
 def is_current(fields: dict[str, Any]) -> bool:
     """Return whether a header says that this release may write to the store."""
     return bool(fields["format"] == FORMAT)
+
+
+def _id(key: bytes) -> str:
+    return _digest(key, b"name")[:8].hex()
 
 
 def _digest(data: bytes, purpose: bytes) -> bytes:

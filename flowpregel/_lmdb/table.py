@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
-from flowpregel._lmdb.environment import Environment
 from flowpregel._lmdb.seal import SIZE, Seal
 from flowpregel.errors import StoreCorruptError, StoreForeignError
 
@@ -31,34 +30,41 @@ _HEAD = SIZE + 1
 _SMALL = 4096
 
 
+class Store(Protocol):
+    """What a table needs of its store."""
+
+    path: str
+    databases: dict[bytes, Any]
+
+
 class Table:
     """One database of a store; every method takes the transaction to use.
 
     Args:
         name: The database's name.
-        environment: The store.
+        store: Its environment.
         seal: Makes and checks the checksums.
     """
 
-    __slots__ = ("_environment", "_name", "_seal")
+    __slots__ = ("_name", "_seal", "_store")
 
-    def __init__(self, name: bytes, environment: Environment, seal: Seal) -> None:
-        self._environment = environment
+    def __init__(self, name: bytes, store: Store, seal: Seal) -> None:
+        self._store = store
         self._name = name
         self._seal = seal
 
     @property
     def handle(self) -> Any:
         """LMDB's handle; another one after the file was opened again."""
-        return self._environment.databases[self._name]
+        return self._store.databases[self._name]
 
     def get(self, transaction: Any, key: bytes) -> bytes | None:
         """Return a copy of the payload at *key*, or None."""
         record = transaction.get(key, db=self.handle)
         if record is None:
             return None
-        payload = self._opened(key, record)
-        if _kind(record) == _WHOLE:
+        payload = self.opened(key, record)
+        if kind_of(record) == _WHOLE:
             return payload
         return self._joined(transaction, key, payload)
 
@@ -95,16 +101,16 @@ class Table:
         if not fresh:
             self._drop_chunks(transaction, key)
         if len(payload) <= CHUNK:
-            transaction.put(key, self._record(key, _WHOLE, payload), db=self.handle)
+            transaction.put(key, self.record(key, _WHOLE, payload), db=self.handle)
             return
         view = memoryview(payload)
         count = -(-len(payload) // CHUNK)
         counts = _COUNTS.pack(count, len(payload))
-        transaction.put(key, self._record(key, _CHUNKED, counts), db=self.handle)
+        transaction.put(key, self.record(key, _CHUNKED, counts), db=self.handle)
         for number in range(count):
             place = key + number.to_bytes(4, "big")
             chunk = view[number * CHUNK : (number + 1) * CHUNK]
-            transaction.put(place, self._record(place, _PIECE, chunk), db=self.handle)
+            transaction.put(place, self.record(place, _PIECE, chunk), db=self.handle)
 
     def add(self, transaction: Any, key: bytes, payload: bytes) -> bool:
         """Keep *payload* at *key* if there is nothing; return whether it was kept."""
@@ -113,7 +119,7 @@ class Table:
                 return False
             self.put(transaction, key, payload, fresh=True)
             return True
-        record = self._record(key, _WHOLE, payload)
+        record = self.record(key, _WHOLE, payload)
         return bool(transaction.put(key, record, overwrite=False, db=self.handle))
 
     def append(self, transaction: Any, key: bytes, payload: bytes) -> bool:
@@ -122,7 +128,7 @@ class Table:
         LMDB fills a page to its end only where it is told that the last one is put.
         """
         if len(payload) < _SMALL:
-            record = self._record(key, _WHOLE, payload)
+            record = self.record(key, _WHOLE, payload)
             if transaction.put(key, record, append=True, db=self.handle):
                 return True
         self.put(transaction, key, payload, fresh=True)
@@ -152,9 +158,9 @@ class Table:
                 key, record = cursor.item()
                 if not key.startswith(prefix):
                     return
-                if _kind(record) != _PIECE:
-                    payload = self._opened(key, record)
-                    if _kind(record) == _CHUNKED:
+                if kind_of(record) != _PIECE:
+                    payload = self.opened(key, record)
+                    if kind_of(record) == _CHUNKED:
                         payload = self._joined(transaction, key, payload)
                     yield key, payload
                 found = cursor.next()
@@ -207,20 +213,11 @@ class Table:
     def corrupt(self, key: bytes, what: str) -> StoreCorruptError:
         """Return the error that says *what* of the record at *key*."""
         return StoreCorruptError(
-            f"record {key.hex()} in {self._name.decode()} of {self._environment.path} {what}; "
+            f"record {key.hex()} in {self._name.decode()} of {self._store.path} {what}; "
             "restore a backup, or run verify() to see what else is damaged"
         )
 
-    @property
-    def is_encrypted(self) -> bool:
-        """Whether what is put is encrypted."""
-        return self._seal.cipher is not None
-
-    def hidden(self, name: bytes) -> bytes:
-        """Return a key that stands for *name* and does not tell it."""
-        return b"k" + self._seal.of(b"hidden", name)
-
-    def _record(self, key: bytes, kind: int, payload: bytes | memoryview) -> bytes:
+    def record(self, key: bytes, kind: int, payload: bytes | memoryview) -> bytes:
         """Return *payload* as it is kept at *key*."""
         place, cipher = self._name + key, self._seal.cipher
         if cipher is not None:
@@ -239,15 +236,15 @@ class Table:
         if len(record) < _HEAD or record[:SIZE] != expected:
             raise self.corrupt(key, "is damaged, or was not written there")
 
-    def _opened(self, key: bytes, record: bytes) -> bytes:
+    def opened(self, key: bytes, record: bytes) -> bytes:
+        """Return the payload of a *record* that was at *key*, after seeing that it holds."""
         self._check(key, record)
         if not record[SIZE] & _ENCRYPTED:
             return record[_HEAD:]
         cipher = self._seal.cipher
         if cipher is None:
             raise StoreForeignError(
-                f"{self._environment.path} is encrypted; "
-                "pass its key as StoreOptions(encryption_key=...)"
+                f"{self._store.path} is encrypted; pass its key as StoreOptions(encryption_key=...)"
             )
         return cipher.decrypt(self._name + key, record[_HEAD:])
 
@@ -259,7 +256,7 @@ class Table:
             record = transaction.get(place, db=self.handle)
             if record is None:
                 raise self.corrupt(place, "is missing: a part of a large value")
-            pieces.append(self._opened(place, record))
+            pieces.append(self.opened(place, record))
         payload = b"".join(pieces)
         if len(payload) != size:
             raise self.corrupt(key, "has not the length it says")
@@ -267,13 +264,14 @@ class Table:
 
     def _drop_chunks(self, transaction: Any, key: bytes) -> None:
         record = transaction.get(key, db=self.handle)
-        if record is not None and _kind(record) == _CHUNKED:
-            count = _COUNTS.unpack(self._opened(key, record))[0]
+        if record is not None and kind_of(record) == _CHUNKED:
+            count = _COUNTS.unpack(self.opened(key, record))[0]
             for number in range(count):
                 transaction.delete(key + number.to_bytes(4, "big"), db=self.handle)
 
 
-def _kind(record: bytes) -> int:
+def kind_of(record: bytes) -> int:
+    """Return what a record is: whole, a large one's head, or a chunk."""
     return record[SIZE] & ~_ENCRYPTED if len(record) >= _HEAD else _WHOLE
 
 

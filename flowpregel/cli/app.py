@@ -24,6 +24,7 @@ _COMMANDS = {
     "gc": "Drop history that is not to be kept.",
     "verify": "Read everything in a store, and say what is damaged.",
     "backup": "Copy a store, which may be in use.",
+    "encrypt": "Encrypt a store, change its key, or decrypt it.",
     "stats": "Show how much a store keeps, and for what.",
     "graph": "Draw a flow, or what a thread's run did.",
     "doctor": "Check this machine and a store's folder.",

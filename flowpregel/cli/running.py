@@ -14,7 +14,7 @@ from flowpregel.cli.codes import Code, is_refusal
 from flowpregel.cli.flows import FLOW, load_flow
 from flowpregel.cli.output import note, tell, tell_json
 from flowpregel.cli.preview import FULL, Limits, one_line, plain
-from flowpregel.cli.stores import existing, newest, reading
+from flowpregel.cli.stores import existing, making, newest, reading
 from flowpregel.cli.view import view_of
 from flowpregel.errors import ConfigurationError, TaskCancelled
 
@@ -45,9 +45,7 @@ def errand_of(flow: str, thread_id: str, options: dict[str, Any]) -> Errand:
 
 def with_store(flow: Pregel, store: str | None) -> Pregel:
     """Return *flow* with the store at *store*, or its own if that is None."""
-    from flowpregel.pregel.base import as_checkpointer  # noqa: PLC0415 - keeps --help fast
-
-    return flow if store is None else flow.copy({"checkpointer": as_checkpointer(store)})
+    return flow if store is None else flow.copy({"checkpointer": making(store)})
 
 
 def recorded_flow(thread_id: str, flow: str | None, store: str | None) -> str:

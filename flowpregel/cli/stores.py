@@ -10,7 +10,9 @@ from flowpregel.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
     from flowpregel._core.records import Saved
-    from flowpregel.checkpoint.lmdb import LMDBSaver
+    from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
+
+KEY_FILE = "FLOWPREGEL_ENCRYPTION_KEY_FILE"
 
 
 def reading(path: str | None) -> LMDBSaver:
@@ -24,7 +26,8 @@ def reading(path: str | None) -> LMDBSaver:
     from flowpregel.cli.lenient import LenientCodec  # noqa: PLC0415 - keeps --help fast
 
     real = existing(path)
-    return LMDBSaver(real, readonly=True, lock=os.access(real, os.W_OK), codec=LenientCodec())
+    locks = os.access(real, os.W_OK)
+    return LMDBSaver(real, readonly=True, lock=locks, codec=LenientCodec(), options=options())
 
 
 def writing(path: str | None) -> LMDBSaver:
@@ -36,7 +39,35 @@ def writing(path: str | None) -> LMDBSaver:
     """
     from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - keeps --help fast
 
-    return LMDBSaver(existing(path))
+    return LMDBSaver(existing(path), options=options())
+
+
+def making(path: str) -> LMDBSaver:
+    """Open a store to run something with it, or make it."""
+    from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - keeps --help fast
+
+    return LMDBSaver(path, options=options())
+
+
+def options() -> StoreOptions:
+    """Return how stores are opened here: with the key in the file that a variable names."""
+    from flowpregel.checkpoint.lmdb import StoreOptions  # noqa: PLC0415 - keeps --help fast
+
+    file = os.environ.get(KEY_FILE)
+    return StoreOptions(encryption_key=key_in(file) if file else None)
+
+
+def key_in(file: str) -> bytes:
+    """Return the encryption key that a file holds.
+
+    Raises:
+        ConfigurationError: It cannot be read, or holds no key.
+    """
+    try:
+        with open(file, "rb") as opened:
+            return opened.read()
+    except OSError as error:
+        raise ConfigurationError(f"the key file {file} cannot be read: {error.strerror}") from error
 
 
 def existing(path: str | None) -> str:

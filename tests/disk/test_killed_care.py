@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,6 +26,9 @@ pytestmark = pytest.mark.slow
 ALL = bool(os.environ.get("FLOWPREGEL_CRASH_ALL"))
 """Whether operations are killed at every call (tox -e crash), or at some."""
 SOME = 4
+NEEDS_CRYPTOGRAPHY = pytest.mark.skipif(
+    find_spec("cryptography") is None, reason="the extra crypto is not installed"
+)
 CARE = [
     workloads.prune,
     workloads.sweep,
@@ -35,6 +38,7 @@ CARE = [
     workloads.compact,
     workloads.backup,
     workloads.seal_anew,
+    pytest.param(workloads.encrypt, marks=NEEDS_CRYPTOGRAPHY),
 ]
 
 
@@ -56,22 +60,9 @@ def kills(calls: int) -> Iterator[tuple[int, int]]:
         yield number, TEAR
 
 
-def readable(path: str) -> dict[str, list[Any]]:
-    """Return what is in a store that is sealed under the one key or the other."""
-    try:
-        return workloads.everything(path)
-    except StoreForeignError:
-        return workloads.everything(path, workloads.OTHER_KEY)
-
-
 def can_be_written(path: str) -> bool:
     """Change something in a store; return whether it is so then."""
-    trust = StoreOptions(trust=workloads.OTHER_KEY.encode())
-    try:
-        saver = LMDBSaver(path)
-    except StoreForeignError:
-        saver = LMDBSaver(path, options=trust)
-    with saver:
+    with workloads.opened(path) as saver:
         saver.delete_thread("c")
         return saver.thread("c") is None
 
@@ -81,11 +72,11 @@ def test_what_is_kept_survives_a_kill(
     nursery: Nursery, store: Path, tmp_path: Path, care: Callable[[str], None]
 ) -> None:
     """Of each thread there is what was, or what was to be."""
-    before = readable(str(store))
+    before = workloads.everything(str(store))
     done = tmp_path / "done"
     shutil.copytree(store, done)
     calls = nursery.ok(care, str(done), folder=str(tmp_path)).calls
-    after = readable(str(done))
+    after = workloads.everything(str(done))
     count = 0
     for number, act in kills(calls):
         folder = tmp_path / f"{number}-{act}"
@@ -94,13 +85,13 @@ def test_what_is_kept_survives_a_kill(
         disk = {"folder": str(folder), "act": act, "first": number, "last": number}
         count += nursery.run(care, str(path), **disk).killed
 
-        found = readable(str(path))
+        found = workloads.everything(str(path))
 
         for thread in {*before, *after}:
             either = [before.get(thread), after.get(thread)]
             assert found.get(thread) in either, (thread, number, act)
         if (backup := Path(f"{path}.backup")).exists():
-            assert readable(str(backup)) == before
+            assert workloads.everything(str(backup)) == before
         assert can_be_written(str(path))
         shutil.rmtree(folder)
     print(f"{care.__name__}: {calls} calls to the disk, {count} kills")
@@ -125,7 +116,7 @@ def test_what_was_acknowledged_survives_a_kill(
         disk = {"folder": str(path), "act": act, "first": number, "last": number}
         nursery.run(work, str(path), str(log), **disk)
 
-        steps = [each[0] for each in readable(str(path))["a"]]
+        steps = [each[0] for each in workloads.everything(str(path))["a"]]
 
         newest = max(steps)
         told = max(workloads.acknowledged(log), workloads.STEPS - 1)
@@ -192,4 +183,4 @@ def test_the_key_is_not_what_makes_these_tests_pass(store: Path) -> None:
     """The two keys are different, and a store is sealed under one of them."""
     assert KEY != workloads.OTHER_KEY
     with pytest.raises(StoreForeignError):
-        workloads.everything(str(store), workloads.OTHER_KEY)
+        LMDBSaver(store, options=StoreOptions(trust=workloads.OTHER_KEY.encode()))

@@ -141,9 +141,12 @@ def test_a_store_made_in_its_place_may_be_broken(nursery: Nursery, tmp_path: Pat
     assert counts["broken"] > 0
 
 
-def test_a_compacted_store_survives_a_power_cut(nursery: Nursery, place: Path) -> None:
+@pytest.mark.parametrize("work", [workloads.compacted, workloads.sealed_anew])
+def test_a_store_written_anew_survives_a_power_cut(
+    nursery: Nursery, place: Path, work: Callable[[str], None]
+) -> None:
     """The old file or the new one."""
-    images = recorded(nursery, place, workloads.compacted, str(place / "store"))
+    images = recorded(nursery, place, work, str(place / "store"))
 
     counts = judged(outcomes(nursery, images, place, workloads.newest))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -9,13 +10,16 @@ from typing import Any
 
 from flowpregel._core.records import Address, Batch, Delta, TaskWrites
 from flowpregel.checkpoint.lmdb import LMDBSaver, Retention, StoreOptions
-from flowpregel.errors import StoreError
-from tests.disk.nursery import mark
+from flowpregel.errors import StoreError, StoreForeignError
+from tests.disk.nursery import KEY, mark
 from tests.runs.stores import commit, id_of, step
 
 LARGE = bytes(range(256)) * 4_500
 """Two chunks."""
 OTHER_KEY = "another key"
+ENCRYPTED = StoreOptions(trust=OTHER_KEY.encode(), encryption_key=b"k" * 32)
+KEYS = StoreOptions(), StoreOptions(trust=OTHER_KEY.encode()), ENCRYPTED
+"""All keys that a store of these tests may have."""
 STEPS = 12
 
 
@@ -46,10 +50,17 @@ def fill(path: str) -> None:
                 saver.commit([Batch(address=Address(thread), checkpoint=made)])
 
 
-def everything(path: str, key: str = "") -> dict[str, list[Any]]:
+def opened(path: str) -> LMDBSaver:
+    """Open a store, whichever keys it has."""
+    for options in KEYS:
+        with contextlib.suppress(StoreForeignError):
+            return LMDBSaver(path, options=options)
+    raise AssertionError("there is a store under none of the keys")
+
+
+def everything(path: str) -> dict[str, list[Any]]:
     """Return all that can be read of a store, by thread; refuse one that does not hold."""
-    trust: Any = key.encode() or False
-    with LMDBSaver(path, options=StoreOptions(trust=trust)) as saver:
+    with opened(path) as saver:
         found = saver.verify()
         assert found.ok, found.problems
         return {
@@ -111,6 +122,12 @@ def seal_anew(path: str) -> None:
     os.environ["FLOWPREGEL_STORE_KEY"] = OTHER_KEY
     with LMDBSaver(path, options=StoreOptions(trust=True)):
         pass
+
+
+def encrypt(path: str) -> None:
+    """Turn encryption on, under other keys, and off again."""
+    for seal, options in (OTHER_KEY, ENCRYPTED), (KEY, StoreOptions()):
+        opened(path).change_keys(encryption_key=options.encryption_key, key=seal.encode())
 
 
 # ---------------------------------------------------------------- commits
@@ -246,6 +263,17 @@ def compacted(path: str) -> None:
             mark(str(number))
             if number == 2:
                 saver.compact()
+                mark(str(number))
+
+
+def sealed_anew(path: str) -> None:
+    """Commit, write every record anew, and commit again."""
+    for number in range(4):
+        with LMDBSaver(path) as saver:
+            commit(saver, number)
+            mark(str(number))
+            if number == 2:
+                saver.change_keys(encryption_key=None)
                 mark(str(number))
 
 

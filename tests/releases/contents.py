@@ -7,7 +7,7 @@ from typing import Any
 
 from flowpregel._core.records import Address, Batch, Delta, TaskWrites
 from flowpregel.cache.lmdb import LMDBCache
-from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.store.lmdb import LMDBStore
 from tests.runs.stores import id_of, step
 
@@ -20,9 +20,9 @@ PLAIN: list[Any] = [
 ]  # fmt: skip
 
 
-def fill(path: Path) -> None:
+def fill(path: Path, options: StoreOptions | None = None) -> None:
     """Put a record of every kind into a new store."""
-    with LMDBSaver(path) as saver:
+    with LMDBSaver(path, options=options) as saver:
         first = step(0, {"n": 0, "plain": PLAIN, "large": LARGE, "d": ["seed"]})
         saver.commit([Batch(address=Address("t"), checkpoint=first)])
         for number in range(1, 4):
@@ -35,15 +35,15 @@ def fill(path: Path) -> None:
         nested = Address("t \u00fc " + "long " * 200, "child:1")
         saver.commit([Batch(address=nested, checkpoint=step(0, {"n": "nested"}))])
         saver.pin(Address("t", "", id_of(1)))
-    with LMDBStore(path) as store:
+    with LMDBStore(path, options=options) as store:
         store.put(("people", "old"), "ada", {"born": 1815})
-    with LMDBCache(path) as cache:
+    with LMDBCache(path, options=options) as cache:
         cache.set({(("squares",), "3"): (9, None)})
 
 
-def everything(path: Path) -> dict[str, Any]:
-    """Return all that is in a store."""
-    with LMDBSaver(path) as saver:
+def everything(path: Path, options: StoreOptions | None = None) -> dict[str, Any]:
+    """Return all that is in a store, which holds."""
+    with LMDBSaver(path, options=options) as saver:
         assert saver.verify().ok
         found: dict[str, Any] = {
             f"{place.thread_id} {place.namespace}": [
@@ -51,9 +51,9 @@ def everything(path: Path) -> dict[str, Any]:
             ]
             for place in saver.namespaces()
         }
-    with LMDBStore(path) as store:
+    with LMDBStore(path, options=options) as store:
         item = store.get(("people", "old"), "ada")
         found["store"] = item and item.value
-    with LMDBCache(path) as cache:
+    with LMDBCache(path, options=options) as cache:
         found["cache"] = cache.get([(("squares",), "3")])
     return found

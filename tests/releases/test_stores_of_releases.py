@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.lmdb import LMDBSaver
-from flowpregel.errors import StoreVersionError
+from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
+from flowpregel.errors import StoreBusyError, StoreVersionError
 from tests.releases.contents import KEY, everything, fill
-from tests.runs.stores import commit, newest
+from tests.runs.stores import commit, newest, start
 
 HERE = Path(__file__).parent
 KEPT = sorted(HERE.glob("format-*.mdb.xz"))
@@ -85,6 +85,79 @@ def test_a_store_is_marked_once_it_can_be_written(kept: Path, tmp_path: Path) ->
 
     assert before == after_reading
     assert b'{"format": 3,' in (path / "data.mdb").read_bytes()
+
+
+EARLIER = """
+    from flowpregel._lmdb import seal
+    seal.FORMAT = 2
+    saver = LMDBSaver(path)
+    print("open", flush=True)
+    sys.stdin.readline()
+    commit(saver, 4)
+    saver.close()
+"""
+"""A program of an earlier release, as far as others can see."""
+
+
+def test_a_store_that_an_earlier_release_has_open_is_not_marked(tmp_path: Path) -> None:
+    """It would not see that what it reads and writes has another format now."""
+    path = unpacked(HERE / "format-2-0.1.0.mdb.xz", tmp_path)
+    earlier = start(EARLIER, path, key=KEY, stdin=-1)
+    assert "open\n" == earlier.stdout.readline()
+
+    with pytest.raises(StoreBusyError, match="to become format 3"):
+        LMDBSaver(path, options=StoreOptions(lock_timeout=0.1))
+    with LMDBSaver(path, readonly=True) as saver:
+        assert 3 == saver.load(Address("t")).checkpoint.step
+
+    assert b'{"format": 2,' in (path / "data.mdb").read_bytes()
+    earlier.communicate("go on\n", timeout=60)
+    assert 0 == earlier.returncode
+    assert 4 == newest(path)
+
+
+def test_an_earlier_release_does_not_open_a_store_that_was_marked(tmp_path: Path) -> None:
+    """However long the one that marked it has it open."""
+    path = unpacked(HERE / "format-2-0.1.0.mdb.xz", tmp_path)
+    with LMDBSaver(path):
+        earlier = start(EARLIER, path, key=KEY, stdin=-1, stderr=-1)
+        _, told = earlier.communicate("go on\n", timeout=60)
+
+    assert "StoreVersionError" in told
+
+
+def test_programs_that_open_an_older_store_at_once_mark_it_once(tmp_path: Path) -> None:
+    """Each of them wants to be alone with it for a moment, and then has it open."""
+    path = unpacked(HERE / "format-2-0.1.0.mdb.xz", tmp_path)
+    code = """
+        sys.stdin.readline()
+        saver = LMDBSaver(path)
+        commit(saver, 0, thread=sys.argv[2])
+        print("open", flush=True)
+        sys.stdin.readline()
+    """
+    programs = [start(code, path, name, key=KEY, stdin=-1) for name in "abcd"]
+    for program in programs:
+        program.stdin.write("go on\n")
+        program.stdin.flush()
+
+    assert ["open\n"] * 4 == [program.stdout.readline() for program in programs]
+
+    for program in programs:
+        program.communicate("end\n", timeout=60)
+    assert [0] * 4 == [newest(path, name) for name in "abcd"]
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)
+def test_it_can_be_encrypted(kept: Path, tmp_path: Path) -> None:
+    """What earlier releases wrote goes over as it is."""
+    pytest.importorskip("cryptography")
+    fill(tmp_path / "new")
+    path = unpacked(kept, tmp_path)
+    options = StoreOptions(encryption_key=b"k" * 32)
+    LMDBSaver(path).change_keys(encryption_key=options.encryption_key)
+
+    assert shown(everything(tmp_path / "new")) == shown(everything(path, options))
 
 
 @pytest.mark.parametrize("kept", KEPT, ids=lambda kept: kept.name)

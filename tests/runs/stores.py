@@ -73,14 +73,14 @@ path = sys.argv[1]
 """
 
 
-def start(code, *arguments, **options):
+def start(code, *arguments, key=KEY, **options):
     """Start *code* in a process of its own, its stdout a pipe."""
     return subprocess.Popen(
         [sys.executable, "-c", PRELUDE + textwrap.dedent(code), *map(str, arguments)],
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "FLOWPREGEL_STORE_KEY": KEY},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "FLOWPREGEL_STORE_KEY": key},
         **options,
     )
 

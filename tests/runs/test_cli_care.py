@@ -140,6 +140,36 @@ def test_a_backup_overwrites_nothing(cli: Invoke, store: str) -> None:
     assert Code.STORE == cli("backup", store).exit_code
 
 
+def test_a_store_is_encrypted_and_decrypted_with_keys_in_files(
+    cli: Invoke, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other commands use it with its key, `run` too, and not without."""
+    pytest.importorskip("cryptography")
+    files = [tmp_path / name for name in ("one", "two")]
+    for file in files:
+        file.write_bytes(file.name.encode() * 5 + b"!")
+    for file in files:
+        assert Code.OK == cli("encrypt", str(file)).exit_code
+        assert Code.STORE == cli("ls").exit_code
+        monkeypatch.setenv("FLOWPREGEL_ENCRYPTION_KEY_FILE", str(file))
+        assert {"a", "b"} <= {*cli("ls").stdout.split()}
+    assert Code.OK == cli("run", f"{FLOWS}:steps", "--input", '{"n": 1}').exit_code
+    assert Code.OK == cli("verify").exit_code
+
+    assert Code.OK == cli("encrypt", "--off").exit_code
+    assert Code.STORE == cli("verify").exit_code
+    monkeypatch.delenv("FLOWPREGEL_ENCRYPTION_KEY_FILE")
+    assert Code.OK == cli("verify").exit_code
+
+
+@pytest.mark.parametrize("words", [(), ("key", "--off"), ("not there",)])
+def test_a_store_is_not_encrypted_without_a_key(
+    cli: Invoke, store: str, words: tuple[str, ...]
+) -> None:
+    assert Code.USAGE == cli("encrypt", *words).exit_code
+    assert kept(store, "a")
+
+
 def test_the_manual_has_every_command_and_no_other() -> None:
     """Each has a row in a table of its page."""
     page = (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text("utf-8")

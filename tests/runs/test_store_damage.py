@@ -155,7 +155,7 @@ def test_without_the_checksum_the_canary_would_sing(path, tmp_path, monkeypatch)
     sprung = tmp_path / "sprung"
     delta = DeltaRecord(0, 0, b"p" + pickle.dumps(Canary(str(sprung))))
     put(path, b"log", place, bytes(17) + delta.to_bytes())
-    monkeypatch.setattr(tables.Table, "_opened", lambda self, key, record: record[17:])
+    monkeypatch.setattr(tables.Table, "opened", lambda self, key, record: record[17:])
 
     everything(path)
 

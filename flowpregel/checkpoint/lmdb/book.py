@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from flowpregel._lmdb.engine import DATABASES
@@ -13,6 +14,11 @@ from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.lmdb.names import Names
 from flowpregel.checkpoint.lmdb.scopes import Scope, Scopes
 from flowpregel.checkpoint.lmdb.view import View
+
+Read = Callable[[Callable[[Any], Any]], Any]
+"""Calls a function with a read transaction."""
+
+_SCOPES_AT_ONCE = 100
 
 
 class Book:
@@ -31,7 +37,9 @@ class Book:
         self.log = table(b"log")
         self.meta = table(b"meta")
         self.tables = [table(name) for name in DATABASES if name != b"meta"]
-        self.names: Names = environment.share(("names", seal.kind), lambda: Names(table(b"names")))
+        self.names: Names = environment.share(
+            ("names", seal.kind), lambda: Names(table(b"names"), seal)
+        )
         self.scopes = Scopes(table(b"scopes"), self.meta)
 
     # ------------------------------------------------------------ checkpoints
@@ -77,6 +85,34 @@ class Book:
                 if not self.log.has(transaction, place):
                     raise self.log.corrupt(place, "is missing: a checkpoint that its id names")
                 yield keys.untext(key[8:]), number
+
+    def used_scopes(self, read: Read, thread_id: str | None) -> Iterator[Scope]:
+        """Yield the scopes (of a thread) that have a checkpoint; a transaction for each hundred."""
+        if thread_id is not None:
+            yield from read(
+                lambda t: [
+                    scope
+                    for scope in self.scopes.of_thread(t, thread_id)
+                    if self.newest(t, scope) is not None
+                ]
+            )
+            return
+        start = b""
+        while True:
+            page = read(partial(self._some_scopes, start=start))
+            yield from (scope for _, scope in page if scope is not None)
+            if len(page) < _SCOPES_AT_ONCE:
+                return
+            start = page[-1][0] + b"\0"
+
+    def _some_scopes(self, transaction: Any, start: bytes) -> list[tuple[bytes, Scope | None]]:
+        page: list[tuple[bytes, Scope | None]] = []
+        for key, scope in self.scopes.all(transaction, start):
+            has_one = self.newest(transaction, scope) is not None
+            page.append((key, scope if has_one else None))
+            if len(page) == _SCOPES_AT_ONCE:
+                break
+        return page
 
     def last_number(self, transaction: Any, scope: Scope) -> int:
         """Return the greatest number that is in use in *scope* (0: none)."""

@@ -11,7 +11,7 @@ from flowpregel._core.records import ERROR, INTERRUPT, Address, Saved
 from flowpregel._lmdb.environment import Environment
 from flowpregel._lmdb.table import Table
 from flowpregel.checkpoint.lmdb import keys, plain, staterecord
-from flowpregel.checkpoint.lmdb.book import Book
+from flowpregel.checkpoint.lmdb.book import Book, Read
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.errors import StoreError
 
@@ -20,8 +20,6 @@ _KINDS = {
     keys.CHECKPOINT: "(checkpoints)",
     keys.WRITE: "(pending writes)",
 }
-
-Read = Callable[[Callable[[Any], Any]], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@
                  "d" + channel (4)                          what it added to a channel
                  "v" + channel (4)                          the channel's value
                  "w" + task (17)                            a task's pending writes
-    names    "i" + id (4), "n" + name, "l" + digest (32) or "k" + keyed digest (16)
 
 Whatever a user names is mapped to an id or a digest first, so that no name is
 too long for LMDB (511 bytes), reaches another thread, or is taken for another.
@@ -113,11 +112,6 @@ def long(identifier: bytes | str) -> str:
         return identifier
     digits = identifier.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
-
-
-def name(encoded: bytes) -> bytes:
-    """Return the key of a name in ``names``."""
-    return b"n" + encoded if len(encoded) <= LONGEST_ID else b"l" + _digest(encoded, 32)
 
 
 def _digest(data: bytes, size: int) -> bytes:

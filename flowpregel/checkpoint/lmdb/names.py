@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from flowpregel._lmdb import naming
+from flowpregel._lmdb.seal import Seal
 from flowpregel._lmdb.table import Table
 from flowpregel.checkpoint.lmdb import keys
 
@@ -28,10 +30,15 @@ class Names:
     A name keeps its number for as long as the store exists, so what is at hand
     stays right whatever other processes do. What a transaction adds is at hand
     once it is committed: see `publish`.
+
+    Args:
+        table: The database.
+        seal: What hides names where they are encrypted.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, seal: Seal) -> None:
         self._table = table
+        self._seal = seal
         self._numbers = Numbers()
         self._names: dict[int, str] = {}
         self._added: dict[str, int] = {}
@@ -67,7 +74,7 @@ class Names:
         found = self._numbers.get(name) or self._added.get(name)
         found = found or self._look_up(transaction, name)
         if found is None:
-            key = keys.name(keys.text(name))
+            key, _ = naming.keys_of(keys.text(name), self._seal)
             raise self._table.corrupt(key, f"is missing: the number of {name!r}")
         return found
 
@@ -75,7 +82,7 @@ class Names:
         """Return the name that has *number*."""
         found = self._names.get(number)
         if found is None:
-            key = b"i" + number.to_bytes(4, "big")
+            key = naming.BY_NUMBER + number.to_bytes(4, "big")
             encoded = self._table.get(transaction, key)
             if encoded is None:
                 raise self._table.corrupt(key, "is missing: the name of a channel or node")
@@ -85,10 +92,8 @@ class Names:
         return found
 
     def _look_up(self, transaction: Any, name: str) -> int | None:
-        encoded = keys.text(name)
-        record = self._table.get(transaction, keys.name(encoded))
-        if record is None:
-            record = self._table.get(transaction, self._table.hidden(encoded))
+        usual, other = naming.keys_of(keys.text(name), self._seal)
+        record = self._table.get(transaction, usual) or self._table.get(transaction, other)
         if record is None:
             return None
         number = int.from_bytes(record, "big")
@@ -98,12 +103,11 @@ class Names:
 
     def _add(self, transaction: Any, name: str) -> int:
         encoded = keys.text(name)
-        last = self._table.last_key(transaction, b"i")
+        last = self._table.last_key(transaction, naming.BY_NUMBER)
         number = 1 + (int.from_bytes(last[1:5], "big") if last else 0)
         place = number.to_bytes(4, "big")
-        is_secret = self._table.is_encrypted
-        key = self._table.hidden(encoded) if is_secret else keys.name(encoded)
+        key, _ = naming.keys_of(encoded, self._seal)
         self._table.put(transaction, key, place)
-        self._table.put(transaction, b"i" + place, encoded)
+        self._table.put(transaction, naming.BY_NUMBER + place, encoded)
         self._added[name] = number
         return number

@@ -13,6 +13,7 @@ from flowpregel._lmdb import folder
 from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel._lmdb.owner import Owner
+from flowpregel._lmdb.seal import Seal
 from flowpregel._lmdb.store import OpenStore, open_store
 from flowpregel.checkpoint.lmdb import forget
 from flowpregel.checkpoint.lmdb.book import Book
@@ -36,8 +37,6 @@ from flowpregel.checkpoint.lmdb.writer import Writer
 from flowpregel.checkpoint.shapes import Lease, OnConflict
 from flowpregel.checkpoint.transactional import TransactionalSaver
 from flowpregel.errors import ConfigurationError, StoreError, StoreFullError
-
-_SCOPES_AT_ONCE = 100
 
 
 class LMDBSaver(TransactionalSaver):
@@ -295,6 +294,38 @@ class LMDBSaver(TransactionalSaver):
         """
         self._store.environment.replace(self._options.lock_timeout)
 
+    def change_keys(self, *, encryption_key: bytes | None, key: bytes | None = None) -> None:
+        """Write every record anew under other keys, into a new file, and close the saver.
+
+        All that is in the folder is meant: threads, items of an `LMDBStore`,
+        results of an `LMDBCache`. Whatever happens on the way, a crash or a full
+        disk, the store is as it was, or is the new one. Open it with the new keys
+        then: with the old ones it is refused.
+
+        Args:
+            encryption_key: 16, 24 or 32 bytes that everything is encrypted under
+                from now on; None: nothing is.
+            key: What records are sealed under, to be given as
+                ``FLOWPREGEL_STORE_KEY`` then; None: what they are sealed under now.
+
+        Raises:
+            StoreBusyError: Something else has the store open.
+            StoreForeignError: There is a record that this saver has no key for.
+            StoreFullError: There is no room for a second file.
+
+        Example:
+            >>> import os
+            >>> from tempfile import TemporaryDirectory
+            >>> with TemporaryDirectory() as folder:
+            ...     LMDBSaver(folder + "/runs.lmdb").change_keys(encryption_key=os.urandom(32))
+        """
+        StoreOptions(encryption_key=encryption_key, trust=False if key is None else key)
+        seal = self._store.seal
+        if key is None:
+            self._store.seal_anew(seal.with_encryption(encryption_key))
+        else:
+            self._store.seal_anew(Seal(key, encryption_key))
+
     def close(self) -> None:
         self._store.close()
 
@@ -350,33 +381,7 @@ class LMDBSaver(TransactionalSaver):
         self._make_room(work)
 
     def _scopes(self, thread_id: str | None) -> Iterator[Scope]:
-        """Yield the scopes that have a checkpoint, in a transaction for each hundred."""
-        read = self._store.environment.read
-        if thread_id is not None:
-            yield from read(
-                lambda t: [
-                    scope
-                    for scope in self._book.scopes.of_thread(t, thread_id)
-                    if self._book.newest(t, scope) is not None
-                ]
-            )
-            return
-        start = b""
-        while True:
-            page = read(partial(self._some_scopes, start=start))
-            yield from (scope for _, scope in page if scope is not None)
-            if len(page) < _SCOPES_AT_ONCE:
-                return
-            start = page[-1][0] + b"\0"
-
-    def _some_scopes(self, transaction: Any, start: bytes) -> list[tuple[bytes, Scope | None]]:
-        page: list[tuple[bytes, Scope | None]] = []
-        for key, scope in self._book.scopes.all(transaction, start):
-            has_one = self._book.newest(transaction, scope) is not None
-            page.append((key, scope if has_one else None))
-            if len(page) == _SCOPES_AT_ONCE:
-                break
-        return page
+        return self._book.used_scopes(self._store.environment.read, thread_id)
 
     def _fence(self, address: Address, fence: int) -> int:
         """Return the fence the store knows of *address*, putting one there if given."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextvars import copy_context
 from itertools import count
 from typing import Any
 
 from flowpregel._core.records import (
-    RETURN,
     Arguments,
     Escaped,
     Interrupted,
@@ -28,19 +26,19 @@ from flowpregel.errors import (
     TaskCancelled,
     TaskSerializationError,
 )
-from flowpregel.executors.calls import asking
+from flowpregel.executors.calls import CallFuture, Made, returned_by
 from flowpregel.executors.processes import frames, messages, parcel, payload
 from flowpregel.executors.processes.culprit import find_culprit
 from flowpregel.executors.processes.frames import Frame
 from flowpregel.executors.processes.wire import Outlet
 
 
-class Answer(Future[Any]):
+class Answer(CallFuture[Any]):
     """What a call that a task in a worker has made comes to."""
 
-    def result(self, timeout: float | None = None) -> Any:
-        """Return what the call returned, or raise what it raised."""
-        return asking(super().result, timeout)
+    def _look(self, how: str) -> None:
+        # The link is read by an OS thread of its own: whoever waits here stops nobody else.
+        self.looked_at = True
 
 
 class WorkerEnds:
@@ -54,8 +52,10 @@ class WorkerEnds:
     def __init__(self, outlet: Outlet, listen: Callable[[], None]) -> None:
         self._outlet = outlet
         self._listen = listen
-        self._waiting: dict[int, Future[Any]] = {}
+        self._waiting: dict[int, Answer] = {}
         self._number = 0
+        self.made = Made()
+        """The calls of the task that runs."""
         self._numbers = count(1)
         self._lock = threading.Lock()
         self.store = StoreProxy(self._ask)
@@ -63,12 +63,15 @@ class WorkerEnds:
     def begin(self, number: int) -> None:
         """Note that task *number* begins: what an earlier one waits for is not for it."""
         self._number = number
+        if self.made.count:
+            self.made = Made()
         if self._waiting:
             with self._lock:
                 self._waiting.clear()
 
     def of(self, number: int) -> Ends:
         """Return the ends of task *number*."""
+        made = self.made
 
         def emit(chunk: Any) -> None:
             try:
@@ -79,14 +82,16 @@ class WorkerEnds:
             self._outlet.send(frames.EMITTED, number, body)
 
         def call(node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
-            return self._call(number, (node, arguments, fingerprint, describe))
+            return self._call(number, (node, arguments, fingerprint, describe), Answer(None, made))
 
         def beat() -> None:
             self._outlet.send(frames.BEAT, number)
 
         return Ends(emit=emit, call=call, beat=beat)
 
-    def _call(self, number: int, content: tuple[Node, Arguments, str | None, str]) -> Future[Any]:
+    def _call(
+        self, number: int, content: tuple[Node, Arguments, str | None, str], answer: Answer
+    ) -> Answer:
         node, arguments, fingerprint, describe = content
         code = messages.pack_node(node, called=True)
         try:
@@ -97,20 +102,19 @@ class WorkerEnds:
             raise TaskSerializationError(node.name, "the input", path, cause) from error
         digest = payload.digest_of(code)
         size = len(code).to_bytes(8, "little")
-        return self._request(frames.CALLED, number, digest + size + code + body)
+        return self._request(frames.CALLED, number, digest + size + code + body, answer)
 
     def _ask(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         body, _ = parcel.pack((method, args, kwargs))
-        return self._request(frames.ASKED, self._number, body).result()
+        return self._request(frames.ASKED, self._number, body, Answer()).result()
 
-    def _request(self, kind: int, number: int, body: bytes) -> Future[Any]:
-        future = Answer()
+    def _request(self, kind: int, number: int, body: bytes, answer: Answer) -> Answer:
         with self._lock:
             request = next(self._numbers) & 0xFFFFFFFF
-            self._waiting[request] = future
+            self._waiting[request] = answer
         self._listen()
         self._outlet.send(kind, number, request.to_bytes(4, "little") + body)
-        return future
+        return answer
 
     def answered(self, frame: Frame) -> None:
         """Give an answer to whoever waits for it."""
@@ -124,11 +128,11 @@ class WorkerEnds:
             future.set_exception(error)
 
 
-def settle(future: Future[Any], outcome: Outcome) -> None:
+def settle(future: Answer, outcome: Outcome) -> None:
     """Give *future* what a call's *outcome* means to its caller."""
     match outcome:
         case Returned(writes):
-            future.set_result(next((value for key, value in writes if key == RETURN), None))
+            future.succeed(returned_by(writes))
         case Raised(error):
             future.set_exception(error)
         case Interrupted(interrupts):

@@ -63,6 +63,8 @@ UP: Final = frozenset(
 # Flags.
 STOPPED: Final = 2
 """ENDED: the stop signal reached the task."""
+CAUGHT: Final = 16
+"""ENDED: the task made calls, and says which of their failures it has seen."""
 STDERR: Final = 4
 """PRINTED: it is for stderr."""
 STRUCTURED: Final = 8

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextvars
 import pickle
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
 from itertools import count
 from operator import attrgetter
+from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from flowpregel._core.blame import blame, blamed
@@ -234,6 +235,7 @@ def _noun(part: str) -> str:
 _RETURNED, _RAISED, _INTERRUPTED, _ESCAPED, _WITHDRAWN = range(5)
 _PLAIN: Final = frozenset({int, float, bool, type(None)})
 """Of these, a pickle is exact and small, and is not looked through."""
+_LENGTH: Final = Struct("<I")
 _PLAINLY: Final = bytes((_RETURNED,)) + parcel.NO_LEASES
 
 
@@ -298,6 +300,19 @@ def _pack_error(error: BaseException, task: str, share: parcel.Share | None) -> 
         stand_in = TaskSerializationError(task, "the error", path, cause)
         data, _ = parcel.pack((stand_in, None, text, blamed(error)))
     return bytes((_RAISED,)) + data
+
+
+def pack_caught(caught: Collection[str]) -> bytes:
+    """Return the ids of calls whose failures a task has seen, as bytes that say where they end."""
+    data = "\n".join(caught).encode()
+    return _LENGTH.pack(len(data)) + data
+
+
+def unpack_caught(data: bytes, at: int) -> tuple[Collection[str], int]:
+    """Return what `pack_caught` was given, of the bytes at *at*, and where they end."""
+    start = at + _LENGTH.size
+    end = start + int(_LENGTH.unpack_from(data, at)[0])
+    return data[start:end].decode().split("\n"), end
 
 
 def has_returned(data: bytes, at: int) -> bool:

@@ -283,7 +283,8 @@ class Pool:
         flight.mailbox.post(event)
 
     def _ended(self, flight: Flight, outcome: Outcome, span: Span | None = None) -> Ended:
-        return Ended(flight.job.info.task_id, flight.job.info.attempt, outcome, span)
+        info = flight.job.info
+        return Ended(info.task_id, info.attempt, outcome, span, flight.caught)
 
     def answer(self, call: Call, outcome: Outcome) -> None:
         """Send the *outcome* of a call to the worker whose task made it."""

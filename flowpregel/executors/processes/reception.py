@@ -163,10 +163,13 @@ class Reception:
         self._pool.dispatch.measured(flight, seconds)
         info, body, origin = flight.job.info, frame.body, ""
         outcome: Outcome
+        at = RAN.size
         try:
-            if not messages.has_returned(body, RAN.size):
+            if frame.flags & frames.CAUGHT:
+                flight.caught, at = messages.unpack_caught(body, at)
+            if not messages.has_returned(body, at):
                 origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {slot.pid}"
-            outcome = messages.unpack_outcome(body, origin, slot.open, RAN.size)
+            outcome = messages.unpack_outcome(body, origin, slot.open, at)
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
             cause = f"{type(error).__name__}: {error} (in the coordinator)"
             outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))

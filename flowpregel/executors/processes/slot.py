@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal
@@ -45,6 +45,8 @@ class Flight:
     """Why it was told to stop, if it was."""
     calls: Set[int] = NOTHING
     """Its calls that are not answered."""
+    caught: Collection[str] | None = None
+    """The calls whose failures it has seen; None: it made none."""
     batched: bool = False
     """Whether it was sent with others: its turn comes later."""
     has_called: bool = False

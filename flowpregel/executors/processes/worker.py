@@ -26,6 +26,7 @@ from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
 from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform
+from flowpregel.executors.calls import caught_of
 from flowpregel.executors.processes import birth, frames, messages, parcel, payload, talk
 from flowpregel.executors.processes.arena import Arena, Door, Reader, Returns, returns_in
 from flowpregel.executors.processes.board import Board
@@ -174,11 +175,15 @@ class Worker:
         self._flush_prints()
         fault("task.send.before")
         body = RAN.pack((time.monotonic_ns() - began) / 1e9, at)
+        flags = frames.STOPPED if self._stopped else 0
+        if (caught := caught_of(outcome, self._ends.made)) is not None:
+            flags |= frames.CAUGHT
+            body += messages.pack_caught(caught)
         body += messages.pack_outcome(outcome, name, self._shares)
         del outcome
         if returned := self._returns.take():
             self._outlet.hold(frames.RETURNED, 0, returned)
-        self._outlet.hold(frames.ENDED, number, body, frames.STOPPED if self._stopped else 0)
+        self._outlet.hold(frames.ENDED, number, body, flags)
 
     def _perform(self, order: bytes, start: int) -> tuple[Outcome, str]:
         at = start + payload.DIGEST_SIZE

@@ -117,3 +117,63 @@ def test_a_failure_that_the_body_caught_is_replayed_beside_one_that_ended_it(
 
     assert 7 == _resumed(drive, flow, broken)
     assert [0, 1, 1, 2, 2, 3, 3] == sorted(broken.seen)
+
+
+# ---------------------------------------------------------------- calls of a task
+
+
+def test_calls_of_a_task_that_failed_together_are_tried_again_together(
+    drive: Any, executor: str
+) -> None:
+    """Wherever the task runs that makes them."""
+    broken = Broken()
+
+    @task
+    def middle(n: int) -> int:
+        return sum(future.result() for future in task(broken).map(range(n)))
+
+    @entrypoint(checkpointer=InMemorySaver(), executor=executor)
+    def flow(n: int) -> int:
+        return middle(n).result()
+
+    assert 6 == _resumed(drive, flow, broken)
+    assert sorted([*range(_MANY)] * 2) == sorted(broken.seen)
+
+
+def test_calls_of_a_task_that_it_did_not_wait_for_fail_it(drive: Any, executor: str) -> None:
+    """Also those that had failed before it returned."""
+    broken, later = Broken(), Broken()
+    later.mended.append("from the start")
+
+    @task
+    def middle(n: int) -> int:
+        calls = task(broken).map(range(n))
+        # By now the others have failed, or are about to.
+        return len(calls) + task(later)(0).result()
+
+    @entrypoint(checkpointer=InMemorySaver(), executor=executor)
+    def flow(n: int) -> int:
+        return middle(n).result()
+
+    assert _MANY == _resumed(drive, flow, broken)
+    assert sorted([*range(_MANY)] * 2) == sorted(broken.seen)
+
+
+def test_a_failure_that_a_task_caught_is_replayed_beside_one_that_ended_it(
+    drive: Any, executor: str
+) -> None:
+    """It is part of what the task did."""
+    broken = Broken()
+
+    @task
+    def middle(n: int) -> int:
+        futures = task(broken).map(range(n))
+        caught = futures[0].exception()
+        return sum(future.result() for future in futures[1:]) + (caught is not None)
+
+    @entrypoint(checkpointer=InMemorySaver(), executor=executor)
+    def flow(n: int) -> int:
+        return middle(n).result()
+
+    assert 7 == _resumed(drive, flow, broken)
+    assert [0, 1, 1, 2, 2, 3, 3] == sorted(broken.seen)

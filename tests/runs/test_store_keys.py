@@ -1,0 +1,390 @@
+"""The keys of a store changed: encryption turned on and off, other keys, the wrong ones."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowpregel._core.records import Address
+from flowpregel._lmdb import sealing
+from flowpregel._lmdb.closed import ClosedStore, keep_closed
+from flowpregel._lmdb.seal import Seal
+from flowpregel._lmdb.table import Table
+from flowpregel.cache.lmdb import LMDBCache
+from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
+from flowpregel.errors import (
+    ConfigurationError,
+    StoreBusyError,
+    StoreCorruptError,
+    StoreForeignError,
+    StoreReadOnlyError,
+)
+from flowpregel.store.lmdb import LMDBStore
+from tests.releases.contents import everything, fill
+from tests.runs.stores import KEY, commit, environment_of, finish, newest, start
+
+pytest.importorskip("cryptography")
+
+PLAIN = StoreOptions()
+ONE = StoreOptions(encryption_key=b"1" * 32)
+TWO = StoreOptions(encryption_key=b"2" * 16)
+NAMES = b"plain", b"long long", b"__interrupt__", b"people", b"born", b"squares"
+"""What is in a store that must not be read in its file: names and values."""
+
+
+@pytest.fixture(autouse=True)
+def _store_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where a store is made."""
+    return tmp_path / "store"
+
+
+def change(path: Path, before: StoreOptions, after: StoreOptions) -> None:
+    """Change the key that a store is encrypted under."""
+    LMDBSaver(path, options=before).change_keys(encryption_key=after.encryption_key)
+
+
+def contents(path: Path, options: StoreOptions) -> str:
+    """Return all that is in a store, to be compared: an error is not equal to another like it."""
+    return repr(everything(path, options))
+
+
+def data(path: Path) -> bytes:
+    """Return the file of a store."""
+    return (path / "data.mdb").read_bytes()
+
+
+def names_in(path: Path) -> int:
+    """Return how many records the names of channels and nodes take."""
+    environment = environment_of(path)
+    found: int = environment.read(lambda t: t.stat(environment.databases[b"names"])["entries"])
+    environment.close()
+    return found
+
+
+@pytest.mark.parametrize("before", [PLAIN, ONE], ids=["plain", "encrypted"])
+@pytest.mark.parametrize("after", [PLAIN, ONE, TWO], ids=["plain", "the same", "another"])
+def test_all_that_is_in_a_store_is_there_under_the_new_key(
+    path: Path, before: StoreOptions, after: StoreOptions
+) -> None:
+    """Checkpoints, deltas, large values, pins, items and results."""
+    fill(path, before)
+    right = contents(path, before)
+    change(path, before, after)
+
+    assert right == contents(path, after)
+    assert all((name in data(path)) == (after is PLAIN) for name in NAMES)
+    assert {"data.mdb", "lock.mdb", "write.lock", "open.lock", "ballast"} == {*os.listdir(path)}
+    with LMDBSaver(path, options=after) as saver:
+        commit(saver, 4)
+        assert [4, 3, 2, 1, 0] == [s.checkpoint.step for s in saver.history(Address("t"))]
+
+
+def test_what_could_be_read_is_not_left_in_pages_that_are_free(path: Path) -> None:
+    fill(path)
+    with LMDBSaver(path) as saver:
+        saver.delete_thread("t")
+    assert b"more 1" in data(path)
+
+    change(path, PLAIN, ONE)
+
+    assert b"more 1" not in data(path)
+
+
+def test_a_store_that_was_encrypted_in_part_is_so_as_a_whole(path: Path) -> None:
+    """The key stays the same; what was written before it was given is encrypted too."""
+    fill(path)
+    with LMDBSaver(path, options=ONE) as saver:
+        commit(saver, 4, {"n": "later"})
+    right = contents(path, ONE)
+    change(path, ONE, ONE)
+
+    assert right == contents(path, ONE)
+    assert not any(name in data(path) for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    ("now", "given"),
+    [(ONE, PLAIN), (ONE, TWO), (PLAIN, ONE)],
+    ids=["no key", "another key", "a key that is not needed"],
+)
+def test_nobody_writes_to_a_store_under_another_key_than_its_own(
+    path: Path, now: StoreOptions, given: StoreOptions
+) -> None:
+    """Else a store would have records under two keys; it is refused when it is opened."""
+    fill(path)
+    change(path, PLAIN, TWO)
+    change(path, TWO, now)
+    before = data(path)
+
+    for opened in (LMDBSaver, LMDBStore, LMDBCache):
+        with pytest.raises(StoreForeignError, match="encrypt"):
+            opened(path, options=given)
+
+    assert before == data(path)
+
+
+def test_a_store_made_with_a_key_is_written_with_that_one_alone(path: Path) -> None:
+    fill(path, ONE)
+
+    with pytest.raises(StoreForeignError, match="another encryption_key"):
+        LMDBSaver(path, options=TWO)
+
+
+def test_a_backup_is_made_without_the_key(path: Path, tmp_path: Path) -> None:
+    """To read only, the store may be opened by who cannot read it."""
+    fill(path, ONE)
+    with LMDBSaver(path, readonly=True) as saver:
+        saver.backup(tmp_path / "backup")
+        with pytest.raises(StoreForeignError, match="is encrypted"):
+            saver.load(Address("t"))
+
+    assert contents(path, ONE) == contents(tmp_path / "backup", ONE)
+
+
+def test_the_key_of_the_checksums_is_changed_too(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(path, ONE)
+    right = contents(path, ONE)
+    LMDBSaver(path, options=ONE).change_keys(
+        encryption_key=ONE.encryption_key, key=b"another secret"
+    )
+
+    with pytest.raises(StoreForeignError, match="another key"):
+        LMDBSaver(path, options=ONE)
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "another secret")
+    assert right == contents(path, ONE)
+
+
+@pytest.mark.parametrize("given", [PLAIN, TWO], ids=["no key", "another key"])
+def test_with_the_wrong_key_nothing_is_changed(path: Path, given: StoreOptions) -> None:
+    """Of a store whose header does not tell: it was not encrypted from the first record on."""
+    LMDBSaver(path).close()
+    with LMDBSaver(path, options=ONE) as saver:
+        commit(saver, 0)
+    before = data(path)
+
+    with pytest.raises(StoreForeignError, match="encrypt"):
+        change(path, given, PLAIN)
+
+    assert before == data(path)
+    assert not [name for name in os.listdir(path) if name.startswith(".")]
+    with LMDBSaver(path, options=ONE) as saver:
+        assert saver.verify().ok
+
+
+def test_a_damaged_record_stops_it_and_the_store_is_as_it_was(path: Path) -> None:
+    """Damage is not sealed anew, as if it were right."""
+    fill(path)
+    environment = environment_of(path)
+    log = environment.databases[b"log"]
+
+    def damage(transaction: Any) -> None:
+        with transaction.cursor(db=log) as cursor:
+            cursor.last()
+            key, record = cursor.item()
+        transaction.put(key, record[:-1] + bytes((record[-1] ^ 1,)), db=log)
+
+    environment.write(damage, timeout=5)
+    environment.close()
+    before = data(path)
+
+    with pytest.raises(StoreCorruptError, match="is damaged"):
+        change(path, PLAIN, ONE)
+
+    assert before == data(path)
+
+
+@pytest.mark.parametrize(
+    "keys", [{"encryption_key": b"short"}, {"encryption_key": None, "key": b""}], ids=str
+)
+def test_what_is_no_key_is_refused_and_the_saver_goes_on(path: Path, keys: Any) -> None:
+    with LMDBSaver(path) as saver:
+        with pytest.raises(ConfigurationError, match="key"):
+            saver.change_keys(**keys)
+        commit(saver, 0)
+
+
+def test_a_store_that_is_read_only_keeps_its_keys(path: Path) -> None:
+    fill(path)
+    with (
+        LMDBSaver(path, readonly=True) as saver,
+        pytest.raises(StoreReadOnlyError, match="sealed anew"),
+    ):
+        saver.change_keys(encryption_key=None)
+
+
+def test_the_keys_of_a_store_that_this_process_has_open_stay(path: Path) -> None:
+    """What else has it open would write under the old ones."""
+    fill(path)
+    with LMDBStore(path) as store:
+        with pytest.raises(StoreBusyError, match="has it open"):
+            change(path, PLAIN, ONE)
+        store.put(("people",), "grace", {"born": 1906})
+    change(path, PLAIN, ONE)
+    with LMDBStore(path, options=ONE) as store:
+        assert {"born": 1906} == store.get(("people",), "grace").value
+
+
+@pytest.mark.slow
+def test_the_keys_of_a_store_that_another_process_has_open_stay(path: Path) -> None:
+    code = """
+        saver = LMDBSaver(path)
+        print("open", flush=True)
+        sys.stdin.readline()
+        commit(saver, 1)
+        saver.close()
+    """
+    with LMDBSaver(path) as saver:
+        commit(saver, 0)
+    process = start(code, path, stdin=-1)
+    assert "open\n" == process.stdout.readline()
+    with pytest.raises(StoreBusyError, match="has it open"):
+        change(path, PLAIN, ONE)
+    process.communicate("go on\n", timeout=60)
+    assert 1 == newest(path)
+    change(path, PLAIN, ONE)
+
+
+@pytest.mark.slow
+def test_others_that_open_a_store_meanwhile_write_before_or_not_at_all(path: Path) -> None:
+    """Whatever they were told was kept is there under the new key."""
+    code = """
+        kept = 0
+        try:
+            while True:
+                with LMDBSaver(path) as saver:
+                    commit(saver, kept)
+                kept += 1
+                if kept == 1:
+                    print("goes on", flush=True)
+        except StoreForeignError:
+            print(kept)
+    """
+    with LMDBSaver(path) as saver:
+        commit(saver, 0, {"n": os.urandom(5_000_000)}, thread="large")
+    process = start(code, path)
+    assert "goes on\n" == process.stdout.readline()
+    while True:
+        try:
+            change(path, PLAIN, ONE)
+            break
+        except StoreBusyError:
+            continue
+    kept = int(finish(process))
+
+    with LMDBSaver(path, options=ONE) as saver:
+        assert kept - 1 == saver.load(Address("t")).checkpoint.step
+        assert saver.verify().ok
+
+
+@pytest.mark.slow
+def test_a_large_value_goes_over_in_parts(path: Path) -> None:
+    """Its memory is that of some chunks: a value of 3 GiB takes no more than one of 40 MiB."""
+    large = os.urandom(1 << 20) * 40
+    with LMDBSaver(path) as saver:
+        commit(saver, 0, {"n": large})
+    tracemalloc.start()
+    try:
+        change(path, PLAIN, ONE)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 10 << 20
+    with LMDBSaver(path, options=ONE) as saver:
+        assert large == saver.load(Address("t")).checkpoint.values["n"]
+
+
+@pytest.mark.slow
+def test_where_there_is_no_room_for_both_the_store_is_as_it_was(path: Path) -> None:
+    """Told by a limit on the size of files."""
+    with LMDBSaver(path) as saver:
+        commit(saver, 0, {"n": os.urandom(3_000_000)})
+    before = data(path)
+    code = """
+        import resource
+        saver = LMDBSaver(path)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
+        try:
+            saver.change_keys(encryption_key=b"1" * 32)
+        except StoreFullError as error:
+            print("full")
+    """
+    assert "full\n" == finish(start(code, path))
+    assert before == data(path)
+    assert 0 == newest(path)
+
+
+def test_a_store_goes_over_in_as_many_transactions_as_it_takes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here one for each record; nothing is left out where one ends and the next begins."""
+    fill(path)
+    right = contents(path, PLAIN)
+    monkeypatch.setattr(sealing, "_PART", 0)
+    change(path, PLAIN, ONE)
+
+    assert right == contents(path, ONE)
+
+
+def test_the_map_of_a_store_that_is_kept_closed_grows(path: Path) -> None:
+    """What was to be written is written whole."""
+    LMDBSaver(path).close()
+    with keep_closed(str(path)), ClosedStore(str(path)) as store:
+        table = Table(b"store", store, Seal(KEY.encode()))
+        store.write(lambda transaction: table.put(transaction, b"large", bytes(5_000_000)))
+
+        assert bytes(5_000_000) == store.read(lambda transaction: table.get(transaction, b"large"))
+
+
+# ---------------------------------------------------------------- what is trusted
+
+
+def test_an_encrypted_store_of_someone_else_is_taken_over_with_its_names(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keys of names that are hidden depend on the key of the checksums."""
+    fill(path, ONE)
+    right, names = contents(path, ONE), names_in(path)
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "our key")
+    trusting = StoreOptions(trust=True, encryption_key=ONE.encryption_key)
+
+    assert right == contents(path, trusting)
+    with LMDBSaver(path, options=trusting) as saver:
+        commit(saver, 0, thread="another")
+    assert names == names_in(path)
+
+
+def test_an_encrypted_store_of_someone_else_is_not_taken_over_without_its_key(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(path, ONE)
+    before = data(path)
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "our key")
+
+    with pytest.raises(StoreForeignError, match="is encrypted"):
+        LMDBSaver(path, options=StoreOptions(trust=True))
+
+    assert before == data(path)
+
+
+def test_a_store_that_is_open_under_its_key_is_not_taken_over(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has it open would write under the key that it had."""
+    fill(path)
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "our key")
+    with LMDBSaver(path, options=StoreOptions(trust=KEY.encode())) as saver:
+        with pytest.raises(StoreBusyError, match="has it open"):
+            LMDBSaver(path, options=StoreOptions(trust=True, lock_timeout=0.1))
+        assert saver.verify().ok
