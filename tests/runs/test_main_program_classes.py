@@ -64,6 +64,40 @@ def test_values_of_its_classes_are_its_own(tmp_path: Path) -> None:
     assert ["True True True 0"] == output_of(CLASSES, tmp_path)
 
 
+STATES = """
+import operator
+from typing import Annotated, TypedDict
+from flowpregel.graph import START, StateGraph
+
+class Question(TypedDict):
+    asked: str
+
+class Answer(TypedDict, total=False):
+    told: Annotated[list, lambda old, new: [*old, *new]]
+
+class State(Question, Answer):
+    mood: str
+
+def think(state: Question) -> Answer:
+    return {"told": [state["asked"]], "mood": ", ".join(State.__annotations__)}
+
+def tell(state: State) -> State:
+    return {"told": [sorted(State.__required_keys__)]}
+
+graph = StateGraph(State, input_schema=Question)
+graph.add_sequence([think, tell]).add_edge(START, "think")
+print(graph.compile(executor="processes").invoke({"asked": "why"}))
+"""
+
+
+def test_states_that_extend_others_go_along_with_its_nodes(tmp_path: Path) -> None:
+    """As annotations and as globals of a node's function."""
+    state = {
+        "asked": "why", "told": ["why", ["asked", "mood"]], "mood": "asked, told, mood",
+    }  # fmt: skip
+    assert [str(state)] == output_of(STATES, tmp_path)
+
+
 ERRORS = """
 class Refused(Exception):
     def __init__(self, code):

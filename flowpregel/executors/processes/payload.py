@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from functools import cache
 from hashlib import blake2b
 from types import FunctionType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypedDict, is_typeddict
 from weakref import WeakSet
 
 from flowpregel.carried import default_of, place_of, variable_at
@@ -95,9 +95,22 @@ def _by_value_pickler() -> Any:
                 known = _known_there(obj)
                 if known is not None:
                     return class_sent, known
-            return super().reducer_override(obj)
+            reduced = super().reducer_override(obj)
+            return _of_typed_dict(reduced) if is_typeddict(obj) else reduced
 
     return ByValue
+
+
+def _of_typed_dict(reduced: Any) -> Any:
+    """Return how cloudpickle makes a TypedDict, with a base that one can be made of.
+
+    Before Python 3.12 one that extends others says only that it is a dict, and
+    Python makes none of that.
+    """
+    if not isinstance(reduced, tuple):
+        return reduced
+    make, arguments, *rest = reduced
+    return make, tuple((TypedDict,) if each == (dict,) else each for each in arguments), *rest
 
 
 # ------------------------------------------------ functions behind decorators
