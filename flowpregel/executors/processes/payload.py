@@ -96,21 +96,27 @@ def _by_value_pickler() -> Any:
                 if known is not None:
                     return class_sent, known
             reduced = super().reducer_override(obj)
-            return _of_typed_dict(reduced) if is_typeddict(obj) else reduced
+            return _with_its_layout(obj, reduced) if isinstance(obj, type) else reduced
 
     return ByValue
 
 
-def _of_typed_dict(reduced: Any) -> Any:
-    """Return how cloudpickle makes a TypedDict, with a base that one can be made of.
+def _with_its_layout(kind: type, reduced: Any) -> Any:
+    """Return how cloudpickle makes the class *kind*, with what it needs to be one like it.
 
-    Before Python 3.12 one that extends others says only that it is a dict, and
-    Python makes none of that.
+    Its slots, which cloudpickle only notes: what has a ``__dict__`` in their place
+    could not come back. And of a TypedDict a base that one can be made of: before
+    Python 3.12 one that extends others says only that it is a dict.
     """
-    if not isinstance(reduced, tuple):
+    if not isinstance(reduced, tuple) or reduced[0].__name__ != "_make_skeleton_class":
         return reduced
-    make, arguments, *rest = reduced
-    return make, tuple((TypedDict,) if each == (dict,) else each for each in arguments), *rest
+    make, (meta, name, bases, namespace, *more), *rest = reduced
+    if is_typeddict(kind) and bases == (dict,):
+        bases = (TypedDict,)
+    slots = vars(kind).get("__slots__")
+    if isinstance(slots, str | tuple | list | dict):
+        namespace = {**namespace, "__slots__": slots}
+    return make, (meta, name, bases, namespace, *more), *rest
 
 
 # ------------------------------------------------ functions behind decorators
