@@ -230,6 +230,8 @@ class NodeTimeoutError(FlowPregelError):
     ) -> None:
         super().__init__(node, elapsed, kind, limit)
         self.node, self.elapsed, self.kind, self.limit = node, elapsed, kind, limit
+        self.timeout, self.run_timeout = limit, limit if kind == "run" else None
+        self.idle_timeout = limit if kind == "idle" else None
 
     def __str__(self) -> str:
         return (

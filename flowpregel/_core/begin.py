@@ -38,7 +38,7 @@ from flowpregel._core.records import (
     Write,
 )
 from flowpregel._core.state import load_state, names, new_state, read
-from flowpregel._core.update import Writes, apply, barrier_of, check_writes
+from flowpregel._core.update import TO_NODE, Writes, apply, barrier_of, check_writes
 from flowpregel.errors import (
     ConfigurationError,
     EmptyInputError,
@@ -125,6 +125,9 @@ def _take_in(run: Run, saved: Saved | None, given: Any) -> Steps:
             run.pending[task_id] = [write for write in writes if write[0] != RESUME]
     forks = run.resuming and replaying and not is_branch
     _collect_answers(run)
+    elsewhere = isinstance(given, Command) and given.goto
+    if run.resuming and saved is not None and not elsewhere:
+        _check_next(run, saved)
     if isinstance(given, Command) and nested is None:
         yield from _obey(run, given, keep=not forks)
     _apply_own_writes(run)
@@ -132,6 +135,19 @@ def _take_in(run: Run, saved: Saved | None, given: Any) -> Steps:
         yield from _go_on(run, forks=forks)
     else:
         yield from _start(run, given)
+
+
+def _check_next(run: Run, saved: Saved) -> None:
+    """Refuse to go on as if all were done where a node that is due is gone from the program."""
+    if any(channel not in SILENT_WRITES for channel, _ in run.pending.get(RUN_TASK_ID, ())):
+        return  # it was told to go elsewhere
+    updated, values = saved.checkpoint.updated_channels or (), saved.checkpoint.values
+    # What is no channel of the program stays in the state for ever: it is due only at first.
+    due = [(name, None) for name in updated if name.startswith(TO_NODE) and name in values]
+    sent = run.state.channels.get(TASKS)
+    if sent is not None and sent.is_available():
+        due.append((TASKS, sent.get()))
+    check_writes(run.program, "what this thread is to do next", due)
 
 
 def _has_results(run: Run) -> bool:
@@ -214,7 +230,7 @@ def _goto(program: Program, target: Any) -> Write:
         return TASKS, target
     if not isinstance(target, str):
         raise TypeError(f"Command(goto=...) takes node names and Sends, not {target!r}")
-    channel = f"branch:to:{target}"
+    channel = f"{TO_NODE}{target}"
     if channel not in program.channels:
         raise InvalidUpdateError(
             f"Command(goto={target!r}): there is no node of that name to go to; "

@@ -106,7 +106,13 @@ class _Feeder:
             self._update(marshal.dumps(value, _MARSHAL))
             return
         writer = _WRITERS.get(kind, _Feeder._feed_object)
-        self._once(value, lambda item: writer(self, item))
+        try:
+            self._once(value, lambda item: writer(self, item))
+        except RecursionError as error:
+            raise ConfigurationError(
+                f"{self._what} are nested too deeply to be looked at (lists in lists, objects "
+                "that hold each other): pass them flat, or as text or bytes"
+            ) from error
 
     def _feed_sequence(self, value: list[Any] | tuple[Any, ...]) -> None:
         tag = b"[" if type(value) is list else b"("

@@ -65,6 +65,10 @@ class Bell(RLock):  # type: ignore[misc]  # final in typeshed alone
             sleeper.release()
         self._sleepers = None
 
+    def __reduce__(self) -> Any:
+        # All that is in a future can be pickled but this: here it is told of.
+        raise TypeError("this is the future of a call: pass on what its result() returns")
+
 
 _new_bell: Callable[[], Any] = Bell
 BELLS: Final = RLock()

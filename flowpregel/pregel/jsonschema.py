@@ -157,7 +157,7 @@ def _fields(typ: Any) -> dict[str, _Field]:
     }
     if dataclasses.is_dataclass(typ):
         return {each.name: _of_dataclass(each, hints) for each in dataclasses.fields(typ)}
-    if not typing.is_typeddict(typ):
+    if not _is_typed_dict(typ):
         defaults = typ._field_defaults
         return {
             name: _Field(hint, name not in defaults, defaults.get(name, ...))
@@ -204,7 +204,12 @@ def _is_model(typ: Any) -> bool:
 
 def _has_fields(typ: Any) -> bool:
     is_named_tuple = isinstance(typ, type) and issubclass(typ, tuple) and hasattr(typ, "_fields")
-    return typing.is_typeddict(typ) or dataclasses.is_dataclass(typ) or is_named_tuple
+    return _is_typed_dict(typ) or dataclasses.is_dataclass(typ) or is_named_tuple
+
+
+def _is_typed_dict(typ: Any) -> bool:
+    # Not typing.is_typeddict: it does not know those of typing_extensions.
+    return isinstance(typ, type) and issubclass(typ, dict) and hasattr(typ, "__total__")
 
 
 def _hints(typ: Any) -> dict[str, Any]:

@@ -122,7 +122,8 @@ class Nesting(PregelBase):
             )
         settings = {k: v for k, v in asked.items() if k not in ("stream_mode", "context", "debug")}
         own = merged(config, of_keywords(settings))
-        node = Node(name=self.name, graph=self, role="graph")
+        # What it gives the stream is its own; the call itself, LangGraph does not show.
+        node = Node(name=self.name, graph=self, role="graph", hidden=True)
         return scope.ends.call(node, Arguments((given,), own), None, self.name)
 
     def get_subgraphs(

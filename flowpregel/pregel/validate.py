@@ -90,4 +90,4 @@ def _check_node(graph: PregelBase, name: str, node: Any) -> None:
 def _check_known(graph: PregelBase, key: str, what: str) -> None:
     if key not in graph.channels:
         known = ", ".join(repr(name) for name in graph.channels if name != TASKS)
-        raise ConfigurationError(f"{what} {key!r} is not in known channels: {known}")
+        raise ConfigurationError(f"{what} {key!r}, which is not in known channels: {known}")

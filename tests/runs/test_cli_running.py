@@ -52,6 +52,13 @@ def test_what_a_task_prints_is_not_mixed_into_the_output(cli: Invoke) -> None:
     assert "a task prints\n" in result.stderr
 
 
+def test_a_thread_without_a_name_is_not_the_flows(cli: Invoke) -> None:
+    """As when a shell's variable is empty."""
+    run(cli, "total", [1], "--thread-id", "")
+
+    assert [""] == [row["thread_id"] for row in json.loads(cli("ls", "--json").stdout)]
+
+
 def test_the_input_may_stand_in_a_file(cli: Invoke, tmp_path: Path) -> None:
     (tmp_path / "input.json").write_text("[4, 5]")
 
@@ -206,7 +213,7 @@ def test_a_name_that_is_no_flow_is_explained(cli: Invoke, flow: str, says: str) 
     assert says in result.stderr
 
 
-@pytest.mark.parametrize("given", ["[1", "@no-such-file.json"])
+@pytest.mark.parametrize("given", ["[1", "@no-such-file.json", "null"])
 def test_an_input_that_cannot_be_read_is_explained(cli: Invoke, given: str) -> None:
     result = cli("run", f"{FLOWS}:total", "--input", given)
 

@@ -64,6 +64,73 @@ def test_values_of_its_classes_are_its_own(tmp_path: Path) -> None:
     assert ["True True True 0"] == output_of(CLASSES, tmp_path)
 
 
+SLOTS = """
+class Pair:
+    __slots__ = ("left", "__right")
+
+    def __init__(self, left, right):
+        self.left, self.__right = left, right
+
+    def both(self):
+        return self.left, self.__right
+
+@dataclass(slots=True)
+class Point:
+    x: int
+    near: object = None
+
+class Far(Point):
+    pass
+
+def made(pair, point):
+    far = Far(point.x + 1, Pair(*pair.both()))
+    far.name = "Far"
+    return pair, point, far, hasattr(pair, "__dict__") or hasattr(point, "__dict__")
+
+pair, point, far, loose = run(made, Pair(1, 2), Point(3))
+print(pair.both(), point, type(far) is Far, far.x, far.near.both(), far.name, loose)
+"""
+
+
+def test_values_of_its_classes_with_slots_come_back(tmp_path: Path) -> None:
+    """In a worker they have slots too."""
+    assert ["(1, 2) Point(x=3, near=None) True 4 (1, 2) Far False"] == output_of(SLOTS, tmp_path)
+
+
+STATES = """
+import operator
+from typing import Annotated, TypedDict
+from flowpregel.graph import START, StateGraph
+
+class Question(TypedDict):
+    asked: str
+
+class Answer(TypedDict, total=False):
+    told: Annotated[list, lambda old, new: [*old, *new]]
+
+class State(Question, Answer):
+    mood: str
+
+def think(state: Question) -> Answer:
+    return {"told": [state["asked"]], "mood": ", ".join(State.__annotations__)}
+
+def tell(state: State) -> State:
+    return {"told": [sorted(State.__required_keys__)]}
+
+graph = StateGraph(State, input_schema=Question)
+graph.add_sequence([think, tell]).add_edge(START, "think")
+print(graph.compile(executor="processes").invoke({"asked": "why"}))
+"""
+
+
+def test_states_that_extend_others_go_along_with_its_nodes(tmp_path: Path) -> None:
+    """As annotations and as globals of a node's function."""
+    state = {
+        "asked": "why", "told": ["why", ["asked", "mood"]], "mood": "asked, told, mood",
+    }  # fmt: skip
+    assert [str(state)] == output_of(STATES, tmp_path)
+
+
 ERRORS = """
 class Refused(Exception):
     def __init__(self, code):
@@ -153,11 +220,17 @@ def error(_):
 def code(_):
     return lock
 
+unreadable = Wants(code=1)
+
+def unread(_):
+    return unreadable
+
 told(positional, 1, Holder())
 told(positional, 1, second={"k": Holder()})
 told(result, 1)
 told(error, 1)
 told(code, 1)
+told(unread, 1)
 """
 
 
@@ -170,4 +243,5 @@ def test_what_cannot_travel_is_named_with_task_argument_and_path(tmp_path: Path)
         "the result of task 'result' cannot be pickled at result.inside['a'][0]: _thread.lock",
         "the error of task 'error' cannot be pickled at error: __main__.Wants",
         "the code of task 'code' cannot be pickled at function.<global lock>: _thread.lock",
+        "the code of task 'unread' cannot be pickled at code",
     ] == output_of(REFUSED, tmp_path)

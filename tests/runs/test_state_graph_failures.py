@@ -207,8 +207,11 @@ def test_an_async_node_that_takes_too_long_is_stopped() -> None:
     """The error says how long it took, and what the limit was."""
     app = one(slow, timeout=0.02).compile(executor="inline")
 
-    with pytest.raises(NodeTimeoutError, match=r"'n' exceeded its run timeout of 0.020s"):
+    with pytest.raises(NodeTimeoutError, match=r"'n' exceeded its run timeout of 0.020s") as caught:
         Drive(True).invoke(app, {"items": []})
+
+    error = caught.value
+    assert (0.02, 0.02, None) == (error.timeout, error.run_timeout, error.idle_timeout)
 
 
 def test_a_timeout_can_be_handled() -> None:

@@ -84,6 +84,21 @@ def test_nodes_write_to_the_custom_stream(drive: Drive, executor: str) -> None:
     ] == found
 
 
+@pytest.mark.parametrize("mode", ["updates", "tasks"])
+def test_a_graph_that_a_node_calls_is_no_node_of_the_stream(drive: Drive, mode: str) -> None:
+    """Only what happens inside of it is shown, with ``subgraphs=True``."""
+    inner = line(name="inner")
+    builder = StateGraph(Items).add_node("call", inner.invoke).add_edge(START, "call")
+    outer = builder.compile(executor="inline")
+
+    found = drive.stream(outer, {"items": []}, stream_mode=mode)
+    inside = drive.stream(outer, {"items": []}, stream_mode=mode, subgraphs=True)
+
+    assert {"call"} == {item.get("name", next(iter(item))) for item in found}
+    assert ["", "call"] == sorted({":".join(space).split(":")[0] for space, _ in inside})
+    assert {"a", "b", "call"} == {item.get("name", next(iter(item))) for _, item in inside}
+
+
 def test_a_question_is_streamed_when_it_is_asked(drive: Drive, saver: BaseCheckpointSaver) -> None:
     """As an update, and beside the values; what siblings did is shown at the end."""
     found = drive.stream(

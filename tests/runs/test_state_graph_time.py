@@ -11,7 +11,7 @@ from flowpregel.channels import DeltaChannel, Overwrite
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
 from flowpregel.graph import END, START, CompiledStateGraph, StateGraph
-from flowpregel.types import Command, StateUpdate, interrupt
+from flowpregel.types import Command, Send, StateUpdate, interrupt
 from tests.graphs import extend
 from tests.runs.conftest import Drive
 
@@ -286,3 +286,50 @@ def test_a_second_input_goes_on_with_the_state_of_the_thread(
     drive.invoke(app, {"items": [1]}, thread_id="1")
 
     assert [1, "a", 2, "a"] == drive.invoke(app, {"items": [2]}, thread_id="1")["items"]
+
+
+AT = {"configurable": {"thread_id": "1"}}
+
+
+def asking(saver: BaseCheckpointSaver, node: str, *, sends: bool) -> CompiledStateGraph:
+    """Return a graph that leads, or sends, to *node*, which asks."""
+    builder = StateGraph(Log).add_node(node, lambda _: {"items": [interrupt("?")]})
+    builder.add_node("lead", step("lead")).add_edge(START, "lead")
+    if sends:
+        builder.add_conditional_edges("lead", lambda _: [Send(node, {})], [node])
+    else:
+        builder.add_edge("lead", node)
+    return builder.compile(saver, executor="inline")
+
+
+@pytest.mark.parametrize("sends", [False, True])
+@pytest.mark.parametrize("given", [None, Command(resume="yes")])
+def test_a_thread_does_not_go_on_without_the_node_that_was_due(
+    drive: Drive, saver: BaseCheckpointSaver, given: Any, sends: bool
+) -> None:
+    """As when it has another name since: half of a run is not shown as all of it."""
+    drive.invoke(asking(saver, "ask", sends=sends), {"items": []}, thread_id="1")
+    app = asking(saver, "enquire", sends=sends)
+
+    with pytest.raises(InvalidUpdateError, match=r"to node 'ask', which does not exist; .*enquire"):
+        drive.invoke(app, given, thread_id="1")
+    assert () == app.get_state(AT).next
+    drive.invoke(asking(saver, "ask", sends=sends), Command(resume="yes"), thread_id="1")
+
+
+@pytest.mark.parametrize("sends", [False, True])
+@pytest.mark.parametrize("way", ["edit", "goto", "input"])
+def test_a_thread_whose_next_node_is_gone_can_go_on_elsewhere(
+    drive: Drive, saver: BaseCheckpointSaver, way: str, sends: bool
+) -> None:
+    """And is not told of that node again."""
+    drive.invoke(asking(saver, "ask", sends=sends), {"items": []}, thread_id="1")
+    app = asking(saver, "enquire", sends=sends)
+
+    if way == "edit":
+        app.update_state(AT, {"items": ["edit"]}, as_node="lead")
+    given = {"edit": None, "goto": Command(goto="enquire"), "input": {"items": []}}[way]
+    (question,) = drive.invoke(app, given, thread_id="1")["__interrupt__"]
+
+    answer = Command(resume={question.id: "yes"})
+    assert "yes" == drive.invoke(app, answer, thread_id="1")["items"][-1]

@@ -115,6 +115,16 @@ def test_a_value_that_contains_itself_has_a_digest() -> None:
     assert digest(loop) != digest(other)
 
 
+def test_a_value_that_is_nested_too_deeply_is_refused_by_what_it_is() -> None:
+    """Not with a traceback of a thousand lines."""
+    nested: list[Any] = []
+    for _ in range(2000):
+        nested = [nested]
+
+    with pytest.raises(ConfigurationError, match="the arguments of task 'a' are nested too"):
+        digest_of(nested, "the arguments of task 'a'", strict=False)
+
+
 def test_digests_are_the_same_in_another_process() -> None:
     """Even where text hashes differently."""
     program = (

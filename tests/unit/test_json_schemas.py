@@ -20,6 +20,7 @@ from typing import (
 )
 
 import pytest
+import typing_extensions
 from pydantic import BaseModel, TypeAdapter
 
 from flowpregel.pregel.jsonschema import json_schema_of, model_of
@@ -124,6 +125,25 @@ def test_fields_without_defaults_are_required() -> None:
         "required": ["x"],
     } == json_schema_of(Point, "T")
     assert ["a"] == json_schema_of(Pair, "T")["required"]
+
+
+def test_a_typed_dict_of_typing_extensions_is_one() -> None:
+    """It is another class than that of typing before Python 3.12."""
+
+    class State(typing_extensions.TypedDict):
+        x: int
+        y: typing_extensions.NotRequired[str]
+
+    assert {
+        "title": "State",
+        "type": "object",
+        "properties": {
+            "x": {"title": "X", "type": "integer"},
+            "y": {"title": "Y", "type": "string"},
+        },
+        "required": ["x"],
+    } == json_schema_of(State, "State")
+    assert ["x", "y"] == [*model_of(State, "State").model_fields]
 
 
 def test_a_class_may_contain_itself() -> None:

@@ -39,7 +39,8 @@ def command(
     had finished is not done again.
     """
     value = input_of(given)
-    thread_id = thread_id or load_flow(flow).name
+    if thread_id is None:
+        thread_id = load_flow(flow).name
     ctx.exit(perform(errand_of(flow, thread_id, options), value, resume="auto"))
 
 
@@ -47,8 +48,17 @@ def input_of(given: str) -> Any:
     """Return the value that ``--input`` names.
 
     Raises:
-        ConfigurationError: It is not JSON, or there is no such file.
+        ConfigurationError: It is not JSON, there is no such file, or it is null.
     """
+    value = _read(given)
+    if value is None:
+        raise ConfigurationError(
+            "--input is null, and a run needs input to start with; `flowpregel resume` goes on"
+        )
+    return value
+
+
+def _read(given: str) -> Any:
     try:
         if given == "@-":
             given = sys.stdin.read()

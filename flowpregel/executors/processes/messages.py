@@ -37,6 +37,8 @@ _info_values: Final = attrgetter(*_INFO_FIELDS)
 _KINDS: Final = tuple(Kind)
 _LARGEST_RUN: Final = 64 << 10
 """Bytes up to which what a run's tasks know about it is sent ahead of them."""
+UNNAMED: Final = "?"
+"""The name of a task in a worker that has not unpickled it yet."""
 _run_numbers: Final = count(1)
 
 
@@ -318,6 +320,13 @@ def unpack_caught(data: bytes, at: int) -> tuple[Collection[str], int]:
 def has_returned(data: bytes, at: int) -> bool:
     """Return whether the packed outcome that begins at *at* is that of a task that returned."""
     return data[at] == _RETURNED
+
+
+def give_name(outcome: Outcome, task: str) -> None:
+    """Name the task in the error of a worker that could not unpickle what it is called."""
+    match outcome:
+        case Raised(TaskSerializationError(task=name) as error) if name == UNNAMED:
+            error.task, error.args = task, (task, *error.args[1:])
 
 
 def unpack_outcome(

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from functools import cache
 from hashlib import blake2b
 from types import FunctionType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypedDict, is_typeddict
 from weakref import WeakSet
 
 from flowpregel.carried import default_of, place_of, variable_at
@@ -95,9 +95,28 @@ def _by_value_pickler() -> Any:
                 known = _known_there(obj)
                 if known is not None:
                     return class_sent, known
-            return super().reducer_override(obj)
+            reduced = super().reducer_override(obj)
+            return _with_its_layout(obj, reduced) if isinstance(obj, type) else reduced
 
     return ByValue
+
+
+def _with_its_layout(kind: type, reduced: Any) -> Any:
+    """Return how cloudpickle makes the class *kind*, with what it needs to be one like it.
+
+    Its slots, which cloudpickle only notes: what has a ``__dict__`` in their place
+    could not come back. And of a TypedDict a base that one can be made of: before
+    Python 3.12 one that extends others says only that it is a dict.
+    """
+    if not isinstance(reduced, tuple) or reduced[0].__name__ != "_make_skeleton_class":
+        return reduced
+    make, (meta, name, bases, namespace, *more), *rest = reduced
+    if is_typeddict(kind) and bases == (dict,):
+        bases = (TypedDict,)
+    slots = vars(kind).get("__slots__")
+    if isinstance(slots, str | tuple | list | dict):
+        namespace = {**namespace, "__slots__": slots}
+    return make, (meta, name, bases, namespace, *more), *rest
 
 
 # ------------------------------------------------ functions behind decorators

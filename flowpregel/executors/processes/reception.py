@@ -170,6 +170,7 @@ class Reception:
             if not messages.has_returned(body, at):
                 origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {slot.pid}"
             outcome = messages.unpack_outcome(body, origin, slot.open, at)
+            messages.give_name(outcome, info.name)
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
             cause = f"{type(error).__name__}: {error} (in the coordinator)"
             outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))

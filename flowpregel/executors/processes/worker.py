@@ -157,7 +157,7 @@ class Worker:
         self._number, self._stopped = number, False
         self._board.begin(number, began)
         self._ends.begin(number)
-        name = "?"
+        name = messages.UNNAMED
         try:
             self._stoppable = True
             if self._board.unwanted == number:
@@ -187,10 +187,10 @@ class Worker:
 
     def _perform(self, order: bytes, start: int) -> tuple[Outcome, str]:
         at = start + payload.DIGEST_SIZE
-        name = "?"
+        name, what = messages.UNNAMED, "the code"
         try:
             node = self._node(order[start:at])
-            name = node.name
+            name, what = node.name, "the input"
             content = parcel.unpack(order, self._reader.open, at)
             job = messages.job_of(content, node, self._ends.store, self._runs)
             self._reader.next_task()
@@ -198,7 +198,7 @@ class Worker:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
             cause = f"{type(error).__name__}: {error} (in the worker)"
-            failure = TaskSerializationError(name, "the input", "input", cause)
+            failure = TaskSerializationError(name, what, what.removeprefix("the "), cause)
             failure.__cause__ = error
             return Raised(failure), name
         # Each task has its own context: what it sets does not leak into the next.

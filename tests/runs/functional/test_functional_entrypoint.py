@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 
 from flowpregel.channels import EphemeralValue, LastValue
+from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import get_stream_writer
-from flowpregel.errors import ConfigurationError, EmptyInputError, NodeTimeoutError
+from flowpregel.errors import (
+    ConfigurationError,
+    EmptyInputError,
+    NodeTimeoutError,
+    ValueEncodingError,
+)
 from flowpregel.func import entrypoint, task
 from flowpregel.types import Command, Send
 from tests.runs.functional.flows import double, sync_flow
@@ -229,6 +235,17 @@ def test_returning_a_future_says_what_to_return(executor: str) -> None:
 
     with pytest.raises(TypeError, match=r"'flow' returned a future.*\.result\(\)"):
         flow.invoke(1)
+
+
+def test_a_future_that_would_be_kept_says_what_to_keep(saver: BaseCheckpointSaver) -> None:
+    """Futures inside of what a body returns are not seen before."""
+
+    @entrypoint(checkpointer=saver, executor="inline")
+    def flow(n: int) -> Any:
+        return {"doubled": [double(n)]}
+
+    with pytest.raises(ValueEncodingError, match=r"future of a call: .* its result\(\) returns"):
+        flow.invoke(1, thread_id="1")
 
 
 def test_an_async_body_can_have_a_timeout(drive: Any) -> None:
