@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from flowpregel._lmdb import seal as headers
@@ -111,7 +111,7 @@ def open_store(
         _change_closed(environment.path, record, change, options.lock_timeout, until)
 
 
-def _header(databases: dict[bytes, Any]) -> Callable[[Any], bytes]:
+def _header(databases: Mapping[bytes, Any]) -> Callable[[Any], bytes]:
     """Return what reads the header in a transaction."""
     return lambda transaction: transaction.get(HEADER, db=databases[b"meta"]) or b""
 

@@ -15,7 +15,7 @@ the room of a dropped value is used again by any other.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from flowpregel._lmdb.seal import SIZE, Seal
@@ -33,8 +33,13 @@ _SMALL = 4096
 class Store(Protocol):
     """What a table needs of its store."""
 
-    path: str
-    databases: dict[bytes, Any]
+    @property
+    def path(self) -> str:
+        """Its folder."""
+
+    @property
+    def databases(self) -> Mapping[bytes, Any]:
+        """LMDB's handles, by name."""
 
 
 class Table:

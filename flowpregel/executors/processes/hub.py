@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes.patience import Patience
 
 _CARE: Final = 0.005
@@ -184,6 +185,19 @@ class Hub:
         return self._reader == threading.get_ident()
 
     # ------------------------------------------------ who reads
+
+    def seat(self, mailbox: Mailbox) -> bool:
+        """Give the run of *mailbox* a seat; return whether it comes to read."""
+        if not getattr(mailbox, "attentive", True):
+            return False
+        attend = mailbox.attend
+        if attend is None:
+            seat = Seat(self)
+            mailbox.interrupt_attend = seat.interrupt
+            mailbox.attend = seat.attend
+            return True
+        taken = getattr(attend, "__self__", None)
+        return isinstance(taken, Seat) and taken.hub is self
 
     def attend(self, seat: Seat, timeout: float | None) -> None:
         """Read, or wait at *seat*, until the seat is called or the time is over."""

@@ -15,7 +15,8 @@ from flowpregel._core.effects import Ended, Event
 from flowpregel._core.records import Arguments, Kind, Node, Raised, Returned
 from flowpregel.context import TaskInfo
 from flowpregel.executors.base import Job, JobKey
-from flowpregel.executors.calls import LightFuture, returned_by
+from flowpregel.executors.calls import returned_by
+from flowpregel.executors.light import LightFuture
 from flowpregel.executors.processes.pool import Pool
 
 _MOST: Final = 256

@@ -125,7 +125,7 @@ class Pool:
 
     def _flights_of(self, jobs: Sequence[Job], mailbox: Mailbox) -> list[Flight]:
         """Return a flight for each job whose code can be sent; the others end."""
-        attended = self._seat(mailbox)
+        attended = self.hub.seat(mailbox)
         flights: list[Flight] = []
         node, run_id, depth, digest, code = self._looked_up
         variables = copy_context()
@@ -157,19 +157,6 @@ class Pool:
 
         atexit.register(self.close)
         self.hub.start()
-
-    def _seat(self, mailbox: Mailbox) -> bool:
-        """Give the run of *mailbox* a seat; return whether it comes to read."""
-        if not getattr(mailbox, "attentive", True):
-            return False
-        attend = mailbox.attend
-        if attend is None:
-            seat = Seat(self.hub)
-            mailbox.interrupt_attend = seat.interrupt
-            mailbox.attend = seat.attend
-            return True
-        taken = getattr(attend, "__self__", None)
-        return isinstance(taken, Seat) and taken.hub is self.hub
 
     def pump(self) -> None:
         """Give waiting tasks to idle workers; start workers that are missing."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from flowpregel.executors.calls import BELLS, LightFuture
+from flowpregel.executors.light import BELLS, LightFuture
 
 
 @pytest.fixture
