@@ -73,11 +73,11 @@ def exists(folder: str) -> bool:
     return True
 
 
-def create(folder: str, fill: Callable[[str], None]) -> None:
+def create(folder: str, fill: Callable[[str], None]) -> bool:
     """Make *folder* with what *fill* puts into the folder it is given, in one step.
 
     A crash leaves either nothing or the whole. Of two processes that create
-    the same store, one wins and the other uses it.
+    the same store, one wins and the other, which is told False, can use it.
 
     Raises:
         StoreError: *folder* has something else in it.
@@ -87,6 +87,8 @@ def create(folder: str, fill: Callable[[str], None]) -> None:
     parent, name = os.path.split(folder)
     try:
         if os.path.isdir(folder) and os.listdir(folder):
+            if exists(folder):
+                return False
             raise StoreError(
                 f"{folder} is not a store and has other files in it; give an empty or new folder"
             )
@@ -103,13 +105,14 @@ def create(folder: str, fill: Callable[[str], None]) -> None:
         for file in os.listdir(draft):
             sync(os.path.join(draft, file))
         sync(draft)
-        _move(draft, folder)
+        is_ours = _move(draft, folder)
         sync(parent)
     except OSError as error:
         raise named(error, folder) from error
     finally:
         os.close(held)
         shutil.rmtree(draft, ignore_errors=True)
+    return is_ours
 
 
 def _drop_abandoned(parent: str, prefix: str, suffix: str) -> None:
@@ -145,12 +148,15 @@ def draft_inside(folder: str) -> Iterator[str]:
         yield draft
 
 
-def _move(draft: str, folder: str) -> None:
+def _move(draft: str, folder: str) -> bool:
+    """Give *draft* its name; return False if another store has it."""
     try:
         os.rename(draft, folder)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not exists(folder):
             raise
+        return False
+    return True
 
 
 def sync(path: str) -> None:

@@ -162,6 +162,17 @@ def test_nothing_is_left_when_a_store_could_not_be_made(tmp_path):
     assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.parametrize("moment", ["before", "meanwhile"])
+def test_a_store_that_another_process_makes_first_is_used(path, moment):
+    """It was not there when this one looked; whoever makes a backup is told."""
+    if moment == "before":
+        LMDBSaver(path).close()
+
+    assert folder.create(str(path), lambda draft: LMDBSaver(path).close()) is False
+    assert [path.name] == [each.name for each in path.parent.iterdir()]
+    assert newest(path) is None
+
+
 # ---------------------------------------------------------------- what is not trusted
 
 

@@ -261,9 +261,9 @@ class LMDBSaver(TransactionalSaver):
             StoreFullError: There is no room.
         """
         target = folder.real_path(path)
-        if folder.exists(target):
+        copy = self._store.environment.copy
+        if folder.exists(target) or not folder.create(target, partial(copy, compact=True)):
             raise StoreError(f"there is a store at {target} already; give a new folder")
-        folder.create(target, lambda draft: self._store.environment.copy(draft, compact=True))
         folder.close_to_others(target)
 
     def sweep(self, retention: Retention, thread_ids: Sequence[str] | None = None) -> int:
