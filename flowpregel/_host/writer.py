@@ -12,6 +12,9 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 
 MOST_BEHIND = 32
 """How many batches may wait: what a crash can cost with ``durability="async"``."""
+ENOUGH = MOST_BEHIND // 2
+"""Batches that are worth a transaction; as many may come while it is on its way."""
+_MOMENT = 0.005
 
 
 def finished(batches: Iterable[Batch]) -> str:
@@ -27,16 +30,24 @@ def finished(batches: Iterable[Batch]) -> str:
 class BackgroundWriter:
     """Commits batches on an OS thread of its own; all that wait go in one transaction.
 
+    A transaction costs as much for one batch as for many, and this OS thread has the
+    interpreter while it makes one. So a few batches wait a moment for others, unless
+    somebody waits for them.
+
     Args:
         saver: What to commit to.
+        moment: Seconds for which fewer than `ENOUGH` wait.
     """
 
-    def __init__(self, saver: BaseCheckpointSaver) -> None:
+    def __init__(self, saver: BaseCheckpointSaver, moment: float = _MOMENT) -> None:
         self._saver = saver
+        self._moment = moment
         self._waiting: deque[Batch] = deque()
         self._changed = threading.Condition()
         self._busy = 0
         self._error: BaseException | None = None
+        self._flushing = 0
+        """How many OS threads wait for everything to be committed."""
         self._closing = False
         self._thread: threading.Thread | None = None
 
@@ -61,7 +72,8 @@ class BackgroundWriter:
                     target=self._work, name="flowpregel-writer", daemon=True
                 )
                 self._thread.start()
-            self._changed.notify_all()
+            if len(self._waiting) in (1, ENOUGH):
+                self._changed.notify_all()
 
     def flush(self) -> None:
         """Wait until everything that was handed over is committed.
@@ -70,8 +82,13 @@ class BackgroundWriter:
             Exception: What a commit raised.
         """
         with self._changed:
-            while (self._waiting or self._busy) and self._error is None:
-                self._changed.wait()
+            self._flushing += 1
+            self._changed.notify_all()
+            try:
+                while (self._waiting or self._busy) and self._error is None:
+                    self._changed.wait()
+            finally:
+                self._flushing -= 1
             self._check()
 
     def close(self) -> None:
@@ -88,15 +105,7 @@ class BackgroundWriter:
             raise self._error
 
     def _work(self) -> None:
-        while True:
-            with self._changed:
-                while not self._waiting and not self._closing:
-                    self._changed.wait()
-                batches = list(self._waiting)
-                self._waiting.clear()
-                self._busy = len(batches)
-            if not batches:
-                return
+        while batches := self._take():
             try:
                 fault("writer.commit.before")
                 self._saver.commit(batches)
@@ -110,3 +119,17 @@ class BackgroundWriter:
             with self._changed:
                 self._busy = 0
                 self._changed.notify_all()
+
+    def _take(self) -> list[Batch]:
+        """Wait for batches, and take them; none: there will be no more."""
+        with self._changed:
+            while not self._waiting and not self._closing:
+                self._changed.wait()
+            self._changed.wait_for(self._is_time, self._moment)
+            batches = list(self._waiting)
+            self._waiting.clear()
+            self._busy = len(batches)
+            return batches
+
+    def _is_time(self) -> bool:
+        return len(self._waiting) >= ENOUGH or bool(self._flushing) or self._closing
