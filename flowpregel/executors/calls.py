@@ -65,8 +65,8 @@ class CallFuture(LightFuture[ResultT]):
     """Whether somebody has asked how the call ended."""
     _aside = False
     """Whether a coroutine awaits it that the body has started: what became of that, who knows?"""
-    _failed_after = 0
-    """How many calls the body had made when this one failed."""
+    _told_after: int | None = None
+    """How many calls the body had made when such a coroutine was told how it ended."""
 
     def result(self, timeout: float | None = None) -> ResultT:
         """Return what the call returned, or raise what it raised.
@@ -100,6 +100,11 @@ class CallFuture(LightFuture[ResultT]):
             waiter = asyncio.get_running_loop().create_future()
             self.add_done_callback(_Waker(waiter))
             yield from waiter
+        elif self._aside and self._exception is not None:
+            # Coroutines that were started with this one make their calls before it goes on.
+            yield
+        if self._aside and made is not None:
+            self._told_after = made.count
         return self.result()
 
     def succeed(self, value: ResultT) -> None:
@@ -107,12 +112,6 @@ class CallFuture(LightFuture[ResultT]):
         if self._open_calls is not None:
             self._open_calls.discard(self)
         super().succeed(value)
-
-    def set_exception(self, exception: BaseException | None) -> None:
-        """Take what the call failed with."""
-        if self._open_calls is not None:
-            self._failed_after = self._open_calls.count
-        super().set_exception(exception)
 
     @property
     def failure(self) -> Exception | None:
@@ -127,10 +126,10 @@ class CallFuture(LightFuture[ResultT]):
         """Whether its failure may have gone by the body, though somebody awaited it.
 
         Of what `asyncio.gather` has awaited, a body sees the first failure alone. One
-        that made a call after this one failed may have seen it.
+        that made a call after it was told of this one may have seen it.
         """
         made = self._open_calls
-        return self._aside and made is not None and self._failed_after == made.count
+        return self._aside and made is not None and self._told_after in (None, made.count)
 
     def _look(self, how: str) -> None:
         """Note that somebody asks; where waiting would stop the whole run, say so."""

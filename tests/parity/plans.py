@@ -70,7 +70,7 @@ class Action:
     """One thing that is done with a thread."""
 
     kind: str
-    """``input``, ``go``, ``answer``, ``update``, ``command``, ``replay`` or ``fork``."""
+    """One of `KINDS`; with ``inside``, a checkpoint of a graph inside is replayed."""
     number: int
     """Chooses what of: an interrupt, a node, a checkpoint of the history."""
     values: tuple[str, ...] = ()
@@ -161,7 +161,10 @@ def _mesh(draw: Any, names: list[str], defers: bool) -> Ways:
     return edges, joins, branches
 
 
-KINDS = ["input", "go", "go", "answer", "answer", "answer", "update", "command", "replay", "fork"]
+KINDS = [
+    *("input", "go", "go", "answer", "answer", "answer"),
+    *("update", "command", "replay", "inside", "fork"),
+]
 
 
 @st.composite

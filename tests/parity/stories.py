@@ -85,9 +85,9 @@ class Teller:
         answer. And which tasks have ended when one fails is a matter of luck.
         With durability ``exit`` it keeps checkpoints that no superstep made.
         """
-        if self.at_exit and action.kind in ("replay", "fork"):
+        if self.at_exit and action.kind in ("replay", "inside", "fork"):
             return True
-        if self.asks_on and action.kind in ("go", "command", "replay"):
+        if self.asks_on and action.kind in ("go", "command", "replay", "inside"):
             return True
         # It asks a handler again when it resumes; after a command that sees another state.
         nodes = self.plan.graph.nodes
@@ -172,6 +172,19 @@ class Teller:
             return "no past"
         # Listed as different: LangGraph has no place for the results of the second try.
         return "not compared" if self._is_tried_edit(config) else self._run(None, config)
+
+    def _inside(self, action: Action) -> Any:
+        """Replay from a checkpoint of a graph inside that waits."""
+        shown = _caught(lambda: self.app.get_state(self.config, subgraphs=True))
+        tasks = [] if isinstance(shown, str) else sorted(shown.tasks, key=lambda task: task.name)
+        states = [task.state for task in tasks if getattr(task.state, "metadata", None)]
+        if not states:
+            return "nothing inside"
+        inside = states[action.number % len(states)].config["configurable"]
+        own = {"thread_id": "1", "checkpoint_ns": inside["checkpoint_ns"]}
+        history = list(self.app.get_state_history({"configurable": own}))
+        config = history[action.number % len(history)].config
+        return self._run(None, {**config, "recursion_limit": RECURSION_LIMIT})
 
     def _is_tried_edit(self, config: Any) -> bool:
         """Return whether an edit or a fork made a checkpoint, and tasks have ended on it since."""

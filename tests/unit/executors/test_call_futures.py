@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import CancelledError, InvalidStateError
 from concurrent.futures import TimeoutError as TimeoutOfFutures
@@ -9,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from flowpregel.executors.calls import CallFuture
+from flowpregel._core.blame import blame
+from flowpregel._core.records import Raised
+from flowpregel.executors.calls import CallFuture, Made, caught_of
 
 
 @pytest.fixture
@@ -96,3 +99,33 @@ def test_its_states_are_those_of_any_future(future: CallFuture[Any]) -> None:
     assert (True, False, False) == (future.running(), future.done(), future.cancel())
     future.succeed(1)
     assert (False, True) == (future.running(), future.done())
+
+
+@pytest.mark.parametrize("when", ["before it is awaited", "while it is awaited"])
+def test_a_failure_is_not_seen_by_a_body_whose_other_coroutines_make_their_calls_later(
+    when: str,
+) -> None:
+    """`asyncio.gather` has started them all, and tells the body of the first failure alone."""
+    made, futures = Made(), list[CallFuture[Any]]()
+
+    def fail(number: int) -> None:
+        error = OSError(number)
+        blame(error, (str(number),))
+        futures[number].set_exception(error)
+
+    async def one(number: int) -> Any:
+        if number and when == "while it is awaited":
+            fail(number - 1)
+        futures.append(CallFuture(None, made))
+        if when == "before it is awaited":
+            fail(number)
+        return await futures[number]
+
+    async def body() -> Any:
+        made.home = asyncio.current_task()
+        return await asyncio.gather(*map(one, range(3)))
+
+    with pytest.raises(OSError, match="0") as caught:
+        asyncio.run(body())
+
+    assert set() == caught_of(Raised(caught.value), made)
