@@ -129,12 +129,17 @@ def _shows(run: Run, applied: Applied) -> bool:
 
 def _pause(run: Run) -> Steps:
     """Stop at a breakpoint."""
-    for effect in run.narrator.interrupted((), {}):
-        if effect.mode == "updates":
-            run.after.append(effect)
+    _tell_breakpoint(run)
     result = run.result(paused=True)
     yield from run.leave()
     return result
+
+
+def _tell_breakpoint(run: Run) -> None:
+    """Tell that the run stops, and nobody asks: once, also if a graph inside of it stopped."""
+    if run.options.nested is None:
+        told = run.narrator.interrupted((), {})
+        run.after.extend(effect for effect in told if effect.mode == "updates")
 
 
 def _ask(run: Run, tasks: list[Task]) -> Steps:
@@ -149,6 +154,8 @@ def _ask(run: Run, tasks: list[Task]) -> Steps:
                 run.after.extend(run.say(run.state.channels))
         finally:
             run.state = before
+    if not run.interrupts:
+        _tell_breakpoint(run)
     result = run.result(paused=True)
     yield from run.leave()
     return result

@@ -84,7 +84,7 @@ def check_writes(program: Program, author: str, writes: Iterable[Write]) -> None
 
 
 def _unknown(program: Program, channel: str) -> str:
-    if channel.startswith(TO_NODE):
+    if str(channel).startswith(TO_NODE):
         nodes = ", ".join(sorted(name for name, node in program.nodes.items() if not node.hidden))
         target = channel.removeprefix(TO_NODE)
         return f"leads to node {target!r}, which does not exist; the nodes are: {nodes}"

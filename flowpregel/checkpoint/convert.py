@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
 from flowpregel._core.records import (
     Address,
@@ -36,6 +37,19 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 # ---------------------------------------------------------------- configs and times
+
+
+def thread_name(thread_id: Any) -> str:
+    """Return the text that *thread_id* is kept under: numbers and UUIDs are ids too.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    if isinstance(thread_id, str):
+        return thread_id
+    if isinstance(thread_id, int | UUID) and not isinstance(thread_id, bool):
+        return str(thread_id)
+    raise ConfigurationError(f"thread_id must be text, not {thread_id!r}")
 
 
 def address_of(config: Mapping[str, Any]) -> Address:

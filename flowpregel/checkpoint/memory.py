@@ -201,9 +201,10 @@ class InMemorySaver(TransactionalSaver):
     # -------------------------------------------------------- what is forgotten and copied
 
     def delete_thread(self, thread_id: str) -> None:
+        name = convert.thread_name(thread_id)
         with self._lock:
-            self._threads.pop(thread_id, None)
-            self._leases.forget(thread_id)
+            self._threads.pop(name, None)
+            self._leases.forget(name)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         wanted = frozenset(run_ids)
@@ -215,18 +216,17 @@ class InMemorySaver(TransactionalSaver):
             self._drop_empty()
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        target = convert.thread_name(target_thread_id)
         with self._lock:
-            spaces = self._threads.get(source_thread_id)
+            spaces = self._threads.get(convert.thread_name(source_thread_id))
             if not spaces:
                 return
-            if target_thread_id in self._threads:
+            if target in self._threads:
                 raise ConfigurationError(
-                    f"thread {target_thread_id!r} has checkpoints already; copy to a new "
+                    f"thread {target!r} has checkpoints already; copy to a new "
                     "thread_id, or delete_thread it first"
                 )
-            self._threads[target_thread_id] = {
-                namespace: space.copy() for namespace, space in spaces.items()
-            }
+            self._threads[target] = {namespace: space.copy() for namespace, space in spaces.items()}
 
     def prune(
         self,
@@ -237,7 +237,7 @@ class InMemorySaver(TransactionalSaver):
         if strategy not in ("keep_latest", "delete"):
             raise ConfigurationError(f"strategy is {strategy!r}; use 'keep_latest' or 'delete'")
         with self._lock:
-            for thread_id in thread_ids:
+            for thread_id in map(convert.thread_name, thread_ids):
                 if strategy == "delete":
                     self._threads.pop(thread_id, None)
                 for space in self._threads.get(thread_id, {}).values():

@@ -17,7 +17,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.policies import CachePolicy, RetryPolicy
 from flowpregel.pregel.config import merged, of_keywords
-from flowpregel.pregel.node import NodeBuilder, PregelNode, policies_of
+from flowpregel.pregel.node import NodeBuilder, PregelNode, checked_cache_policy, policies_of
 from flowpregel.pregel.validate import validate_graph
 
 Where = Literal["*"] | Sequence[str]
@@ -64,7 +64,7 @@ class PregelBase:
         self.store = store
         self.cache = cache
         self.retry_policy = policies_of(retry_policy)
-        self.cache_policy = cache_policy
+        self.cache_policy = checked_cache_policy(cache_policy)
         self.context_schema = context_schema
         self.config = dict(config or {})
         self.name = name

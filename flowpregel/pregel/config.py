@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 from uuid import UUID
 
 from flowpregel._core.records import Address
+from flowpregel.checkpoint.convert import thread_name
 from flowpregel.errors import ConfigurationError
 
 DEFAULT_RECURSION_LIMIT = 10_000
@@ -176,10 +177,8 @@ def _text(configurable: Mapping[str, Any], key: str) -> str | None:
     value = configurable.get(key)
     if value is None or isinstance(value, str):
         return value
-    if key == "thread_id" and isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if key == "thread_id" and isinstance(value, UUID):
-        return str(value)
+    if key == "thread_id":
+        return thread_name(value)
     raise ConfigurationError(f"{key} must be text, not {value!r}")
 
 

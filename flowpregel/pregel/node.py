@@ -55,7 +55,7 @@ class PregelNode:
         self.tags = list(tags or ())
         self.metadata = dict(metadata or {})
         self.retry_policy = policies_of(retry_policy)
-        self.cache_policy = cache_policy
+        self.cache_policy = checked_cache_policy(cache_policy)
         self.timeout = TimeoutPolicy.coerce(timeout)
         self.executor = executor
         self.reads = tuple(reads)
@@ -138,10 +138,29 @@ def is_graph(target: Any) -> bool:
 
 
 def policies_of(policy: RetryPolicy | Sequence[RetryPolicy] | None) -> tuple[RetryPolicy, ...]:
-    """Return one, several or no policies as a tuple."""
+    """Return one, several or no policies as a tuple.
+
+    Raises:
+        ConfigurationError: One is something else.
+    """
     if policy is None:
         return ()
-    return (policy,) if isinstance(policy, RetryPolicy) else tuple(policy)
+    policies = tuple(policy) if isinstance(policy, list | tuple) else (policy,)
+    for each in policies:
+        if not isinstance(each, RetryPolicy):
+            raise ConfigurationError(f"retry_policy={each!r}; use RetryPolicy(max_attempts=3)")
+    return policies
+
+
+def checked_cache_policy(policy: CachePolicy | None) -> CachePolicy | None:
+    """Return *policy*, if it is one.
+
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    if policy is not None and not isinstance(policy, CachePolicy):
+        raise ConfigurationError(f"cache_policy={policy!r}; use CachePolicy(ttl=60)")
+    return policy
 
 
 def _writers_of(parts: Mapping[str, Any]) -> list[ChannelWrite]:

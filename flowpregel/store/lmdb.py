@@ -326,7 +326,7 @@ class LMDBStore(BaseStore):
 
 
 def _end(at: float) -> bytes:
-    return b"e" + max(0, int(at * 1e9)).to_bytes(8, "big")
+    return b"e" + int(min(max(0.0, at * 1e9), 2.0**63)).to_bytes(8, "big")
 
 
 def _place(namespace: Sequence[str], key: str) -> bytes:

@@ -179,10 +179,13 @@ def _check_put(op: PutOp) -> None:
         raise ConfigurationError(
             f"the value of {op.key!r} is a {type(op.value).__name__}; put a dict, or delete it"
         )
-    if op.ttl is not None and not op.ttl > 0:
-        raise ConfigurationError(f"ttl is {op.ttl!r} minutes; use more than 0, or None for ever")
+    ttl: Any = op.ttl
+    if ttl is not None and not (isinstance(ttl, int | float) and ttl > 0):
+        raise ConfigurationError(f"ttl is {ttl!r} minutes; use more than 0, or None for ever")
 
 
-def _check_bounds(limit: int, offset: int) -> None:
+def _check_bounds(limit: Any, offset: Any) -> None:
+    if not (isinstance(limit, int) and isinstance(offset, int)):
+        raise ConfigurationError(f"limit is {limit!r} and offset {offset!r}; both are numbers")
     if limit < 0 or offset < 0:
         raise ConfigurationError(f"limit is {limit} and offset {offset}; neither can be negative")

@@ -65,6 +65,36 @@ def test_values_of_its_classes_are_its_own(tmp_path: Path) -> None:
 
 
 SLOTS = """
+import abc, collections, typing
+
+class Named(typing.NamedTuple):
+    n: int
+
+Old = collections.namedtuple("Old", "n")
+
+T = typing.TypeVar("T")
+
+class Base(abc.ABC, typing.Generic[T]):
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def get(self) -> T: ...
+
+class Box(Base[int]):
+    __slots__ = "held"
+
+    def __init__(self, held):
+        self.held = held
+
+    def get(self):
+        return self.held
+
+def boxed(named, old, box):
+    return Named(named.n + 1), Old(old.n + 1), Box(box.get() + 1)
+
+named, old, box = run(boxed, Named(1), Old(2), Box(3))
+print(named, old, box.get(), hasattr(box, "__dict__"))
+
 class Pair:
     __slots__ = ("left", "__right")
 
@@ -94,7 +124,10 @@ print(pair.both(), point, type(far) is Far, far.x, far.near.both(), far.name, lo
 
 def test_values_of_its_classes_with_slots_come_back(tmp_path: Path) -> None:
     """In a worker they have slots too."""
-    assert ["(1, 2) Point(x=3, near=None) True 4 (1, 2) Far False"] == output_of(SLOTS, tmp_path)
+    assert [
+        "Named(n=2) Old(n=3) 4 False",
+        "(1, 2) Point(x=3, near=None) True 4 (1, 2) Far False",
+    ] == output_of(SLOTS, tmp_path)
 
 
 STATES = """

@@ -136,6 +136,25 @@ def test_a_breakpoint_is_streamed_as_an_empty_interrupt(
     assert [{"a": {"items": ["a"]}}, {"__interrupt__": ()}] == found
 
 
+@pytest.mark.parametrize("is_node", [True, False])
+def test_a_breakpoint_inside_a_graph_is_streamed_by_the_outermost(
+    drive: Drive, saver: BaseCheckpointSaver, is_node: bool
+) -> None:
+    """Whoever reads its stream learns that it stopped, and once."""
+    inner = line(interrupt_after=["a"])
+    builder = StateGraph(Items).add_node("inner", inner if is_node else inner.invoke)
+    app = builder.add_edge(START, "inner").compile(saver, executor="inline")
+
+    plain = drive.stream(app, {"items": []}, thread_id="1", stream_mode="updates")
+    spaces = drive.stream(
+        app, {"items": []}, thread_id="2", stream_mode="updates", subgraphs=True
+    )  # fmt: skip
+
+    assert [{"__interrupt__": ()}] == plain
+    assert [((), {"__interrupt__": ()})] == [each for each in spaces if "a" not in each[1]]
+    assert ["a", "b"] == drive.invoke(app, None, thread_id="1")["items"]
+
+
 def test_tasks_are_streamed_when_they_start_and_end(drive: Drive) -> None:
     """With input, triggers and result; hidden nodes are not told."""
     found = drive.stream(line(), {"items": []}, stream_mode="tasks")

@@ -15,6 +15,7 @@ from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel._lmdb.owner import Owner
 from flowpregel._lmdb.seal import Seal
 from flowpregel._lmdb.store import OpenStore, open_store
+from flowpregel.checkpoint.convert import thread_name
 from flowpregel.checkpoint.lmdb import forget
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.care import (
@@ -152,7 +153,7 @@ class LMDBSaver(TransactionalSaver):
 
     def owner(self, thread_id: str, namespace: str = "") -> Owner | None:
         """Return the process whose run holds a thread, or None if nothing runs on it."""
-        return self._leases.owner(Address(thread_id, namespace))
+        return self._leases.owner(Address(thread_name(thread_id), namespace))
 
     def cancel(self, thread_id: str, namespace: str = "") -> Owner | None:
         """Ask the run that holds a thread to stop, in whatever process it is.
@@ -164,12 +165,13 @@ class LMDBSaver(TransactionalSaver):
         Returns:
             The process that was asked; None if nothing runs on the thread.
         """
-        return self._leases.ask_to_stop(Address(thread_id, namespace))
+        return self._leases.ask_to_stop(Address(thread_name(thread_id), namespace))
 
     # -------------------------------------------------------- what is forgotten and copied
 
     def delete_thread(self, thread_id: str) -> None:
-        self._make_room(lambda t: forget.thread(self._book, t, thread_id))
+        name = thread_name(thread_id)
+        self._make_room(lambda t: forget.thread(self._book, t, name))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         wanted = frozenset(run_ids)
@@ -184,8 +186,10 @@ class LMDBSaver(TransactionalSaver):
                 self._forget(address, gone)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        source, target = thread_name(source_thread_id), thread_name(target_thread_id)
+
         def work(transaction: Any) -> None:
-            copy_scopes(self._book, transaction, source_thread_id, target_thread_id)
+            copy_scopes(self._book, transaction, source, target)
 
         self._change(work)
 
@@ -197,7 +201,7 @@ class LMDBSaver(TransactionalSaver):
     ) -> None:
         if strategy not in ("keep_latest", "delete"):
             raise ConfigurationError(f"strategy is {strategy!r}; use 'keep_latest' or 'delete'")
-        for thread_id in thread_ids:
+        for thread_id in map(thread_name, thread_ids):
             if strategy == "delete":
                 self.delete_thread(thread_id)
                 continue

@@ -11,6 +11,7 @@ import importlib
 import io
 import pickle
 import sys
+from abc import ABCMeta
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from functools import cache
@@ -114,7 +115,9 @@ def _with_its_layout(kind: type, reduced: Any) -> Any:
     if is_typeddict(kind) and bases == (dict,):
         bases = (TypedDict,)
     slots = vars(kind).get("__slots__")
-    if isinstance(slots, str | tuple | list | dict):
+    # A NamedTuple, or another metaclass, makes its slots itself, and may refuse them.
+    makes_none = type(kind) in (type, ABCMeta) and not issubclass(kind, tuple)
+    if makes_none and isinstance(slots, str | tuple | list | dict):
         namespace = {**namespace, "__slots__": slots}
     return make, (meta, name, bases, namespace, *more), *rest
 

@@ -76,6 +76,8 @@ class SearchRules(Hooks):
         assert filled.search((), limit=0) == []
         with pytest.raises(ConfigurationError):
             filled.search((), offset=-1)
+        with pytest.raises(ConfigurationError, match="limit is None"):
+            filled.search((), limit=None)  # type: ignore[arg-type]
 
     def test_ten_items_are_found_where_no_limit_is_given(self, store: BaseStore) -> None:
         for number in range(12):

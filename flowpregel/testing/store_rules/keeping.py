@@ -259,7 +259,13 @@ class TimeRules(Hooks):
 
         assert keys(store.search(NS)) == ["longer", "for ever"]
 
-    @pytest.mark.parametrize("ttl", [0, -1])
-    def test_a_time_that_is_no_time_is_refused(self, store: BaseStore, ttl: float) -> None:
+    @pytest.mark.parametrize("ttl", [0, -1, "1h"])
+    def test_a_time_that_is_no_time_is_refused(self, store: BaseStore, ttl: Any) -> None:
         with pytest.raises(ConfigurationError, match="ttl"):
             store.put(NS, "k", {}, ttl=ttl)
+
+    @pytest.mark.parametrize("ttl", [10**30, float("inf")])
+    def test_a_time_may_be_longer_than_any_clock_goes(self, store: BaseStore, ttl: float) -> None:
+        store.put(NS, "k", {}, ttl=ttl)
+
+        assert keys(store.search(NS)) == ["k"]
