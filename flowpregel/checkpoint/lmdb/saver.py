@@ -187,11 +187,7 @@ class LMDBSaver(TransactionalSaver):
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         source, target = thread_name(source_thread_id), thread_name(target_thread_id)
-
-        def work(transaction: Any) -> None:
-            copy_scopes(self._book, transaction, source, target)
-
-        self._change(work)
+        self._change(lambda t: copy_scopes(self._book, t, source, target))
 
     def prune(
         self,
@@ -324,11 +320,8 @@ class LMDBSaver(TransactionalSaver):
             ...     LMDBSaver(folder + "/runs.lmdb").change_keys(encryption_key=os.urandom(32))
         """
         StoreOptions(encryption_key=encryption_key, trust=False if key is None else key)
-        seal = self._store.seal
-        if key is None:
-            self._store.seal_anew(seal.with_encryption(encryption_key))
-        else:
-            self._store.seal_anew(Seal(key, encryption_key))
+        same = self._store.seal.with_encryption(encryption_key)
+        self._store.seal_anew(same if key is None else Seal(key, encryption_key))
 
     def close(self) -> None:
         self._store.close()
