@@ -9,7 +9,7 @@ from flowpregel._core import ids
 from flowpregel._core.blame import blame, blamed
 from flowpregel._core.effects import Call, Resolve
 from flowpregel._core.narrator import outputs
-from flowpregel._core.plan import Callings
+from flowpregel._core.plan import DEEPEST, Callings, too_deep
 from flowpregel._core.progress import Run
 from flowpregel._core.records import (
     CALLED,
@@ -58,8 +58,13 @@ class Calls:
         self._asked: dict[str, dict[str, tuple[Any, ...]]] = {}
 
     def plan(self, caller: Task, call: Call) -> Task | None:
-        """Return the task of *call*; None: it was recorded, and is answered at once."""
+        """Return the task of *call*; None: it is answered at once, by its record for one."""
         task = self._callings.task(caller, call)
+        if task.depth > DEEPEST:
+            error = too_deep(task.name)
+            self.failed(task, error, late=False)
+            self._run.after.append(Resolve(call, Raised(error)))
+            return None
         outcome = self._replayed(task, call)
         if outcome is not None:
             if task.writes:

@@ -18,6 +18,9 @@ from flowpregel.channels.base import MISSING
 
 PUSHED = ("__pregel_push",)
 """What a `Send` is triggered by: no channel, so nothing is marked as seen."""
+DEEPEST = 1_000
+"""How deep tasks, or graphs, may be nested: as deep as Python's own calls, unless told otherwise.
+In OS threads and worker processes no stack would end what calls itself for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,7 @@ class Callings:
         path = f"~__pregel_push, {caller.path}, {index:010d}"
         space = f"{namespace}:{identity}"
         task = Task(identity, node, Kind.CALL, call.arguments, path, (), space, caller)
+        task.depth = caller.depth + 1
         task.timeout = node.timeout
         task.variables = call.variables
         if node.role == "graph":
@@ -195,6 +199,13 @@ class Callings:
     def ended(self, caller: Task) -> None:
         """Forget a task that makes no more calls."""
         self._ids.pop(caller.id, None)
+
+
+def too_deep(name: str) -> RecursionError:
+    """Return the error for a task or a graph that is nested too deep."""
+    return RecursionError(
+        f"{name!r} is nested more than {DEEPEST:,} deep: does it call itself without end?"
+    )
 
 
 def handler_task(program: Program, failed: Task, error: BaseException, place: Place) -> Task:

@@ -144,6 +144,8 @@ class Task:
     """How many calls its body has made in this attempt."""
     graphs: int = 0
     """How many of those were of graphs."""
+    depth: int = 0
+    """In how many tasks of its run it is nested."""
     variables: Any = None
     """The context variables of who called it; None: those of who started the run."""
 

@@ -55,7 +55,8 @@ class Host:
         self.outbox = self._pump.outbox
         self._requests: Generator[Request, Any, Result] | None = None
         self._request: Request | None = None
-        self._timed_out = False
+        self._failure: BaseException | None = None
+        """What the run ended with, if that was an error."""
         if plan.lease is not None:
             plan.lease.stop = lambda reason: self._mailbox.post(Stopped(reason))
 
@@ -131,7 +132,10 @@ class Host:
         Raises:
             Exception: What a commit in the background raised.
         """
-        self._executors.close(wait=not self._timed_out)
+        if self._failure is not None:
+            # Ctrl-C or a full stack while the run itself was at work: its bodies wait for ever.
+            self._placing.stop_all()
+        self._executors.close(wait=not isinstance(self._failure, TimeoutError))
         try:
             self._plan.around.keepers.close()
         finally:
@@ -167,8 +171,12 @@ class Host:
 
         The pump stands at a `Wait` whose reply is being made, by running that
         task; it is sent other replies meanwhile, until it stands at a `Wait` again.
+
+        Raises:
+            BaseException: The run has failed, out of stack perhaps: nobody will answer.
         """
         while not future.done():
+            self._check()
             request = self._send(_wakeup(self._inner_events()))
             while request is not None and not isinstance(request, Wait):
                 request = self.perform(request)
@@ -181,7 +189,13 @@ class Host:
 
     # ------------------------------------------------------------ the pump
 
+    def _check(self) -> None:
+        """Raise what the run ended with, perhaps below on this OS thread's stack."""
+        if self._failure is not None:
+            raise self._failure
+
     def _send(self, reply: Any) -> Request | None:
+        self._check()
         assert self._requests is not None
         try:
             self._request = self._requests.send(reply)
@@ -206,11 +220,8 @@ class Host:
         return self._request
 
     def _note_end(self, error: BaseException) -> None:
-        self._timed_out = isinstance(error, TimeoutError)
+        self._failure = error
         self._request = None
-        if not isinstance(error, Exception):
-            # Ctrl-C while the run itself was at work: its bodies would wait for ever.
-            self._placing.stop_all()
 
     def _stop(self) -> Request | None:
         """Tell a run that stands at a request to end, and return that request."""

@@ -35,6 +35,7 @@ from flowpregel._core.effects import (
     Wait,
     Wakeup,
 )
+from flowpregel._core.plan import DEEPEST, too_deep
 from flowpregel._core.progress import Result, Steps
 from flowpregel._core.records import (
     RETURN,
@@ -96,8 +97,12 @@ class Active:
     """Its live channels, known once it has submitted a task."""
     run: RunInfo | None = None
     """What its tasks may know about it."""
+    depth: int = 0
+    """In how many runs it is nested."""
 
     def __post_init__(self) -> None:
+        if self.parent is not None:
+            self.depth = self.parent.depth + 1
         if self.around.namespace:
             self.namespace = tuple(self.around.namespace.split("|"))
 
@@ -262,6 +267,9 @@ class Pump:
         if task.node.role != "graph":
             self._placing.start(task, setting, active.around, active.run_of(setting))
             fault("task.submitted", task.id)
+            return
+        if active.depth >= DEEPEST:
+            self._post(task, Raised(too_deep(task.name)))
             return
         try:
             steps, around = task.node.graph.nested_run(task, setting, active.around)

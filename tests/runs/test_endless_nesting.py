@@ -1,0 +1,91 @@
+"""What calls itself without end fails, as it does in Python; the run does not wait for ever."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypedDict
+
+import pytest
+
+from flowpregel import entrypoint, task
+from flowpregel._core.plan import DEEPEST
+from flowpregel.graph import START, StateGraph
+
+pytestmark = pytest.mark.slow
+
+WHERE = pytest.mark.parametrize("executor", ["inline", "threads"])
+
+
+class State(TypedDict):
+    """A number."""
+
+    number: int
+
+
+@task
+def deeper(number: int) -> int:
+    """Call itself."""
+    return deeper(number + 1).result() if number else 0
+
+
+def flow_in(executor: str) -> Any:
+    """Return a flow of a task that calls itself."""
+
+    @entrypoint(executor=executor)
+    def flow(number: int) -> int:
+        return deeper(number).result()
+
+    return flow
+
+
+def graph_in(executor: str) -> Any:
+    """Return a graph whose node invokes the graph."""
+
+    def node(state: State) -> Any:
+        return graph.invoke({"number": state["number"] + 1})
+
+    building = StateGraph(State).add_node("node", node).add_edge(START, "node")
+    graph = building.compile(executor=executor)
+    return graph
+
+
+def raised_by(work: Callable[[], Any]) -> Exception | None:
+    """Return what *work* raises, if that is within a minute."""
+    raised: list[Exception] = []
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60)
+    return raised[0] if raised else None
+
+
+@WHERE
+def test_a_task_that_calls_itself_for_ever_is_a_recursion_error(executor: str) -> None:
+    """Inline the stack is full at some depth; in OS threads no stack ever is."""
+    error = raised_by(lambda: flow_in(executor).invoke(1))
+
+    assert isinstance(error, RecursionError)
+    if executor == "threads":
+        assert f"'deeper' is nested more than {DEEPEST:,} deep" in str(error)
+
+
+@WHERE
+def test_a_graph_that_invokes_itself_for_ever_is_a_recursion_error(executor: str) -> None:
+    error = raised_by(lambda: graph_in(executor).invoke({"number": 0}))
+
+    assert isinstance(error, RecursionError)
+
+
+def test_a_flow_works_again_after_that() -> None:
+    """The stack was full, and nothing is left of it."""
+    flow = flow_in("inline")
+    assert isinstance(raised_by(lambda: flow.invoke(1)), RecursionError)
+
+    assert 0 == flow.invoke(0)
