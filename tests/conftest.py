@@ -1,4 +1,4 @@
-"""What every test shares: how hard hypothesis looks, how reproducibly, and that Ctrl-C works."""
+"""What every test shares: how hard hypothesis looks, how reproducibly, and that signals work."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell that starts us in the background has us ignore it, and so all that we start.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell that starts us in the background, or nohup, has us ignore them, and so all we start.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 settings.register_profile("default", deadline=None)
 settings.register_profile(
