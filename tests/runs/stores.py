@@ -73,6 +73,16 @@ path = sys.argv[1]
 """
 
 
+KEEP_OPEN = """
+saver = LMDBSaver(path)
+print("open", flush=True)
+sys.stdin.readline()
+commit(saver, 1)
+saver.close()
+"""
+"""For `start`: has the store open until it is told to go on, and commits once more."""
+
+
 def start(code, *arguments, key=KEY, **options):
     """Start *code* in a process of its own, its stdout a pipe."""
     return subprocess.Popen(

@@ -25,7 +25,7 @@ from flowpregel.errors import (
 )
 from flowpregel.store.lmdb import LMDBStore
 from tests.releases.contents import everything, fill
-from tests.runs.stores import KEY, commit, environment_of, finish, newest, start
+from tests.runs.stores import KEEP_OPEN, KEY, commit, environment_of, finish, newest, start
 
 pytest.importorskip("cryptography")
 
@@ -34,17 +34,6 @@ ONE = StoreOptions(encryption_key=b"1" * 32)
 TWO = StoreOptions(encryption_key=b"2" * 16)
 NAMES = b"plain", b"long long", b"__interrupt__", b"people", b"born", b"squares"
 """What is in a store that must not be read in its file: names and values."""
-
-
-@pytest.fixture(autouse=True)
-def _store_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", KEY)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Return where a store is made."""
-    return tmp_path / "store"
 
 
 def change(path: Path, before: StoreOptions, after: StoreOptions) -> None:
@@ -237,16 +226,9 @@ def test_the_keys_of_a_store_that_this_process_has_open_stay(path: Path) -> None
 
 @pytest.mark.slow
 def test_the_keys_of_a_store_that_another_process_has_open_stay(path: Path) -> None:
-    code = """
-        saver = LMDBSaver(path)
-        print("open", flush=True)
-        sys.stdin.readline()
-        commit(saver, 1)
-        saver.close()
-    """
     with LMDBSaver(path) as saver:
         commit(saver, 0)
-    process = start(code, path, stdin=-1)
+    process = start(KEEP_OPEN, path, stdin=-1)
     assert "open\n" == process.stdout.readline()
     with pytest.raises(StoreBusyError, match="has it open"):
         change(path, PLAIN, ONE)

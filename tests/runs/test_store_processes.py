@@ -10,7 +10,7 @@ import pytest
 from flowpregel._core.records import Address, Batch
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import LeaseLostError, StoreBusyError, ThreadBusyError
-from tests.runs.stores import commit, environment_of, finish, id_of, newest, start, step
+from tests.runs.stores import KEEP_OPEN, commit, environment_of, finish, id_of, newest, start, step
 
 pytestmark = pytest.mark.slow
 
@@ -171,16 +171,9 @@ def test_a_copy_of_the_folder_costs_no_lock(path, tmp_path):
 
 @pytest.mark.parametrize("first", ["parent", "child"])
 def test_two_processes_may_close_in_any_order(path, first):
-    code = """
-        saver = LMDBSaver(path)
-        print("open", flush=True)
-        sys.stdin.readline()
-        commit(saver, 1)
-        saver.close()
-    """
     saver = LMDBSaver(path)
     commit(saver, 0)
-    process = start(code, path, stdin=-1)
+    process = start(KEEP_OPEN, path, stdin=-1)
     assert wait_for_line(process) == "open"
     if first == "parent":
         saver.close()
