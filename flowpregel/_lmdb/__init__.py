@@ -2,5 +2,5 @@
 
 Savers, stores and caches keep their records through it and never meet LMDB itself.
 The order to read it in: `gate`, `filelock`, `folder`, `mapped`, `environment`,
-`seal`, `table`.
+`seal`, `table`, `store`, `closed`, `sealing`.
 """
