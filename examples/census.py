@@ -89,7 +89,8 @@ class Progress:
         seconds = max(now - self._started, 1e-6)
         rate = self.done / seconds
         kept = self.before + self.done
-        left = (self.total - kept) / rate if rate else float("inf")
+        waiting = self.total - kept
+        left = waiting / rate if rate else float("inf") if waiting else 0.0
         share = 100 * kept // max(self.total, 1)
         known = f", {self.before:,} known from before" if self.before else ""
         return (
@@ -122,6 +123,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--executor", default="processes", help="processes, threads or inline")
     parser.add_argument("--log", help="file to which each measurement adds lines")
     asked = parser.parse_args(arguments)
+    if missing := [root for root in asked.roots if not Path(root).is_dir()]:
+        parser.error(f"no such folder: {', '.join(missing)}")
     if asked.log:
         os.environ[LOG] = str(Path(asked.log).resolve())
     roots = [str(Path(root).resolve()) for root in asked.roots] or default_roots()

@@ -100,3 +100,24 @@ def test_a_pipeline_of_no_text_ends(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("")
 
     assert "" == output_of(tmp_path, "pipeline.py", "a.txt")
+
+
+def test_a_census_of_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """By name, and before anything is kept."""
+    program = [sys.executable, str(ROOT / "examples" / "census.py"), str(tmp_path), "no/such"]
+    done = subprocess.run(
+        program, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+    assert 2 == done.returncode
+    assert done.stderr.endswith("error: no such folder: no/such\n")
+    assert [] == [*tmp_path.iterdir()]
+
+
+def test_a_census_of_an_empty_folder_has_nothing_left_to_do(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+
+    assert "0 of 0 files    0 %       0 files/s      0 s left" in output_of(
+        tmp_path, "census.py", "empty"
+    )
