@@ -97,8 +97,11 @@ def plan(
     topic = state.channels.get(TASKS)
     if topic is not None and topic.is_available():
         # A node may be gone since: who goes on with the thread is told so (`begin`).
-        sent = [each for each in enumerate(topic.get()) if each[1].node in program.nodes]
-        tasks.extend(_push(program, send, i, place) for i, send in sent)
+        tasks.extend(
+            _push(program, send, i, place)
+            for i, send in enumerate(topic.get())
+            if send.node in program.nodes
+        )
     return tasks
 
 

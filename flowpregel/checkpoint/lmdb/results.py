@@ -6,18 +6,16 @@ the other, and drops it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 from flowpregel._core.records import CALLED, RAN, RETURN, Write
 from flowpregel._lmdb.codec import Codec
 from flowpregel.checkpoint.lmdb import keys, taskrecord
-from flowpregel.checkpoint.lmdb.book import Book
+from flowpregel.checkpoint.lmdb.book import Book, Read
 from flowpregel.checkpoint.lmdb.plain import value_of
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
-
-Read: TypeAlias = Callable[[Callable[[Any], Any]], Any]
 
 
 class Sieve:

@@ -319,6 +319,7 @@ class LMDBSaver(TransactionalSaver):
             >>> with TemporaryDirectory() as folder:
             ...     LMDBSaver(folder + "/runs.lmdb").change_keys(encryption_key=os.urandom(32))
         """
+        # Made for its checks of both keys: while nothing is closed yet.
         StoreOptions(encryption_key=encryption_key, trust=False if key is None else key)
         same = self._store.seal.with_encryption(encryption_key)
         self._store.seal_anew(same if key is None else Seal(key, encryption_key))

@@ -306,7 +306,7 @@ def _pack_error(error: BaseException, task: str, share: parcel.Share | None) -> 
 
 def pack_caught(caught: Collection[str]) -> bytes:
     """Return the ids of calls whose failures a task has seen, as bytes that say where they end."""
-    data = "\n".join(caught).encode()
+    data = " ".join(caught).encode()
     return _LENGTH.pack(len(data)) + data
 
 
@@ -314,7 +314,7 @@ def unpack_caught(data: bytes, at: int) -> tuple[Collection[str], int]:
     """Return what `pack_caught` was given, of the bytes at *at*, and where they end."""
     start = at + _LENGTH.size
     end = start + int(_LENGTH.unpack_from(data, at)[0])
-    return data[start:end].decode().split("\n"), end
+    return data[start:end].decode().split(), end
 
 
 def has_returned(data: bytes, at: int) -> bool:

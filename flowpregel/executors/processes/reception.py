@@ -161,16 +161,18 @@ class Reception:
         """Return how a task has ended."""
         seconds, began = RAN.unpack_from(frame.body)
         self._pool.dispatch.measured(flight, seconds)
-        info, body, origin = flight.job.info, frame.body, ""
+        info, body = flight.job.info, frame.body
         outcome: Outcome
         at = RAN.size
         try:
             if frame.flags & frames.CAUGHT:
                 flight.caught, at = messages.unpack_caught(body, at)
-            if not messages.has_returned(body, at):
+            if messages.has_returned(body, at):
+                outcome = messages.unpack_outcome(body, "", slot.open, at)
+            else:
                 origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {slot.pid}"
-            outcome = messages.unpack_outcome(body, origin, slot.open, at)
-            messages.give_name(outcome, info.name)
+                outcome = messages.unpack_outcome(body, origin, slot.open, at)
+                messages.give_name(outcome, info.name)
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
             cause = f"{type(error).__name__}: {error} (in the coordinator)"
             outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))
