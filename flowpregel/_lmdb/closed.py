@@ -1,38 +1,13 @@
-"""A store that nobody has open: for what must not be changed under anyone's eyes.
-
-Whoever has a store open keeps what it knows of it: its format, and the keys of
-its records. So those are changed only while it is open nowhere, in this process
-or in another, and whoever opens it meanwhile waits.
-"""
+"""The file of a store that nobody has open."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
-from flowpregel._lmdb import engine, failures, folder
-from flowpregel._lmdb.filelock import Presence
-from flowpregel.errors import StoreBusyError
+from flowpregel._lmdb import engine, failures
 
 Result = TypeVar("Result")
-
-
-@contextmanager
-def keep_closed(path: str) -> Iterator[None]:
-    """Keep everyone from opening the store at *path*.
-
-    Raises:
-        StoreBusyError: Someone has it open.
-    """
-    presence = Presence(os.path.join(path, folder.PRESENCE))
-    try:
-        if not presence.become_only():
-            raise StoreBusyError(path, "someone who has it open, here or in another process", 0.0)
-        yield
-    finally:
-        presence.close()
 
 
 class ClosedStore:

@@ -4,7 +4,9 @@
 
     open_environment(path) ──► Environment (shared, counted)
                                  ├── read(work)    one short read transaction
-                                 └── write(work)   our mutex ► our flock ► gate ► transaction
+                                 └── write(work)   our mutex ► our flock ► gate
+                                                     ├── little changes ► journal, one flush
+                                                     └── else, and now and then ► LMDB's commit
 
 *work* is a function of the transaction. It may be called again: after the map
 grew, or was grown by another process, the transaction is dead and the whole of
@@ -18,15 +20,17 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from flowpregel._fault import fault
 from flowpregel._lmdb import engine, failures, folder
-from flowpregel._lmdb.failures import CommitFailedError
-from flowpregel._lmdb.filelock import FileLock, Presence
+from flowpregel._lmdb.failures import CommitFailedError, JournalFailedError
+from flowpregel._lmdb.filelock import FileLock, Presence, not_written
 from flowpregel._lmdb.mapped import MappedFile
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
+from flowpregel._lmdb.overlay import Counted, TooMuchError
+from flowpregel._lmdb.pending import Pending
 from flowpregel.errors import (
     StoreBusyError,
     StoreError,
@@ -35,6 +39,8 @@ from flowpregel.errors import (
 
 Result = TypeVar("Result")
 Work = Callable[[Any], Result]
+_SOON = 0.05
+"""Seconds to wait for others who write, to do what can be done later as well."""
 
 _open: dict[str, Environment] = {}
 _registry = threading.Lock()
@@ -58,6 +64,7 @@ class Environment:
         self._writer = threading.Lock()
         self._file_lock: FileLock | None = None
         self._presence = Presence(os.path.join(path, folder.PRESENCE))
+        self._pending = Pending(path, readonly=readonly)
         try:
             self._begin(options)
         except OSError as error:
@@ -68,12 +75,18 @@ class Environment:
             raise
 
     def _begin(self, options: StoreOptions) -> None:
+        lock = os.path.join(self.path, folder.WRITE_LOCK)
         if self.readonly:
             self._file.open(pages=options.check_pages)
+            with not_written(lock) as is_certain:
+                # Else someone has it open, who tells us what is in the journal.
+                if is_certain:
+                    self._catch_up()
             return
-        self._file_lock = FileLock(os.path.join(self.path, folder.WRITE_LOCK))
+        self._file_lock = FileLock(lock)
         with self._exclusively(options.lock_timeout):
             self._file.open(pages=options.check_pages)
+            self._catch_up()
         folder.make_ballast(self.path)
         folder.close_to_others(self.path)
 
@@ -97,7 +110,9 @@ class Environment:
         while True:
             try:
                 with self._file.gate, self._file.live().begin() as transaction:
-                    return work(transaction)
+                    seen = self._pending.seen(transaction, self._file.numbers)
+                    if seen is not None:
+                        return work(seen)
             except lmdb.MapResizedError:
                 self._file.adopt_size()
             except lmdb.ReadersFullError:
@@ -105,12 +120,13 @@ class Environment:
             except lmdb.Error as error:
                 raise failures.translated(error, self.path) from error
 
-    def write(self, work: Work[Result], *, timeout: float) -> Result:
+    def write(self, work: Work[Result], *, timeout: float, is_small: bool = True) -> Result:
         """Return ``work(transaction)`` of one write transaction, once it is on disk.
 
         Args:
             work: Fills the transaction; may be called more than once.
             timeout: Seconds to wait for others who write.
+            is_small: What it changes is likely to fit into the journal.
 
         Raises:
             StoreBusyError: Someone else held the store all that time.
@@ -118,7 +134,7 @@ class Environment:
         """
         self._file.live()
         with self._exclusively(timeout):
-            return self._write(work)
+            return self._write(work, is_small=is_small)
 
     @contextmanager
     def _exclusively(self, timeout: float) -> Iterator[None]:
@@ -148,13 +164,16 @@ class Environment:
             raise StoreBusyError(self.path, str(lock.holder()), timeout)
         return lock
 
-    def _write(self, work: Work[Result]) -> Result:
+    def _write(self, work: Work[Result], *, is_small: bool) -> Result:
         import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store
 
         while True:
             try:
                 with self._file.gate:
-                    return self._attempt(work)
+                    if is_small and self._pending.make():
+                        with suppress(TooMuchError):
+                            return self._put_down(work)
+                    return self._commit(work)
             except lmdb.MapFullError:
                 self._file.grow()
             except lmdb.MapResizedError:
@@ -163,21 +182,48 @@ class Environment:
                 self._file.free_readers()
             except lmdb.Error as error:
                 raise failures.translated(error, self.path) from error
+            except JournalFailedError as error:
+                raise failures.of_commit(error, self.path) from error
             except CommitFailedError as failed:
                 landed = self._file.reopened_after(failed.transaction_id)
                 if not landed:
                     raise failures.of_commit(failed.error, self.path) from failed.error
                 return failed.result  # type: ignore[no-any-return]
 
-    def _attempt(self, work: Work[Result]) -> Result:
+    def _catch_up(self) -> None:
+        """Take in what other processes have put into the journal."""
+        with self._file.live().begin() as transaction:
+            self._pending.catch_up(transaction.id())
+
+    def _put_down(self, work: Work[Result]) -> Result:
+        """Do *work* in a transaction that goes into the journal.
+
+        Raises:
+            TooMuchError: It cannot.
+        """
+        fault("store.write.begin")
+        with self._file.live().begin() as transaction:
+            self._pending.catch_up(transaction.id())
+            draft = self._pending.draft(transaction, self._file.numbers)
+            result = work(draft)
+        fault("store.write.before")
+        if draft.changes:
+            self._pending.add(draft.changes)
+        fault("store.write.after")
+        return result
+
+    def _commit(self, work: Work[Result]) -> Result:
+        """Do *work* in a transaction of LMDB's, which takes along what is in the journal."""
         import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store
 
-        fault("store.write.begin")
+        fault("store.commit.begin")
         transaction = self._file.live().begin(write=True)
         try:
-            result = work(transaction)
+            self._pending.catch_up(transaction.id() - 1)
+            self._pending.apply(transaction, self.databases)
+            result = work(Counted(transaction, self._pending.next_number))
             number = transaction.id()
-            fault("store.write.before")
+            fault("store.commit.before")
         except BaseException:
             transaction.abort()
             raise
@@ -187,8 +233,17 @@ class Environment:
             raise
         except lmdb.Error as error:
             raise CommitFailedError(error, number, result) from error
-        fault("store.write.after")
+        with self._file.live().begin() as reading:
+            self._pending.moved(reading.id())
+        fault("store.commit.after")
         return result
+
+    def _empty_journal(self) -> None:
+        """Let LMDB's file have everything; for whoever keeps the others out."""
+        with self._file.gate:
+            self._catch_up()
+        if not self._pending.is_empty:
+            self._write(lambda _: None, is_small=False)
 
     # ------------------------------------------------------------ the file
 
@@ -204,8 +259,20 @@ class Environment:
         """Return the bytes the store takes up in its file."""
         return self._file.size()
 
-    def copy(self, path: str, *, compact: bool) -> None:
-        """Copy the store as it is at one moment into the folder *path*, while it is used."""
+    def copy(self, path: str, *, compact: bool, timeout: float) -> None:
+        """Copy the store as it is at one moment into the folder *path*, while it is used.
+
+        Args:
+            path: The folder.
+            compact: Leave out the pages that are free.
+            timeout: Seconds to wait for others who write.
+
+        Raises:
+            StoreBusyError: Someone else held the store all that time.
+        """
+        if not self.readonly:
+            with self._exclusively(timeout):
+                self._empty_journal()
         self._file.copy(path, compact=compact)
 
     def replace(self, timeout: float) -> None:
@@ -218,6 +285,8 @@ class Environment:
             if not self._presence.become_only():
                 raise StoreBusyError(self.path, "another process that has it open", 0.0)
             try:
+                self._empty_journal()
+                self._pending.clear()  # LMDB counts its transactions anew
                 with folder.draft_inside(self.path) as draft:
                     self._file.replace(draft)
             except OSError as error:
@@ -250,8 +319,13 @@ class Environment:
             del _open[self.path]
         if self.is_inherited:
             return  # it is the parent's
+        if not self._pending.is_empty and self._file_lock is not None:
+            # What is in the journal is safe there: where it cannot be done now, it is done later.
+            with suppress(StoreError), self._exclusively(_SOON):
+                self._empty_journal()
         with self._file.gate.alone():
             self._file.close()
+            self._pending.close()
             if self._file_lock is not None:
                 self._file_lock.close()
                 self._file_lock = None

@@ -50,6 +50,11 @@ def of_commit(error: Exception, path: str) -> StoreError:
 
     A full disk is EIO to LMDB, so the room that is left tells which it was.
     """
+    if isinstance(error, JournalFailedError) and not error.is_known:
+        return StoreError(
+            f"{path} could not be written: {error}; whether this commit was kept is not known: "
+            "open the store again to see"
+        )
     code = getattr(error, "code", 0)
     if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or (
         code in (errno.EIO, 0) and _room(path) < _LITTLE_ROOM
@@ -84,3 +89,16 @@ class CommitFailedError(Exception):
     def __init__(self, error: Exception, transaction_id: int, result: Any) -> None:
         super().__init__(error, transaction_id, result)
         self.error, self.transaction_id, self.result = error, transaction_id, result
+
+
+class JournalFailedError(Exception):
+    """The journal could not be written."""
+
+    def __init__(self, error: OSError, *, is_known: bool = True) -> None:
+        super().__init__(error, is_known)
+        self.code = error.errno or 0
+        self.is_known = is_known
+        """Whether it is known that nothing was kept."""
+
+    def __str__(self) -> str:
+        return f"its journal: {self.args[0]}"

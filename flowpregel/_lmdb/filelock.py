@@ -11,7 +11,8 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from flowpregel._lmdb.owner import Owner, this_process
 from flowpregel.errors import StoreError
@@ -110,6 +111,30 @@ class FileLock:
         except BlockingIOError:
             return False
         return True
+
+
+@contextmanager
+def not_written(path: str) -> Iterator[bool]:
+    """Keep others from taking the lock on the file at *path*; tell whether that is so.
+
+    It is not where somebody has the lock, or it may not be read.
+    """
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield True  # nobody has ever written
+        return
+    except OSError:
+        yield False
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(file)
 
 
 def is_locked(path: str) -> bool:

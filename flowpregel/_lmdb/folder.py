@@ -28,6 +28,7 @@ from flowpregel.errors import (
 DATA = "data.mdb"
 WRITE_LOCK = "write.lock"
 PRESENCE = "open.lock"
+JOURNAL = "journal"
 _BALLAST = "ballast"
 _BALLAST_SIZE = 128 << 10
 _DRAFT_INSIDE = ".compact."

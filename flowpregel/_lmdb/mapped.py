@@ -29,6 +29,8 @@ class MappedFile:
         self.gate = Gate()
         """Whoever has a transaction is inside."""
         self.databases: dict[bytes, Any] = {}
+        self.numbers: dict[Any, int] = {}
+        """The number of each database in `engine.DATABASES`, by its handle."""
         self._map_size = max(map_size, engine.SMALLEST_MAP)
         self._readonly = readonly
         self._lock = lock
@@ -71,6 +73,7 @@ class MappedFile:
                 self._lmdb.reader_check()
             for name in engine.DATABASES:
                 self.databases[name] = self._lmdb.open_db(name, create=False)
+            self.numbers = {self.databases[name]: n for n, name in enumerate(engine.DATABASES)}
         except lmdb.Error as error:
             self.close()
             raise failures.translated(error, self.path) from error

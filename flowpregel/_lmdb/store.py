@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from flowpregel._lmdb import seal as headers
-from flowpregel._lmdb.closed import ClosedStore, keep_closed
+from flowpregel._lmdb.closed import ClosedStore
 from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.environment import Environment, open_environment
+from flowpregel._lmdb.keptclosed import keep_closed
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel._lmdb.seal import HEADER, Seal, store_key
 from flowpregel._lmdb.sealing import seal_anew

@@ -22,6 +22,8 @@ from flowpregel.errors import StoreBusyError
 _MOST_AT_ONCE = 1000
 _FEW = 4
 _PATIENCE = 0.0002
+_MOST_JOURNALED = 32
+"""Requests that are likely to fit into the store's journal; it saves little to more of them."""
 
 Work: TypeAlias = Callable[[Any], None]
 """What to do in the transaction it is given."""
@@ -165,7 +167,9 @@ class GroupCommit:
             number: int = transaction.id()
             return number
 
-        self._writer.publish(self._environment.write(attempt, timeout=timeout))
+        is_small = len(requests) <= _MOST_JOURNALED
+        number = self._environment.write(attempt, timeout=timeout, is_small=is_small)
+        self._writer.publish(number)
 
 
 def _wake(request: Request) -> None:

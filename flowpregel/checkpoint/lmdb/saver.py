@@ -261,8 +261,10 @@ class LMDBSaver(TransactionalSaver):
             StoreFullError: There is no room.
         """
         target = folder.real_path(path)
-        copy = self._store.environment.copy
-        if folder.exists(target) or not folder.create(target, partial(copy, compact=True)):
+        copy = partial(
+            self._store.environment.copy, compact=True, timeout=self._options.lock_timeout
+        )
+        if folder.exists(target) or not folder.create(target, copy):
             raise StoreError(f"there is a store at {target} already; give a new folder")
         folder.close_to_others(target)
 

@@ -1,0 +1,275 @@
+"""Transactions that see more than LMDB's file has: what is in the journal, and what is new.
+
+`Overlaid` is for reading. `Draft` is what a small transaction is made on: LMDB is only
+read, and what the work changes is noted, for a record of the journal. Both are used like
+LMDB's own transactions; so is `Counted`, which is one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
+from typing import Any, Self, TypeAlias
+
+from flowpregel._lmdb.journal import Change, size_of
+
+Layer: TypeAlias = "dict[bytes, bytes | None]"
+"""What is on top of a database; None: there is nothing at that key."""
+
+
+_LONGEST_KEY = 511
+
+
+class TooMuchError(Exception):
+    """What a transaction does is not for the journal: LMDB has to do it."""
+
+
+class Overlaid:
+    """A read transaction of LMDB with something on top.
+
+    Args:
+        transaction: LMDB's.
+        numbers: The number of each database, by LMDB's handle.
+        layers: What is on top, by the number of the database.
+    """
+
+    __slots__ = ("_get", "_layers", "_numbers", "_transaction")
+
+    def __init__(
+        self, transaction: Any, numbers: Mapping[Any, int], layers: Mapping[int, Layer]
+    ) -> None:
+        self._transaction = transaction
+        self._get = transaction.get
+        self._numbers = numbers
+        self._layers = layers
+
+    def get(self, key: bytes, *, db: Any) -> bytes | None:
+        """Do as LMDB's `get`."""
+        layer = self._layers.get(self._numbers[db])
+        if layer is not None and key in layer:
+            return layer[key]
+        found: bytes | None = self._get(key, db=db)
+        return found
+
+    def cursor(self, *, db: Any) -> Any:
+        """Return a cursor for reading, used like LMDB's."""
+        cursor = self._transaction.cursor(db=db)
+        layer = self._layers.get(self._numbers[db])
+        return Cursor(cursor, layer) if layer else cursor
+
+
+class Draft(Overlaid):
+    """A transaction that is to become a record of the journal.
+
+    Args:
+        transaction: A read transaction of LMDB's.
+        numbers: The number of each database, by LMDB's handle.
+        layers: What the journal has.
+        lasts: The greatest key of each database, as far as is known.
+        number: What `id` says.
+        room: The bytes that its changes may take.
+    """
+
+    __slots__ = ("_lasts", "_number", "_own", "_room", "changes")
+
+    def __init__(
+        self,
+        transaction: Any,
+        numbers: Mapping[Any, int],
+        layers: Mapping[int, Layer],
+        *,
+        lasts: dict[int, bytes],
+        number: int,
+        room: int,
+    ) -> None:
+        super().__init__(transaction, numbers, layers)
+        self._lasts = lasts
+        self._number = number
+        self._room = room
+        self._own: dict[int, Layer] = {}
+        self.changes: list[Change] = []
+        """What it has changed, in order."""
+
+    def id(self) -> int:
+        """Return the number of the transaction."""
+        return self._number
+
+    def get(self, key: bytes, *, db: Any) -> bytes | None:
+        """Do as LMDB's `get`."""
+        own = self._own.get(self._numbers[db])
+        if own is not None and key in own:
+            return own[key]
+        return Overlaid.get(self, key, db=db)
+
+    def put(
+        self, key: bytes, value: bytes, *, db: Any, overwrite: bool = True, append: bool = False
+    ) -> bool:
+        """Do as LMDB's `put`."""
+        if not 0 < len(key) <= _LONGEST_KEY:
+            raise TooMuchError  # LMDB says what it has against that
+        if append and key <= self._last(db):
+            return False
+        if not (overwrite or append) and self.get(key, db=db) is not None:
+            return False
+        self._note(self._numbers[db], key, value)
+        return True
+
+    def delete(self, key: bytes, *, db: Any) -> bool:
+        """Do as LMDB's `delete`."""
+        if self.get(key, db=db) is None:
+            return False
+        self._note(self._numbers[db], key, None)
+        return True
+
+    def cursor(self, *, db: Any) -> Any:
+        """Return a cursor for reading: what is changed later it may not see."""
+        number = self._numbers[db]
+        both = {**self._layers.get(number, {}), **self._own.get(number, {})}
+        return Cursor(self._transaction.cursor(db=db), both)
+
+    def _last(self, db: Any) -> bytes:
+        """Return the greatest key there is, or was not long ago."""
+        number = self._numbers[db]
+        if number not in self._lasts:
+            with self.cursor(db=db) as cursor:
+                self._lasts[number] = cursor.key() if cursor.last() else b""
+        return self._lasts[number]
+
+    def _note(self, number: int, key: bytes, value: bytes | None) -> None:
+        self._room -= size_of(key, value)
+        if self._room < 0:
+            raise TooMuchError
+        if number in self._lasts and key > self._lasts[number]:
+            self._lasts[number] = key
+        self._own.setdefault(number, {})[key] = value
+        self.changes.append((number, key, value))
+
+
+class Counted:
+    """A write transaction of LMDB's that has another number.
+
+    Args:
+        transaction: LMDB's.
+        number: What `id` says.
+    """
+
+    __slots__ = ("_number", "cursor", "delete", "get", "put")
+
+    def __init__(self, transaction: Any, number: int) -> None:
+        self._number = number
+        self.get = transaction.get
+        self.put = transaction.put
+        self.delete = transaction.delete
+        self.cursor = transaction.cursor
+
+    def id(self) -> int:
+        """Return the number of the transaction."""
+        return self._number
+
+
+class Cursor:
+    """LMDB's cursor with a layer on top of its database; for reading only.
+
+    Args:
+        cursor: LMDB's.
+        layer: What is on top, as it is now.
+    """
+
+    def __init__(self, cursor: Any, layer: Layer) -> None:
+        self._cursor = cursor
+        self._layer = layer
+        self._keys = sorted(layer)
+        self._at = b""
+
+    def __enter__(self) -> Self:
+        self._cursor.__enter__()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._cursor.__exit__(*exc_info)
+
+    def set_range(self, key: bytes) -> bool:
+        """Go to the first key that is not smaller; return whether there is one."""
+        below = self._cursor.key() if self._cursor.set_range(key) else None
+        return self._forward(below, bisect_left(self._keys, key))
+
+    def next(self) -> bool:
+        """Go to the next key; return whether there is one."""
+        below = None
+        if self._cursor.set_range(self._at):
+            below = self._cursor.key()
+            if below == self._at:
+                below = self._cursor.key() if self._cursor.next() else None
+        return self._forward(below, bisect_right(self._keys, self._at))
+
+    def last(self) -> bool:
+        """Go to the last key; return whether there is one."""
+        below = self._cursor.key() if self._cursor.last() else None
+        return self._backward(below, len(self._keys) - 1)
+
+    def prev(self) -> bool:
+        """Go to the key before; return whether there is one."""
+        found = self._cursor.set_range(self._at)
+        found = self._cursor.prev() if found else self._cursor.last()
+        below = self._cursor.key() if found else None
+        return self._backward(below, bisect_left(self._keys, self._at) - 1)
+
+    def key(self) -> bytes:
+        """Return the key it is at."""
+        return self._at
+
+    def item(self) -> tuple[bytes, bytes]:
+        """Return the key it is at, and the value there."""
+        value = self._layer.get(self._at)
+        if value is None:
+            self._cursor.set_key(self._at)
+            value = self._cursor.value()
+        return self._at, value
+
+    def iternext(self, *, keys: bool, values: bool) -> Iterator[bytes]:
+        """Yield the keys from the one it is at on.
+
+        Only keys: neither LMDB's other forms nor values are needed anywhere.
+        """
+        assert keys
+        assert not values
+        found = True
+        while found:
+            yield self._at
+            found = self.next()
+
+    def delete(self) -> bool:
+        """Leave it to LMDB."""
+        raise TooMuchError
+
+    def _forward(self, below: bytes | None, index: int) -> bool:
+        """Go to the smaller of LMDB's key and the layer's, and further where nothing is."""
+        while True:
+            above = self._keys[index] if index < len(self._keys) else None
+            if below is not None and (above is None or below < above):
+                self._at = below
+                return True
+            if above is None:
+                return False
+            if below == above:
+                below = self._cursor.key() if self._cursor.next() else None
+            if self._layer[above] is not None:
+                self._at = above
+                return True
+            index += 1
+
+    def _backward(self, below: bytes | None, index: int) -> bool:
+        """Go to the greater of LMDB's key and the layer's, and further where nothing is."""
+        while True:
+            above = self._keys[index] if index >= 0 else None
+            if below is not None and (above is None or below > above):
+                self._at = below
+                return True
+            if above is None:
+                return False
+            if below == above:
+                below = self._cursor.key() if self._cursor.prev() else None
+            if self._layer[above] is not None:
+                self._at = above
+                return True
+            index -= 1
