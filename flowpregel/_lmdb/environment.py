@@ -134,7 +134,12 @@ class Environment:
         """
         self._file.live()
         with self._exclusively(timeout):
-            return self._write(work, is_small=is_small)
+            result = self._write(work, is_small=is_small)
+            if self._pending.is_untold:
+                # It is on disk, but other processes could not be told where.
+                with suppress(StoreError):
+                    self._empty_journal()
+            return result
 
     @contextmanager
     def _exclusively(self, timeout: float) -> Iterator[None]:

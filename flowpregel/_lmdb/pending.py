@@ -58,6 +58,8 @@ class Pending:
         """Whether there is one, or could be."""
         self._missing = (0, 0)
         """What was told to be on disk, and was not there."""
+        self.is_untold = False
+        """Whether those who only read could not be told of the last record."""
 
     @property
     def is_empty(self) -> bool:
@@ -162,7 +164,7 @@ class Pending:
             self._take_in(Record(place, end, changes))
             self._known = self._base, self._end
             self._number += 1
-        self._journal.publish(self._base, end)
+        self._tell()
 
     def _take_back(self, at: int) -> None:
         try:
@@ -190,18 +192,27 @@ class Pending:
             self._be_on(base)
             self._known = base, 0
             self._number += 1
+            self.is_untold = False
 
     def clear(self) -> None:
-        """Let there be no record in the journal, since LMDB will count anew.
+        """Let there be no record in the journal, since LMDB is about to count anew.
 
         Raises:
             OSError: It was not possible.
         """
         self._journal.clear()
+        with self._lock:
+            self._be_on(0)
 
     def close(self) -> None:
         """Close the files."""
         self._journal.close()
+
+    def _tell(self) -> None:
+        try:
+            self._journal.publish(self._base, self._end)
+        except OSError:
+            self.is_untold = True
 
     # ------------------------------------------------------------ with the lock
 
@@ -218,7 +229,7 @@ class Pending:
         if self._journal.is_ahead(self._base):
             self._journal.clear()
         if self._count:
-            self._journal.publish(self._base, self._end)
+            self._tell()
 
     def _be_on(self, base: int) -> None:
         if base != self._base:

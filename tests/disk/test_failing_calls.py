@@ -44,4 +44,5 @@ def test_a_call_that_fails_costs_no_acknowledged_commit(
         assert STEPS - 1 == workloads.acknowledged(log)
         assert STEPS - 1 == workloads.newest(str(path))
     print(f"{calls} calls to the disk, {failures} commits that failed and were tried again")
-    assert failures > 0
+    # A write that was cut short is only gone on with.
+    assert failures > 0 or act == SHORT

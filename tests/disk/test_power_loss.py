@@ -20,7 +20,7 @@ import pytest
 
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from tests.disk import workloads
-from tests.disk.images import MARK, SYNC, Disk, Image, calls_of
+from tests.disk.images import MARK, SYNC, WRITE, Disk, Image, calls_of
 from tests.disk.nursery import Nursery
 
 pytestmark = pytest.mark.slow
@@ -31,6 +31,8 @@ SAMPLES = 60 if ALL else 5
 STEPS = 24 if ALL else 6
 THINNED = 1 if ALL else 4
 """Of the images of a store that is being made, every so many-th: most have to make it anew."""
+KEPT = ("data.mdb", "journal", "journal.new")
+"""The files that a store is made of."""
 AT_ONCE = 40
 """Images that one process looks at."""
 
@@ -42,11 +44,13 @@ def recorded(
     log = folder.parent / "calls"
     log.unlink(missing_ok=True)
     before = {
-        file.stat().st_ino: (str(file), file.read_bytes()) for file in folder.rglob("data.mdb")
+        file.stat().st_ino: (str(file), file.read_bytes())
+        for file in folder.rglob("*")
+        if file.name in KEPT
     }
     nursery.ok(work, *arguments, folder=str(folder), log=str(log))
     # Locks and the like are made anew by whoever opens the store.
-    calls = [call for call in calls_of(log) if call.op != 1 or call.path.endswith("data.mdb")]
+    calls = [c for c in calls_of(log) if c.op != WRITE or os.path.basename(c.path) in KEPT]
     assert any(call.op == MARK for call in calls)
     return Disk(random.Random(7), SAMPLES, before).images(iter(calls))
 
@@ -98,9 +102,12 @@ def place(tmp_path: Path) -> Path:
     return folder
 
 
-def test_every_acknowledged_commit_survives_a_power_cut(nursery: Nursery, place: Path) -> None:
-    """LMDB's own flags, which `sync` means."""
-    images = recorded(nursery, place, workloads.tell, str(place / "store"), STEPS)
+@pytest.mark.parametrize("most", [0, 1, 3, 64])
+def test_every_acknowledged_commit_survives_a_power_cut(
+    nursery: Nursery, place: Path, most: int
+) -> None:
+    """In LMDB's file with its own flags, which `sync` means, or in the journal, flushed."""
+    images = recorded(nursery, place, workloads.tell, str(place / "store"), STEPS, most)
 
     counts = judged(outcomes(nursery, images, place, workloads.newest))
 
@@ -108,10 +115,15 @@ def test_every_acknowledged_commit_survives_a_power_cut(nursery: Nursery, place:
     assert counts["held"] > 10 * STEPS
 
 
-@pytest.mark.parametrize("weakness", ["metasync", "sync"])
-def test_without_a_sync_commits_are_lost(nursery: Nursery, place: Path, weakness: str) -> None:
-    """What the test above is worth: it sees what weaker flags lose."""
-    images = recorded(nursery, place, workloads.tell, str(place / "store"), STEPS, weakness)
+@pytest.mark.parametrize(
+    ("most", "weakness"), [(0, "metasync"), (0, "sync"), (1, "sync"), (64, "journal")]
+)
+def test_without_a_sync_commits_are_lost(
+    nursery: Nursery, place: Path, most: int, weakness: str
+) -> None:
+    """What the test above is worth: it sees what weaker flags, and no flush, lose."""
+    path = str(place / "store")
+    images = recorded(nursery, place, workloads.tell, path, STEPS, most, weakness)
 
     counts = judged(outcomes(nursery, images, place, workloads.newest))
 
@@ -153,13 +165,17 @@ def test_a_store_written_anew_survives_a_power_cut(
     assert {"held"} == set(counts), counts
 
 
-def test_the_record_has_the_syncs_of_every_commit(nursery: Nursery, place: Path) -> None:
-    """Two for each: the data, and the page that says so, which is written to be on disk."""
+@pytest.mark.parametrize(("most", "synced"), [(0, 3), (64, 1)])
+def test_the_record_has_the_syncs_of_every_commit(
+    nursery: Nursery, place: Path, most: int, synced: int
+) -> None:
+    """One of the journal, or LMDB's two: the data, and the page that says so, written through."""
     log = place.parent / "calls"
-    nursery.ok(workloads.tell, str(place / "store"), 3, folder=str(place), log=str(log))
+    path = str(place / "store")
+    nursery.ok(workloads.tell, path, 3, most, folder=str(place), log=str(log))
 
     calls = [*calls_of(log)]
 
     assert 3 == sum(call.op == MARK for call in calls)
     assert sum(call.op == SYNC for call in calls) >= 3
-    assert sum(call.synced for call in calls) >= 3
+    assert synced == sum(call.synced for call in calls)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flowpregel._core.records import Address, Batch, Delta, TaskWrites
+from flowpregel._lmdb import pending
 from flowpregel.checkpoint.lmdb import LMDBSaver, Retention, StoreOptions
 from flowpregel.errors import StoreError, StoreForeignError
 from tests.disk.nursery import KEY, mark
@@ -159,14 +160,16 @@ def create(path: str, log: str) -> None:
             mark(str(number))
 
 
-def tell(path: str, steps: int, weakness: str = "") -> None:
+def tell(path: str, steps: int, most: int, weakness: str = "") -> None:
     """Commit to a store, and mark in the record what was acknowledged.
 
     Args:
         path: The store.
         steps: How many supersteps.
-        weakness: A flag of LMDB's to leave out: "sync" or "metasync".
+        most: How many of them come into the journal before LMDB's file is written.
+        weakness: What to leave out: LMDB's flag "sync" or "metasync", or the "journal"'s flush.
     """
+    pending._MOST = most  # this process is a fork that ends with the workload
     saver = (weak(weakness) if weakness else LMDBSaver)(path)
     with saver:
         for number in range(steps):
@@ -176,10 +179,14 @@ def tell(path: str, steps: int, weakness: str = "") -> None:
 
 
 def weak(weakness: str) -> type[LMDBSaver]:
-    """Return the saver with LMDB's *weakness*: it acknowledges what is not on disk."""
+    """Return the saver with a *weakness*: it acknowledges what is not on disk."""
     import lmdb
 
-    from flowpregel._lmdb import engine
+    from flowpregel._lmdb import engine, journal
+
+    if weakness == "journal":
+        journal._flush = lambda file: None
+        return LMDBSaver
 
     def connect(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:
         return lmdb.open(

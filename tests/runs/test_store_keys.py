@@ -11,7 +11,8 @@ import pytest
 
 from flowpregel._core.records import Address
 from flowpregel._lmdb import sealing
-from flowpregel._lmdb.closed import ClosedStore, keep_closed
+from flowpregel._lmdb.closed import ClosedStore
+from flowpregel._lmdb.keptclosed import keep_closed
 from flowpregel._lmdb.seal import Seal
 from flowpregel._lmdb.table import Table
 from flowpregel.cache.lmdb import LMDBCache
