@@ -240,6 +240,8 @@ class Environment:
             raise CommitFailedError(error, number, result) from error
         with self._file.live().begin() as reading:
             self._pending.moved(reading.id())
+        with suppress(OSError):  # where it cannot be done the next to open it takes longer
+            self._file.fill_up()
         fault("store.commit.after")
         return result
 

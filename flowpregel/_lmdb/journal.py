@@ -86,6 +86,7 @@ class Journal:
         draft = f"{path}.new"
         file = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
+            os.fchmod(file, 0o600)  # whatever the umask took away
             _write(file, bytes(SIZE), 0)
             os.fsync(file)
         except OSError:
@@ -188,6 +189,8 @@ class Journal:
                 # It is a help to readers, and may be lost.
                 make = 0 if self._readonly else os.O_CREAT
                 self._tail = os.open(f"{path}.tail", mode | make, 0o600)
+                if make:
+                    os.fchmod(self._tail, 0o600)
         return self._records >= 0
 
 

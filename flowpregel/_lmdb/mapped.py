@@ -99,6 +99,16 @@ class MappedFile:
             self._lmdb.close()
             self._lmdb = None
 
+    def fill_up(self) -> None:
+        """Make the file as long as LMDB says it is, if the last pages were never written.
+
+        For whoever has just committed, inside the gate: `folder.check` has to look at
+        every page of a file that is too short.
+        """
+        needed = self.live().stat()["psize"] * (self.live().info()["last_pgno"] + 1)
+        if os.path.getsize(self._data()) < needed:
+            os.truncate(self._data(), needed)
+
     # ------------------------------------------------------------ the map
 
     def grow(self) -> None:

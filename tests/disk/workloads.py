@@ -169,7 +169,7 @@ def tell(path: str, steps: int, most: int, weakness: str = "") -> None:
         most: How many of them come into the journal before LMDB's file is written.
         weakness: What to leave out: LMDB's flag "sync" or "metasync", or the "journal"'s flush.
     """
-    pending._MOST = most  # this process is a fork that ends with the workload
+    pending._MOST = most  # noqa: SLF001 - this process is a fork that ends with the workload
     saver = (weak(weakness) if weakness else LMDBSaver)(path)
     with saver:
         for number in range(steps):
@@ -185,7 +185,7 @@ def weak(weakness: str) -> type[LMDBSaver]:
     from flowpregel._lmdb import engine, journal
 
     if weakness == "journal":
-        journal._flush = lambda file: None
+        journal._flush = lambda file: None  # noqa: SLF001
         return LMDBSaver
 
     def connect(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:

@@ -96,7 +96,7 @@ def test_a_kill_meets_a_commit_before_and_after_it_counts(tmp_path):
     """Of the calls that a commit makes, the last one decides: both outcomes are met above."""
     path = str(tmp_path / "store")
     outcomes = set()
-    for call in range(1, 8):
+    for call in range(1, 30):
         shutil.rmtree(path, ignore_errors=True)
         with LMDBSaver(path):
             pass

@@ -72,7 +72,7 @@ def test_all_that_is_in_a_store_is_there_under_the_new_key(
 
     assert right == contents(path, after)
     assert all((name in data(path)) == (after is PLAIN) for name in NAMES)
-    assert {"data.mdb", "lock.mdb", "write.lock", "open.lock", "ballast"} == {*os.listdir(path)}
+    assert not [name for name in os.listdir(path) if name.startswith(".")]
     with LMDBSaver(path, options=after) as saver:
         commit(saver, 4)
         assert [4, 3, 2, 1, 0] == [s.checkpoint.step for s in saver.history(Address("t"))]
