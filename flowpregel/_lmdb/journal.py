@@ -119,6 +119,7 @@ class Journal:
         if self._opened():
             _write(self._records, bytes(SIZE), 0)
             _flush(self._records)
+            self.publish(0, 0)
 
     def is_cut(self, base: int, place: int, at: int) -> bool:
         """Return whether there is a newer record on *base* than *place*, which is not at *at*."""
