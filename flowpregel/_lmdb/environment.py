@@ -19,18 +19,19 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from flowpregel._fault import fault
 from flowpregel._lmdb import engine, failures, folder
-from flowpregel._lmdb.failures import CommitFailedError, JournalFailedError
+from flowpregel._lmdb.closed import ClosedStore
 from flowpregel._lmdb.filelock import FileLock, Presence, not_written
 from flowpregel._lmdb.mapped import MappedFile
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
-from flowpregel._lmdb.overlay import Counted, TooMuchError
+from flowpregel._lmdb.overlay import Layer, Overlaid, apply
 from flowpregel._lmdb.pending import Pending
+from flowpregel._lmdb.writing import Writing
 from flowpregel.errors import (
     StoreBusyError,
     StoreError,
@@ -65,6 +66,7 @@ class Environment:
         self._file_lock: FileLock | None = None
         self._presence = Presence(os.path.join(path, folder.PRESENCE))
         self._pending = Pending(path, readonly=readonly)
+        self._writing = Writing(path, self._file, self._pending)
         try:
             self._begin(options)
         except OSError as error:
@@ -81,12 +83,12 @@ class Environment:
             with not_written(lock) as is_certain:
                 # Else someone has it open, who tells us what is in the journal.
                 if is_certain:
-                    self._catch_up()
+                    self._writing.catch_up()
             return
         self._file_lock = FileLock(lock)
         with self._exclusively(options.lock_timeout):
             self._file.open(pages=options.check_pages)
-            self._catch_up()
+            self._writing.catch_up()
         folder.make_ballast(self.path)
         folder.close_to_others(self.path)
 
@@ -134,12 +136,7 @@ class Environment:
         """
         self._file.live()
         with self._exclusively(timeout):
-            result = self._write(work, is_small=is_small)
-            if self._pending.is_untold:
-                # It is on disk, but other processes could not be told where.
-                with suppress(StoreError):
-                    self._empty_journal()
-            return result
+            return self._writing.write(work, is_small=is_small)
 
     @contextmanager
     def _exclusively(self, timeout: float) -> Iterator[None]:
@@ -169,89 +166,6 @@ class Environment:
             raise StoreBusyError(self.path, str(lock.holder()), timeout)
         return lock
 
-    def _write(self, work: Work[Result], *, is_small: bool) -> Result:
-        import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store
-
-        while True:
-            try:
-                with self._file.gate:
-                    if is_small and self._pending.make():
-                        with suppress(TooMuchError):
-                            return self._put_down(work)
-                    return self._commit(work)
-            except lmdb.MapFullError:
-                self._file.grow()
-            except lmdb.MapResizedError:
-                self._file.adopt_size()
-            except lmdb.ReadersFullError:
-                self._file.free_readers()
-            except lmdb.Error as error:
-                raise failures.translated(error, self.path) from error
-            except JournalFailedError as error:
-                raise failures.of_commit(error, self.path) from error
-            except CommitFailedError as failed:
-                landed = self._file.reopened_after(failed.transaction_id)
-                if not landed:
-                    raise failures.of_commit(failed.error, self.path) from failed.error
-                return failed.result  # type: ignore[no-any-return]
-
-    def _catch_up(self) -> None:
-        """Take in what other processes have put into the journal."""
-        with self._file.live().begin() as transaction:
-            self._pending.catch_up(transaction.id())
-
-    def _put_down(self, work: Work[Result]) -> Result:
-        """Do *work* in a transaction that goes into the journal.
-
-        Raises:
-            TooMuchError: It cannot.
-        """
-        fault("store.write.begin")
-        with self._file.live().begin() as transaction:
-            self._pending.catch_up(transaction.id())
-            draft = self._pending.draft(transaction, self._file.numbers)
-            result = work(draft)
-        fault("store.write.before")
-        if draft.changes:
-            self._pending.add(draft.changes)
-        fault("store.write.after")
-        return result
-
-    def _commit(self, work: Work[Result]) -> Result:
-        """Do *work* in a transaction of LMDB's, which takes along what is in the journal."""
-        import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store
-
-        fault("store.commit.begin")
-        transaction = self._file.live().begin(write=True)
-        try:
-            self._pending.catch_up(transaction.id() - 1)
-            self._pending.apply(transaction, self.databases)
-            result = work(Counted(transaction, self._pending.next_number))
-            number = transaction.id()
-            fault("store.commit.before")
-        except BaseException:
-            transaction.abort()
-            raise
-        try:
-            transaction.commit()
-        except (lmdb.MapFullError, lmdb.MapResizedError):
-            raise
-        except lmdb.Error as error:
-            raise CommitFailedError(error, number, result) from error
-        with self._file.live().begin() as reading:
-            self._pending.moved(reading.id())
-        with suppress(OSError):  # where it cannot be done the next to open it takes longer
-            self._file.fill_up()
-        fault("store.commit.after")
-        return result
-
-    def _empty_journal(self) -> None:
-        """Let LMDB's file have everything; for whoever keeps the others out."""
-        with self._file.gate:
-            self._catch_up()
-        if not self._pending.is_empty:
-            self._write(lambda _: None, is_small=False)
-
     # ------------------------------------------------------------ the file
 
     def grow(self) -> None:
@@ -279,8 +193,26 @@ class Environment:
         """
         if not self.readonly:
             with self._exclusively(timeout):
-                self._empty_journal()
+                self._writing.empty_journal()
+            self._file.copy(path, compact=compact)
+            return
+        until = time.monotonic() + timeout
+        while not self._copied_with_journal(path, compact):
+            if time.monotonic() > until:
+                raise StoreBusyError(self.path, "others who write all the time", timeout)
+
+    def _copied_with_journal(self, path: str, compact: bool) -> bool:
+        """Copy the file and what is in the journal; return False if one of them has moved on."""
+        base, layers = self.read(_on_top)
         self._file.copy(path, compact=compact)
+        if not layers:
+            return True
+        if self.read(_on_top)[0] != base:
+            os.unlink(os.path.join(path, folder.DATA))
+            return False
+        with ClosedStore(path) as copy:
+            copy.write(lambda transaction: apply(transaction, copy.databases, layers))
+        return True
 
     def replace(self, timeout: float) -> None:
         """Put a compacted copy in the place of the file.
@@ -292,7 +224,7 @@ class Environment:
             if not self._presence.become_only():
                 raise StoreBusyError(self.path, "another process that has it open", 0.0)
             try:
-                self._empty_journal()
+                self._writing.empty_journal()
                 self._pending.clear()  # LMDB counts its transactions anew
                 with folder.draft_inside(self.path) as draft:
                     self._file.replace(draft)
@@ -329,7 +261,7 @@ class Environment:
         if not self._pending.is_empty and self._file_lock is not None:
             # What is in the journal is safe there: where it cannot be done now, it is done later.
             with suppress(StoreError), self._exclusively(_SOON):
-                self._empty_journal()
+                self._writing.empty_journal()
         with self._file.gate.alone():
             self._file.close()
             self._pending.close()
@@ -337,6 +269,12 @@ class Environment:
                 self._file_lock.close()
                 self._file_lock = None
             self._presence.close()
+
+
+def _on_top(transaction: Any) -> tuple[int, Mapping[int, Layer]]:
+    """Return the number of LMDB's transaction, and what the journal has on top of it."""
+    layers = transaction.layers if isinstance(transaction, Overlaid) else {}
+    return transaction.id(), layers
 
 
 def open_environment(

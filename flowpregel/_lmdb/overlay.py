@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any, Self, TypeAlias
 
+from flowpregel._lmdb import engine
 from flowpregel._lmdb.journal import Change, size_of
 
 Layer: TypeAlias = "dict[bytes, bytes | None]"
@@ -24,6 +25,21 @@ class TooMuchError(Exception):
     """What a transaction does is not for the journal: LMDB has to do it."""
 
 
+def apply(transaction: Any, databases: Mapping[bytes, Any], layers: Mapping[int, Layer]) -> None:
+    """Put *layers* into the databases of a write transaction of LMDB's."""
+    for number, layer in layers.items():
+        database = databases[engine.DATABASES[number]]
+        with transaction.cursor(db=database) as cursor:
+            last = cursor.key() if cursor.last() else b""
+        for key in sorted(layer):
+            value = layer[key]
+            if value is None:
+                transaction.delete(key, db=database)
+            else:
+                # LMDB fills a page to its end only where it is told that the last one is put.
+                transaction.put(key, value, append=key > last, db=database)
+
+
 class Overlaid:
     """A read transaction of LMDB with something on top.
 
@@ -33,7 +49,7 @@ class Overlaid:
         layers: What is on top, by the number of the database.
     """
 
-    __slots__ = ("_get", "_layers", "_numbers", "_transaction")
+    __slots__ = ("_get", "_numbers", "_transaction", "layers")
 
     def __init__(
         self, transaction: Any, numbers: Mapping[Any, int], layers: Mapping[int, Layer]
@@ -41,20 +57,25 @@ class Overlaid:
         self._transaction = transaction
         self._get = transaction.get
         self._numbers = numbers
-        self._layers = layers
+        self.layers = layers
 
     def get(self, key: bytes, *, db: Any) -> bytes | None:
         """Do as LMDB's `get`."""
-        layer = self._layers.get(self._numbers[db])
+        layer = self.layers.get(self._numbers[db])
         if layer is not None and key in layer:
             return layer[key]
         found: bytes | None = self._get(key, db=db)
         return found
 
+    def id(self) -> int:
+        """Return the number of LMDB's transaction."""
+        number: int = self._transaction.id()
+        return number
+
     def cursor(self, *, db: Any) -> Any:
         """Return a cursor for reading, used like LMDB's."""
         cursor = self._transaction.cursor(db=db)
-        layer = self._layers.get(self._numbers[db])
+        layer = self.layers.get(self._numbers[db])
         return Cursor(cursor, layer) if layer else cursor
 
 
@@ -124,7 +145,7 @@ class Draft(Overlaid):
     def cursor(self, *, db: Any) -> Any:
         """Return a cursor for reading: what is changed later it may not see."""
         number = self._numbers[db]
-        both = {**self._layers.get(number, {}), **self._own.get(number, {})}
+        both = {**self.layers.get(number, {}), **self._own.get(number, {})}
         return Cursor(self._transaction.cursor(db=db), both)
 
     def _last(self, db: Any) -> bytes:

@@ -17,10 +17,10 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from flowpregel._lmdb import engine
+from flowpregel._fault import fault
 from flowpregel._lmdb.failures import JournalFailedError
 from flowpregel._lmdb.journal import SIZE, Change, Journal, Record
-from flowpregel._lmdb.overlay import Draft, Layer, Overlaid, TooMuchError
+from flowpregel._lmdb.overlay import Draft, Layer, Overlaid, TooMuchError, apply
 from flowpregel.errors import StoreCorruptError
 
 _MOST = 64
@@ -155,11 +155,13 @@ class Pending:
             JournalFailedError: It was not possible.
         """
         place, at = self._count + 1, self._end
+        fault("store.journal.before")
         try:
             end = self._journal.put(self._base, place, at, changes)
         except OSError as error:
             self._take_back(at)
             raise JournalFailedError(error) from error
+        fault("store.journal.after")
         with self._lock:
             self._take_in(Record(place, end, changes))
             self._known = self._base, self._end
@@ -174,17 +176,7 @@ class Pending:
 
     def apply(self, transaction: Any, databases: Mapping[bytes, Any]) -> None:
         """Put all there is into a write transaction of LMDB's."""
-        for number, layer in self._layers.items():
-            database = databases[engine.DATABASES[number]]
-            with transaction.cursor(db=database) as cursor:
-                last = cursor.key() if cursor.last() else b""
-            for key in sorted(layer):
-                value = layer[key]
-                if value is None:
-                    transaction.delete(key, db=database)
-                else:
-                    # LMDB fills a page to its end only where it is told that the last one is put.
-                    transaction.put(key, value, append=key > last, db=database)
+        apply(transaction, databases, self._layers)
 
     def moved(self, base: int) -> None:
         """Note that all is in LMDB's transaction *base*, which is on disk, and ours."""

@@ -21,7 +21,7 @@ from flowpregel._lmdb.cipher import Cipher
 from flowpregel.errors import StoreCorruptError, StoreForeignError, StoreVersionError
 
 SIZE = 16
-FORMAT = 3
+FORMAT = 4
 OLDEST = 2
 """The oldest format that this release reads; it writes `FORMAT`."""
 HEADER = b"header"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flowpregel._core.records import Address
+from flowpregel._lmdb.seal import FORMAT
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import StoreBusyError, StoreVersionError
 from tests.releases.contents import KEY, everything, fill
@@ -84,7 +85,7 @@ def test_a_store_is_marked_once_it_can_be_written(kept: Path, tmp_path: Path) ->
         pass
 
     assert before == after_reading
-    assert b'{"format": 3,' in (path / "data.mdb").read_bytes()
+    assert b'{"format": %d,' % FORMAT in (path / "data.mdb").read_bytes()
 
 
 EARLIER = """
@@ -105,7 +106,7 @@ def test_a_store_that_an_earlier_release_has_open_is_not_marked(tmp_path: Path) 
     earlier = start(EARLIER, path, key=KEY, stdin=-1)
     assert "open\n" == earlier.stdout.readline()
 
-    with pytest.raises(StoreBusyError, match="to become format 3"):
+    with pytest.raises(StoreBusyError, match=f"to become format {FORMAT}"):
         LMDBSaver(path, options=StoreOptions(lock_timeout=0.1))
     with LMDBSaver(path, readonly=True) as saver:
         assert 3 == saver.load(Address("t")).checkpoint.step
