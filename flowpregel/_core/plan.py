@@ -23,7 +23,7 @@ DEEPEST = 1_000
 In OS threads and worker processes no stack would end what calls itself for ever."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Place:
     """Where in a run tasks are planned; their ids are made of it."""
 

@@ -18,7 +18,7 @@ TO_NODE = "branch:to:"
 """What the name of a channel begins with that makes a node of a `StateGraph` run."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Writes:
     """What one task brings to the barrier."""
 

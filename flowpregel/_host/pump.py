@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from flowpregel._core.commands import Command
 from flowpregel._core.effects import (
+    WHENEVER,
     Called,
     Cancel,
     Commit,
@@ -57,7 +58,7 @@ from flowpregel.executors.base import Stopwatch
 from flowpregel.runinfo import RunInfo
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ask:
     """An effect that the driver performs, for a run that keeps its state with *keeper*."""
 
@@ -155,7 +156,8 @@ class Pump:
                         return done.result
                     self._nested_ended(active, done.result)
             self._placing.flush()
-            wakeup: Wakeup = yield Wait(self._deadline())
+            deadline = self._deadline()
+            wakeup: Wakeup = yield WHENEVER if deadline is None else Wait(deadline)
             self._deliver(wakeup)
 
     def stop(self, reason: str) -> None:
