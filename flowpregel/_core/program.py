@@ -42,6 +42,8 @@ class Program:
     deltas: frozenset[str] = frozenset()
     untracked: frozenset[str] = frozenset()
     """The channels that no checkpoint keeps, and that no `Send` may carry along."""
+    caches: bool = False
+    """Whether any node shares its results with other runs."""
 
 
 def compile_program(
@@ -78,6 +80,7 @@ def compile_program(
         plain=frozenset(key for key, item in channels.items() if type(item) is LastValue),
         deltas=frozenset(key for key, item in channels.items() if isinstance(item, DeltaChannel)),
         untracked=frozenset(key for key, item in channels.items() if not item.is_tracked),
+        caches=any(node.cache is not None for node in nodes.values()),
     )
 
 
