@@ -69,9 +69,7 @@ class Recorder:
         """Return everything gathered, and *checkpoint*, as one batch."""
         assert self.address is not None
         writes, self._writes = tuple(self._writes), []
-        return Batch(
-            address=self.address, writes=writes, checkpoint=checkpoint, fence=self._options.fence
-        )
+        return Batch(self.address, writes, checkpoint, self._options.fence)
 
     def forget_writes(self) -> None:
         """Drop pending writes that a barrier consumed before they were kept."""

@@ -117,7 +117,7 @@ def _barrier(run: Run, tasks: list[Task]) -> Steps:
     run.note(applied)
     run.updated = applied.updated
     if _shows(run, applied):
-        run.after.extend(run.say())
+        run.say()
     yield from run.save("loop")
 
 
@@ -151,7 +151,7 @@ def _ask(run: Run, tasks: list[Task]) -> Steps:
         try:
             applied = apply(run.program, run.state, brought, version)
             if _shows(run, applied):
-                run.after.extend(run.say(run.state.channels))
+                run.say(run.state.channels)
         finally:
             run.state = before
     if not run.interrupts:

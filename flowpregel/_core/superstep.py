@@ -63,15 +63,16 @@ class Superstep:
     def __init__(self, run: Run, tasks: Sequence[Task]) -> None:
         self.run = run
         self.tasks = list(tasks)
+        # By position: keywords would take three times as long, here and wherever it is so.
         self.setting = Setting(
-            checkpoint_id=run.checkpoint_id,
-            step=run.step,
-            stop=run.stop,
-            channels=run.state.channels,
-            managed=run.program.managed,
-            previous=run.previous,
-            resuming=run.resuming,
-            answers=run.answers,
+            run.checkpoint_id,
+            run.step,
+            run.stop,
+            run.state.channels,
+            run.program.managed,
+            run.previous,
+            run.resuming,
+            run.answers,
         )
         self.paused = False
         self.open: dict[str, Task] = {}
