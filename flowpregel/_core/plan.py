@@ -155,7 +155,7 @@ def _task(
     node: Node, kind: Kind, given: Any, path: str, place: Place, triggers: tuple[str, ...]
 ) -> Task:
     namespace = f"{place.namespace}|{node.name}" if place.namespace else node.name
-    identity = ids.task_id(place.checkpoint_id, namespace, place.step, path, *triggers)
+    identity = ids.planned_id(place.checkpoint_id, namespace, place.step, path, triggers)
     task = Task(identity, node, kind, given, path, triggers, f"{namespace}:{identity}")
     task.timeout = node.timeout
     return task
