@@ -11,7 +11,7 @@ from flowpregel._core import ids
 from flowpregel._core.commands import Send
 from flowpregel._core.effects import Call
 from flowpregel._core.program import Program
-from flowpregel._core.records import INTERRUPT, TASKS, Kind, Node, Task
+from flowpregel._core.records import INTERRUPT, PULL, TASKS, Kind, Node, Task
 from flowpregel._core.state import State
 from flowpregel.channels import LastValue
 from flowpregel.channels.base import MISSING
@@ -138,9 +138,7 @@ def _is_due(node: Node, state: State) -> bool:
 
 def _pull(node: Node, inputs: _Inputs) -> Task:
     place = inputs.place
-    return _task(
-        node, Kind.PULL, inputs.of(node), f"~__pregel_pull, {node.name}", place, node.triggers
-    )
+    return _task(node, PULL, inputs.of(node), f"~__pregel_pull, {node.name}", place, node.triggers)
 
 
 def _push(program: Program, send: Send, index: int, place: Place) -> Task:

@@ -36,6 +36,8 @@ class Program:
     """For each channel, the nodes that it triggers, sorted."""
     finishing: tuple[str, ...] = ()
     """The channels to tell when nothing else is left to do."""
+    consumed: frozenset[str] = frozenset()
+    """The channels to tell when they triggered a task."""
     plain: frozenset[str] = frozenset()
     """The channels that take one write and hold it: there can be hundreds, so they are
     written and read in bulk, without a call for each."""
@@ -75,6 +77,9 @@ def compile_program(
         triggers={channel: tuple(names) for channel, names in triggers.items()},
         finishing=tuple(
             key for key, item in channels.items() if type(item).finish is not BaseChannel.finish
+        ),
+        consumed=frozenset(
+            key for key, item in channels.items() if type(item).consume is not BaseChannel.consume
         ),
         # Not by isinstance: what a subclass does with a write is its own.
         plain=frozenset(key for key, item in channels.items() if type(item) is LastValue),

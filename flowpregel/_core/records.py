@@ -64,6 +64,10 @@ class Kind(Enum):
     HANDLER = 3
 
 
+PULL, HANDLER = Kind.PULL, Kind.HANDLER
+"""To look a member up in its class takes as long as three calls, and is done for every task."""
+
+
 # ---------------------------------------------------------------- what is compiled
 
 

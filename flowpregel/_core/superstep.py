@@ -286,7 +286,7 @@ class Superstep:
             self.calls.saw(task, event.caught)
         if isinstance(outcome, Returned):
             try:
-                check_writes(self.run.program, f"node {task.name!r}", outcome.writes)
+                check_writes(self.run.program, f"node {task.node.name!r}", outcome.writes)
             except Exception as error:  # noqa: BLE001 - the task fails with it
                 outcome = Raised(error)
         if isinstance(outcome, Raised) and self._retries(task, outcome.error, wakeup):
