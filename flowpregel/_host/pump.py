@@ -98,6 +98,8 @@ class Active:
     """Its live channels, known once it has submitted a task."""
     run: RunInfo | None = None
     """What its tasks may know about it."""
+    previous: Any = None
+    """What the thread's previous run saved, as *run* says it."""
     depth: int = 0
     """In how many runs it is nested."""
 
@@ -109,7 +111,8 @@ class Active:
 
     def run_of(self, setting: Setting) -> RunInfo:
         """Return what a task may know about the run."""
-        if self.run is None or self.run.values.previous is not setting.previous:
+        if self.run is None or self.previous is not setting.previous:
+            self.previous = setting.previous
             self.run = run_info(self.around, setting.previous)
         return self.run
 
