@@ -1,11 +1,13 @@
-"""When a superstep has to be over."""
+"""When a superstep has to do something although nothing has happened."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from flowpregel._core.effects import WHENEVER, Wait
 from flowpregel._core.progress import Run
 from flowpregel._core.records import Task
+from flowpregel._core.retry import Attempts
 
 
 class Deadline:
@@ -35,3 +37,11 @@ class Deadline:
             f"superstep {run.step} took longer than step_timeout={run.options.step_timeout} "
             f"seconds; still running: {names}"
         )
+
+
+def wait_for(attempts: Attempts | None, deadline: Deadline | None) -> Wait:
+    """Return the effect that waits for events, for the next of *attempts* and the *deadline*."""
+    attempt = None if attempts is None else attempts.earliest
+    if deadline is None:
+        return WHENEVER if attempt is None else Wait(attempt)
+    return Wait(deadline.at if attempt is None else min(attempt, deadline.at))

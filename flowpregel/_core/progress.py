@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from flowpregel._core import ids
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.effects import Commit, Effect, Emit
+from flowpregel._core.effects import Commit, Effect, Emit, Setting
 from flowpregel._core.narrator import Narrator
 from flowpregel._core.plan import Place
 from flowpregel._core.program import Options, Program
@@ -89,6 +89,24 @@ class Run:
         """Where tasks are planned now."""
         return Place(self.checkpoint_id, self.options.namespace, self.step, self.stop)
 
+    def setting(self) -> Setting:
+        """Return what the tasks of the superstep that is planned now have in common."""
+        # By position: keywords would take three times as long, here and wherever it is so.
+        return Setting(
+            self.checkpoint_id,
+            self.step,
+            self.stop,
+            self.state.channels,
+            self.program.managed,
+            self.previous,
+            self.resuming,
+            self.answers,
+        )
+
+    def note_time(self, now: int) -> None:
+        """Move the clock to *now*, and on in any case."""
+        self.now = now if now > self.now else self.now + 1
+
     def tick(self) -> int:
         """Return a time that was not returned before."""
         self.now += 1
@@ -146,7 +164,6 @@ class Run:
         self.unsaved = None
         self.kept_id = self.checkpoint_id
         values, deltas = self.recorder.values_and_deltas(self.state, applied)
-        # By position, as in `superstep`.
         return Checkpoint(
             self.checkpoint_id,
             self.parent_id,

@@ -12,15 +12,13 @@ from typing import assert_never
 
 from flowpregel._core.calls import Calls
 from flowpregel._core.copies import keepable
-from flowpregel._core.deadline import Deadline
+from flowpregel._core.deadline import Deadline, wait_for
 from flowpregel._core.effects import (
-    WHENEVER,
     Called,
     Cancel,
     Effect,
     Emitted,
     Ended,
-    Setting,
     Share,
     Stopped,
     Submit,
@@ -63,34 +61,23 @@ class Superstep:
     def __init__(self, run: Run, tasks: Sequence[Task]) -> None:
         self.run = run
         self.tasks = list(tasks)
-        # By position: keywords would take three times as long, here and wherever it is so.
-        self.setting = Setting(
-            run.checkpoint_id,
-            run.step,
-            run.stop,
-            run.state.channels,
-            run.program.managed,
-            run.previous,
-            run.resuming,
-            run.answers,
-        )
+        self.setting = run.setting()
         self.paused = False
         self.open: dict[str, Task] = {}
         """Tasks that run or wait for their next attempt."""
-        self._calls: Calls | None = None
-        """None: no body has made a call yet, and most supersteps have no body."""
         self.failure: BaseException | None = None
         self.escaped: object = None
         self.stopped: str | None = None
+        # None until they are needed, which in most supersteps they are not.
+        self._calls: Calls | None = None
         self._attempts: Attempts | None = None
-        """None: no task has failed yet."""
+        self._deadline: Deadline | None = None
         self._ended: dict[str, Outcome] = {}
         """How bodies ended whose calls have not all ended yet."""
         self._looked_up: list[Task] = []
         """Calls whose results another run may have shared: they start when we know."""
         self._shared: dict[tuple[tuple[str, ...], str], tuple[Sequence[Write], float | None]] = {}
         """Results for the cache, by key: writes, and how many seconds they are good for."""
-        self._deadline: Deadline | None = None
 
     # ------------------------------------------------------------ the story
 
@@ -99,8 +86,10 @@ class Superstep:
         try:
             yield from self._start()
             while self.open:
-                wakeup = yield self._wait()
-                self._note_time(wakeup)
+                wakeup = yield wait_for(self._attempts, self._deadline)
+                self.run.note_time(wakeup.now)
+                if self._deadline is not None:
+                    self._deadline.check(wakeup.monotonic, self.open.values())
                 yield from self._take_in(wakeup)
                 if self._looked_up:
                     yield from self._look_up()
@@ -175,27 +164,11 @@ class Superstep:
         The last wake-up's time will not do: a reader of the stream may have paused since.
         """
         wakeup = yield Wait(0)
-        self._note_time(wakeup)
+        self.run.note_time(wakeup.now)
         self._deadline = Deadline(self.run, wakeup.monotonic, seconds)
         for event in wakeup.events:
             if isinstance(event, Stopped):
                 self.stopped = event.reason
-
-    def _wait(self) -> Wait:
-        """Return the effect that waits for events, and for the next attempt or the deadline."""
-        if self._attempts is None and self._deadline is None:
-            return WHENEVER
-        attempt = None if self._attempts is None else self._attempts.earliest
-        if self._deadline is None:
-            return Wait(attempt)
-        return Wait(self._deadline.at if attempt is None else min(attempt, self._deadline.at))
-
-    def _note_time(self, wakeup: Wakeup) -> None:
-        """Move the clock, and end the superstep if it took too long."""
-        run = self.run
-        run.now = wakeup.now if wakeup.now > run.now else run.now + 1
-        if self._deadline is not None:
-            self._deadline.check(wakeup.monotonic, self.open.values())
 
     def _left_to_do(self, task: Task) -> Task | None:
         """Return what is to run of a planned task: itself, its error handler, or nothing."""
@@ -411,9 +384,8 @@ class Superstep:
             run.after.extend(run.narrator.interrupted(interrupts, shown))
 
     def _withdrawn(self, task: Task) -> None:
-        if task.kind is Kind.CALL or self.stopped is not None or self.failure is not None:
-            return
-        if self.escaped is None:
+        ends = self.failure is not None or self.escaped is not None or self.stopped is not None
+        if task.kind is not Kind.CALL and not ends:
             self.failure = NodeCancelledError(task.name)
 
     def _cancel_all(self, *, kill: bool) -> list[Effect]:
