@@ -50,7 +50,7 @@ class TaskInfo:
     """What it shares with all tasks of its run. Last: what comes before travels by position."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Ends:
     """The task's ends of what connects it to its run."""
 

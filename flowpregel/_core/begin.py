@@ -324,10 +324,10 @@ def _go_on(run: Run, *, forks: bool) -> Steps:
     """Continue after the loaded checkpoint, past the breakpoint that stopped there."""
     run.state.seen[INTERRUPT] = dict(run.state.versions)
     if forks:
-        run.after.extend(run.say())
+        run.say()
         yield from run.save("fork")
         return
-    run.after.extend(run.say())
+    run.say()
     yield from run.flush(commit=False)
 
 

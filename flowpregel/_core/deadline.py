@@ -4,44 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flowpregel._core.effects import Wakeup
+from flowpregel._core.effects import WHENEVER, Wait
 from flowpregel._core.progress import Run
 from flowpregel._core.records import Task
+from flowpregel._core.retry import Attempts
 
 
 class Deadline:
-    """The time by which a superstep has to be over, if there is one.
+    """The time by which a superstep has to be over.
 
     Args:
-        run: The run it belongs to; its clock moves with every wake-up.
+        run: The run it belongs to.
+        monotonic: When it is now, in nanoseconds.
+        seconds: How long it may last from now.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, monotonic: int, seconds: float) -> None:
         self._run = run
-        self._at: int | None = None
+        self.at = monotonic + int(seconds * 1e9)
 
-    def begin(self, wakeup: Wakeup, seconds: float) -> None:
-        """Let the superstep last *seconds* from now."""
-        self._at = wakeup.monotonic + int(seconds * 1e9)
-
-    def next(self, attempt: int | None) -> int | None:
-        """Return when to wake up, in monotonic nanoseconds: in time for *attempt* too."""
-        if attempt is None or self._at is None:
-            return self._at if attempt is None else attempt
-        return min(attempt, self._at)
-
-    def check(self, wakeup: Wakeup, still_open: Iterable[Task]) -> None:
-        """Move the clock, and end the superstep if it took too long.
+    def check(self, monotonic: int, still_open: Iterable[Task]) -> None:
+        """End the superstep if it took too long.
 
         Raises:
             TimeoutError: It did; the message names the tasks that are *still_open*.
         """
-        run = self._run
-        run.now = max(run.now + 1, wakeup.now)
-        if self._at is None or wakeup.monotonic < self._at:
+        if monotonic < self.at:
             return
+        run = self._run
         names = ", ".join(sorted({task.name for task in still_open}))
         raise TimeoutError(
             f"superstep {run.step} took longer than step_timeout={run.options.step_timeout} "
             f"seconds; still running: {names}"
         )
+
+
+def wait_for(attempts: Attempts | None, deadline: Deadline | None) -> Wait:
+    """Return the effect that waits for events, for the next of *attempts* and the *deadline*."""
+    attempt = None if attempts is None else attempts.earliest
+    if deadline is None:
+        return WHENEVER if attempt is None else Wait(attempt)
+    return Wait(deadline.at if attempt is None else min(attempt, deadline.at))

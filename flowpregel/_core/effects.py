@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from flowpregel._core.ran import Span
 from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Task
@@ -75,7 +75,11 @@ class Wait:
     """Monotonic nanoseconds at which to wake up with what there is; 0 is at once."""
 
 
-@dataclass(frozen=True, slots=True)
+WHENEVER: Final = Wait()
+"""Wait until something happens, whenever that is."""
+
+
+@dataclass(slots=True)
 class Commit:
     """Keep a batch, as durably as the run's mode says; the reply is None."""
 
@@ -181,7 +185,7 @@ class Stopped:
 Event: TypeAlias = Ended | Called | Emitted | Stopped
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Wakeup:
     """Everything that happened since the last one, and when it is now."""
 

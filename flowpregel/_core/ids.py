@@ -21,7 +21,17 @@ _VERSION_6 = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-6([0-9a-f]{3})-([0-9a-f]{4
 
 def task_id(*parts: object) -> str:
     """Return the id of the task that *parts* describe, in the form of a UUID."""
-    text = "\0".join([part if type(part) is str else str(part) for part in parts])
+    return _id_of("\0".join([part if type(part) is str else str(part) for part in parts]))
+
+
+def planned_id(
+    checkpoint_id: str, namespace: str, step: int, path: str, triggers: tuple[str, ...]
+) -> str:
+    """Return the `task_id` of a task that is planned, which is made for every task."""
+    return _id_of("\0".join((f"{checkpoint_id}\0{namespace}\0{step}\0{path}", *triggers)))
+
+
+def _id_of(text: str) -> str:
     hashed = _NOTHING.copy()
     hashed.update(text.encode())
     return _uuid(hashed.hexdigest())
@@ -67,10 +77,10 @@ def checkpoint_id(now: int, step: int) -> str:
     """
     intervals, rest = divmod(now, 100)
     stamp = intervals + _GREGORIAN_OFFSET
-    high, middle, low = stamp >> 28, (stamp >> 12) & 0xFFFF, stamp & 0x0FFF
+    digits = f"{stamp:015x}"
     return (
-        f"{high & 0xFFFFFFFF:08x}-{middle:04x}-6{low:03x}-"
-        f"{0x8000 | (rest << 7):04x}-{(step + 2) & 0xFFFFFFFFFFFF:012x}"
+        f"{digits[-15:-7]}-{digits[-7:-3]}-6{digits[-3:]}-"
+        f"{0x8000 | (rest << 7):x}-{(step + 2) & 0xFFFFFFFFFFFF:012x}"
     )
 
 
@@ -108,4 +118,5 @@ def next_version(newest: Version | None, now: int) -> Version:
     if isinstance(newest, str):
         counter = int(newest.split(".", 1)[0]) + 1
         return f"{counter:032}.{now}"
-    return max(int(newest) + 1, now)
+    following = int(newest) + 1
+    return now if now > following else following

@@ -11,7 +11,7 @@ from flowpregel._core import ids
 from flowpregel._core.commands import Send
 from flowpregel._core.effects import Call
 from flowpregel._core.program import Program
-from flowpregel._core.records import INTERRUPT, TASKS, Kind, Node, Task
+from flowpregel._core.records import INTERRUPT, PULL, TASKS, Kind, Node, Task
 from flowpregel._core.state import State
 from flowpregel.channels import LastValue
 from flowpregel.channels.base import MISSING
@@ -23,7 +23,7 @@ DEEPEST = 1_000
 In OS threads and worker processes no stack would end what calls itself for ever."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Place:
     """Where in a run tasks are planned; their ids are made of it."""
 
@@ -138,9 +138,7 @@ def _is_due(node: Node, state: State) -> bool:
 
 def _pull(node: Node, inputs: _Inputs) -> Task:
     place = inputs.place
-    return _task(
-        node, Kind.PULL, inputs.of(node), f"~__pregel_pull, {node.name}", place, node.triggers
-    )
+    return _task(node, PULL, inputs.of(node), f"~__pregel_pull, {node.name}", place, node.triggers)
 
 
 def _push(program: Program, send: Send, index: int, place: Place) -> Task:
@@ -155,7 +153,7 @@ def _task(
     node: Node, kind: Kind, given: Any, path: str, place: Place, triggers: tuple[str, ...]
 ) -> Task:
     namespace = f"{place.namespace}|{node.name}" if place.namespace else node.name
-    identity = ids.task_id(place.checkpoint_id, namespace, place.step, path, *triggers)
+    identity = ids.planned_id(place.checkpoint_id, namespace, place.step, path, triggers)
     task = Task(identity, node, kind, given, path, triggers, f"{namespace}:{identity}")
     task.timeout = node.timeout
     return task

@@ -36,12 +36,16 @@ class Program:
     """For each channel, the nodes that it triggers, sorted."""
     finishing: tuple[str, ...] = ()
     """The channels to tell when nothing else is left to do."""
+    consumed: frozenset[str] = frozenset()
+    """The channels to tell when they triggered a task."""
     plain: frozenset[str] = frozenset()
     """The channels that take one write and hold it: there can be hundreds, so they are
     written and read in bulk, without a call for each."""
     deltas: frozenset[str] = frozenset()
     untracked: frozenset[str] = frozenset()
     """The channels that no checkpoint keeps, and that no `Send` may carry along."""
+    caches: bool = False
+    """Whether any node shares its results with other runs."""
 
 
 def compile_program(
@@ -74,10 +78,14 @@ def compile_program(
         finishing=tuple(
             key for key, item in channels.items() if type(item).finish is not BaseChannel.finish
         ),
+        consumed=frozenset(
+            key for key, item in channels.items() if type(item).consume is not BaseChannel.consume
+        ),
         # Not by isinstance: what a subclass does with a write is its own.
         plain=frozenset(key for key, item in channels.items() if type(item) is LastValue),
         deltas=frozenset(key for key, item in channels.items() if isinstance(item, DeltaChannel)),
         untracked=frozenset(key for key, item in channels.items() if not item.is_tracked),
+        caches=any(node.cache is not None for node in nodes.values()),
     )
 
 

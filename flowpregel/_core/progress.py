@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from flowpregel._core import ids
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.effects import Commit, Effect, Emit
+from flowpregel._core.effects import Commit, Effect, Emit, Setting
 from flowpregel._core.narrator import Narrator
 from flowpregel._core.plan import Place
 from flowpregel._core.program import Options, Program
@@ -89,6 +89,24 @@ class Run:
         """Where tasks are planned now."""
         return Place(self.checkpoint_id, self.options.namespace, self.step, self.stop)
 
+    def setting(self) -> Setting:
+        """Return what the tasks of the superstep that is planned now have in common."""
+        # By position: keywords would take three times as long, here and wherever it is so.
+        return Setting(
+            self.checkpoint_id,
+            self.step,
+            self.stop,
+            self.state.channels,
+            self.program.managed,
+            self.previous,
+            self.resuming,
+            self.answers,
+        )
+
+    def note_time(self, now: int) -> None:
+        """Move the clock to *now*, and on in any case."""
+        self.now = now if now > self.now else self.now + 1
+
     def tick(self) -> int:
         """Return a time that was not returned before."""
         self.now += 1
@@ -98,7 +116,7 @@ class Run:
         """Remember what changed for the next checkpoint."""
         self.unsaved = applied if self.unsaved is None else self.unsaved.then(applied)
 
-    def say(self, channels: dict[str, BaseChannel[Any, Any]] | None = None) -> Iterable[Emit]:
+    def say(self, channels: dict[str, BaseChannel[Any, Any]] | None = None) -> None:
         """Show the output channels, now or, if nobody looks, at the end."""
         if channels is None and not self.narrator.wants_values and self.keeps_output:
             self.speaks_late = True
@@ -106,7 +124,7 @@ class Run:
         self.speaks_late = False
         self.output = read(channels or self.state.channels, self.options.output_channels)
         if self.narrator.wants_values:
-            yield Emit("values", self.output)
+            self.after.append(Emit("values", self.output))
 
     def result(self, *, paused: bool = False) -> Result:
         """Return what the run leaves its caller."""
@@ -137,7 +155,8 @@ class Run:
             else:
                 yield Commit(self.recorder.batch(self.make_checkpoint()))
         self.step += 1
-        yield from self.flush(commit=False)
+        if self.after:
+            yield from self.flush(commit=False)
 
     def make_checkpoint(self) -> Checkpoint:
         """Return the state as a checkpoint that is now going to be kept."""
@@ -146,18 +165,18 @@ class Run:
         self.kept_id = self.checkpoint_id
         values, deltas = self.recorder.values_and_deltas(self.state, applied)
         return Checkpoint(
-            id=self.checkpoint_id,
-            parent_id=self.parent_id,
-            at=self.now,
-            step=self.step,
-            source=self.source,
-            channel_versions=dict(self.state.versions),
-            versions_seen=dict(self.state.seen),
-            changed=tuple(applied.changed),
-            updated_channels=None if self.updated is None else tuple(sorted(self.updated)),
-            values=values,
-            deltas=deltas,
-            metadata=self.options.metadata,
+            self.checkpoint_id,
+            self.parent_id,
+            self.now,
+            self.step,
+            self.source,
+            dict(self.state.versions),
+            dict(self.state.seen),
+            tuple(applied.changed),
+            None if self.updated is None else tuple(sorted(self.updated)),
+            values,
+            deltas,
+            self.options.metadata,
         )
 
     def leave(self) -> Steps:

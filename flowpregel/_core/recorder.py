@@ -9,7 +9,6 @@ from flowpregel._core.program import Options, Program
 from flowpregel._core.ran import Ran, line_of
 from flowpregel._core.records import (
     ERROR,
-    Address,
     Batch,
     Checkpoint,
     Delta,
@@ -35,12 +34,9 @@ class Recorder:
         self._program = program
         self._options = options
         self.at_exit = options.durability is Durability.EXIT
-        self._writes: list[TaskWrites] = []
-
-    @property
-    def address(self) -> Address | None:
+        self.address = options.address
         """Where the run keeps checkpoints; None: nowhere."""
-        return self._options.address
+        self._writes: list[TaskWrites] = []
 
     def keep(self, checkpoint_id: str, task_id: str, path: str, writes: Sequence[Write]) -> None:
         """Keep pending writes of a task with the next batch."""
@@ -51,7 +47,7 @@ class Recorder:
 
     def keep_end(self, checkpoint_id: str, task: Task, writes: Sequence[Write]) -> None:
         """Keep the writes that *task* ended with, and how it ran, with the next batch."""
-        if self._options.address is not None and (kept := self._tracked(writes)):
+        if self.address is not None and (kept := self._tracked(writes)):
             ran = _ran(task, writes)
             self._writes.append(TaskWrites(checkpoint_id, task.id, task.path, kept, ran))
 
@@ -69,9 +65,7 @@ class Recorder:
         """Return everything gathered, and *checkpoint*, as one batch."""
         assert self.address is not None
         writes, self._writes = tuple(self._writes), []
-        return Batch(
-            address=self.address, writes=writes, checkpoint=checkpoint, fence=self._options.fence
-        )
+        return Batch(self.address, writes, checkpoint, self._options.fence)
 
     def forget_writes(self) -> None:
         """Drop pending writes that a barrier consumed before they were kept."""

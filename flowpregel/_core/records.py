@@ -1,6 +1,7 @@
 """The records of a run: frozen, with named fields; what is stored has no behaviour.
 
-Those that every task causes are not frozen, which would double what making one costs.
+Those that every task or superstep causes are not frozen, which would double what making
+one costs. Nothing changes them all the same.
 """
 
 from __future__ import annotations
@@ -61,6 +62,10 @@ class Kind(Enum):
     PUSH = 1
     CALL = 2
     HANDLER = 3
+
+
+PULL, HANDLER = Kind.PULL, Kind.HANDLER
+"""To look a member up in its class takes as long as three calls, and is done for every task."""
 
 
 # ---------------------------------------------------------------- what is compiled
@@ -227,7 +232,7 @@ class DeltaHistory:
     """One tuple for each superstep since the snapshot, oldest first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Checkpoint:
     """The durable state at a barrier, as a saver is given it and gives it back.
 
@@ -278,7 +283,7 @@ class TaskWrites:
         return self.writes if ran is None else (*self.writes, (RAN, ran))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Batch:
     """What belongs together: committed in one transaction, or not at all."""
 

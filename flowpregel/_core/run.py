@@ -75,7 +75,9 @@ def _repeat(run: Run) -> Steps:
             return (yield from _pause(run))
         if (reason := run.options.drain()) is not None:
             raise GraphDrained(reason)
-        paused = yield from _step(run, tasks)
+        superstep = Superstep(run, tasks)
+        yield from superstep.go()
+        paused = yield from _end(run, superstep)
         if paused is not None:
             return paused
     result = run.result()
@@ -83,13 +85,17 @@ def _repeat(run: Run) -> Steps:
     return result
 
 
-def _step(run: Run, tasks: list[Task]) -> Steps:
-    """Run one superstep; return a result if the run stops after it to ask."""
-    superstep = Superstep(run, tasks)
-    yield from superstep.go()
+def _end(run: Run, superstep: Superstep) -> Steps:
+    """Apply what the tasks wrote, and keep it; return a result if the run stops here to ask."""
     if superstep.paused:
         return (yield from _ask(run, superstep.tasks))
-    yield from _barrier(run, superstep.tasks)
+    try:
+        _barrier(run, superstep.tasks)
+    except BaseException:
+        # The tasks are done all the same: what they wrote is kept before the run fails.
+        yield from run.flush()
+        raise
+    yield from run.save("loop")
     if breaks_before(run.state, superstep.tasks, run.options.interrupt_after):
         if run.narrator.wants_checkpoints:
             yield from _tell_checkpoint(run, None)
@@ -99,8 +105,8 @@ def _step(run: Run, tasks: list[Task]) -> Steps:
     return None
 
 
-def _barrier(run: Run, tasks: list[Task]) -> Steps:
-    """Apply what the tasks wrote, keep the state, and show it."""
+def _barrier(run: Run, tasks: list[Task]) -> None:
+    """Apply what the tasks wrote, or leave the state as it was; show it."""
     brought = barrier_of(tasks)
     before = run.state
     if run.recorder.at_exit:
@@ -111,14 +117,11 @@ def _barrier(run: Run, tasks: list[Task]) -> Steps:
         applied = apply(run.program, run.state, brought, version)
     except BaseException:
         run.state = before
-        # The tasks are done all the same: what they wrote is kept before the run fails.
-        yield from run.flush()
         raise
     run.note(applied)
     run.updated = applied.updated
     if _shows(run, applied):
-        run.after.extend(run.say())
-    yield from run.save("loop")
+        run.say()
 
 
 def _shows(run: Run, applied: Applied) -> bool:
@@ -151,7 +154,7 @@ def _ask(run: Run, tasks: list[Task]) -> Steps:
         try:
             applied = apply(run.program, run.state, brought, version)
             if _shows(run, applied):
-                run.after.extend(run.say(run.state.channels))
+                run.say(run.state.channels)
         finally:
             run.state = before
     if not run.interrupts:

@@ -7,19 +7,18 @@ anybody hear of it, the stream as well as the bodies that wait for calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import assert_never
 
 from flowpregel._core.calls import Calls
 from flowpregel._core.copies import keepable
-from flowpregel._core.deadline import Deadline
+from flowpregel._core.deadline import Deadline, wait_for
 from flowpregel._core.effects import (
     Called,
     Cancel,
     Effect,
     Emitted,
     Ended,
-    Setting,
     Share,
     Stopped,
     Submit,
@@ -62,38 +61,41 @@ class Superstep:
     def __init__(self, run: Run, tasks: Sequence[Task]) -> None:
         self.run = run
         self.tasks = list(tasks)
-        self.setting = Setting(
-            checkpoint_id=run.checkpoint_id,
-            step=run.step,
-            stop=run.stop,
-            channels=run.state.channels,
-            managed=run.program.managed,
-            previous=run.previous,
-            resuming=run.resuming,
-            answers=run.answers,
-        )
+        self.setting = run.setting()
         self.paused = False
         self.open: dict[str, Task] = {}
         """Tasks that run or wait for their next attempt."""
-        self.calls = Calls(run)
         self.failure: BaseException | None = None
         self.escaped: object = None
         self.stopped: str | None = None
-        self._attempts = Attempts(run.options)
+        # None until they are needed, which in most supersteps they are not.
+        self._calls: Calls | None = None
+        self._attempts: Attempts | None = None
+        self._deadline: Deadline | None = None
         self._ended: dict[str, Outcome] = {}
         """How bodies ended whose calls have not all ended yet."""
         self._looked_up: list[Task] = []
         """Calls whose results another run may have shared: they start when we know."""
         self._shared: dict[tuple[tuple[str, ...], str], tuple[Sequence[Write], float | None]] = {}
         """Results for the cache, by key: writes, and how many seconds they are good for."""
-        self._deadline = Deadline(run)
 
     # ------------------------------------------------------------ the story
 
     def go(self) -> Steps:
         """Run until every task has ended; leave the last results to the barrier."""
         try:
-            yield from self._repeat()
+            yield from self._start()
+            while self.open:
+                wakeup = yield wait_for(self._attempts, self._deadline)
+                self.run.note_time(wakeup.now)
+                if self._deadline is not None:
+                    self._deadline.check(wakeup.monotonic, self.open.values())
+                yield from self._take_in(wakeup)
+                if self._looked_up:
+                    yield from self._look_up()
+                if not self.open and self.succeeded:
+                    return
+                yield from self.run.flush()
         except GeneratorExit:
             raise
         except BaseException:
@@ -104,17 +106,12 @@ class Superstep:
             yield from self.run.flush()
             self._raise()
 
-    def _repeat(self) -> Steps:
-        """Start the tasks, and take in what happens until none is open."""
-        yield from self._start()
-        while self.open:
-            wakeup = yield Wait(self._deadline.next(self._attempts.earliest))
-            self._deadline.check(wakeup, self.open.values())
-            yield from self._take_in(wakeup)
-            if self._looked_up:
-                yield from self._look_up()
-            if self.open or not self.succeeded:
-                yield from self.run.flush()
+    @property
+    def calls(self) -> Calls:
+        """The calls that its bodies make."""
+        if self._calls is None:
+            self._calls = Calls(self.run)
+        return self._calls
 
     @property
     def succeeded(self) -> bool:
@@ -135,11 +132,13 @@ class Superstep:
             raise ParentCommand(self.escaped)
 
     def _start(self) -> Steps:
-        run = self.run
-        due = [left for task in tuple(self.tasks) if (left := self._left_to_do(task)) is not None]
+        run, due = self.run, self.tasks.copy()
+        if run.pending:
+            due = [left for task in due if (left := self._left_to_do(task)) is not None]
         if run.narrator.follows_tasks:
             run.after.extend(run.narrator.planned(self.tasks, run.step, run.now))
-        due = yield from self._without_shared(due)
+        if run.program.caches or run.options.cache is not None:
+            due = yield from self._without_shared(due)
         if run.options.step_timeout is not None:
             yield from self._start_clock(run.options.step_timeout)
             if self.stopped is not None:
@@ -148,7 +147,8 @@ class Superstep:
             self.open[task.id] = task
             if run.pending or run.answers:
                 answer_from_pending(run, task)
-        yield from run.flush()
+        if run.after or not run.recorder.is_empty:
+            yield from run.flush()
         for task in due:
             yield self._submit(task)
 
@@ -164,8 +164,8 @@ class Superstep:
         The last wake-up's time will not do: a reader of the stream may have paused since.
         """
         wakeup = yield Wait(0)
-        self._deadline.check(wakeup, self.open.values())
-        self._deadline.begin(wakeup, seconds)
+        self.run.note_time(wakeup.now)
+        self._deadline = Deadline(self.run, wakeup.monotonic, seconds)
         for event in wakeup.events:
             if isinstance(event, Stopped):
                 self.stopped = event.reason
@@ -181,10 +181,7 @@ class Superstep:
 
     def _without_shared(self, tasks: list[Task]) -> Steps:
         """Take results that were shared before, and return the tasks left to run."""
-        default = self.run.options.cache
-        if default is None and not any(task.node.cache is not None for task in tasks):
-            return tasks
-        known = yield from look_up(tasks, default)
+        known = yield from look_up(tasks, self.run.options.cache)
         for task in tasks:
             if task.id in known:
                 task.writes = known[task.id]
@@ -206,109 +203,115 @@ class Superstep:
                 yield self._submit(task)
             else:
                 del self.open[task.id]
-                yield from self._closed(task, Returned(task.writes))
+                yield from self._closed(self.calls, task, Returned(task.writes))
 
     # ------------------------------------------------------------ events
 
-    def _take_in(self, wakeup: Wakeup) -> Iterable[Effect]:
-        if self._attempts.earliest is not None:
+    def _take_in(self, wakeup: Wakeup) -> list[Effect]:
+        """Take in what happened, and return what is to be done at once."""
+        effects: list[Effect] = []
+        if self._attempts is not None:
             again = [self.open.get(task_id) for task_id in self._attempts.take(wakeup.monotonic)]
-            yield from (self._submit(task) for task in again if task is not None)
+            effects += [self._submit(task) for task in again if task is not None]
         for event in wakeup.events:
             match event:
                 case Ended():
                     task = self.open.get(event.task_id)
                     if task is not None and task.attempt == event.attempt:
-                        yield from self._ended_with(task, event, wakeup)
+                        effects += self._ended_with(task, event, wakeup)
                 case Called():
-                    yield from self._called(event)
+                    effects += self._called(event)
                 case Emitted():
                     if (task := self.open.get(event.task_id)) is not None:
                         self.run.after.extend(self.run.narrator.emitted(task, event))
                 case Stopped():
                     self.stopped = event.reason
-                    yield from self._cancel_all(kill=True)
+                    effects += self._cancel_all(kill=True)
                 case _:
                     assert_never(event)
         if self._shared:
             self.run.after.append(Share(self._shared))
             self._shared = {}
+        return effects
 
-    def _called(self, event: Called) -> Iterable[Effect]:
+    def _called(self, event: Called) -> Sequence[Effect]:
         caller = self.open.get(event.call.caller)
         if caller is None or caller.attempt != event.call.attempt:
-            return
+            return ()
         task = self.calls.plan(caller, event.call)
         if task is None or task.id in self.open:
-            return
+            return ()
         self.open[task.id] = task
         self.run.after.extend(self.run.narrator.started(task, self.run.step, self.run.now))
-        if self.stopped is None:
-            answer_from_pending(self.run, task)
-            if task.node.cache is not None:
-                self._looked_up.append(task)
-            else:
-                yield self._submit(task)
-        else:
-            yield from self._settle(task, Withdrawn())
+        if self.stopped is not None:
+            return self._settle(task, Withdrawn())
+        answer_from_pending(self.run, task)
+        if task.node.cache is not None:
+            self._looked_up.append(task)
+            return ()
+        return (self._submit(task),)
 
     # ------------------------------------------------------------ how a task ends
 
-    def _ended_with(self, task: Task, event: Ended, wakeup: Wakeup) -> Iterable[Effect]:
+    def _ended_with(self, task: Task, event: Ended, wakeup: Wakeup) -> Sequence[Effect]:
         task.span, outcome = event.span, event.outcome
         if event.caught is not None:
             self.calls.saw(task, event.caught)
         if isinstance(outcome, Returned):
             try:
-                check_writes(self.run.program, f"node {task.name!r}", outcome.writes)
+                check_writes(self.run.program, f"node {task.node.name!r}", outcome.writes)
             except Exception as error:  # noqa: BLE001 - the task fails with it
                 outcome = Raised(error)
-            if (unseen := self.calls.unseen_failure(task)) is not None:
-                outcome = Raised(unseen)
         if isinstance(outcome, Raised) and self._retries(task, outcome.error, wakeup):
-            return
-        if self.calls.open_below(task):
+            return ()
+        if self._calls is not None and self._calls.open_below(task):
             # What it called is going to end and be kept before it is settled.
             self._ended[task.id] = outcome
-            return
-        yield from self._settle(task, outcome)
+            return ()
+        return self._settle(task, outcome)
 
     def _retries(self, task: Task, error: BaseException, wakeup: Wakeup) -> bool:
         """Plan the next attempt of a task that failed, if it gets one."""
         if self.failure is not None or self.stopped is not None:
             return False
-        if not self._attempts.plan(task, error, wakeup.monotonic, wakeup.luck):
+        attempts = self._attempts = self._attempts or Attempts(self.run.options)
+        if not attempts.plan(task, error, wakeup.monotonic, wakeup.luck):
             return False
         self.calls.uncaught(task, error)
         return True
 
-    def _settle(self, task: Task, outcome: Outcome) -> Iterable[Effect]:
-        """Record how *task* ended for good, and what follows from it."""
+    def _settle(self, task: Task, outcome: Outcome) -> list[Effect]:
+        """Record how *task* ended for good; return what is to be done at once."""
         del self.open[task.id]
-        if isinstance(outcome, Returned) and (late := self.calls.unseen_failure(task)) is not None:
-            outcome = Raised(late)
+        if self._calls is not None and isinstance(outcome, Returned):
+            late = self._calls.unseen_failure(task)
+            outcome = outcome if late is None else Raised(late)
+        effects: list[Effect] = []
         match outcome:
             case Returned():
                 self._returned(task, outcome)
             case Raised():
-                yield from self._raised(task, outcome.error)
+                effects += self._raised(task, outcome.error)
             case Interrupted():
                 self._interrupted(task, outcome)
             case Escaped():
                 self.escaped = outcome.command
-                yield from self._cancel_all(kill=False)
+                effects += self._cancel_all(kill=False)
             case Withdrawn():
                 self._withdrawn(task)
             case _:
                 assert_never(outcome)
-        yield from self._closed(task, outcome)
+        if self._calls is not None:
+            effects += self._closed(self._calls, task, outcome)
+        return effects
 
-    def _closed(self, task: Task, outcome: Outcome) -> Iterable[Effect]:
+    def _closed(self, calls: Calls, task: Task, outcome: Outcome) -> Sequence[Effect]:
         """Tell the caller of *task* what became of it, and settle a body that waited for it."""
-        self.calls.resolve(task, outcome)
+        calls.resolve(task, outcome)
         parent = task.parent
-        if parent is not None and parent.id in self._ended and not self.calls.open_below(parent):
-            yield from self._settle(parent, self._ended.pop(parent.id))
+        if parent is not None and parent.id in self._ended and not calls.open_below(parent):
+            return self._settle(parent, self._ended.pop(parent.id))
+        return ()
 
     def _returned(self, task: Task, outcome: Returned) -> None:
         task.writes = outcome.writes or ((NO_WRITES, None),)
@@ -321,14 +324,14 @@ class Superstep:
             self.run.after.extend(narrator.ended(task, self.run.step, self.run.now))
 
     def _keep(self, task: Task, writes: Sequence[Write]) -> None:
-        kept = self.calls.recorded(task, writes)
+        kept = writes if self._calls is None else self._calls.recorded(task, writes)
         self.run.recorder.keep_end(self.run.checkpoint_id, task, kept)
 
-    def _raised(self, task: Task, error: BaseException) -> Iterable[Effect]:
+    def _raised(self, task: Task, error: BaseException) -> Sequence[Effect]:
         run = self.run
         if isinstance(error, GraphDrained):
             self.failure = self.failure or error
-            return
+            return ()
         error.add_note(
             f"During task with name {task.name!r} and id {task.id!r} (attempt {task.attempt})"
         )
@@ -338,18 +341,19 @@ class Superstep:
             self.calls.uncaught(task, error)
             parent = task.parent
             self.calls.failed(task, error, late=parent is not None and parent.id in self._ended)
-            return
+            return ()
         if task.node.handler is not None and self.stopped is None:
             self._keep(task, ((ERROR, keepable(error)), (ERROR_SOURCE, task.name)))
             if self.failure is None:
                 # Otherwise the handler runs when the failing run is resumed.
                 self._hand_over(task, error)
-            return
+            return ()
         self._keep(task, ((ERROR, keepable(error)),))
         self.calls.uncaught(task, error)
-        if self.failure is None:
-            self.failure = error
-            yield from self._cancel_all(kill=False)
+        if self.failure is not None:
+            return ()
+        self.failure = error
+        return self._cancel_all(kill=False)
 
     def _hand_over(self, failed: Task, error: BaseException) -> None:
         """Start the error handler of a task, once its failure is kept."""
@@ -380,16 +384,17 @@ class Superstep:
             run.after.extend(run.narrator.interrupted(interrupts, shown))
 
     def _withdrawn(self, task: Task) -> None:
-        if task.kind is Kind.CALL or self.stopped is not None or self.failure is not None:
-            return
-        if self.escaped is None:
+        ends = self.failure is not None or self.escaped is not None or self.stopped is not None
+        if task.kind is not Kind.CALL and not ends:
             self.failure = NodeCancelledError(task.name)
 
-    def _cancel_all(self, *, kill: bool) -> Iterable[Effect]:
+    def _cancel_all(self, *, kill: bool) -> list[Effect]:
         """Stop what still runs; a task that waits for its next attempt will have none."""
-        waiting = self._attempts.drop()
+        waiting = set() if self._attempts is None else self._attempts.drop()
+        effects: list[Effect] = []
         for task_id, task in list(self.open.items()):
             if task_id in waiting:
-                yield from self._settle(task, Withdrawn())
+                effects += self._settle(task, Withdrawn())
             elif task_id not in self._ended:
-                yield Cancel(task_id, kill)
+                effects.append(Cancel(task_id, kill))
+        return effects

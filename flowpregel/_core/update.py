@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from flowpregel._core.commands import Send
 from flowpregel._core.program import Program
-from flowpregel._core.records import SILENT_WRITES, TASKS, Delta, Kind, Task, Version, Write
+from flowpregel._core.records import HANDLER, SILENT_WRITES, TASKS, Delta, Task, Version, Write
 from flowpregel._core.state import State
 from flowpregel.channels import DeltaChannel, LastValue
 from flowpregel.channels.overwrite import has_overwrite
@@ -18,7 +18,7 @@ TO_NODE = "branch:to:"
 """What the name of a channel begins with that makes a node of a `StateGraph` run."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Writes:
     """What one task brings to the barrier."""
 
@@ -110,14 +110,14 @@ def barrier_of(tasks: Iterable[Task]) -> list[Writes]:
         ordered.sort(key=_place)
     return [
         # A handler was not triggered: the task that failed was, and has seen what did it.
-        Writes(task.writes, task.node.name, () if task.kind is Kind.HANDLER else task.triggers)
+        Writes(task.writes, task.node.name, () if task.kind is HANDLER else task.triggers)
         for task in ordered
     ]
 
 
 def _place(task: Task) -> tuple[int, str]:
     """Return where its writes come: those of a handler where the failed task's would have."""
-    handled = task.parent if task.kind is Kind.HANDLER else None
+    handled = task.parent if task.kind is HANDLER else None
     return (handled or task).kind.value, task.path
 
 
@@ -131,7 +131,7 @@ def apply(program: Program, state: State, brought: Sequence[Writes], version: Ve
         InvalidUpdateError: A channel cannot take its writes.
     """
     applied = Applied(version)
-    is_superstep = _see(state, brought, applied)
+    is_superstep = _see(program, state, brought, applied)
     held, by_channel = _gathered(program, brought)
     if held:
         _hold(state, held, applied)
@@ -213,9 +213,8 @@ def _writers_of(channel: str, brought: Sequence[Writes]) -> str:
     )
 
 
-def _see(state: State, brought: Sequence[Writes], applied: Applied) -> bool:
+def _see(program: Program, state: State, brought: Sequence[Writes], applied: Applied) -> bool:
     """Note what tasks have seen, consume their triggers; return whether any had one."""
-    consumed: set[str] = set()
     is_superstep = False
     for item in brought:
         if not item.triggers:
@@ -226,10 +225,11 @@ def _see(state: State, brought: Sequence[Writes], applied: Applied) -> bool:
         if seen or before is None:
             # Though nothing has a version: what held a value from the start was seen now.
             state.seen[item.reader] = {**before, **seen} if before else seen
-        consumed.update(item.triggers)
-    for name in consumed & state.channels.keys():
-        if state.channels[name].consume():
-            _note_change(state, name, applied)
+    if program.consumed:
+        triggers = {name for item in brought for name in item.triggers}
+        for name in triggers & program.consumed:
+            if state.channels[name].consume():
+                _note_change(state, name, applied)
     return is_superstep
 
 

@@ -16,5 +16,6 @@ def now() -> int:
     """
     global _last
     with _lock:
-        _last = max(_last + 1_000, time.time_ns())
+        following, read = _last + 1_000, time.time_ns()
+        _last = read if read > following else following
         return _last

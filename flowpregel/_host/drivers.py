@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from flowpregel._core.effects import Wait
 from flowpregel._core.progress import Result
 from flowpregel._host.host import Host
+from flowpregel._host.pump import Ask
 
 Item: TypeAlias = tuple[tuple[str, ...], str, Any]
 """(namespace, mode, payload) of something a run emitted."""
@@ -47,7 +48,7 @@ async def adrive(host: Host) -> AsyncIterator[Item]:
                 yield host.outbox.popleft()
             if isinstance(request, Wait) and not host.has_inline_work:
                 request = await host.await_events(request)
-            elif host.blocks(request):
+            elif isinstance(request, Ask) and host.blocks(request):
                 request = await host.perform_elsewhere(request)
             else:
                 request = host.perform(request)

@@ -70,7 +70,7 @@ class Host:
     def perform(self, request: Request) -> Request | None:
         """Do what *request* asks, and return the next one; None: the run has ended."""
         try:
-            reply = self._reply_to(request)
+            reply = self._wait(request) if isinstance(request, Wait) else self._reply_to(request)
         except Exception as error:
             if isinstance(request, Wait):
                 raise
@@ -81,10 +81,10 @@ class Host:
         """Wait for events on the event loop."""
         return self._send(_wakeup(await self._mailbox.take(_timeout(request))))
 
-    async def perform_elsewhere(self, request: Request) -> Request | None:
+    async def perform_elsewhere(self, request: Ask) -> Request | None:
         """Do what *request* asks while the loop goes on, for it would block it."""
         try:
-            if isinstance(request, Ask) and isinstance(request.effect, Commit):
+            if isinstance(request.effect, Commit):
                 assert request.keeper is not None
                 reply: Any = None
                 await request.keeper.commit_on_loop(request.effect.batch)
@@ -99,9 +99,9 @@ class Host:
         """Whether tasks wait for this OS thread."""
         return self._inline.has_work
 
-    def blocks(self, request: Request) -> bool:
+    def blocks(self, request: Ask) -> bool:
         """Return whether *request* would block an event loop."""
-        return isinstance(request, Ask) and (request.keeper is None or request.keeper.blocks)
+        return request.keeper is None or request.keeper.blocks
 
     def finish(self) -> None:
         """Stop a run that was left early: cancel its tasks, keep what finished."""
@@ -143,9 +143,7 @@ class Host:
 
     # ------------------------------------------------------------ requests
 
-    def _reply_to(self, request: Request) -> Any:
-        if isinstance(request, Wait):
-            return self._wait(request)
+    def _reply_to(self, request: Ask) -> Any:
         effect, keeper = request.effect, request.keeper
         match effect:
             case Commit(batch):
@@ -164,7 +162,9 @@ class Host:
         if request.deadline == 0 or not self._inline.has_work:
             return _wakeup(self._mailbox.take(_timeout(request)))
         ended = self._inline.work()
-        return _wakeup([*self._mailbox.drain(), *ended])
+        events: list[Event] = self._mailbox.drain()
+        events += ended
+        return _wakeup(events)
 
     def _turn(self, future: CallFuture[Any]) -> None:
         """Let the run go on while a task on this OS thread waits for *future*.
@@ -176,7 +176,9 @@ class Host:
             BaseException: The run has failed, out of stack perhaps: nobody will answer.
         """
         while not future.done():
-            self._check()
+            # Raised perhaps below on this OS thread's stack.
+            if self._failure is not None:
+                raise self._failure
             request = self._send(_wakeup(self._inner_events()))
             while request is not None and not isinstance(request, Wait):
                 request = self.perform(request)
@@ -189,13 +191,9 @@ class Host:
 
     # ------------------------------------------------------------ the pump
 
-    def _check(self) -> None:
-        """Raise what the run ended with, perhaps below on this OS thread's stack."""
+    def _send(self, reply: Any) -> Request | None:
         if self._failure is not None:
             raise self._failure
-
-    def _send(self, reply: Any) -> Request | None:
-        self._check()
         assert self._requests is not None
         try:
             self._request = self._requests.send(reply)

@@ -202,7 +202,7 @@ def _job(task: Task, setting: Setting, around: Surroundings, run: RunInfo) -> Jo
         task.answers,
         setting.checkpoint_id,
         None if task.error is None else _node_error(task),
-        run.has_saver or bool(node.retry) or _retries(around),
+        run.has_saver or bool(node.retry or (around.options and around.options.retry)),
         run,
     )
     job = Job(info, task.kind, node, task.input, task.timeout, {}, {}, around.store, around.control)
@@ -217,10 +217,6 @@ def _job(task: Task, setting: Setting, around: Surroundings, run: RunInfo) -> Jo
             if name in node.reads
         }
     return job
-
-
-def _retries(around: Surroundings) -> bool:
-    return around.options is not None and bool(around.options.retry)
 
 
 def _node_error(task: Task) -> NodeError | None:

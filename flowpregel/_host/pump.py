@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from flowpregel._core.commands import Command
 from flowpregel._core.effects import (
+    WHENEVER,
     Called,
     Cancel,
     Commit,
@@ -57,7 +58,7 @@ from flowpregel.executors.base import Stopwatch
 from flowpregel.runinfo import RunInfo
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ask:
     """An effect that the driver performs, for a run that keeps its state with *keeper*."""
 
@@ -97,6 +98,8 @@ class Active:
     """Its live channels, known once it has submitted a task."""
     run: RunInfo | None = None
     """What its tasks may know about it."""
+    previous: Any = None
+    """What the thread's previous run saved, as *run* says it."""
     depth: int = 0
     """In how many runs it is nested."""
 
@@ -108,7 +111,8 @@ class Active:
 
     def run_of(self, setting: Setting) -> RunInfo:
         """Return what a task may know about the run."""
-        if self.run is None or self.run.values.previous is not setting.previous:
+        if self.run is None or self.previous is not setting.previous:
+            self.previous = setting.previous
             self.run = run_info(self.around, setting.previous)
         return self.run
 
@@ -155,7 +159,8 @@ class Pump:
                         return done.result
                     self._nested_ended(active, done.result)
             self._placing.flush()
-            wakeup: Wakeup = yield Wait(self._deadline())
+            deadline = self._deadline()
+            wakeup: Wakeup = yield WHENEVER if deadline is None else Wait(deadline)
             self._deliver(wakeup)
 
     def stop(self, reason: str) -> None:

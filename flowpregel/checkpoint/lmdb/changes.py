@@ -59,20 +59,21 @@ def between(
         versions = versions_that_differ(old, checkpoint.channel_versions, written) or {}
     if len(versions) > len(written):
         _look_up(versions, written, places)
+    # By position: keywords would take three times as long.
     change = Change(
-        id=checkpoint.id,
-        parent_id=checkpoint.parent_id,
-        source=checkpoint.source,
-        step=checkpoint.step,
-        at=checkpoint.at,
-        base=None if parent is None else parent.number,
-        chain=0 if parent is None else parent.chain + 1,
-        versions=versions,
-        places=written,
-        changed=checkpoint.changed,
-        seen=checkpoint.versions_seen if complete or seen is None else seen,
-        updated=checkpoint.updated_channels,
-        metadata=prepared.metadata,
+        checkpoint.id,
+        checkpoint.parent_id,
+        checkpoint.source,
+        checkpoint.step,
+        checkpoint.at,
+        None if parent is None else parent.number,
+        0 if parent is None else parent.chain + 1,
+        versions,
+        written,
+        checkpoint.changed,
+        checkpoint.versions_seen if complete or seen is None else seen,
+        checkpoint.updated_channels,
+        prepared.metadata,
     )
     keeps_metadata = prepared.metadata == old.metadata
     if complete:

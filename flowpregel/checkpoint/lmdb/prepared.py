@@ -26,6 +26,7 @@ _CALL = 80
 """About how many bytes the record of a call takes that says which one it was."""
 _FIXED = frozenset({str, int, bool, bytes, type(None)})
 """The exact types of values that never change, and are the same wherever they are equal."""
+_MOST_KNOWN = 1024
 
 
 def each_of(positions: Positions) -> tuple[int, ...]:
@@ -77,20 +78,26 @@ class PreparedDelta(NamedTuple):
 
 
 class KnownMetadata:
-    """The metadata that was encoded last: that of one run's checkpoints is the same."""
+    """The metadata that was encoded: that of one run's checkpoints is the same."""
 
     def __init__(self) -> None:
-        self._last: tuple[list[tuple[str, Any]], list[type], bytes] = [], [], b""
+        self._known: dict[int, tuple[list[tuple[str, Any]], list[type], bytes]] = {}
+        """By the id of the mapping, of which a run has one. Only where to look: another
+        may have that id by now."""
 
     def encoded(self, metadata: Mapping[str, Any], codec: Codec) -> bytes:
         """Return *metadata* as bytes."""
-        last, kinds, data = self._last
         items, types = [*metadata.items()], [*map(type, metadata.values())]
-        # What is equal may be of another type, and what can change may be changed in place.
-        if kinds == types and _FIXED.issuperset(types) and last == items:
-            return data
+        known = self._known.get(id(metadata))
+        # What is equal may be of another type.
+        if known is not None and known[1] == types and known[0] == items:
+            return known[2]
         data = encode(codec, dict(metadata), "the metadata of a checkpoint")
-        self._last = items, types, data
+        # What can change may be changed in place.
+        if _FIXED.issuperset(types):
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[id(metadata)] = items, types, data
         return data
 
 

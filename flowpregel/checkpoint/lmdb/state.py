@@ -63,7 +63,7 @@ class State:
         change.metadata = self.metadata
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Change:
     """One checkpoint's record: what it is, and what differs from its base."""
 
@@ -74,7 +74,7 @@ class Change:
     at: int
     base: int | None
     """The number of the checkpoint this builds on; None: this one is complete."""
-    chain: int = 0
+    chain: int
     """How many records have to be read to get the state before this one."""
     versions: dict[str, Version | None]
     """None: the channel has no version."""

@@ -258,11 +258,12 @@ class Put:
         """
         if parent is None or self._tip.has_writes or self._tip.number != parent.number:
             return None
-        tasks = prepared.tasks
-        size = sum(task.size + len(task.path) + 64 for task in tasks)
-        if size > staterecord.ROOM or any(task.checkpoint_id != parent.id for task in tasks):
-            return None
-        return [*map(self._packed, tasks)]
+        size = 0
+        for task in prepared.tasks:
+            size += task.size + len(task.path) + 64
+            if size > staterecord.ROOM or task.checkpoint_id != parent.id:
+                return None
+        return [*map(self._packed, prepared.tasks)]
 
     def _take_number(self, checkpoint_id: str) -> int:
         """Return the number of a checkpoint that is about to be written."""
