@@ -163,6 +163,8 @@ class Arena:
         for victim in free:
             if self._fits(wanted):
                 break
+            # Its memory goes now, though readers have it open, and its size tells them.
+            os.ftruncate(victim.fd, 0)
             self._drop(victim)
         return self._create(wanted) if self._fits(wanted) else None
 

@@ -32,10 +32,12 @@ class _Descriptors:
 
     Args:
         door: Where descriptors come from.
+        dropped: Told of each that its writer has given up.
     """
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, dropped: Callable[[int], object] = lambda segment: None) -> None:
         self._door = door
+        self._dropped = dropped
         self._fds: dict[int, int] = {}
 
     def map(self, lease: Lease) -> mmap.mmap:
@@ -44,11 +46,21 @@ class _Descriptors:
         Raises:
             OSError: Its segment was not handed over.
         """
+        if lease.segment not in self._fds:
+            self._forget_dropped()
         while lease.segment not in self._fds:
             segment, fd = self._door.take_in()
             self._fds[segment] = fd
         flags = mmap.MAP_SHARED | (_MAP_NOW if lease.size <= _MAP_NOW_UP_TO else 0)
         return mmap.mmap(self._fds[lease.segment], lease.size, flags, mmap.PROT_READ)
+
+    def _forget_dropped(self) -> None:
+        """Close the descriptors of segments that their writer has given up for others."""
+        for segment, fd in [*self._fds.items()]:
+            if not os.fstat(fd).st_size:
+                del self._fds[segment]
+                self._dropped(segment)
+                os.close(fd)
 
     def close(self) -> None:
         """Close the descriptors; what is mapped stays readable."""
@@ -116,11 +128,11 @@ class TaskReader:
     """
 
     def __init__(self, door: Door, done: Callable[[int, int], None]) -> None:
-        self._descriptors = _Descriptors(door)
         self._done = done
         self._open: dict[int, _Opened] = {}
         self._mapped: OrderedDict[int, mmap.mmap] = OrderedDict()
         """By segment, which has one lease at a time; those that were used last are last."""
+        self._descriptors = _Descriptors(door, lambda segment: self._mapped.pop(segment, None))
 
     def open(self, lease: Lease) -> memoryview:
         """Return the bytes of *lease*, read-only.

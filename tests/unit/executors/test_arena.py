@@ -87,6 +87,23 @@ def test_a_segment_is_used_again_when_its_last_view_is_gone(pair: Pair) -> None:
     assert first.segment == third.segment
 
 
+def test_a_segment_that_made_room_for_another_is_closed_by_its_reader(pair: Pair) -> None:
+    """Its memory was given back before."""
+    first = pair.share(memoryview(bytes(5 * SIZE)), None)
+    assert first is not None
+    pair.reader.open(first)
+    before = len(os.listdir("/proc/self/fd"))
+    for size in (8, 5, 8, 5):
+        pair.reader.task_ended()
+        for lease_id, readers in returns_in(pair.returns.take()):
+            pair.arena.release(lease_id, readers)
+        lease = pair.share(memoryview(bytes(size * SIZE)), None)
+        assert lease is not None
+        pair.reader.open(lease)
+
+    assert before == len(os.listdir("/proc/self/fd"))
+
+
 def test_one_object_for_two_tasks_is_written_once(pair: Pair) -> None:
     """While the first has not ended."""
     source = bytearray(SIZE)
