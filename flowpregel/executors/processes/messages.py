@@ -35,6 +35,9 @@ from flowpregel.runinfo import RunInfo, RunValues
 _INFO_FIELDS: Final = tuple(field.name for field in fields(TaskInfo))[:-1]
 _info_values: Final = attrgetter(*_INFO_FIELDS)
 _KINDS: Final = tuple(Kind)
+_PLAIN: Final = frozenset({int, float, bool, type(None)})
+"""Of these, a pickle is exact and small, and is not looked through."""
+_PLAIN_INPUT: Final = _PLAIN | {str, bytes}
 _LARGEST_RUN: Final = 64 << 10
 """Bytes up to which what a run's tasks know about it is sent ahead of them."""
 UNNAMED: Final = "?"
@@ -127,22 +130,38 @@ def pack_job(
         # As a plain tuple it takes a fifth of the time.
         given = given.args, given.kwargs
     run = job.info.run
+    carried = carried_by(job.variables, run.values.config)
     content = (
         (run.thread_id, run.run_id, run.has_saver, *run.values) if sent is None else sent.number,
         _info_values(job.info),
-        job.kind.value,
+        job.kind._value_,
         is_call,
         given,
         job.channels or None,
         job.managed or None,
         job.store is not None,
         None if job.control is None else (job.control.drain_reason,),
-        carried_by(job.variables, run.values.config),
+        carried,
     )
+    if sent is not None and carried is None and _is_plain(job):
+        return parcel.pack_plain(content, share)
     try:
         return parcel.pack(content, share)
     except Exception as error:
         raise _unpicklable_input(job, error) from error
+
+
+def _is_plain(job: Job) -> bool:
+    """Return whether *job* is a call with numbers and text alone, as most small ones are."""
+    given, info = job.input, job.info
+    return (
+        type(given) is Arguments
+        and not given.kwargs
+        and _PLAIN_INPUT.issuperset(map(type, given.args))
+        and type(info.name) is str
+        and job.control is None
+        and not (info.answers or info.error or job.channels or job.managed)
+    )
 
 
 def unpack_job(
@@ -235,8 +254,6 @@ def _noun(part: str) -> str:
 # ------------------------------------------------ up
 
 _RETURNED, _RAISED, _INTERRUPTED, _ESCAPED, _WITHDRAWN = range(5)
-_PLAIN: Final = frozenset({int, float, bool, type(None)})
-"""Of these, a pickle is exact and small, and is not looked through."""
 _LENGTH: Final = Struct("<I")
 _PLAINLY: Final = bytes((_RETURNED,)) + parcel.NO_LEASES
 
@@ -317,9 +334,15 @@ def unpack_caught(data: bytes, at: int) -> tuple[Collection[str], int]:
     return data[start:end].decode().split(), end
 
 
-def has_returned(data: bytes, at: int) -> bool:
-    """Return whether the packed outcome that begins at *at* is that of a task that returned."""
-    return data[at] == _RETURNED
+def unpack_returned(data: bytes, open_lease: parcel.Open | None, at: int) -> Returned | None:
+    """Return the outcome that begins at *at*, if it is that of a task that returned.
+
+    Raises:
+        BaseException: Whatever the unpickling of a part raises.
+    """
+    if data[at] != _RETURNED:
+        return None
+    return Returned(parcel.unpack(data, open_lease, at + 1))
 
 
 def give_name(outcome: Outcome, task: str) -> None:

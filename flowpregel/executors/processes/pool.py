@@ -110,11 +110,11 @@ class Pool:
                 for flight in flights:
                     self.flights[flight.number] = flight
                     self._by_task[flight.job.info.task_id] = flight
-                    self._waiting.add(flight)
                     self._unattended += not flight.attended
+                self._waiting.add_all(flights)
         if closed:
             for flight in flights:
-                self.post(flight, self._ended(flight, Raised(_closed_error())))
+                self._refuse(flight, _closed_error())
             return
         if not self._started:
             self._start()
@@ -137,7 +137,7 @@ class Pool:
                 try:
                     digest, code = self._codebook.look_up(job.node, job.info.run.run_id)
                 except TaskSerializationError as error:
-                    self.post(flight, self._ended(flight, Raised(error)))
+                    self._refuse(flight, error)
                     continue
                 node, run_id = job.node, job.info.run.run_id
                 depth = self.called_nodes.depth_of(node)
@@ -243,7 +243,9 @@ class Pool:
                 flight, outcome, span = self._landed.popleft()
             except IndexError:
                 return
-            self.post(flight, self._ended(flight, outcome, span))
+            info = flight.job.info
+            ended = Ended(info.task_id, info.attempt, outcome, span, flight.caught)
+            flight.mailbox.post(ended)
 
     def requeue(self, flight: Flight, error: BaseException | None) -> None:
         """Let *flight* wait again: its worker ended, and it was not the one that ran.
@@ -269,9 +271,10 @@ class Pool:
         """Tell the run of *flight*."""
         flight.mailbox.post(event)
 
-    def _ended(self, flight: Flight, outcome: Outcome, span: Span | None = None) -> Ended:
+    def _refuse(self, flight: Flight, error: Exception) -> None:
+        """Tell the run of *flight* that it cannot be."""
         info = flight.job.info
-        return Ended(info.task_id, info.attempt, outcome, span, flight.caught)
+        self.post(flight, Ended(info.task_id, info.attempt, Raised(error)))
 
     def answer(self, call: Call, outcome: Outcome) -> None:
         """Send the *outcome* of a call to the worker whose task made it."""

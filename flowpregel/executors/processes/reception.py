@@ -162,14 +162,12 @@ class Reception:
         seconds, began = RAN.unpack_from(frame.body)
         self._pool.dispatch.measured(flight, seconds)
         info, body = flight.job.info, frame.body
-        outcome: Outcome
         at = RAN.size
         try:
             if frame.flags & frames.CAUGHT:
                 flight.caught, at = messages.unpack_caught(body, at)
-            if messages.has_returned(body, at):
-                outcome = messages.unpack_outcome(body, "", slot.open, at)
-            else:
+            outcome: Outcome | None = messages.unpack_returned(body, slot.open, at)
+            if outcome is None:
                 origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {slot.pid}"
                 outcome = messages.unpack_outcome(body, origin, slot.open, at)
                 messages.give_name(outcome, info.name)
