@@ -242,7 +242,7 @@ class Pump:
             case Ended():
                 fault("task.ended", event.task_id)
                 owner = self._owners.pop(event.task_id, None)
-                if (watch := self._watches.pop(event.task_id, None)) is not None:
+                if self._watches and (watch := self._watches.pop(event.task_id, None)) is not None:
                     event = replace(event, span=watch.stop("graph"))
                 self._placing.ended(event.task_id)
             case Called():

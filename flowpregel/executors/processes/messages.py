@@ -276,12 +276,12 @@ def pack_outcome(outcome: Outcome, task: str, share: parcel.Share | None) -> byt
     names the task and where in the value the culprit is.
     """
     match outcome:
-        case Withdrawn():
-            return bytes((_WITHDRAWN,))
         case Returned(writes):
             if len(writes) == 1 and type(writes[0][1]) in _PLAIN:
                 return _PLAINLY + pickle.dumps(tuple(writes), payload.PROTOCOL)
             return _pack_checked(_RETURNED, tuple(writes), task, "the result", share)
+        case Withdrawn():
+            return bytes((_WITHDRAWN,))
         case Interrupted(interrupts, answers):
             content: Any = (interrupts, answers)
             return _pack_checked(_INTERRUPTED, content, task, "the interrupt", share)

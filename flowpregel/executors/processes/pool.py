@@ -110,7 +110,8 @@ class Pool:
                 for flight in flights:
                     self.flights[flight.number] = flight
                     self._by_task[flight.job.info.task_id] = flight
-                    self._unattended += not flight.attended
+                    if not flight.attended:
+                        self._unattended += 1
                 self._waiting.add_all(flights)
         if closed:
             for flight in flights:
@@ -227,7 +228,8 @@ class Pool:
             task_id = flight.job.info.task_id
             if self._by_task.get(task_id) is flight:
                 del self._by_task[task_id]
-            self._unattended -= not flight.attended
+            if not flight.attended:
+                self._unattended -= 1
         slot, flight.slot = flight.slot, None
         if slot is not None:
             slot.flights.pop(flight.number, None)

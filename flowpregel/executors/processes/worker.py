@@ -177,7 +177,8 @@ class Worker:
         fault("task.send.before")
         body = RAN.pack((time.monotonic_ns() - began) / 1e9, at)
         flags = frames.STOPPED if self._stopped else 0
-        if (caught := caught_of(outcome, self._ends.made)) is not None:
+        made = self._ends.made
+        if made.count and (caught := caught_of(outcome, made)) is not None:
             flags |= frames.CAUGHT
             body += messages.pack_caught(caught)
         body += messages.pack_outcome(outcome, name, self._shares)
@@ -231,10 +232,11 @@ class Worker:
 
     def _node(self, digest: bytes) -> Node:
         node = self._nodes[digest]
-        if isinstance(node, bytes):
-            node = self._nodes[digest] = payload.loads(node)
-        assert isinstance(node, Node)
-        return node
+        if isinstance(node, Node):
+            return node
+        made: Node = payload.loads(node)
+        self._nodes[digest] = made
+        return made
 
     # ------------------------------------------------ what comes from outside
 
