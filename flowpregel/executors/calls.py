@@ -233,9 +233,12 @@ def ends_of(
             before_first()
         # Not CallFuture[Any](...), which makes an alias and keeps it on each of them.
         future: CallFuture[Any] = CallFuture(turn, made)
-        made_call = Call(task_id, attempt, node, arguments, fingerprint, describe, future)
-        made_call.variables = copy_context()
-        mailbox.post(Called(made_call))
+        variables = copy_context()
+        mailbox.post(
+            Called(
+                Call(task_id, attempt, node, arguments, fingerprint, describe, future, variables)
+            )
+        )
         return future
 
     return Ends(emit, call, _no_beat), made

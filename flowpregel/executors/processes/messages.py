@@ -129,39 +129,36 @@ def pack_job(
     if is_call:
         # As a plain tuple it takes a fifth of the time.
         given = given.args, given.kwargs
-    run = job.info.run
+    info, channels, managed = job.info, job.channels or None, job.managed or None
+    run = info.run
+    control = None if job.control is None else (job.control.drain_reason,)
     carried = carried_by(job.variables, run.values.config)
     content = (
         (run.thread_id, run.run_id, run.has_saver, *run.values) if sent is None else sent.number,
-        _info_values(job.info),
+        _info_values(info),
         job.kind._value_,
         is_call,
         given,
-        job.channels or None,
-        job.managed or None,
+        channels,
+        managed,
         job.store is not None,
-        None if job.control is None else (job.control.drain_reason,),
+        control,
         carried,
     )
-    if sent is not None and carried is None and _is_plain(job):
+    # A call with numbers and text alone, as most small ones are.
+    if (
+        is_call
+        and sent is not None
+        and _PLAIN_INPUT.issuperset(map(type, given[0]))
+        and type(info.name) is str
+        and not (given[1] or channels or managed or control or carried)
+        and not (info.answers or info.error)
+    ):
         return parcel.pack_plain(content, share)
     try:
         return parcel.pack(content, share)
     except Exception as error:
         raise _unpicklable_input(job, error) from error
-
-
-def _is_plain(job: Job) -> bool:
-    """Return whether *job* is a call with numbers and text alone, as most small ones are."""
-    given, info = job.input, job.info
-    return (
-        type(given) is Arguments
-        and not given.kwargs
-        and _PLAIN_INPUT.issuperset(map(type, given.args))
-        and type(info.name) is str
-        and job.control is None
-        and not (info.answers or info.error or job.channels or job.managed)
-    )
 
 
 def unpack_job(
@@ -340,6 +337,8 @@ def unpack_returned(data: bytes, open_lease: parcel.Open | None, at: int) -> Ret
     Raises:
         BaseException: Whatever the unpickling of a part raises.
     """
+    if len(data) < parcel.SMALL and data.startswith(_PLAINLY, at):
+        return Returned(pickle.loads(data[at + len(_PLAINLY) :]))
     if data[at] != _RETURNED:
         return None
     return Returned(parcel.unpack(data, open_lease, at + 1))

@@ -129,22 +129,21 @@ class Pool:
         attended = self.hub.seat(mailbox)
         flights: list[Flight] = []
         node, run_id, depth, digest, code = self._looked_up
-        variables = copy_context()
+        numbers, variables = self._numbers, copy_context()
         for job in jobs:
             if job.variables is None:
                 job.variables = variables
-            flight = Flight(job, mailbox, next(self._numbers) & 0xFFFFFFFF, attended)
+            number = next(numbers) & 0xFFFFFFFF
             if job.node is not node or job.info.run.run_id != run_id:
                 try:
                     digest, code = self._codebook.look_up(job.node, job.info.run.run_id)
                 except TaskSerializationError as error:
-                    self._refuse(flight, error)
+                    self._refuse(Flight(job, mailbox, number, attended), error)
                     continue
                 node, run_id = job.node, job.info.run.run_id
                 depth = self.called_nodes.depth_of(node)
                 self._looked_up = node, run_id, depth, digest, code
-            flight.depth, flight.digest, flight.code = depth, digest, code
-            flights.append(flight)
+            flights.append(Flight(job, mailbox, number, attended, depth, digest, code))
         return flights
 
     def _start(self) -> None:

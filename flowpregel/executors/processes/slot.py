@@ -37,6 +37,9 @@ class Flight:
     """Whether the run's own OS thread comes to read."""
     depth: int = 0
     """How many tasks wait for it, each for the next."""
+    digest: bytes = b""
+    """Names its node's code."""
+    code: bytes = b""
     slot: Slot | None = None
     started: float = 0.0
     """When its worker was given it: monotonic seconds."""
@@ -55,9 +58,6 @@ class Flight:
     """How often its worker ended before it had begun."""
     leases: Sequence[int] = ()
     """What it was given in shared memory."""
-    digest: bytes = b""
-    """Names its node's code."""
-    code: bytes = b""
 
 
 class State(Enum):
