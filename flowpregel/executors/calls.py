@@ -193,17 +193,19 @@ def returned_by(writes: Sequence[Write]) -> Any:
 def resolve_future(call: Call, outcome: Outcome) -> None:
     """Give the future of *call* what became of it."""
     future: CallFuture[Any] = call.reply
-    if future.done():
+    try:
+        match outcome:
+            case Returned(writes):
+                future.succeed(returned_by(writes))
+            case Raised(error):
+                future.set_exception(error)
+            case Interrupted(interrupts):
+                future.set_exception(GraphInterrupt(interrupts))
+            case _:
+                future.set_exception(TaskCancelled("the call was withdrawn"))
+    except concurrent.futures.InvalidStateError:
+        # Its body was stopped, and told so.
         return
-    match outcome:
-        case Returned(writes):
-            future.succeed(returned_by(writes))
-        case Raised(error):
-            future.set_exception(error)
-        case Interrupted(interrupts):
-            future.set_exception(GraphInterrupt(interrupts))
-        case _:
-            future.set_exception(TaskCancelled("the call was withdrawn"))
 
 
 def ends_of(

@@ -208,8 +208,7 @@ class Pool:
         """End several flights: free their workers, then tell their runs."""
         try:
             with self.lock:
-                for landing in ended:
-                    self._land(landing)
+                self._take_out(ended)
             self.pump()
         finally:
             # Ctrl-C may come in between, and what has ended may be another run's.
@@ -219,24 +218,27 @@ class Pool:
             for lease in flight.leases:
                 self.arena.ended(lease)
 
-    def _land(self, landing: Landing) -> None:
-        """Take a flight out of all books. Wants the lock held."""
-        flight = landing[0]
-        if self.flights.pop(flight.number, None) is not None:
-            self._landed.append(landing)
-            task_id = flight.job.info.task_id
-            if self._by_task.get(task_id) is flight:
-                del self._by_task[task_id]
-            if not flight.attended:
-                self._unattended -= 1
-        slot, flight.slot = flight.slot, None
-        if slot is not None:
-            slot.flights.pop(flight.number, None)
-            if flight.calls:
-                self.crew.count_calls(slot, -len(flight.calls))
-            slot.served += 1
-            if not slot.flights:
-                self.crew.rest(slot)
+    def _take_out(self, ended: Sequence[Landing]) -> None:
+        """Take flights out of all books. Wants the lock held."""
+        by_task = self._by_task
+        for landing in ended:
+            flight = landing[0]
+            number = flight.number
+            if self.flights.pop(number, None) is not None:
+                self._landed.append(landing)
+                task_id = flight.job.info.task_id
+                if by_task.get(task_id) is flight:
+                    del by_task[task_id]
+                if not flight.attended:
+                    self._unattended -= 1
+            slot, flight.slot = flight.slot, None
+            if slot is not None:
+                slot.flights.pop(number, None)
+                if flight.calls:
+                    self.crew.count_calls(slot, -len(flight.calls))
+                slot.served += 1
+                if not slot.flights:
+                    self.crew.rest(slot)
 
     def _tell_landed(self) -> None:
         while self._landed:

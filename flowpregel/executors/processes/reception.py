@@ -99,6 +99,9 @@ class Reception:
             if flight is not None:
                 ended.append(self._landing(slot, flight, body, flags))
         self._pool.land_all(ended)
+        if count == len(slot.arrived):
+            slot.arrived.clear()
+            return
         for _ in range(count):
             slot.arrived.popleft()
 
