@@ -96,6 +96,10 @@ class Calls:
 
     def _replayed(self, task: Task, call: Call) -> Outcome | None:
         """Return what was recorded of a call, None if nothing that can be used again."""
+        run = self._run
+        if not (self._fingerprints or self._kept or run.pending or run.left):
+            # Nothing is recorded of any call.
+            return None
         recorded, was = self._recorded(task)
         if not recorded and was is None:
             return None
@@ -144,8 +148,9 @@ class Calls:
         self._below[task.parent.id] -= 1
         self._fingerprints.pop(task.id, None)
         self._run.after.append(Resolve(caller, outcome))
-        for call in self._further.pop(task.id, ()):
-            self._run.after.append(Resolve(call, outcome))
+        if self._further:
+            for call in self._further.pop(task.id, ()):
+                self._run.after.append(Resolve(call, outcome))
 
     def open_below(self, body: Task) -> bool:
         """Return whether calls of *body* are still running."""
@@ -170,7 +175,10 @@ class Calls:
 
     def unseen_failure(self, body: Task) -> BaseException | None:
         """Return the first failure of a call that *body* never looked at."""
-        for failure in self._failures.get(body.id, {}).values():
+        failures = self._failures.get(body.id)
+        if failures is None:
+            return None
+        for failure in failures.values():
             if failure.error is not None and self._is_unseen(body, failure):
                 return failure.error
         return None

@@ -74,10 +74,11 @@ class CallFuture(LightFuture[ResultT]):
         Args:
             timeout: Seconds to wait at most; None is for ever.
         """
-        self._look(".result()")
         if self._state == FINISHED and self._exception is None:
+            self.looked_at = True
             value: ResultT = self._result
             return value
+        self._look(".result()")
         return asking(super().result, timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -192,25 +193,36 @@ def returned_by(writes: Sequence[Write]) -> Any:
 def resolve_future(call: Call, outcome: Outcome) -> None:
     """Give the future of *call* what became of it."""
     future: CallFuture[Any] = call.reply
-    if future.done():
+    try:
+        match outcome:
+            case Returned(writes):
+                future.succeed(returned_by(writes))
+            case Raised(error):
+                future.set_exception(error)
+            case Interrupted(interrupts):
+                future.set_exception(GraphInterrupt(interrupts))
+            case _:
+                future.set_exception(TaskCancelled("the call was withdrawn"))
+    except concurrent.futures.InvalidStateError:
+        # Its body was stopped, and told so.
         return
-    match outcome:
-        case Returned(writes):
-            future.succeed(returned_by(writes))
-        case Raised(error):
-            future.set_exception(error)
-        case Interrupted(interrupts):
-            future.set_exception(GraphInterrupt(interrupts))
-        case _:
-            future.set_exception(TaskCancelled("the call was withdrawn"))
 
 
 def ends_of(
-    job: Job, mailbox: Mailbox, turn: Callable[[CallFuture[Any]], None] | None = None
+    job: Job,
+    mailbox: Mailbox,
+    turn: Callable[[CallFuture[Any]], None] | None = None,
+    before_first: Callable[[], None] | None = None,
 ) -> tuple[Ends, Made]:
     """Return what connects a task in this process to its run, and its calls.
 
     A call that succeeded is not kept, so that its result goes when its caller drops it.
+
+    Args:
+        job: What the task is.
+        mailbox: Where its events go.
+        turn: What `CallFuture` takes.
+        before_first: Called before the task makes its first call.
     """
     task_id, attempt = job.key
     made = Made()
@@ -219,11 +231,16 @@ def ends_of(
         mailbox.post(Emitted(task_id, payload))
 
     def call(node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
+        if not made.count and before_first is not None:
+            before_first()
         # Not CallFuture[Any](...), which makes an alias and keeps it on each of them.
         future: CallFuture[Any] = CallFuture(turn, made)
-        made_call = Call(task_id, attempt, node, arguments, fingerprint, describe, future)
-        made_call.variables = copy_context()
-        mailbox.post(Called(made_call))
+        variables = copy_context()
+        mailbox.post(
+            Called(
+                Call(task_id, attempt, node, arguments, fingerprint, describe, future, variables)
+            )
+        )
         return future
 
     return Ends(emit, call, _no_beat), made

@@ -134,7 +134,7 @@ class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
             cast("Any", self)._invoke_callbacks()  # noqa: SLF001 - its own, untyped
 
     def _finish(self, value: ResultT) -> None:
-        if self.done():
+        if self._state != PENDING and self._state != RUNNING:
             raise concurrent.futures.InvalidStateError(f"{self._state}: {self!r}")
         self._result = value
         self._state = FINISHED

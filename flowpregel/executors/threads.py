@@ -113,17 +113,12 @@ class ThreadExecutor(Executor):
         return len(self._running) - len(self._parents) < self._limit
 
     def _ends_of(self, job: Job, mailbox: Mailbox) -> tuple[Ends, Made]:
-        ends, made = ends_of(job, mailbox)
-        call_and_count, key = ends.call, job.key
+        def note_parent() -> None:
+            with self._changed:
+                self._parents.add(job.key)
+                self._make_room()
 
-        def call(*args: object) -> object:
-            if key not in self._parents:
-                with self._changed:
-                    self._parents.add(key)
-                    self._make_room()
-            return call_and_count(*args)  # type: ignore[arg-type]
-
-        return Ends(ends.emit, call, ends.beat), made
+        return ends_of(job, mailbox, before_first=note_parent)
 
 
 class BodyThreads(ThreadExecutor):

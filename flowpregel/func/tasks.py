@@ -114,7 +114,7 @@ class TaskFunction(Generic[P, R]):
             fingerprint = f"{self.identity}.{arguments_digest(given, kwargs, what)}"
             text = described(self.name, given, kwargs)
         made: TaskFuture[R] = scope.ends.call(
-            self.node, Arguments(given, kwargs), fingerprint, text
+            self._node or self.node, Arguments(given, kwargs), fingerprint, text
         )
         return made
 

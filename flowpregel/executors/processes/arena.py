@@ -20,9 +20,8 @@ import os
 import resource
 import socket
 import threading
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from struct import Struct
@@ -38,12 +37,6 @@ _FEWEST_SEGMENTS: Final = 4
 _SAMPLES: Final = 256
 _SAMPLE: Final = 64
 _EDGE: Final = 4096
-_MAP_NOW: Final[int] = getattr(mmap, "MAP_POPULATE", 0)
-_MAP_NOW_UP_TO: Final = 64 << 20
-"""Bytes up to which a lease is mapped as a whole: page by page takes twice as long (50 MB: 6 ms
-instead of 3), but who wants one row of a large table should not wait for the rest."""
-_KEEP: Final = 256 << 20
-"""Larger leases are given back at once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -170,6 +163,8 @@ class Arena:
         for victim in free:
             if self._fits(wanted):
                 break
+            # Its memory goes now, though readers have it open, and its size tells them.
+            os.ftruncate(victim.fd, 0)
             self._drop(victim)
         return self._create(wanted) if self._fits(wanted) else None
 
@@ -270,71 +265,6 @@ class Door:
     def close(self) -> None:
         """Close this end."""
         self._socket.close()
-
-
-class Reader:
-    """The reader's side: opens leases, and tells when the last view of one is gone.
-
-    Args:
-        door: Where descriptors come from.
-        done: Called, from wherever the last view goes, with a lease id and how
-            often it had been opened.
-        keeps: Whether `next_task` will be called, until when what is opened is kept.
-    """
-
-    def __init__(self, door: Door, done: Callable[[int, int], None], *, keeps: bool = True) -> None:
-        self._keeps = keeps
-        self._door = door
-        self._done = done
-        self._fds: dict[int, int] = {}
-        self._open: dict[int, tuple[weakref.ref[mmap.mmap], list[int]]] = {}
-        self._recent: list[mmap.mmap] = []
-        self._opened: list[mmap.mmap] = []
-
-    def open(self, lease: Lease) -> memoryview:
-        """Return the bytes of *lease*, read-only.
-
-        Raises:
-            OSError: Its segment was not handed over.
-        """
-        known = self._open.get(lease.id)
-        memory = known[0]() if known is not None else None
-        if known is not None and memory is not None:
-            known[1][0] += 1
-            if self._keeps:
-                self._opened.append(memory)
-            return memoryview(memory)
-        while lease.segment not in self._fds:
-            segment, fd = self._door.take_in()
-            self._fds[segment] = fd
-        # One mapping a lease: when numpy and all others have let go of it, it goes,
-        # and that is how we know.
-        flags = mmap.MAP_SHARED | (_MAP_NOW if lease.size <= _MAP_NOW_UP_TO else 0)
-        memory = mmap.mmap(self._fds[lease.segment], lease.size, flags, mmap.PROT_READ)
-        if self._keeps and lease.size <= _KEEP:
-            self._opened.append(memory)
-        opened = [1]
-        self._open[lease.id] = (weakref.ref(memory), opened)
-        weakref.finalize(memory, self._gone, lease.id, opened).atexit = False
-        return memoryview(memory)
-
-    def next_task(self) -> None:
-        """Keep what was opened since the last call, and no longer what was before.
-
-        The next task is often given the same object; to map it again costs more
-        than to read it.
-        """
-        self._recent, self._opened = self._opened, []
-
-    def _gone(self, lease_id: int, opened: list[int]) -> None:
-        self._open.pop(lease_id, None)
-        self._done(lease_id, opened[0])
-
-    def close(self) -> None:
-        """Close the descriptors; what is mapped stays readable."""
-        for fd in self._fds.values():
-            os.close(fd)
-        self._fds.clear()
 
 
 _READ: Final = Struct("<QI")

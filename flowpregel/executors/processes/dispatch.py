@@ -102,16 +102,18 @@ class Dispatch:
 
     def group(self, waiting: Line, workers: int) -> list[Flight]:
         """Take from *waiting* what one of *workers* is to be given now."""
-        group = [waiting.take()]
-        if not waiting.count:
-            return group
-        most = min(LARGEST, -(-(waiting.count + 1) // workers))
-        total = self._estimate(group[0])
-        while len(group) < most and total < WORTH:
-            total += self._estimate(waiting.next())
-            if total > WORTH:
+        most = min(LARGEST, -(-waiting.count // workers))
+        group: list[Flight] = []
+        total = seconds = 0.0
+        last: bytes | None = None
+        for flight in waiting.in_turn():
+            if flight.digest is not last or flight.job.timeout is not None:
+                seconds = self._estimate(flight)
+                last = flight.digest if flight.job.timeout is None else None
+            total += seconds
+            if group and (len(group) >= most or total > WORTH):
                 break
-            group.append(waiting.take())
+            group.append(flight)
         return group
 
     def _estimate(self, flight: Flight) -> float:
@@ -130,8 +132,11 @@ class Dispatch:
         if len(slot.runs) > _MOST_RUNS:
             slot.runs.clear()
             slot.link.send(frames.RUN)
+        digest, run, sent = b"", None, None
         for flight in group:
-            sent = self._send_ahead(slot, flight)
+            if flight.digest is not digest or flight.job.info.run is not run:
+                digest, run = flight.digest, flight.job.info.run
+                sent = self._send_ahead(slot, flight)
             body = self._pack(slot, flight, sent)
             if body is not None:
                 packed.append(flight)

@@ -87,7 +87,7 @@ class WorkerEnds:
         def beat() -> None:
             self._outlet.send(frames.BEAT, number)
 
-        return Ends(emit=emit, call=call, beat=beat)
+        return Ends(emit, call, beat)
 
     def _call(
         self, number: int, content: tuple[Node, Arguments, str | None, str], answer: Answer

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 HEADER: Final = Struct("<IBBHIQ")
 """mark, kind, flags, spare, number, length of the body."""
+_HEADER_SIZE: Final = HEADER.size
 LONGEST: Final = 1 << 36
 """No body is longer: a length above it is garbage."""
 
@@ -115,14 +116,15 @@ class Parser:
             self._held += data
             held = self._held
         frames: list[Frame] = []
-        used, size = 0, len(held)
-        while size - used >= HEADER.size:
-            mark, kind, flags, spare, number, length = HEADER.unpack_from(held, used)
-            if mark != self._mark or kind not in self._kinds or spare or length > LONGEST:
+        used, last = 0, len(held) - _HEADER_SIZE
+        unpack, ours, kinds = HEADER.unpack_from, self._mark, self._kinds
+        while used <= last:
+            mark, kind, flags, spare, number, length = unpack(held, used)
+            if mark != ours or kind not in kinds or spare or length > LONGEST:
                 raise GarbageError(f"not a frame: {bytes(held[used : used + HEADER.size]).hex()}")
-            start = used + HEADER.size
-            if size - start < length:
+            if last - used < length:
                 break
+            start = used + _HEADER_SIZE
             used = start + length
             frames.append(Frame(kind, flags, number, bytes(held[start:used])))
         if held is not self._held:

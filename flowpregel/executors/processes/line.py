@@ -9,6 +9,7 @@ a few workers are enough.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from flowpregel._core.records import Node
@@ -27,8 +28,17 @@ class Line:
 
     def add(self, flight: Flight) -> None:
         """Let *flight* wait behind those of its depth."""
-        self._queue(flight.depth).append(flight)
-        self.count += 1
+        self.add_all((flight,))
+
+    def add_all(self, flights: Sequence[Flight]) -> None:
+        """Let each of *flights* wait behind those of its depth."""
+        queue, depth = None, 0
+        for flight in flights:
+            if queue is None or flight.depth != depth:
+                depth = flight.depth
+                queue = self._queue(depth)
+            queue.append(flight)
+        self.count += len(flights)
 
     def add_first(self, flight: Flight) -> None:
         """Let *flight* wait before those of its depth."""
@@ -41,19 +51,16 @@ class Line:
             queue = self._by_depth[depth] = deque()
         return queue
 
-    def next(self) -> Flight:
-        """Return whose turn it is."""
-        return self._by_depth[max(self._by_depth)][0]
-
-    def take(self) -> Flight:
-        """Take out whose turn it is."""
-        depth = max(self._by_depth)
-        queue = self._by_depth[depth]
-        flight = queue.popleft()
-        if not queue:
+    def in_turn(self) -> Iterator[Flight]:
+        """Yield whose turn it is; who was yielded is out of the line once the next is asked for."""
+        while self._by_depth:
+            depth = max(self._by_depth)
+            queue = self._by_depth[depth]
+            while queue:
+                yield queue[0]
+                queue.popleft()
+                self.count -= 1
             del self._by_depth[depth]
-        self.count -= 1
-        return flight
 
     def remove(self, flight: Flight) -> None:
         """Take out *flight*, which waits."""

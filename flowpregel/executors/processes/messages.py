@@ -35,6 +35,9 @@ from flowpregel.runinfo import RunInfo, RunValues
 _INFO_FIELDS: Final = tuple(field.name for field in fields(TaskInfo))[:-1]
 _info_values: Final = attrgetter(*_INFO_FIELDS)
 _KINDS: Final = tuple(Kind)
+_PLAIN: Final = frozenset({int, float, bool, type(None)})
+"""Of these, a pickle is exact and small, and is not looked through."""
+_PLAIN_INPUT: Final = _PLAIN | {str, bytes}
 _LARGEST_RUN: Final = 64 << 10
 """Bytes up to which what a run's tasks know about it is sent ahead of them."""
 UNNAMED: Final = "?"
@@ -126,19 +129,32 @@ def pack_job(
     if is_call:
         # As a plain tuple it takes a fifth of the time.
         given = given.args, given.kwargs
-    run = job.info.run
+    info, channels, managed = job.info, job.channels or None, job.managed or None
+    run = info.run
+    control = None if job.control is None else (job.control.drain_reason,)
+    carried = carried_by(job.variables, run.values.config)
     content = (
         (run.thread_id, run.run_id, run.has_saver, *run.values) if sent is None else sent.number,
-        _info_values(job.info),
-        job.kind.value,
+        _info_values(info),
+        job.kind._value_,
         is_call,
         given,
-        job.channels or None,
-        job.managed or None,
+        channels,
+        managed,
         job.store is not None,
-        None if job.control is None else (job.control.drain_reason,),
-        carried_by(job.variables, run.values.config),
+        control,
+        carried,
     )
+    # A call with numbers and text alone, as most small ones are.
+    if (
+        is_call
+        and sent is not None
+        and _PLAIN_INPUT.issuperset(map(type, given[0]))
+        and type(info.name) is str
+        and not (given[1] or channels or managed or control or carried)
+        and not (info.answers or info.error)
+    ):
+        return parcel.pack_plain(content, share)
     try:
         return parcel.pack(content, share)
     except Exception as error:
@@ -235,8 +251,6 @@ def _noun(part: str) -> str:
 # ------------------------------------------------ up
 
 _RETURNED, _RAISED, _INTERRUPTED, _ESCAPED, _WITHDRAWN = range(5)
-_PLAIN: Final = frozenset({int, float, bool, type(None)})
-"""Of these, a pickle is exact and small, and is not looked through."""
 _LENGTH: Final = Struct("<I")
 _PLAINLY: Final = bytes((_RETURNED,)) + parcel.NO_LEASES
 
@@ -259,12 +273,12 @@ def pack_outcome(outcome: Outcome, task: str, share: parcel.Share | None) -> byt
     names the task and where in the value the culprit is.
     """
     match outcome:
-        case Withdrawn():
-            return bytes((_WITHDRAWN,))
         case Returned(writes):
             if len(writes) == 1 and type(writes[0][1]) in _PLAIN:
                 return _PLAINLY + pickle.dumps(tuple(writes), payload.PROTOCOL)
             return _pack_checked(_RETURNED, tuple(writes), task, "the result", share)
+        case Withdrawn():
+            return bytes((_WITHDRAWN,))
         case Interrupted(interrupts, answers):
             content: Any = (interrupts, answers)
             return _pack_checked(_INTERRUPTED, content, task, "the interrupt", share)
@@ -317,9 +331,17 @@ def unpack_caught(data: bytes, at: int) -> tuple[Collection[str], int]:
     return data[start:end].decode().split(), end
 
 
-def has_returned(data: bytes, at: int) -> bool:
-    """Return whether the packed outcome that begins at *at* is that of a task that returned."""
-    return data[at] == _RETURNED
+def unpack_returned(data: bytes, open_lease: parcel.Open | None, at: int) -> Returned | None:
+    """Return the outcome that begins at *at*, if it is that of a task that returned.
+
+    Raises:
+        BaseException: Whatever the unpickling of a part raises.
+    """
+    if len(data) < parcel.SMALL and data.startswith(_PLAINLY, at):
+        return Returned(pickle.loads(data[at + len(_PLAINLY) :]))
+    if data[at] != _RETURNED:
+        return None
+    return Returned(parcel.unpack(data, open_lease, at + 1))
 
 
 def give_name(outcome: Outcome, task: str) -> None:

@@ -110,11 +110,12 @@ class Pool:
                 for flight in flights:
                     self.flights[flight.number] = flight
                     self._by_task[flight.job.info.task_id] = flight
-                    self._waiting.add(flight)
-                    self._unattended += not flight.attended
+                    if not flight.attended:
+                        self._unattended += 1
+                self._waiting.add_all(flights)
         if closed:
             for flight in flights:
-                self.post(flight, self._ended(flight, Raised(_closed_error())))
+                self._refuse(flight, _closed_error())
             return
         if not self._started:
             self._start()
@@ -128,22 +129,21 @@ class Pool:
         attended = self.hub.seat(mailbox)
         flights: list[Flight] = []
         node, run_id, depth, digest, code = self._looked_up
-        variables = copy_context()
+        numbers, variables = self._numbers, copy_context()
         for job in jobs:
             if job.variables is None:
                 job.variables = variables
-            flight = Flight(job, mailbox, next(self._numbers) & 0xFFFFFFFF, attended)
+            number = next(numbers) & 0xFFFFFFFF
             if job.node is not node or job.info.run.run_id != run_id:
                 try:
                     digest, code = self._codebook.look_up(job.node, job.info.run.run_id)
                 except TaskSerializationError as error:
-                    self.post(flight, self._ended(flight, Raised(error)))
+                    self._refuse(Flight(job, mailbox, number, attended), error)
                     continue
                 node, run_id = job.node, job.info.run.run_id
                 depth = self.called_nodes.depth_of(node)
                 self._looked_up = node, run_id, depth, digest, code
-            flight.depth, flight.digest, flight.code = depth, digest, code
-            flights.append(flight)
+            flights.append(Flight(job, mailbox, number, attended, depth, digest, code))
         return flights
 
     def _start(self) -> None:
@@ -208,8 +208,7 @@ class Pool:
         """End several flights: free their workers, then tell their runs."""
         try:
             with self.lock:
-                for landing in ended:
-                    self._land(landing)
+                self._take_out(ended)
             self.pump()
         finally:
             # Ctrl-C may come in between, and what has ended may be another run's.
@@ -219,23 +218,27 @@ class Pool:
             for lease in flight.leases:
                 self.arena.ended(lease)
 
-    def _land(self, landing: Landing) -> None:
-        """Take a flight out of all books. Wants the lock held."""
-        flight = landing[0]
-        if self.flights.pop(flight.number, None) is not None:
-            self._landed.append(landing)
-            task_id = flight.job.info.task_id
-            if self._by_task.get(task_id) is flight:
-                del self._by_task[task_id]
-            self._unattended -= not flight.attended
-        slot, flight.slot = flight.slot, None
-        if slot is not None:
-            slot.flights.pop(flight.number, None)
-            if flight.calls:
-                self.crew.count_calls(slot, -len(flight.calls))
-            slot.served += 1
-            if not slot.flights:
-                self.crew.rest(slot)
+    def _take_out(self, ended: Sequence[Landing]) -> None:
+        """Take flights out of all books. Wants the lock held."""
+        by_task = self._by_task
+        for landing in ended:
+            flight = landing[0]
+            number = flight.number
+            if self.flights.pop(number, None) is not None:
+                self._landed.append(landing)
+                task_id = flight.job.info.task_id
+                if by_task.get(task_id) is flight:
+                    del by_task[task_id]
+                if not flight.attended:
+                    self._unattended -= 1
+            slot, flight.slot = flight.slot, None
+            if slot is not None:
+                slot.flights.pop(number, None)
+                if flight.calls:
+                    self.crew.count_calls(slot, -len(flight.calls))
+                slot.served += 1
+                if not slot.flights:
+                    self.crew.rest(slot)
 
     def _tell_landed(self) -> None:
         while self._landed:
@@ -243,7 +246,9 @@ class Pool:
                 flight, outcome, span = self._landed.popleft()
             except IndexError:
                 return
-            self.post(flight, self._ended(flight, outcome, span))
+            info = flight.job.info
+            ended = Ended(info.task_id, info.attempt, outcome, span, flight.caught)
+            flight.mailbox.post(ended)
 
     def requeue(self, flight: Flight, error: BaseException | None) -> None:
         """Let *flight* wait again: its worker ended, and it was not the one that ran.
@@ -269,9 +274,10 @@ class Pool:
         """Tell the run of *flight*."""
         flight.mailbox.post(event)
 
-    def _ended(self, flight: Flight, outcome: Outcome, span: Span | None = None) -> Ended:
+    def _refuse(self, flight: Flight, error: Exception) -> None:
+        """Tell the run of *flight* that it cannot be."""
         info = flight.job.info
-        return Ended(info.task_id, info.attempt, outcome, span, flight.caught)
+        self.post(flight, Ended(info.task_id, info.attempt, Raised(error)))
 
     def answer(self, call: Call, outcome: Outcome) -> None:
         """Send the *outcome* of a call to the worker whose task made it."""

@@ -21,6 +21,7 @@ from flowpregel.executors.processes.structured import pass_on_event
 from flowpregel.executors.processes.worker import RAN
 
 _CHUNK = 1 << 16
+_OUTCOME_AT = RAN.size
 _PARTING = 0.5
 """Seconds a worker may live on without its link."""
 
@@ -90,14 +91,17 @@ class Reception:
         """Take in the tasks that have ended, up to the next frame that says something else."""
         count = 0
         ended: list[Landing] = []
-        for frame in slot.arrived:
-            if frame.kind != frames.ENDED:
+        for kind, flags, number, body in slot.arrived:
+            if kind != frames.ENDED:
                 break
             count += 1
-            flight = slot.flights.get(frame.number)
+            flight = slot.flights.get(number)
             if flight is not None:
-                ended.append(self._landing(slot, flight, frame))
+                ended.append(self._landing(slot, flight, body, flags))
         self._pool.land_all(ended)
+        if count == len(slot.arrived):
+            slot.arrived.clear()
+            return
         for _ in range(count):
             slot.arrived.popleft()
 
@@ -157,26 +161,25 @@ class Reception:
                 self._pool.arena.release(lease, readers)
                 slot.read_no_more(lease, readers)
 
-    def _landing(self, slot: Slot, flight: Flight, frame: Frame) -> Landing:
+    def _landing(self, slot: Slot, flight: Flight, body: bytes, flags: int) -> Landing:
         """Return how a task has ended."""
-        seconds, began = RAN.unpack_from(frame.body)
+        seconds, began = RAN.unpack_from(body)
         self._pool.dispatch.measured(flight, seconds)
-        info, body = flight.job.info, frame.body
-        outcome: Outcome
-        at = RAN.size
+        at = _OUTCOME_AT
         try:
-            if frame.flags & frames.CAUGHT:
+            if flags & frames.CAUGHT:
                 flight.caught, at = messages.unpack_caught(body, at)
-            if messages.has_returned(body, at):
-                outcome = messages.unpack_outcome(body, "", slot.open, at)
-            else:
+            outcome: Outcome | None = messages.unpack_returned(body, slot.open, at)
+            if outcome is None:
+                info = flight.job.info
                 origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {slot.pid}"
                 outcome = messages.unpack_outcome(body, origin, slot.open, at)
                 messages.give_name(outcome, info.name)
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
             cause = f"{type(error).__name__}: {error} (in the coordinator)"
-            outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))
-        if frame.flags & frames.STOPPED and flight.stopping is not None:
+            name = flight.job.info.name
+            outcome = Raised(TaskSerializationError(name, "the result", "result", cause))
+        if flags & frames.STOPPED and flight.stopping is not None:
             outcome = stopped_outcome(flight)
         return flight, outcome, (began, seconds, "processes", slot.pid)
 

@@ -14,11 +14,12 @@ from typing import Final, Literal
 from flowpregel._core.ran import Span
 from flowpregel.executors.base import Job, Mailbox
 from flowpregel.executors.processes import frames
-from flowpregel.executors.processes.arena import Door, Reader, Returns
+from flowpregel.executors.processes.arena import Door, Returns
 from flowpregel.executors.processes.birth import STOP_SIGNAL
 from flowpregel.executors.processes.frames import Frame
 from flowpregel.executors.processes.link import Link
 from flowpregel.executors.processes.parcel import Lease
+from flowpregel.executors.processes.reader import Reader
 from flowpregel.executors.processes.spawner import Newborn
 
 NOTHING: Final = frozenset[int]()
@@ -36,6 +37,9 @@ class Flight:
     """Whether the run's own OS thread comes to read."""
     depth: int = 0
     """How many tasks wait for it, each for the next."""
+    digest: bytes = b""
+    """Names its node's code."""
+    code: bytes = b""
     slot: Slot | None = None
     started: float = 0.0
     """When its worker was given it: monotonic seconds."""
@@ -54,9 +58,6 @@ class Flight:
     """How often its worker ended before it had begun."""
     leases: Sequence[int] = ()
     """What it was given in shared memory."""
-    digest: bytes = b""
-    """Names its node's code."""
-    code: bytes = b""
 
 
 class State(Enum):
@@ -114,7 +115,7 @@ class Slot:
         """Take the ends of the worker that was started."""
         self._link = Link(newborn.link, newborn.mark)
         self._door = Door(newborn.door)
-        self._reader = Reader(self._door, self.returns, keeps=False)
+        self._reader = Reader(self._door, self.returns)
         self._born = newborn
 
     @property

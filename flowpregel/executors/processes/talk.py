@@ -31,25 +31,26 @@ class Printed(io.TextIOBase):
         self._fd = fd
         self._task = task
         self._lock = threading.RLock()
-        self._line = ""
+        self.line = ""
+        """What there is of a line that has not ended."""
         self._binary: BinaryIO | None = None
 
     def write(self, text: str) -> int:
         """Take *text*; send what ends with a newline, and what is long."""
         with self._lock:
-            self._line += text
-            if "\n" in text or len(self._line) > _LONGEST:
-                end = self._line.rfind("\n") + 1 or len(self._line)
-                whole, self._line = self._line[:end], self._line[end:]
+            self.line += text
+            if "\n" in text or len(self.line) > _LONGEST:
+                end = self.line.rfind("\n") + 1 or len(self.line)
+                whole, self.line = self.line[:end], self.line[end:]
                 self._send(whole)
         return len(text)
 
     def flush(self) -> None:
         """Send what there is of a line."""
-        if not self._line:
+        if not self.line:
             return
         with self._lock:
-            rest, self._line = self._line, ""
+            rest, self.line = self.line, ""
             if rest:
                 self._send(rest)
 
@@ -131,7 +132,8 @@ def take_over(
 
     def flush() -> None:
         # The task may have put other streams in their place.
-        out.flush()
-        err.flush()
+        if out.line or err.line:
+            out.flush()
+            err.flush()
 
     return flush

@@ -28,10 +28,11 @@ from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.calls import caught_of
 from flowpregel.executors.processes import birth, frames, messages, parcel, payload, talk
-from flowpregel.executors.processes.arena import Arena, Door, Reader, Returns, returns_in
+from flowpregel.executors.processes.arena import Arena, Door, Returns, returns_in
 from flowpregel.executors.processes.board import Board
 from flowpregel.executors.processes.ends import WorkerEnds
 from flowpregel.executors.processes.parcel import Lease
+from flowpregel.executors.processes.reader import TaskReader
 from flowpregel.executors.processes.setup import Setup
 from flowpregel.executors.processes.structured import Structured
 from flowpregel.executors.processes.wire import Inbox, Outlet
@@ -79,7 +80,7 @@ class Worker:
         self._turns = Turns(setup.tokens)
         door = Door(socket.socket(fileno=setup.door))
         self._returns = Returns()
-        self._reader = Reader(door, self._returns)
+        self._reader = TaskReader(door, self._returns)
         self._shares = Shares(Arena(setup.shared_limit, segments=setup.segments), door)
         self._flushed = 0
         self._ends = WorkerEnds(self._outlet, self._inbox.listen)
@@ -176,11 +177,13 @@ class Worker:
         fault("task.send.before")
         body = RAN.pack((time.monotonic_ns() - began) / 1e9, at)
         flags = frames.STOPPED if self._stopped else 0
-        if (caught := caught_of(outcome, self._ends.made)) is not None:
+        made = self._ends.made
+        if made.count and (caught := caught_of(outcome, made)) is not None:
             flags |= frames.CAUGHT
             body += messages.pack_caught(caught)
         body += messages.pack_outcome(outcome, name, self._shares)
         del outcome
+        self._reader.task_ended()
         if returned := self._returns.take():
             self._outlet.hold(frames.RETURNED, 0, returned)
         self._outlet.hold(frames.ENDED, number, body, flags)
@@ -193,7 +196,6 @@ class Worker:
             name, what = node.name, "the input"
             content = parcel.unpack(order, self._reader.open, at)
             job = messages.job_of(content, node, self._ends.store, self._runs)
-            self._reader.next_task()
         except TaskCancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
@@ -230,10 +232,11 @@ class Worker:
 
     def _node(self, digest: bytes) -> Node:
         node = self._nodes[digest]
-        if isinstance(node, bytes):
-            node = self._nodes[digest] = payload.loads(node)
-        assert isinstance(node, Node)
-        return node
+        if isinstance(node, Node):
+            return node
+        made: Node = payload.loads(node)
+        self._nodes[digest] = made
+        return made
 
     # ------------------------------------------------ what comes from outside
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import resource
 import socket
@@ -13,12 +12,12 @@ import pytest
 from flowpregel.executors.processes.arena import (
     Arena,
     Door,
-    Reader,
     Returns,
     returns_in,
     segments_for,
 )
 from flowpregel.executors.processes.parcel import Lease, pack, unpack
+from flowpregel.executors.processes.reader import TaskReader
 
 SIZE = 1 << 20
 
@@ -31,7 +30,7 @@ class Pair:
         self.arena = Arena(limit, remember=True)
         self.door = Door(near)
         self.returns = Returns()
-        self.reader = Reader(Door(far), self.returns)
+        self.reader = TaskReader(Door(far), self.returns)
         self._sockets = near, far
 
     def share(self, data: memoryview, source: object) -> Lease | None:
@@ -79,15 +78,30 @@ def test_a_segment_is_used_again_when_its_last_view_is_gone(pair: Pair) -> None:
     assert first.segment != second.segment
 
     del view
-    for _ in range(2):  # the last task's leases are kept for the next
-        pair.reader.next_task()
-    gc.collect()
+    pair.reader.task_ended()
     for lease_id, readers in returns_in(pair.returns.take()):
         pair.arena.release(lease_id, readers)
     third = pair.share(memoryview(bytes(SIZE)), None)
 
     assert third is not None
     assert first.segment == third.segment
+
+
+def test_a_segment_that_made_room_for_another_is_closed_by_its_reader(pair: Pair) -> None:
+    """Its memory was given back before."""
+    first = pair.share(memoryview(bytes(5 * SIZE)), None)
+    assert first is not None
+    pair.reader.open(first)
+    before = len(os.listdir("/proc/self/fd"))
+    for size in (8, 5, 8, 5):
+        pair.reader.task_ended()
+        for lease_id, readers in returns_in(pair.returns.take()):
+            pair.arena.release(lease_id, readers)
+        lease = pair.share(memoryview(bytes(size * SIZE)), None)
+        assert lease is not None
+        pair.reader.open(lease)
+
+    assert before == len(os.listdir("/proc/self/fd"))
 
 
 def test_one_object_for_two_tasks_is_written_once(pair: Pair) -> None:

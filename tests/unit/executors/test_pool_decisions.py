@@ -41,7 +41,7 @@ def test_children_go_before_their_parents_siblings() -> None:
     shallow, deep, later = flight(0), flight(2), flight(0)
     line = line_of(shallow, deep, later)
 
-    assert [deep, shallow, later] == [line.take() for _ in range(3)]
+    assert [deep, shallow, later] == [*line.in_turn()]
     assert 0 == line.count
 
 
