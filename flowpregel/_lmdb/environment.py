@@ -135,8 +135,11 @@ class Environment:
             StoreFullError: There is no room; nothing of it was kept.
         """
         self._file.live()
-        with self._exclusively(timeout):
+        lock = self._enter(timeout)
+        try:
             return self._writing.write(work, is_small=is_small)
+        finally:
+            self._leave(lock)
 
     @contextmanager
     def _exclusively(self, timeout: float) -> Iterator[None]:
@@ -145,8 +148,7 @@ class Environment:
         try:
             yield
         finally:
-            lock.release()
-            self._writer.release()
+            self._leave(lock)
 
     def _enter(self, timeout: float) -> FileLock:
         """Take both locks, our OS threads' and the processes'; return the latter."""
@@ -157,6 +159,10 @@ class Environment:
         except BaseException:
             self._writer.release()
             raise
+
+    def _leave(self, lock: FileLock) -> None:
+        lock.release()
+        self._writer.release()
 
     def _take_file_lock(self, timeout: float) -> FileLock:
         lock = self._file_lock

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import os
 import struct
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import blake2b
@@ -37,7 +38,7 @@ _HEAD = struct.Struct("<QII")
 _HEAD_SIZE = _SUM + _HEAD.size
 _CHANGE = struct.Struct("<BHI")
 _DROPPED = 0xFFFFFFFF
-_TAIL = struct.Struct("<QQ")
+_TAIL = struct.Struct("<QQI")
 _flush = getattr(os, "fdatasync", os.fsync)
 
 Change: TypeAlias = "tuple[int, bytes, bytes | None]"
@@ -141,12 +142,15 @@ class Journal:
         Raises:
             OSError: It was not possible; `take_back` is to follow.
         """
-        parts: list[bytes] = []
+        parts = [b""]
         for database, key, value in changes:
-            size = _DROPPED if value is None else len(value)
-            parts += (_CHANGE.pack(database, len(key), size), key, value or b"")
-        body = b"".join(parts)
-        rest = _HEAD.pack(base, place, len(body)) + body
+            if value is None:
+                parts += (_CHANGE.pack(database, len(key), _DROPPED), key)
+            else:
+                parts += (_CHANGE.pack(database, len(key), len(value)), key, value)
+        length = sum(map(len, parts))
+        parts[0] = _HEAD.pack(base, place, length)
+        rest = b"".join(parts)
         _write(self._records, _sum(rest) + rest, at)
         _flush(self._records)
         return at + _SUM + len(rest)
@@ -158,19 +162,17 @@ class Journal:
 
     def publish(self, base: int, end: int) -> None:
         """Tell those who only read that the records on *base* are on disk up to *end*."""
-        content = _TAIL.pack(base, end)
-        _write(self._tail, content + _sum(content), 0)
+        _write(self._tail, _TAIL.pack(base, end, _check(base, end)), 0)
 
     def published(self, base: int) -> int:
         """Return up to where the records on *base* are on disk, as far as somebody told."""
         if not self._opened() or self._tail < 0:
             return 0
-        data = os.pread(self._tail, _TAIL.size + _SUM, 0)
-        content = data[: _TAIL.size]
-        if len(data) < _TAIL.size + _SUM or _sum(content) != data[_TAIL.size :]:
+        data = os.pread(self._tail, _TAIL.size, 0)
+        if len(data) < _TAIL.size:
             return 0
-        of, end = _TAIL.unpack(content)
-        return int(end) if of == base else 0
+        of, end, check = _TAIL.unpack(data)
+        return int(end) if of == base and check == _check(of, end) else 0
 
     def close(self) -> None:
         """Close the files."""
@@ -236,6 +238,11 @@ def _write(file: int, data: bytes, at: int) -> None:
     done = os.pwrite(file, data, at)
     while done < len(data):
         done += os.pwrite(file, data[done:], at + done)
+
+
+def _check(base: int, end: int) -> int:
+    """Return what tells a tail that is read while it is written."""
+    return zlib.crc32(b"%d %d" % (base, end))
 
 
 def _sum(data: bytes) -> bytes:
