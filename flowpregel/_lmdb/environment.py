@@ -26,11 +26,12 @@ from typing import Any, TypeVar
 
 from flowpregel._lmdb import engine, failures, folder
 from flowpregel._lmdb.closed import ClosedStore
+from flowpregel._lmdb.failures import JournalFailedError
 from flowpregel._lmdb.filelock import FileLock, Presence, not_written
 from flowpregel._lmdb.mapped import MappedFile
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel._lmdb.overlay import Layer, Overlaid, apply
-from flowpregel._lmdb.pending import Pending
+from flowpregel._lmdb.pending import Missing, Pending
 from flowpregel._lmdb.writing import Writing
 from flowpregel.errors import (
     StoreBusyError,
@@ -109,17 +110,19 @@ class Environment:
         """
         import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store
 
+        missing: Missing | None = None
         while True:
             try:
                 with self._file.gate, self._file.live().begin() as transaction:
-                    seen = self._pending.seen(transaction, self._file.numbers)
-                    if seen is not None:
+                    seen = self._pending.seen(transaction, self._file.numbers, missing)
+                    if not isinstance(seen, Missing):
                         return work(seen)
+                    missing = seen
             except lmdb.MapResizedError:
                 self._file.adopt_size()
             except lmdb.ReadersFullError:
                 self._file.free_readers()
-            except lmdb.Error as error:
+            except (lmdb.Error, JournalFailedError) as error:
                 raise failures.translated(error, self.path) from error
 
     def write(self, work: Work[Result], *, timeout: float, is_small: bool = True) -> Result:

@@ -92,7 +92,7 @@ class CommitFailedError(Exception):
 
 
 class JournalFailedError(Exception):
-    """The journal could not be written."""
+    """The journal could not be read, or written."""
 
     def __init__(self, error: OSError, *, is_known: bool = True) -> None:
         super().__init__(error, is_known)

@@ -8,7 +8,8 @@ LMDB's own transactions; so is `Counted`, which is one.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Self, TypeAlias
 
 from flowpregel._lmdb import engine
@@ -40,6 +41,13 @@ def apply(transaction: Any, databases: Mapping[bytes, Any], layers: Mapping[int,
                 transaction.put(key, value, append=key > last, db=database)
 
 
+def getter(transaction: Any, db: Any) -> Callable[[bytes], bytes | None]:
+    """Return a function of the key that does what a transaction's `get` does, for many keys."""
+    if isinstance(transaction, Overlaid):
+        return transaction.getter(db)
+    return partial(transaction.get, db=db)
+
+
 class Overlaid:
     """A read transaction of LMDB with something on top.
 
@@ -66,6 +74,14 @@ class Overlaid:
             return layer[key]
         found: bytes | None = self._get(key, db=db)
         return found
+
+    def getter(self, db: Any) -> Callable[[bytes], bytes | None]:
+        """Return a function that does what `get` does, sooner, for many keys."""
+        below = partial(self._get, db=db)
+        layer = self.layers.get(self._numbers[db])
+        if not layer:
+            return below
+        return lambda key: layer[key] if key in layer else below(key)
 
     def id(self) -> int:
         """Return the number of LMDB's transaction."""
@@ -121,6 +137,10 @@ class Draft(Overlaid):
         if own is not None and key in own:
             return own[key]
         return Overlaid.get(self, key, db=db)
+
+    def getter(self, db: Any) -> Callable[[bytes], bytes | None]:
+        """Return a function that does what `get` does."""
+        return partial(self.get, db=db)
 
     def put(
         self, key: bytes, value: bytes, *, db: Any, overwrite: bool = True, append: bool = False

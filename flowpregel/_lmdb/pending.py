@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowpregel._fault import fault
 from flowpregel._lmdb.failures import JournalFailedError
@@ -27,6 +27,13 @@ _MOST = 64
 """Records after which LMDB's file is written."""
 _SMALLEST = 1 << 10
 """Bytes that must be free in the journal for another record."""
+
+
+class Missing(NamedTuple):
+    """What was told to be on disk, and was not there."""
+
+    base: int
+    end: int
 
 
 class Pending:
@@ -56,8 +63,6 @@ class Pending:
         """Where whoever writes left base and end."""
         self._has_journal = True
         """Whether there is one, or could be."""
-        self._missing = (0, 0)
-        """What was told to be on disk, and was not there."""
         self.is_untold = False
         """Whether those who only read could not be told of the last record."""
 
@@ -68,32 +73,40 @@ class Pending:
 
     # ------------------------------------------------------------ for those who read
 
-    def seen(self, transaction: Any, numbers: Mapping[Any, int]) -> Any:
-        """Return what a read *transaction* of LMDB's is to be used as; None: begin another one.
+    def seen(self, transaction: Any, numbers: Mapping[Any, int], missing: Missing | None) -> Any:
+        """Return what a read *transaction* of LMDB's is to be used as.
+
+        Args:
+            transaction: It.
+            numbers: The number of each database, by LMDB's handle.
+            missing: What this has returned for the transaction before this one.
+
+        Returns:
+            `Missing` if LMDB may have moved on meanwhile: another transaction is to be begun.
 
         Raises:
-            StoreCorruptError: A record is missing.
+            StoreCorruptError: A record is missing, and LMDB has not moved on.
+            JournalFailedError: The journal could not be read.
         """
         base = transaction.id()
-        told = self._journal.published(base)
-        with self._lock:
-            if base < self._base:
-                return None
-            self._be_on(base)
-            if told > self._end:
-                self._load(told)
-            if told > self._end:
-                return self._not_there(base, told)
-            if not self._count:
-                return transaction
-            layers = {number: layer.copy() for number, layer in self._layers.items()}
+        try:
+            told = self._journal.published(base)
+            with self._lock:
+                if base < self._base:
+                    return Missing(base, 0)
+                self._be_on(base)
+                if told > self._end:
+                    self._load(told)
+                if told > self._end:
+                    if missing == Missing(base, told):
+                        raise self._damaged()
+                    return Missing(base, told)
+                if not self._count:
+                    return transaction
+                layers = {number: layer.copy() for number, layer in self._layers.items()}
+        except OSError as error:
+            raise JournalFailedError(error) from error
         return Overlaid(transaction, numbers, layers)
-
-    def _not_there(self, base: int, told: int) -> None:
-        # Unless someone has put it into LMDB's file meanwhile, and writes other records there.
-        if self._missing == (base, told):
-            raise self._damaged()
-        self._missing = (base, told)
 
     # ------------------------------------------------------------ for those who write
 

@@ -18,6 +18,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
+from flowpregel._lmdb.overlay import getter
 from flowpregel._lmdb.seal import SIZE, Seal
 from flowpregel.errors import StoreCorruptError, StoreForeignError
 
@@ -80,11 +81,11 @@ class Table:
             transaction: Open as long as the function is used.
             size: The bytes of each key.
         """
-        get, database, opened = transaction.get, self.handle, self.get
+        get, opened = getter(transaction, self.handle), self.get
         begun = self._seal.begun(self._name, len(self._name) + size)
 
         def fetch(key: bytes) -> bytes | None:
-            record: bytes | None = get(key, db=database)
+            record = get(key)
             if record is not None and _HEAD <= len(record) < _SMALL and record[SIZE] == _WHOLE:
                 summed = begun.copy()
                 summed.update(key + record[SIZE:])

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowpregel._lmdb.journal import Change
-from flowpregel._lmdb.overlay import Draft, Layer, Overlaid, TooMuchError
+from flowpregel._lmdb.overlay import Draft, Layer, Overlaid, TooMuchError, getter
 
 KEYS = st.binary(min_size=1, max_size=2).map(lambda key: bytes(byte % 3 + 97 for byte in key))
 VALUES = st.binary(max_size=3)
@@ -86,6 +86,7 @@ def check(transaction: Any, db: Any, expected: dict[bytes, bytes]) -> None:
     every = {bytes((a, b)) for a in b"abc" for b in b"abc"} | {b"a", b"b", b"c"}
     for key in every:
         assert expected.get(key) == transaction.get(key, db=db)
+        assert expected.get(key) == getter(transaction, db)(key)
         after = bisect_left(keys, key)
         with transaction.cursor(db=db) as cursor:
             assert [(k, expected[k]) for k in keys[after:]] == walked(cursor, key)

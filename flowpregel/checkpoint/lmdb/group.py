@@ -22,7 +22,7 @@ from flowpregel.errors import StoreBusyError
 _MOST_AT_ONCE = 1000
 _FEW = 4
 _PATIENCE = 0.0002
-_MOST_JOURNALED = 32
+_MOST_JOURNALED = 16
 """Requests that are likely to fit into the store's journal; it saves little to more of them."""
 
 Work: TypeAlias = Callable[[Any], None]

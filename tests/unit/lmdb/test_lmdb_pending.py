@@ -12,7 +12,7 @@ import pytest
 from flowpregel._lmdb import pending
 from flowpregel._lmdb.journal import SIZE, Change, Journal
 from flowpregel._lmdb.overlay import TooMuchError
-from flowpregel._lmdb.pending import Pending
+from flowpregel._lmdb.pending import Missing, Pending
 from flowpregel.errors import StoreCorruptError
 
 FIRST: list[Change] = [(0, b"k", b"1")]
@@ -41,7 +41,7 @@ class Place:
     def get(self, those: Pending, key: bytes) -> bytes | None:
         """Return what is at *key* for a reader who knows *those*."""
         with self.lmdb.begin() as transaction:
-            found: bytes | None = those.seen(transaction, self.numbers).get(key, db=self.db)
+            found: bytes | None = those.seen(transaction, self.numbers, None).get(key, db=self.db)
             return found
 
 
@@ -122,7 +122,7 @@ def test_an_older_view_of_lmdb_is_not_used(place: Place, ours: Pending) -> None:
         place.move()
         ours.catch_up(place.base())
 
-        assert ours.seen(older, place.numbers) is None
+        assert isinstance(ours.seen(older, place.numbers, None), Missing)
 
 
 def test_a_record_that_was_told_and_is_missing_is_damage(
@@ -133,10 +133,11 @@ def test_a_record_that_was_told_and_is_missing_is_damage(
     journal = Path(place.path, "journal")
     journal.write_bytes(bytes(SIZE))
     with place.lmdb.begin() as transaction:
-        assert theirs.seen(transaction, place.numbers) is None
+        missing = theirs.seen(transaction, place.numbers, None)
+        assert isinstance(missing, Missing)
 
         with pytest.raises(StoreCorruptError, match="record 1 of the journal is damaged"):
-            theirs.seen(transaction, place.numbers)
+            theirs.seen(transaction, place.numbers, missing)
 
 
 def test_numbers_tell_whether_another_has_written(place: Place, ours: Pending) -> None:
