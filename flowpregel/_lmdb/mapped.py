@@ -11,7 +11,12 @@ from typing import Any
 
 from flowpregel._lmdb import engine, failures, folder
 from flowpregel._lmdb.gate import Gate
-from flowpregel.errors import StoreBusyError, StoreError, StoreReadOnlyError
+from flowpregel.errors import (
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+    StoreReadOnlyError,
+)
 
 
 class MappedFile:
@@ -73,10 +78,32 @@ class MappedFile:
                 self._lmdb.reader_check()
             for name in engine.DATABASES:
                 self.databases[name] = self._lmdb.open_db(name, create=False)
+            if pages:
+                self._check_keys()
             self.numbers = {self.databases[name]: n for n, name in enumerate(engine.DATABASES)}
         except lmdb.Error as error:
             self.close()
             raise failures.translated(error, self.path) from error
+        except StoreCorruptError:
+            self.close()
+            raise
+
+    def _check_keys(self) -> None:
+        """Refuse databases whose keys are not in order: a place in a page may be wrong.
+
+        LMDB's verifier does not look at that, and what is there is not found any more.
+        """
+        with self._lmdb.begin() as transaction:
+            for name, database in self.databases.items():
+                before = b""
+                with transaction.cursor(db=database) as cursor:
+                    for key in cursor.iternext(keys=True, values=False):
+                        if key <= before:
+                            raise StoreCorruptError(
+                                f"{self._data()} is damaged: the keys in {name.decode()} are not "
+                                f"in order after {before.hex() or 'none'}; restore a backup"
+                            )
+                        before = key
 
     def _connected(self) -> Any:
         import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store

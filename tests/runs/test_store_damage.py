@@ -3,6 +3,7 @@
 import os
 import pickle
 import shutil
+import struct
 from contextlib import suppress
 
 import lmdb
@@ -232,3 +233,25 @@ def test_verify_finds_a_damaged_page(path):
             assert not saver.verify().ok
     except StoreError:
         pass
+
+
+def test_records_in_a_wrong_order_are_told(path):
+    """LMDB does not find them any more, and its verifier does not see that."""
+    with LMDBSaver(path) as saver:
+        for number in range(3):
+            commit(saver, number)
+    content = bytearray((path / "data.mdb").read_bytes())
+    swapped = 0
+    for at in range(2 * 4096, len(content), 4096):
+        flags, lower = struct.unpack_from("<HH", content, at + 10)
+        if flags == 2 and lower >= 16 + 2 * 2 and b"00000001-0000-6000" in content[at : at + 4096]:
+            places = content[at + 16 : at + 20]
+            content[at + 16 : at + 20] = places[2:] + places[:2]
+            swapped += 1
+    assert swapped
+    (path / "data.mdb").write_bytes(content)
+
+    with pytest.raises(StoreCorruptError, match="are not in order"):
+        LMDBSaver(path, options=StoreOptions(check_pages=True))
+    with LMDBSaver(path) as saver:
+        assert any("not in order" in problem for problem in saver.verify().problems)
