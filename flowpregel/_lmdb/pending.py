@@ -49,7 +49,7 @@ class Pending:
         self._readonly = readonly
         self._journal = Journal(path, readonly=readonly)
         self._lock = threading.Lock()
-        """Held to change what is below."""
+        """Held to open the journal, and to change what is below."""
         self._base = 0
         self._count = 0
         self._end = 0
@@ -90,8 +90,8 @@ class Pending:
         """
         base = transaction.id()
         try:
-            told = self._journal.published(base)
             with self._lock:
+                told = self._journal.published(base)
                 if base < self._base:
                     return Missing(base, 0)
                 self._be_on(base)
@@ -155,7 +155,8 @@ class Pending:
         """Make the journal, if it is not there; return whether that was possible."""
         if self._has_journal:
             try:
-                self._journal.make()
+                with self._lock:
+                    self._journal.make()
             except OSError:
                 # The disk is full, most likely: LMDB may still have pages that are free.
                 self._has_journal = False
