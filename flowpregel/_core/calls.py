@@ -219,6 +219,14 @@ class Calls:
         return [item for path in sorted(asked) for item in asked[path]]
 
 
+def heard(calls: Calls | None, body: Task, outcome: Outcome) -> Outcome:
+    """Return how *body* ended: with the failure of one of its *calls*, if it never looked at it."""
+    if calls is None or not isinstance(outcome, Returned):
+        return outcome
+    unseen = calls.unseen_failure(body)
+    return outcome if unseen is None else Raised(unseen)
+
+
 def _shown(record: tuple[str | None, str]) -> str:
     """Return a recorded call as a message shows it, with the digests that are compared."""
     fingerprint, text = record

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from flowpregel._core.calls import Calls
+from flowpregel._core.calls import Calls, heard
 from flowpregel._core.copies import keepable
 from flowpregel._core.deadline import Deadline, wait_for
 from flowpregel._core.effects import (
@@ -235,10 +235,9 @@ class Superstep:
         return effects
 
     def _called(self, event: Called) -> Sequence[Effect]:
-        caller = self.open.get(event.call.caller)
-        if caller is None or caller.attempt != event.call.attempt:
-            return ()
-        task = self.calls.plan(caller, event.call)
+        caller, task = self.open.get(event.call.caller), None
+        if caller is not None and caller.attempt == event.call.attempt:
+            task = self.calls.plan(caller, event.call)
         if task is None or task.id in self.open:
             return ()
         self.open[task.id] = task
@@ -262,6 +261,7 @@ class Superstep:
                 check_writes(self.run.program, f"node {task.node.name!r}", outcome.writes)
             except Exception as error:  # noqa: BLE001 - the task fails with it
                 outcome = Raised(error)
+        outcome = heard(self._calls, task, outcome)
         if isinstance(outcome, Raised) and self._retries(task, outcome.error, wakeup):
             return ()
         if self._calls is not None and self._calls.open_below(task):
@@ -283,10 +283,7 @@ class Superstep:
     def _settle(self, task: Task, outcome: Outcome) -> list[Effect]:
         """Record how *task* ended for good; return what is to be done at once."""
         del self.open[task.id]
-        if self._calls is not None and isinstance(outcome, Returned):
-            late = self._calls.unseen_failure(task)
-            outcome = outcome if late is None else Raised(late)
-        effects: list[Effect] = []
+        outcome, effects = heard(self._calls, task, outcome), list[Effect]()
         match outcome:
             case Returned():
                 self._returned(task, outcome)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.func import entrypoint, task
+from flowpregel.policies import RetryPolicy
 from tests.runs.notes import Notes
 
 _MANY = 4
@@ -177,3 +179,28 @@ def test_a_failure_that_a_task_caught_is_replayed_beside_one_that_ended_it(
 
     assert 7 == _resumed(drive, flow, broken)
     assert [0, 1, 1, 2, 2, 3, 3] == sorted(broken.seen)
+
+
+def test_a_call_that_a_body_never_looked_at_lets_it_be_tried_again(drive: Any) -> None:
+    """As if the body itself had failed with that: its policy says how often."""
+    seen: list[str] = []
+    ended = threading.Event()
+
+    @task
+    def fails_once() -> None:
+        seen.append("call")
+        if seen.count("call") == 1:
+            raise OSError("once")
+
+    @entrypoint(
+        executor="threads",
+        retry_policy=RetryPolicy(initial_interval=0.001, jitter=False, retry_on=OSError),
+    )
+    def flow(n: int) -> int:
+        seen.append("body")
+        fails_once().add_done_callback(lambda _: ended.set())
+        assert ended.wait(10)
+        return n
+
+    assert 7 == drive.invoke(flow, 7)
+    assert 2 == seen.count("body")
