@@ -15,6 +15,7 @@ from flowpregel.errors import WorkerDiedError
 _TAIL_LINES: Final = 30
 _LONGEST_LINE: Final = 2_000
 _RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+_OWN_MEMORY: Final = ("RssAnon:", "RssFile:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,15 @@ def reap(process: Any) -> Exit | None:
 
 
 def memory_of(pid: int) -> int:
-    """Return the resident memory of a process in bytes; 0 where that cannot be known."""
+    """Return the resident memory of a process in bytes; 0 where that cannot be known.
+
+    Without what it shares with others, such as the arrays that its tasks are given.
+    """
     try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
         return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(_OWN_MEMORY))
 
 
 def count_oom_kills() -> int:
