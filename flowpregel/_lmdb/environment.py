@@ -8,10 +8,9 @@
                                                      ├── little changes ► journal, one flush
                                                      └── else, and now and then ► LMDB's commit
 
-*work* is a function of the transaction. It may be called again: after the map
-grew, or was grown by another process, the transaction is dead and the whole of
-it is repeated. A transaction is never handed out, so that it begins, is filled
-and is committed on one OS thread, and nothing of the map outlives it.
+*work* is a function of the transaction, and may be called again: `writing` says when.
+A transaction is never handed out, so that it begins, is filled and is committed on one
+OS thread, and nothing of the map outlives it.
 """
 
 from __future__ import annotations

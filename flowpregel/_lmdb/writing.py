@@ -139,6 +139,7 @@ class Writing:
             raise
         except lmdb.Error as error:
             raise CommitFailedError(error, number, result) from error
+        # Not *number*: LMDB does not count a transaction that changed nothing.
         with self._file.live().begin() as reading:
             self._pending.moved(reading.id())
         with suppress(OSError):  # where it cannot be done the next to open it takes longer
