@@ -41,10 +41,13 @@ WRITER = """
         if len(sys.argv) > 3:
             with LMDBSaver(path) as saver:
                 shutil.copytree(path, sys.argv[3])  # this drops LMDB's own lock
-                print("writes", flush=True)
+                print("ready", flush=True)
+                sys.stdin.readline()
                 for number in range(200):
                     commit(saver, number, thread="one")
         else:
+            print("ready", flush=True)
+            sys.stdin.readline()
             for number in range(40):
                 with LMDBSaver(path) as saver:  # takes it for a store that nobody has open
                     commit(saver, number, thread="other")
@@ -66,11 +69,13 @@ def two_writers(folder: Path, how: str) -> bool:
     """Let two processes write at once; return whether all that was acknowledged is there."""
     path = folder / "store"
     LMDBSaver(path).close()
-    one = start(WRITER, path, how, folder / "copy")
-    assert one.stdout.readline() == "writes\n"
-    other = start(WRITER, path, how)
+    writers = [start(WRITER, path, how, *copy, stdin=-1) for copy in ([folder / "copy"], [])]
+    assert [each.stdout.readline() for each in writers] == ["ready\n"] * 2
+    for each in writers:
+        each.stdin.write("go\n")
+        each.stdin.flush()
     # Without the lock a process may even be ended by what it finds in the file.
-    ended = [each.communicate(timeout=60)[0] for each in (one, other)]
+    ended = [each.communicate(timeout=60)[0] for each in writers]
     told = start(LOOK, path).communicate(timeout=60)[0]
     print(ended, told)
     return ended == ["committed\n"] * 2 and told == "whole\n"
