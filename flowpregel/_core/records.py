@@ -64,7 +64,7 @@ class Kind(Enum):
     HANDLER = 3
 
 
-PULL, HANDLER = Kind.PULL, Kind.HANDLER
+PULL, CALL, HANDLER = Kind.PULL, Kind.CALL, Kind.HANDLER
 """To look a member up in its class takes as long as three calls, and is done for every task."""
 
 
@@ -107,6 +107,9 @@ class Node:
     hidden: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"node {self.name!r}"
 
 
 @dataclass(slots=True)

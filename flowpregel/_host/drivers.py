@@ -46,7 +46,7 @@ async def adrive(host: Host) -> AsyncIterator[Item]:
         while request is not None:
             while host.outbox:
                 yield host.outbox.popleft()
-            if isinstance(request, Wait) and not host.has_inline_work:
+            if isinstance(request, Wait) and not host.inline_work:
                 request = await host.await_events(request)
             elif isinstance(request, Ask) and host.blocks(request):
                 request = await host.perform_elsewhere(request)

@@ -48,6 +48,8 @@ class Host:
         self.result: Result | None = None
         self._plan = plan
         self._inline = InlineExecutor(self._turn)
+        self.inline_work = self._inline.waiting
+        """Tasks that wait for this OS thread."""
         self._mailbox: Any = ThreadMailbox() if loop is None else loop_mailbox(loop)
         self._executors = Executors(self._inline, loop, plan.max_concurrency)
         self._placing = Placing(self._mailbox, self._executors, plan.max_concurrency)
@@ -94,11 +96,6 @@ class Host:
             return self._throw(error)
         return self._send(reply)
 
-    @property
-    def has_inline_work(self) -> bool:
-        """Whether tasks wait for this OS thread."""
-        return self._inline.has_work
-
     def blocks(self, request: Ask) -> bool:
         """Return whether *request* would block an event loop."""
         return request.keeper is None or request.keeper.blocks
@@ -118,7 +115,7 @@ class Host:
         request = self._stop()
         while request is not None:
             try:
-                if isinstance(request, Wait) and not self.has_inline_work:
+                if isinstance(request, Wait) and not self.inline_work:
                     request = await self.await_events(request)
                 else:
                     request = self.perform(request)
@@ -159,7 +156,7 @@ class Host:
         return None
 
     def _wait(self, request: Wait) -> Wakeup:
-        if request.deadline == 0 or not self._inline.has_work:
+        if request.deadline == 0 or not self.inline_work:
             return _wakeup(self._mailbox.take(_timeout(request)))
         ended = self._inline.work()
         events: list[Event] = self._mailbox.drain()
@@ -185,7 +182,7 @@ class Host:
 
     def _inner_events(self) -> list[Event]:
         events: list[Event] = self._mailbox.drain()
-        if events or not self._inline.has_work:
+        if events or not self.inline_work:
             return events or self._mailbox.take(None)
         return self._inline.work()
 

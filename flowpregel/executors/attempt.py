@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.callee import Callee, Injection
 from flowpregel._core.records import (
+    CALL,
     RETURN,
     Arguments,
     Escaped,
     Interrupted,
-    Kind,
     Outcome,
     Raised,
     Returned,
     Withdrawn,
-    Write,
 )
 from flowpregel._fault import fault
 from flowpregel.context import Ends, Scope, config_of, current
@@ -45,17 +44,9 @@ def perform(job: Job, ends: Ends) -> Outcome:
     scope = scope_of(job, ends)
     token = current.set(scope)
     try:
-        steps = _attempt(job, scope)
-        try:
-            awaited = next(steps)
-        except StopIteration as stop:
-            return Returned(stop.value)
-        steps.close()
-        if inspect.iscoroutine(awaited):
-            awaited.close()
-        if hasattr(awaited, "add_done_callback"):
-            return Raised(future_returned(job.node.name))
-        return Raised(async_in_sync_run(job.node.name))
+        for awaited in _attempt(job, scope):
+            return Raised(_not_awaited(job.node.name, awaited))
+        return Returned(scope.writes)
     except BaseException as error:  # noqa: BLE001 - how it ended is the result
         return outcome_of(job, error)
     finally:
@@ -77,8 +68,8 @@ async def aperform(job: Job, ends: Ends) -> Outcome:
         while True:
             try:
                 awaited = steps.throw(failure) if failure else steps.send(reply)
-            except StopIteration as stop:
-                return Returned(stop.value)
+            except StopIteration:
+                return Returned(scope.writes)
             try:
                 reply, failure = await awaited, None
             except BaseException as error:  # noqa: BLE001 - raised again inside the attempt
@@ -121,6 +112,15 @@ def outcome_of(job: Job, error: BaseException) -> Outcome:
     return Raised(cancelled)
 
 
+def _not_awaited(name: str, awaited: Any) -> TypeError:
+    """Return the error for what a node would have to await where nothing can be awaited."""
+    if inspect.iscoroutine(awaited):
+        awaited.close()
+    if hasattr(awaited, "add_done_callback"):
+        return future_returned(name)
+    return async_in_sync_run(name)
+
+
 def async_in_sync_run(name: str) -> TypeError:
     """Return the error for an async node that a sync run cannot await."""
     return TypeError(
@@ -134,10 +134,11 @@ def future_returned(name: str) -> TypeError:
     return TypeError(f"{name!r} returned a future: return what its .result() gives")
 
 
-def _attempt(
-    job: Job, scope: Scope, *, prefer_async: bool = False
-) -> Generator[Any, Any, Sequence[Write]]:
-    """Call the node's steps, then its writers; yield what is to be awaited."""
+def _attempt(job: Job, scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any, None]:
+    """Call the node's steps, then its writers; yield what is to be awaited.
+
+    What they wrote is in *scope* then: to return it would take an exception's time.
+    """
     node = job.node
     value = job.input
     fault("task.before", job.info.task_id)
@@ -150,12 +151,12 @@ def _attempt(
     if scope.question is not None:
         # It has asked, and caught what was to end it, with an `except` that catches all.
         raise scope.question
-    if job.kind is Kind.CALL:
-        return ((RETURN, value),)
+    if job.kind is CALL:
+        scope.writes = [(RETURN, value)]
+        return
     for writer in node.writers:
         written = writer(value, scope)
         scope.writes.extend((yield written) if hasattr(written, "__await__") else written)
-    return scope.writes
 
 
 def _entered(names: Sequence[str], value: Any) -> Any:
@@ -171,6 +172,8 @@ def call(callee: Callee, value: Any, scope: Scope, *, prefer_async: bool = False
     if target is None or (prefer_async and callee.coroutine is not None):
         target = callee.coroutine
     assert target is not None
+    if not callee.injections and not isinstance(value, Arguments):
+        return target(value)
     if isinstance(value, Arguments):
         args, kwargs = value.args, dict(value.kwargs)
     else:

@@ -208,15 +208,8 @@ def resolve_future(call: Call, outcome: Outcome) -> None:
         return
 
 
-def ends_of(
-    job: Job,
-    mailbox: Mailbox,
-    turn: Callable[[CallFuture[Any]], None] | None = None,
-    before_first: Callable[[], None] | None = None,
-) -> tuple[Ends, Made]:
-    """Return what connects a task in this process to its run, and its calls.
-
-    A call that succeeded is not kept, so that its result goes when its caller drops it.
+class OwnEnds(Ends):
+    """The ends of a task in this process.
 
     Args:
         job: What the task is.
@@ -224,30 +217,44 @@ def ends_of(
         turn: What `CallFuture` takes.
         before_first: Called before the task makes its first call.
     """
-    task_id, attempt = job.key
-    made = Made()
 
-    def emit(payload: Any) -> None:
-        mailbox.post(Emitted(task_id, payload))
+    __slots__ = ("_before_first", "_job", "_mailbox", "_turn", "made")
 
-    def call(node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
-        if not made.count and before_first is not None:
-            before_first()
+    def __init__(
+        self,
+        job: Job,
+        mailbox: Mailbox,
+        turn: Callable[[CallFuture[Any]], None] | None = None,
+        before_first: Callable[[], None] | None = None,
+    ) -> None:
+        self._job = job
+        self._mailbox = mailbox
+        self._turn = turn
+        self._before_first = before_first
+        self.made = Made()
+        """Its calls. One that succeeded is not kept, so that its result goes when its
+        caller drops it."""
+
+    def emit(self, payload: Any) -> None:
+        """Give the run's stream a custom chunk, or a `Report`."""
+        self._mailbox.post(Emitted(self._job.info.task_id, payload))
+
+    def call(self, node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
+        """Make a call, and return its future."""
+        made, info = self.made, self._job.info
+        if not made.count and self._before_first is not None:
+            self._before_first()
         # Not CallFuture[Any](...), which makes an alias and keeps it on each of them.
-        future: CallFuture[Any] = CallFuture(turn, made)
+        future: CallFuture[Any] = CallFuture(self._turn, made)
         variables = copy_context()
-        mailbox.post(
-            Called(
-                Call(task_id, attempt, node, arguments, fingerprint, describe, future, variables)
-            )
+        made_call = Call(
+            info.task_id, info.attempt, node, arguments, fingerprint, describe, future, variables
         )
+        self._mailbox.post(Called(made_call))
         return future
 
-    return Ends(emit, call, _no_beat), made
-
-
-def _no_beat() -> None:
-    """Show nothing: where nothing can be timed out, nobody listens."""
+    def beat(self) -> None:
+        """Show nothing: where nothing can be timed out, nobody listens."""
 
 
 def stop_calls(made: Collection[CallFuture[Any]], reason: str) -> None:

@@ -13,7 +13,7 @@ from flowpregel.context import Ends
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.attempt import aperform, outcome_of
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
-from flowpregel.executors.calls import Made, caught_of, ends_of, resolve_future, stop_calls
+from flowpregel.executors.calls import Made, OwnEnds, caught_of, resolve_future, stop_calls
 
 
 class CoroutineExecutor(Executor):
@@ -88,7 +88,8 @@ class CoroutineExecutor(Executor):
         self._thread = self._loop = None
 
     async def _run(self, job: Job, mailbox: Mailbox) -> None:
-        ends, made = ends_of(job, mailbox)
+        ends = OwnEnds(job, mailbox)
+        made = ends.made
         self._made[job.key] = made
         watch = Stopwatch()
         try:

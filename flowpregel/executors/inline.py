@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from flowpregel._core.effects import Call, Ended, Event
@@ -13,7 +13,7 @@ from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import TaskExitError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
-from flowpregel.executors.calls import CallFuture, caught_of, ends_of, resolve_future
+from flowpregel.executors.calls import CallFuture, OwnEnds, caught_of, resolve_future
 
 _SLICE = 2_000_000
 """Nanoseconds of short tasks after which what they returned is taken in."""
@@ -30,28 +30,24 @@ class InlineExecutor(Executor):
 
     def __init__(self, turn: Callable[[CallFuture[Any]], None]) -> None:
         self._turn = turn
-        self._waiting: deque[tuple[Job, Mailbox]] = deque()
+        self.waiting: deque[tuple[Job, Mailbox]] = deque()
+        """The jobs that wait for this OS thread."""
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Keep *job* until the run waits."""
-        self._waiting.append((job, mailbox))
+        self.waiting.append((job, mailbox))
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Withdraw a job that waits."""
-        for item in self._waiting:
+        for item in self.waiting:
             if item[0].key == key:
-                self._waiting.remove(item)
+                self.waiting.remove(item)
                 item[1].post(Ended(*key, Withdrawn()))
                 return
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Hand the caller that made *call* its outcome."""
         resolve_future(call, outcome)
-
-    @property
-    def has_work(self) -> bool:
-        """Whether a job waits."""
-        return bool(self._waiting)
 
     def work(self) -> list[Event]:
         """Run jobs, at least one and for about two milliseconds; return how they ended.
@@ -62,45 +58,42 @@ class InlineExecutor(Executor):
         events: list[Event] = []
         started, pid = time.monotonic_ns(), os.getpid()
         until = started + _SLICE
-        while self._waiting:
-            job, mailbox = self._waiting.popleft()
-            began = time.time_ns()
+        while self.waiting:
+            job, mailbox = self.waiting.popleft()
+            began, ends = time.time_ns(), OwnEnds(job, mailbox, self._turn)
             try:
-                outcome, caught = self._perform(job, mailbox)
+                outcome = _outcome_of(job, ends)
+                caught = caught_of(outcome, ends.made)
             except BaseException:
                 # What ended before is taken in when the run is told to end.
                 for event in (*events, Ended(*job.key, Withdrawn())):
                     mailbox.post(event)
                 raise
-            ended = time.monotonic_ns()
+            ended, info = time.monotonic_ns(), job.info
             span = (began, (ended - started) / 1e9, "inline", pid)
-            events.append(Ended(job.info.task_id, job.info.attempt, outcome, span, caught))
+            events.append(Ended(info.task_id, info.attempt, outcome, span, caught))
             if isinstance(outcome, Raised) or ended > until:
                 break
             started = ended
         return events
 
-    def _perform(self, job: Job, mailbox: Mailbox) -> tuple[Outcome, Collection[str] | None]:
-        ends, made = ends_of(job, mailbox, self._turn)
-        if job.variables is None:
-            outcome = perform(job, ends)
-        else:
-            outcome = job.variables.copy().run(perform, job, ends)
-        if _is_ctrl_c(outcome):
-            raise KeyboardInterrupt
-        return outcome, caught_of(outcome, made)
-
     def withdraw(self) -> None:
         """Withdraw every job that waits."""
-        while self._waiting:
-            job, mailbox = self._waiting.popleft()
+        while self.waiting:
+            job, mailbox = self.waiting.popleft()
             mailbox.post(Ended(*job.key, Withdrawn()))
 
 
-def _is_ctrl_c(outcome: Outcome) -> bool:
-    """Return whether a task ended by Ctrl-C, which is meant for the whole program."""
-    return (
-        isinstance(outcome, Raised)
-        and isinstance(outcome.error, TaskExitError)
-        and outcome.error.what.startswith("KeyboardInterrupt")
-    )
+def _outcome_of(job: Job, ends: OwnEnds) -> Outcome:
+    """Run *job* and return how it ended.
+
+    Raises:
+        KeyboardInterrupt: By Ctrl-C, which is meant for the whole program.
+    """
+    variables = job.variables
+    outcome = perform(job, ends) if variables is None else variables.copy().run(perform, job, ends)
+    if isinstance(outcome, Raised):
+        error = outcome.error
+        if isinstance(error, TaskExitError) and error.what.startswith("KeyboardInterrupt"):
+            raise KeyboardInterrupt
+    return outcome

@@ -9,10 +9,9 @@ from collections import deque
 
 from flowpregel._core.effects import Call, Ended
 from flowpregel._core.records import Outcome, Withdrawn
-from flowpregel.context import Ends
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
-from flowpregel.executors.calls import Made, caught_of, ends_of, resolve_future, stop_calls
+from flowpregel.executors.calls import Made, OwnEnds, caught_of, resolve_future, stop_calls
 
 
 class ThreadExecutor(Executor):
@@ -99,11 +98,11 @@ class ThreadExecutor(Executor):
                         return
                     self._changed.wait()
                 job, mailbox, variables = self._waiting.popleft()
-                ends, made = self._ends_of(job, mailbox)
-                self._running[job.key] = made
+                ends = self._ends_of(job, mailbox)
+                self._running[job.key] = ends.made
             watch = Stopwatch()
             outcome = variables.copy().run(perform, job, ends)
-            caught = caught_of(outcome, made)
+            caught = caught_of(outcome, ends.made)
             with self._changed:
                 del self._running[job.key]
                 self._parents.discard(job.key)
@@ -112,13 +111,13 @@ class ThreadExecutor(Executor):
     def _has_place(self) -> bool:
         return len(self._running) - len(self._parents) < self._limit
 
-    def _ends_of(self, job: Job, mailbox: Mailbox) -> tuple[Ends, Made]:
+    def _ends_of(self, job: Job, mailbox: Mailbox) -> OwnEnds:
         def note_parent() -> None:
             with self._changed:
                 self._parents.add(job.key)
                 self._make_room()
 
-        return ends_of(job, mailbox, before_first=note_parent)
+        return OwnEnds(job, mailbox, before_first=note_parent)
 
 
 class BodyThreads(ThreadExecutor):

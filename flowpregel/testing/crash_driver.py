@@ -61,7 +61,7 @@ from flowpregel.context import TaskInfo
 from flowpregel.errors import NodeError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Job
-from flowpregel.executors.calls import CallFuture, caught_of, ends_of, resolve_future
+from flowpregel.executors.calls import CallFuture, OwnEnds, caught_of, resolve_future
 from flowpregel.runinfo import RunInfo, RunValues
 
 __all__ = ["Crash", "CrashDriver", "Crashed", "Schedule", "Seen", "failing", "shuffled"]
@@ -349,9 +349,9 @@ class CrashDriver:
         outcome, caught = self._schedule.script(task), None
         if outcome is None:
             job = self._job(task, setting)
-            ends, made = ends_of(job, self, self._turn)
+            ends = OwnEnds(job, self, self._turn)
             outcome = perform(job, ends)
-            caught = caught_of(outcome, made)
+            caught = caught_of(outcome, ends.made)
         if self._dropped:
             raise Crashed
         self.post(Ended(task.id, task.attempt, outcome, None, caught))
