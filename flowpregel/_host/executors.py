@@ -66,8 +66,10 @@ class Executors:
             TypeError: An async node, in a sync run that cannot await it.
         """
         known = self._known.get(id(node))
-        if known is not None and known[1] is default and not (on_loop or known[2].is_closed):
-            return known[2]
+        if known is not None and known[1] is default and not on_loop:
+            executor = known[2]
+            if executor is self.inline or not executor.is_closed:
+                return executor
         executor = self._find(node, default, on_loop)
         if not on_loop:
             if len(self._known) >= _MOST_KNOWN:

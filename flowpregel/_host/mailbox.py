@@ -61,10 +61,10 @@ class ThreadMailbox:
     def drain(self, most: float = math.inf) -> list[Event]:
         """Return all events there are, or the first *most*, without waiting."""
         events: list[Event] = []
-        get, empty = self._queue.get_nowait, self._queue.empty
+        queue = self._queue
         try:
-            while not empty():
-                events.append(get())
+            while not queue.empty():
+                events.append(queue.get_nowait())
                 if len(events) >= most:
                     return events
         except Empty:

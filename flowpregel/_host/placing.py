@@ -176,6 +176,10 @@ class Placing:
             placed.executor.resolve(call, outcome)
 
 
+_NOTHING: Mapping[str, Any] = {}
+"""What most nodes read in their writers."""
+
+
 def run_info(around: Surroundings, previous: Any) -> RunInfo:
     """Return what all tasks of a run may know about it."""
     return RunInfo(
@@ -205,8 +209,19 @@ def _job(task: Task, setting: Setting, around: Surroundings, run: RunInfo) -> Jo
         run.has_saver or bool(node.retry or (around.options and around.options.retry)),
         run,
     )
-    job = Job(info, task.kind, node, task.input, task.timeout, {}, {}, around.store, around.control)
-    job.variables = task.variables if task.variables is not None else around.variables
+    variables = around.variables if task.variables is None else task.variables
+    job = Job(
+        info,
+        task.kind,
+        node,
+        task.input,
+        task.timeout,
+        _NOTHING,
+        _NOTHING,
+        around.store,
+        around.control,
+        variables,
+    )
     if node.reads:
         job.channels = {
             name: setting.channels[name] for name in node.reads if name in setting.channels

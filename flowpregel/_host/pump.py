@@ -190,13 +190,13 @@ class Pump:
             if isinstance(effect, Submit):
                 self._submit(active, effect.task, effect.setting)
                 continue
-            self._placing.flush()
             if isinstance(effect, Wait):
                 active.deadline = effect.deadline
                 self._waiting[active] = None
                 if self.stopping is not None:
                     self._tell(active, self.stopping)
                 return None
+            self._placing.flush()
             if isinstance(effect, _ASKED):
                 try:
                     reply = yield Ask(effect, active.around.keeper)
@@ -234,12 +234,19 @@ class Pump:
         """Sort events to the runs they are for, and move those that have any."""
         for event in wakeup.events:
             self._route(event)
-        for active in list(self._waiting):
+        waiting = self._waiting
+        is_one = len(waiting) == 1
+        for active in list(waiting):
             due = active.deadline is not None and active.deadline <= wakeup.monotonic
             if active.inbox or due:
                 events, active.inbox = active.inbox, []
-                del self._waiting[active]
-                told = Wakeup(events, wakeup.now, wakeup.monotonic, wakeup.luck)
+                del waiting[active]
+                told = wakeup
+                if is_one:
+                    # As nearly always: no other run is told this one's.
+                    wakeup.events = events
+                else:
+                    told = Wakeup(events, wakeup.now, wakeup.monotonic, wakeup.luck)
                 self._ready.append((active, told))
 
     def _route(self, event: Event) -> None:
