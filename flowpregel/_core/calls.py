@@ -219,9 +219,9 @@ class Calls:
         return [item for path in sorted(asked) for item in asked[path]]
 
 
-def heard(calls: Calls | None, body: Task, outcome: Outcome) -> Outcome:
+def heard(calls: Calls, body: Task, outcome: Outcome) -> Outcome:
     """Return how *body* ended: with the failure of one of its *calls*, if it never looked at it."""
-    if calls is None or not isinstance(outcome, Returned):
+    if not isinstance(outcome, Returned):
         return outcome
     unseen = calls.unseen_failure(body)
     return outcome if unseen is None else Raised(unseen)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
-from flowpregel._core.effects import WHENEVER, Wait
+from flowpregel._core.effects import WHENEVER, Effect, Stopped, Wait, Wakeup
 from flowpregel._core.progress import Run
 from flowpregel._core.records import Task
 from flowpregel._core.retry import Attempts
@@ -37,6 +37,18 @@ class Deadline:
             f"superstep {run.step} took longer than step_timeout={run.options.step_timeout} "
             f"seconds; still running: {names}"
         )
+
+
+def clock_of(run: Run, seconds: float) -> Generator[Effect, Wakeup, tuple[Deadline, str | None]]:
+    """Learn what time it is; return the deadline of a superstep that may take so long from now.
+
+    The last wake-up's time will not do: a reader of the stream may have paused since.
+    Meanwhile the run may have been told to stop; then why is returned too.
+    """
+    wakeup = yield Wait(0)
+    run.note_time(wakeup.now)
+    reasons = [event.reason for event in wakeup.events if isinstance(event, Stopped)]
+    return Deadline(run, wakeup.monotonic, seconds), reasons[-1] if reasons else None
 
 
 def wait_for(attempts: Attempts | None, deadline: Deadline | None) -> Wait:

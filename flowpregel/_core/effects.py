@@ -26,12 +26,19 @@ class Load:
 
 
 @dataclass(slots=True, eq=False)
-class Setting:
-    """What the tasks of one superstep have in common."""
+class Place:
+    """Where in a run tasks are planned; their ids are made of it."""
 
     checkpoint_id: str
+    namespace: str
     step: int
     stop: int
+
+
+@dataclass(slots=True, eq=False)
+class Setting(Place):
+    """What the tasks of one superstep have in common."""
+
     channels: Mapping[str, Any]
     """The live channels; they do not change while tasks run."""
     managed: Mapping[str, Any]

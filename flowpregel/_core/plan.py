@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 from flowpregel._core import ids
 from flowpregel._core.commands import Send
-from flowpregel._core.effects import Call
+from flowpregel._core.effects import Call, Place
 from flowpregel._core.program import Program
 from flowpregel._core.records import INTERRUPT, PULL, TASKS, Kind, Node, Task
 from flowpregel._core.state import State
@@ -23,60 +22,6 @@ DEEPEST = 1_000
 In OS threads and worker processes no stack would end what calls itself for ever."""
 
 
-@dataclass(slots=True)
-class Place:
-    """Where in a run tasks are planned; their ids are made of it."""
-
-    checkpoint_id: str
-    namespace: str
-    step: int
-    stop: int
-
-
-@dataclass(slots=True)
-class _Inputs:
-    """Inputs read once a superstep, and copied for each node that gets them."""
-
-    program: Program
-    state: State
-    place: Place
-    made: dict[tuple[int, int], Any] = field(default_factory=dict)
-
-    def of(self, node: Node) -> Any:
-        if isinstance(node.channels, str):
-            channel = self.state.channels[node.channels]
-            return self._mapped(node, channel if node.contexts else channel.get())
-        key = id(node.channels), id(node.mapper)
-        if key not in self.made:
-            self.made[key] = self._mapped(node, self._read(node))
-        return copy(self.made[key])
-
-    def _read(self, node: Node) -> dict[str, Any]:
-        managed, channels, plain = self.program.managed, self.state.channels, self.program.plain
-        holding = cast("Mapping[str, LastValue[Any]]", channels)
-        values: dict[str, Any] = {}
-        for name in node.channels:
-            if name in plain:
-                if (value := holding[name].value) is not MISSING:
-                    values[name] = value
-            elif name in managed:
-                values[name] = managed[name].get(self.place.step, self.place.stop)
-            elif name in node.contexts:
-                values[name] = channels[name]
-            elif (channel := channels[name]).is_available():
-                values[name] = channel.get()
-        return values
-
-    def _mapped(self, node: Node, value: Any) -> Any:
-        if node.mapper is None:
-            return value
-        try:
-            return node.mapper(value)
-        except Exception as error:
-            error.add_note(f"while the input of node {node.name!r} was made")
-            raise
-
-
 def plan(
     program: Program, state: State, updated: Collection[str] | None, place: Place
 ) -> list[Task]:
@@ -88,12 +33,14 @@ def plan(
         updated: The channels that may trigger a node; none, or None: any may.
         place: Where in the run this is.
     """
-    inputs = _Inputs(program, state, place)
-    tasks = [
-        _pull(node, inputs)
-        for name in _candidates(program, state, updated)
-        if _is_due(node := program.nodes[name], state)
-    ]
+    tasks = []
+    read: dict[tuple[int, int], Any] = {}
+    for name in _candidates(program, state, updated):
+        node = program.nodes[name]
+        if _is_due(node, state):
+            given = _input_of(node, program, state, place, read)
+            path = f"~__pregel_pull, {node.name}"
+            tasks.append(_task(node, PULL, given, path, place, node.triggers))
     topic = state.channels.get(TASKS)
     if topic is not None and topic.is_available():
         # A node may be gone since: who goes on with the thread is told so (`begin`).
@@ -105,7 +52,7 @@ def plan(
     return tasks
 
 
-def _candidates(program: Program, state: State, updated: Collection[str] | None) -> list[str]:
+def _candidates(program: Program, state: State, updated: Collection[str] | None) -> Sequence[str]:
     """Return the nodes that may be due.
 
     When nothing was updated that is any: of a channel that holds a value from the
@@ -114,16 +61,17 @@ def _candidates(program: Program, state: State, updated: Collection[str] | None)
     if not updated:
         return sorted(program.nodes) if state.versions else []
     if len(updated) == 1:
-        return list(program.triggers.get(next(iter(updated)), ()))
+        return program.triggers.get(next(iter(updated)), ())
     triggers = program.triggers
     return sorted({name for channel in triggers.keys() & updated for name in triggers[channel]})
 
 
 def _is_due(node: Node, state: State) -> bool:
     """Return whether a trigger holds a value the node has not seen."""
+    channels = state.channels
     seen = state.seen.get(node.name)
     for trigger in node.triggers:
-        if not state.channels[trigger].is_available():
+        if not channels[trigger].is_available():
             continue
         if seen is None:
             break
@@ -133,12 +81,51 @@ def _is_due(node: Node, state: State) -> bool:
             break
     else:
         return False
-    return not isinstance(node.channels, str) or state.channels[node.channels].is_available()
+    read = node.channels
+    return read == trigger or not isinstance(read, str) or channels[read].is_available()
 
 
-def _pull(node: Node, inputs: _Inputs) -> Task:
-    place = inputs.place
-    return _task(node, PULL, inputs.of(node), f"~__pregel_pull, {node.name}", place, node.triggers)
+def _input_of(
+    node: Node, program: Program, state: State, place: Place, read: dict[tuple[int, int], Any]
+) -> Any:
+    """Return what *node* is given; what several nodes *read* is read once, and copied for each."""
+    name = node.channels
+    if isinstance(name, str):
+        channel = state.channels[name]
+        value = channel if node.contexts else channel.get()
+        return value if node.mapper is None else _mapped(node, value)
+    key = id(name), id(node.mapper)
+    if key not in read:
+        value = _values_of(node, program, state, place)
+        read[key] = value if node.mapper is None else _mapped(node, value)
+    return copy(read[key])
+
+
+def _values_of(node: Node, program: Program, state: State, place: Place) -> dict[str, Any]:
+    managed, channels, plain = program.managed, state.channels, program.plain
+    holding = cast("Mapping[str, LastValue[Any]]", channels)
+    values: dict[str, Any] = {}
+    for name in node.channels:
+        if name in plain:
+            if (value := holding[name].value) is not MISSING:
+                values[name] = value
+        elif name in managed:
+            values[name] = managed[name].get(place.step, place.stop)
+        elif name in node.contexts:
+            values[name] = channels[name]
+        elif (channel := channels[name]).is_available():
+            values[name] = channel.get()
+    return values
+
+
+def _mapped(node: Node, value: Any) -> Any:
+    """Return the input that a node's own mapper makes of what was read."""
+    assert node.mapper is not None
+    try:
+        return node.mapper(value)
+    except Exception as error:
+        error.add_note(f"while the input of node {node.name!r} was made")
+        raise
 
 
 def _push(program: Program, send: Send, index: int, place: Place) -> Task:

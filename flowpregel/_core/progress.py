@@ -8,9 +8,8 @@ from typing import Any, TypeAlias
 
 from flowpregel._core import ids
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.effects import Commit, Effect, Emit, Setting
+from flowpregel._core.effects import Commit, Effect, Emit, Place, Setting
 from flowpregel._core.narrator import Narrator
-from flowpregel._core.plan import Place
 from flowpregel._core.program import Options, Program
 from flowpregel._core.recorder import Recorder
 from flowpregel._core.records import Checkpoint, Recall, Source, Write
@@ -69,6 +68,8 @@ class Run:
     output: Any = MISSING
     keeps_output: bool = False
     """Whether the output channels change only when they are written."""
+    starts_plainly: bool = False
+    """Whether nothing has to be asked or told when its tasks start, other than in what it keeps."""
     speaks_late: bool = False
     """Whether the output is to be read when the run ends."""
     previous: Any = None
@@ -78,10 +79,17 @@ class Run:
     """What to do once what caused it is kept."""
 
     def __post_init__(self) -> None:
-        shown = names(self.options.output_channels)
-        self.keeps_output = self.program.plain.issuperset(shown) or not any(
+        program, options = self.program, self.options
+        self.starts_plainly = not (
+            self.narrator.follows_tasks
+            or program.caches
+            or options.cache is not None
+            or options.step_timeout is not None
+        )
+        shown = names(options.output_channels)
+        self.keeps_output = program.plain.issuperset(shown) or not any(
             channel.reacts_to_silence or type(channel).consume is not BaseChannel.consume
-            for channel in (self.program.channels[name] for name in shown)
+            for channel in (program.channels[name] for name in shown)
         )
 
     @property
@@ -94,6 +102,7 @@ class Run:
         # By position: keywords would take three times as long, here and wherever it is so.
         return Setting(
             self.checkpoint_id,
+            self.options.namespace,
             self.step,
             self.stop,
             self.state.channels,
@@ -143,20 +152,26 @@ class Run:
 
     def save(self, source: Source) -> Steps:
         """Make the state a checkpoint, and the next superstep its child."""
-        self.source = source
-        self.pending, self.left = {}, None
-        if self.recorder.address is None:
-            self.unsaved = None
-        else:
-            self.parent_id = self.kept_id
-            self.checkpoint_id = ids.checkpoint_id(self.tick(), self.step)
-            if self.recorder.at_exit:
-                self.recorder.forget_writes()
-            else:
-                yield Commit(self.recorder.batch(self.make_checkpoint()))
+        if (commit := self.turn(source)) is not None:
+            yield commit
         self.step += 1
         if self.after:
             yield from self.flush(commit=False)
+
+    def turn(self, source: Source) -> Commit | None:
+        """Make the state a checkpoint; return what keeps it, which comes before what follows."""
+        self.source = source
+        self.pending, self.left = {}, None
+        recorder = self.recorder
+        if recorder.address is None:
+            self.unsaved = None
+            return None
+        self.parent_id = self.kept_id
+        self.checkpoint_id = ids.checkpoint_id(self.tick(), self.step)
+        if recorder.at_exit:
+            recorder.forget_writes()
+            return None
+        return Commit(recorder.batch(self.make_checkpoint()))
 
     def make_checkpoint(self) -> Checkpoint:
         """Return the state as a checkpoint that is now going to be kept."""
@@ -188,6 +203,6 @@ class Run:
             self.step -= 1
             checkpoint = self.make_checkpoint()
             self.step += 1
-        if checkpoint is not None or not self.recorder.is_empty:
+        if checkpoint is not None or self.recorder.gathered:
             yield Commit(self.recorder.batch(checkpoint))
         yield from self.flush(commit=False)

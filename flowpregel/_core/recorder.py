@@ -36,20 +36,21 @@ class Recorder:
         self.at_exit = options.durability is Durability.EXIT
         self.address = options.address
         """Where the run keeps checkpoints; None: nowhere."""
-        self._writes: list[TaskWrites] = []
+        self.gathered: list[TaskWrites] = []
+        """The pending writes to keep."""
 
     def keep(self, checkpoint_id: str, task_id: str, path: str, writes: Sequence[Write]) -> None:
         """Keep pending writes of a task with the next batch."""
         if self.address is None:
             return
         if kept := self._tracked(writes):
-            self._writes.append(TaskWrites(checkpoint_id, task_id, path, kept))
+            self.gathered.append(TaskWrites(checkpoint_id, task_id, path, kept))
 
     def keep_end(self, checkpoint_id: str, task: Task, writes: Sequence[Write]) -> None:
         """Keep the writes that *task* ended with, and how it ran, with the next batch."""
         if self.address is not None and (kept := self._tracked(writes)):
             ran = _ran(task, writes)
-            self._writes.append(TaskWrites(checkpoint_id, task.id, task.path, kept, ran))
+            self.gathered.append(TaskWrites(checkpoint_id, task.id, task.path, kept, ran))
 
     def _tracked(self, writes: Sequence[Write]) -> tuple[Write, ...]:
         untracked = self._program.untracked
@@ -59,22 +60,17 @@ class Recorder:
 
     def pending(self) -> Batch | None:
         """Return the batch of pending writes to commit now, if there is one."""
-        return None if self.at_exit or not self._writes else self.batch(None)
+        return None if self.at_exit or not self.gathered else self.batch(None)
 
     def batch(self, checkpoint: Checkpoint | None) -> Batch:
         """Return everything gathered, and *checkpoint*, as one batch."""
         assert self.address is not None
-        writes, self._writes = tuple(self._writes), []
+        writes, self.gathered = tuple(self.gathered), []
         return Batch(self.address, writes, checkpoint, self._options.fence)
 
     def forget_writes(self) -> None:
         """Drop pending writes that a barrier consumed before they were kept."""
-        self._writes.clear()
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there are no pending writes to keep."""
-        return not self._writes
+        self.gathered.clear()
 
     def values_and_deltas(
         self, state: State, applied: Applied

@@ -6,9 +6,11 @@ it can be stopped at any ``yield``, and is tested by hand.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from flowpregel._core.begin import begin
+from flowpregel._core.effects import Effect
 from flowpregel._core.narrator import task_entry
 from flowpregel._core.plan import breaks_before, plan
 from flowpregel._core.program import Options, Program
@@ -61,48 +63,54 @@ def run(program: Program, options: Options, given: Any) -> Steps:
 
 def _repeat(run: Run) -> Steps:
     """Repeat supersteps until none is due, or the run stops to ask."""
+    options, wants_checkpoints = run.options, run.narrator.wants_checkpoints
     while True:
         if run.step > run.stop:
-            if run.narrator.wants_checkpoints:
+            if wants_checkpoints:
                 yield from _tell_checkpoint(run, ())
-            raise GraphRecursionError(run.options.recursion_limit)
-        tasks = plan(run.program, run.state, run.updated, run.place)
-        if run.narrator.wants_checkpoints:
+            raise GraphRecursionError(options.recursion_limit)
+        setting = run.setting()
+        tasks = plan(run.program, run.state, run.updated, setting)
+        if wants_checkpoints:
             yield from _tell_checkpoint(run, tasks)
         if not tasks:
             break
-        if breaks_before(run.state, tasks, run.options.interrupt_before):
+        if options.interrupt_before and breaks_before(run.state, tasks, options.interrupt_before):
             return (yield from _pause(run))
-        if (reason := run.options.drain()) is not None:
+        if (reason := options.drain()) is not None:
             raise GraphDrained(reason)
-        superstep = Superstep(run, tasks)
+        superstep = Superstep(run, tasks, setting)
         yield from superstep.go()
-        paused = yield from _end(run, superstep)
-        if paused is not None:
-            return paused
+        if superstep.paused:
+            return (yield from _ask(run, superstep.tasks))
+        yield from _end(run, superstep.tasks)
+        where = options.interrupt_after
+        if where and breaks_before(run.state, superstep.tasks, where):
+            return (yield from _pause_after(run))
+        run.hand_back, run.resuming = True, False
     result = run.result()
     yield from run.leave()
     return result
 
 
-def _end(run: Run, superstep: Superstep) -> Steps:
-    """Apply what the tasks wrote, and keep it; return a result if the run stops here to ask."""
-    if superstep.paused:
-        return (yield from _ask(run, superstep.tasks))
+def _end(run: Run, tasks: list[Task]) -> Iterable[Effect]:
+    """Apply what the tasks wrote; return what keeps it, and what waits for that."""
     try:
-        _barrier(run, superstep.tasks)
-    except BaseException:
-        # The tasks are done all the same: what they wrote is kept before the run fails.
-        yield from run.flush()
-        raise
-    yield from run.save("loop")
-    if breaks_before(run.state, superstep.tasks, run.options.interrupt_after):
-        if run.narrator.wants_checkpoints:
-            yield from _tell_checkpoint(run, None)
-        return (yield from _pause(run))
-    run.hand_back = True
-    run.resuming = False
-    return None
+        _barrier(run, tasks)
+    except BaseException as error:  # noqa: BLE001 - it is raised when they are kept
+        return _failed(run, error)
+    commit = run.turn("loop")
+    run.step += 1
+    if commit is None and not run.after:
+        return ()
+    effects, run.after = run.after, []
+    return effects if commit is None else (commit, *effects)
+
+
+def _failed(run: Run, error: BaseException) -> Steps:
+    """Keep what the tasks wrote, which are done all the same, and raise *error*."""
+    yield from run.flush()
+    raise error
 
 
 def _barrier(run: Run, tasks: list[Task]) -> None:
@@ -136,6 +144,13 @@ def _pause(run: Run) -> Steps:
     result = run.result(paused=True)
     yield from run.leave()
     return result
+
+
+def _pause_after(run: Run) -> Steps:
+    """Stop at a breakpoint after a task, and tell of the checkpoint that it left."""
+    if run.narrator.wants_checkpoints:
+        yield from _tell_checkpoint(run, None)
+    return (yield from _pause(run))
 
 
 def _tell_breakpoint(run: Run) -> None:

@@ -8,9 +8,18 @@ from typing import Any, cast
 
 from flowpregel._core.commands import Send
 from flowpregel._core.program import Program
-from flowpregel._core.records import HANDLER, SILENT_WRITES, TASKS, Delta, Task, Version, Write
+from flowpregel._core.records import (
+    HANDLER,
+    SILENT_WRITES,
+    TASKS,
+    Delta,
+    Node,
+    Task,
+    Version,
+    Write,
+)
 from flowpregel._core.state import State
-from flowpregel.channels import DeltaChannel, LastValue
+from flowpregel.channels import DeltaChannel
 from flowpregel.channels.overwrite import has_overwrite
 from flowpregel.errors import InvalidUpdateError
 
@@ -66,8 +75,13 @@ class Applied:
         )
 
 
-def check_writes(program: Program, author: str, writes: Iterable[Write]) -> None:
+def check_writes(program: Program, author: str | Node, writes: Iterable[Write]) -> None:
     """Refuse writes that no barrier could apply.
+
+    Args:
+        program: Whose channels are written.
+        author: Who wrote them, for the message.
+        writes: What is to be written.
 
     Raises:
         InvalidUpdateError: A channel or the target of a `Send` does not exist.
@@ -92,7 +106,7 @@ def _unknown(program: Program, channel: str) -> str:
     return f"wrote to channel {channel!r}, which does not exist; the channels are: {known}"
 
 
-def _check_send(program: Program, author: str, value: Any) -> None:
+def _check_send(program: Program, author: str | Node, value: Any) -> None:
     for send in value if isinstance(value, list) else (value,):
         if not isinstance(send, Send):
             raise InvalidUpdateError(f"{author} sent {send!r}, which is not a Send")
@@ -130,11 +144,13 @@ def apply(program: Program, state: State, brought: Sequence[Writes], version: Ve
     Raises:
         InvalidUpdateError: A channel cannot take its writes.
     """
-    applied = Applied(version)
-    is_superstep = _see(program, state, brought, applied)
     held, by_channel = _gathered(program, brought)
+    applied = Applied(version, [], set(), set(), {}, held)
+    is_superstep = _see(state, brought)
+    if program.consumed:
+        _consume(program, state, brought, applied)
     if held:
-        _hold(state, held, applied)
+        _hold(state, applied)
     for name, values in by_channel.items():
         try:
             _update(program, state, name, values, applied)
@@ -142,8 +158,9 @@ def apply(program: Program, state: State, brought: Sequence[Writes], version: Ve
             error.add_note(f"channel {name!r} was written by {_writers_of(name, brought)}")
             raise
     if is_superstep:
-        _pass_over(state, applied.written, applied)
-        if not _anything_to_run(program, applied):
+        if state.restless:
+            _pass_over(state, applied.written, applied)
+        if program.finishing and not _anything_to_run(program, applied):
             _finish(program, state, applied)
     return applied
 
@@ -153,7 +170,7 @@ def _gathered(
 ) -> tuple[dict[str, Any], dict[str, list[Any]]]:
     """Return the writes to plain channels, and each other channel's writes."""
     plain = program.plain
-    writes: Sequence[Write] = (
+    writes = (
         brought[0].writes if len(brought) == 1 else [w for item in brought for w in item.writes]
     )
     held = {name: value for name, value in writes if name in plain}
@@ -169,17 +186,18 @@ def _gathered(
     return held, by_channel
 
 
-def _hold(state: State, held: dict[str, Any], applied: Applied) -> None:
+def _hold(state: State, applied: Applied) -> None:
     """Give plain channels their writes, one each: what `_update` does, for all of them."""
-    channels = cast("dict[str, LastValue[Any]]", state.channels)
+    channels: dict[str, Any] = state.channels
+    versions = state.versions
+    held, version = applied.held, applied.version
     for name, value in held.items():
         channels[name].value = value
-    applied.held = held
+        versions[name] = version
     applied.changed.extend(held)
     applied.updated.update(held)
     applied.written.update(held)
-    state.versions.update(dict.fromkeys(held, applied.version))
-    state.newest = applied.version
+    state.newest = version
 
 
 def _pass_over(state: State, written: Set[str], applied: Applied) -> None:
@@ -213,24 +231,30 @@ def _writers_of(channel: str, brought: Sequence[Writes]) -> str:
     )
 
 
-def _see(program: Program, state: State, brought: Sequence[Writes], applied: Applied) -> bool:
-    """Note what tasks have seen, consume their triggers; return whether any had one."""
+def _see(state: State, brought: Sequence[Writes]) -> bool:
+    """Note what tasks have seen; return whether any of them was triggered."""
     is_superstep = False
+    versions = state.versions
     for item in brought:
         if not item.triggers:
             continue
         is_superstep = True
-        seen = {name: state.versions[name] for name in item.triggers if name in state.versions}
         before = state.seen.get(item.reader)
-        if seen or before is None:
-            # Though nothing has a version: what held a value from the start was seen now.
-            state.seen[item.reader] = {**before, **seen} if before else seen
-    if program.consumed:
-        triggers = {name for item in brought for name in item.triggers}
-        for name in triggers & program.consumed:
-            if state.channels[name].consume():
-                _note_change(state, name, applied)
+        # What held a value from the start has no version, and was seen all the same.
+        seen = dict(before) if before else {}
+        for name in item.triggers:
+            if name in versions:
+                seen[name] = versions[name]
+        state.seen[item.reader] = seen
     return is_superstep
+
+
+def _consume(program: Program, state: State, brought: Sequence[Writes], applied: Applied) -> None:
+    """Tell the channels that wait for it that they triggered a task."""
+    triggers = {name for item in brought for name in item.triggers}
+    for name in triggers & program.consumed:
+        if state.channels[name].consume():
+            _note_change(state, name, applied)
 
 
 def _update(program: Program, state: State, name: str, values: list[Any], applied: Applied) -> None:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from flowpregel._core import ids
 from flowpregel._core.commands import Interrupt
+from flowpregel._core.effects import Place
 from flowpregel._core.narrator import Narrator, interrupts_of, outputs
-from flowpregel._core.plan import Place, plan
+from flowpregel._core.plan import plan
 from flowpregel._core.program import Program
 from flowpregel._core.records import (
     ERROR,

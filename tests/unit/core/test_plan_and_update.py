@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from flowpregel._core.commands import Send
-from flowpregel._core.plan import Place, plan
+from flowpregel._core.effects import Place
+from flowpregel._core.plan import plan
 from flowpregel._core.program import Program
 from flowpregel._core.records import ERROR, NO_WRITES, TASKS, Kind
 from flowpregel._core.state import State, new_state, read
