@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeAlias
 
-from flowpregel._core.effects import Wait
 from flowpregel._core.progress import Result
 from flowpregel._host.host import Host
 from flowpregel._host.pump import Ask
@@ -46,12 +45,13 @@ async def adrive(host: Host) -> AsyncIterator[Item]:
         while request is not None:
             while host.outbox:
                 yield host.outbox.popleft()
-            if isinstance(request, Wait) and not host.inline_work:
-                request = await host.await_events(request)
-            elif isinstance(request, Ask) and host.blocks(request):
-                request = await host.perform_elsewhere(request)
-            else:
+            if isinstance(request, Ask):
+                blocks = host.blocks(request)
+                request = await host.perform_elsewhere(request) if blocks else host.perform(request)
+            elif host.inline_work:
                 request = host.perform(request)
+            else:
+                request = await host.await_events(request)
         for item in drained(host.outbox):
             yield item
     except GeneratorExit:

@@ -86,9 +86,9 @@ class Host:
     async def perform_elsewhere(self, request: Ask) -> Request | None:
         """Do what *request* asks while the loop goes on, for it would block it."""
         try:
+            reply: Any = None
             if isinstance(request.effect, Commit):
                 assert request.keeper is not None
-                reply: Any = None
                 await request.keeper.commit_on_loop(request.effect.batch)
             else:
                 reply = await elsewhere(self._reply_to, request)
@@ -98,7 +98,8 @@ class Host:
 
     def blocks(self, request: Ask) -> bool:
         """Return whether *request* would block an event loop."""
-        return request.keeper is None or request.keeper.blocks
+        keeper = request.keeper
+        return keeper is None or keeper.blocks
 
     def finish(self) -> None:
         """Stop a run that was left early: cancel its tasks, keep what finished."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import cache
+from typing import Any
 
 from flowpregel._core.effects import Load
 from flowpregel._core.records import Batch, Durability, Saved
@@ -22,13 +24,10 @@ class Keeper:
 
     def __init__(self, saver: BaseCheckpointSaver, durability: Durability) -> None:
         self.saver = saver
+        self.blocks = not saver.commits_at_once
+        """Whether a commit is worth another OS thread when an event loop asks for it."""
         self._direct = durability is not Durability.ASYNC or saver.commits_at_once
         self._writer: BackgroundWriter | None = None
-
-    @property
-    def blocks(self) -> bool:
-        """Whether a commit is worth another OS thread when an event loop asks for it."""
-        return not self.saver.commits_at_once
 
     def commit(self, batch: Batch) -> None:
         """Commit *batch*, or hand it to the background writer.
@@ -46,16 +45,14 @@ class Keeper:
 
     async def commit_on_loop(self, batch: Batch) -> None:
         """`commit`, for a run on an event loop, which goes on meanwhile."""
-        from flowpregel._host.loop_commits import commit_on_loop  # noqa: PLC0415 - asyncio
-
-        if self._writer is not None and not self._writer.is_full:
-            self.commit(batch)
-        elif self._writer is not None:
+        if self._writer is None:
+            fault("keeper.commit.before")
+            await _loop_commits().commit_on_loop(self.saver, batch)
+            self._committed(batch)
+        elif self._writer.is_full:
             await elsewhere(self.commit, batch)
         else:
-            fault("keeper.commit.before")
-            await commit_on_loop(self.saver, batch)
-            self._committed(batch)
+            self.commit(batch)
 
     def _committed(self, batch: Batch) -> None:
         fault("keeper.commit.after", (batch,), finished)
@@ -80,6 +77,14 @@ class Keeper:
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close()
+
+
+@cache
+def _loop_commits() -> Any:
+    """Return the room of commits on an event loop: to import it takes time at each of them."""
+    from flowpregel._host import loop_commits  # noqa: PLC0415 - imports asyncio
+
+    return loop_commits
 
 
 class Keepers:

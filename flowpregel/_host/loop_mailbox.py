@@ -49,9 +49,11 @@ class LoopMailbox:
 
     def drain(self) -> list[Event]:
         """Return all events there are, without waiting."""
-        events = list(self._events)
-        for _ in events:
-            self._events.popleft()
+        events: list[Event] = []
+        if self._events:
+            events.extend(self._events)
+            for _ in events:
+                self._events.popleft()
         if self.backlog.size:
             self.backlog.clear()
         return events

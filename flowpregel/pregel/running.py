@@ -147,12 +147,12 @@ class Running(Threads):
         if plain and current.get() is not None:
             return await self.call_nested(input, config, asked)
         host, request = self._host(input, config, asked, quiet=plain, loop=running_loop())
-        found = [
-            wrap(item, request, version)
-            async for item in awatched(adrive(host), request.view)
-            if not plain and _shown(item, request)
-        ]
-        return _output(host, version, request) if plain else found
+        items = awatched(adrive(host), request.view)
+        if plain:
+            async for _ in items:
+                continue
+            return _output(host, version, request)
+        return [wrap(item, request, version) async for item in items if _shown(item, request)]
 
     def stream(
         self,
