@@ -56,13 +56,17 @@ class Calls:
         self._kept: dict[str, list[Write]] = {}
         """What was recorded in this superstep, of bodies that may be tried again."""
         self._asked: dict[str, dict[str, tuple[Any, ...]]] = {}
+        self.ended: dict[str, Outcome] = {}
+        """How bodies ended whose calls have not all ended yet."""
+        self.looked_up: list[Task] = []
+        """Calls whose results another run may have shared: they start when we know."""
 
     def plan(self, caller: Task, call: Call) -> Task | None:
         """Return the task of *call*; None: it is answered at once, by its record for one."""
         task = self._callings.task(caller, call)
         if task.depth > DEEPEST:
             error = too_deep(task.name)
-            self.failed(task, error, late=False)
+            self._failed(task, error, late=False)
             self._run.after.append(Resolve(call, Raised(error)))
             return None
         outcome = self._replayed(task, call)
@@ -121,7 +125,7 @@ class Calls:
         for channel, value in recorded:
             if channel == ERROR and isinstance(value, BaseException):
                 # It may bring the body down only now: it was kept while another call asked.
-                self.failed(task, value, late=False)
+                self._failed(task, value, late=False)
                 return Raised(value)
         return None
 
@@ -156,8 +160,11 @@ class Calls:
         """Return whether calls of *body* are still running."""
         return self._below.get(body.id, 0) > 0
 
-    def failed(self, task: Task, error: BaseException, *, late: bool) -> None:
-        """Note that a call failed; *late*: when its body had ended already."""
+    def failed(self, task: Task, error: BaseException) -> None:
+        """Note that a call failed, perhaps when its body had ended already."""
+        self._failed(task, error, late=task.parent is not None and task.parent.id in self.ended)
+
+    def _failed(self, task: Task, error: BaseException, *, late: bool) -> None:
         parent = task.parent
         assert parent is not None
         # One that an earlier attempt of the body made is not this one's to raise.

@@ -79,13 +79,12 @@ def _repeat(run: Run) -> Steps:
             return (yield from _pause(run))
         if (reason := options.drain()) is not None:
             raise GraphDrained(reason)
-        superstep = Superstep(run, tasks, setting)
-        yield from superstep.go()
-        if superstep.paused:
-            return (yield from _ask(run, superstep.tasks))
-        yield from _end(run, superstep.tasks)
-        where = options.interrupt_after
-        if where and breaks_before(run.state, superstep.tasks, where):
+        # Not by name: what is alive while a commit is awaited, the collector has to look at.
+        paused = yield from Superstep(run, tasks, setting).go()
+        if paused:
+            return (yield from _ask(run, tasks))
+        yield from _end(run, tasks)
+        if options.interrupt_after and breaks_before(run.state, tasks, options.interrupt_after):
             return (yield from _pause_after(run))
         run.hand_back, run.resuming = True, False
     result = run.result()

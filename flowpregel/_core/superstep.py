@@ -72,17 +72,16 @@ class Superstep:
         self._calls: Calls | None = None
         self._attempts: Attempts | None = None
         self._deadline: Deadline | None = None
-        self._ended: dict[str, Outcome] = {}
-        """How bodies ended whose calls have not all ended yet."""
-        self._looked_up: list[Task] = []
-        """Calls whose results another run may have shared: they start when we know."""
         self._shared: dict[tuple[tuple[str, ...], str], tuple[Sequence[Write], float | None]] = {}
         """Results for the cache, by key: writes, and how many seconds they are good for."""
 
     # ------------------------------------------------------------ the story
 
     def go(self) -> Steps:
-        """Run until every task has ended; leave the last results to the barrier."""
+        """Run until every task has ended; return whether somebody has to answer before a barrier.
+
+        If not, the last results are left to the barrier.
+        """
         try:
             yield from self._start()
             while self.open:
@@ -91,10 +90,10 @@ class Superstep:
                 if self._deadline is not None:
                     self._deadline.check(wakeup.monotonic, self.open.values())
                 yield from self._take_in(wakeup)
-                if self._looked_up:
-                    yield from self._look_up()
+                if self._calls is not None and self._calls.looked_up:
+                    yield from self._look_up(self._calls)
                 if not self.open and self._may_pass():
-                    return
+                    return False
                 yield from self.run.flush()
         except GeneratorExit:
             raise
@@ -105,6 +104,7 @@ class Superstep:
         if not self._may_pass():
             yield from self.run.flush()
             self._raise()
+        return self.paused
 
     @property
     def calls(self) -> Calls:
@@ -186,9 +186,9 @@ class Superstep:
                 self.run.after.extend(self.run.narrator.updates(task, cached=True))
         return [task for task in tasks if task.id not in known]
 
-    def _look_up(self) -> Steps:
+    def _look_up(self, calls: Calls) -> Steps:
         """Answer the new calls that another run made before, and start the others."""
-        tasks, self._looked_up = self._looked_up, []
+        tasks, calls.looked_up = calls.looked_up, []
         for task in tasks:
             try:
                 due = yield from self._without_shared([task])
@@ -199,7 +199,7 @@ class Superstep:
                 yield self._submit(task)
             else:
                 del self.open[task.id]
-                yield from self._closed(self.calls, task, Returned(task.writes))
+                yield from self._closed(calls, task, Returned(task.writes))
 
     # ------------------------------------------------------------ events
 
@@ -240,7 +240,7 @@ class Superstep:
             return self._settle(task, Withdrawn())
         answer_from_pending(self.run, task)
         if task.node.cache is not None:
-            self._looked_up.append(task)
+            self.calls.looked_up.append(task)
             return ()
         return (self._submit(task),)
 
@@ -262,7 +262,7 @@ class Superstep:
             return ()
         if calls is not None and calls.open_below(task):
             # What it called is going to end and be kept before it is settled.
-            self._ended[task.id] = outcome
+            calls.ended[task.id] = outcome
             return ()
         return self._settle(task, outcome)
 
@@ -314,8 +314,8 @@ class Superstep:
         """Tell the caller of *task* what became of it, and settle a body that waited for it."""
         calls.resolve(task, outcome)
         parent = task.parent
-        if parent is not None and parent.id in self._ended and not calls.open_below(parent):
-            return self._settle(parent, self._ended.pop(parent.id))
+        if parent is not None and parent.id in calls.ended and not calls.open_below(parent):
+            return self._settle(parent, calls.ended.pop(parent.id))
         return ()
 
     def _returned(self, task: Task, outcome: Returned) -> None:
@@ -344,8 +344,7 @@ class Superstep:
         if task.kind is CALL:
             self._keep(task, ((ERROR, keepable(error)),))
             self.calls.uncaught(task, error)
-            parent = task.parent
-            self.calls.failed(task, error, late=parent is not None and parent.id in self._ended)
+            self.calls.failed(task, error)
             return ()
         if task.node.handler is not None and self.stopped is None:
             self._keep(task, ((ERROR, keepable(error)), (ERROR_SOURCE, task.name)))
@@ -395,6 +394,6 @@ class Superstep:
         for task_id, task in list(self.open.items()):
             if task_id in waiting:
                 effects += self._settle(task, Withdrawn())
-            elif task_id not in self._ended:
+            elif self._calls is None or task_id not in self._calls.ended:
                 effects.append(Cancel(task_id, kill))
         return effects

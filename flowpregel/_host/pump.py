@@ -90,6 +90,8 @@ class Active:
     setting: Setting | None = None
     """Where in the parent that task stands."""
     deadline: int | None = None
+    reply: Wakeup | None = None
+    """What it has been waiting for, until it goes on."""
     inbox: list[Event] = field(default_factory=list)
     is_told: bool = False
     """Whether it was told to end."""
@@ -136,17 +138,17 @@ class Pump:
         """The nested runs, by the id of the task that each of them is."""
         self._watches: dict[str, Stopwatch] = {}
         """Since when they run; their writers' time is theirs too."""
-        self._ready: deque[tuple[Active, Any]] = deque()
+        self._ready: deque[Active] = deque()
 
     def run(self, steps: Steps, around: Surroundings) -> Generator[Request, Any, Result]:
         """Move the run of *steps*; ask the driver for what has to be waited for."""
         root = Active(steps, around)
-        self._ready.append((root, None))
+        self._ready.append(root)
         while True:
             while self._ready:
-                active, reply = self._ready.popleft()
+                active = self._ready.popleft()
                 try:
-                    done = yield from self._advance(active, reply)
+                    done = yield from self._advance(active)
                 except BaseException as error:
                     self._leave_contexts(active, error)
                     if active is root:
@@ -160,8 +162,7 @@ class Pump:
                     self._nested_ended(active, done.result)
             self._placing.flush()
             deadline = self._deadline()
-            wakeup: Wakeup = yield WHENEVER if deadline is None else Wait(deadline)
-            self._deliver(wakeup)
+            self._deliver((yield WHENEVER if deadline is None else Wait(deadline)))
 
     def stop(self, reason: str) -> None:
         """Tell every run to end: at its next wake-up it cancels its tasks."""
@@ -177,9 +178,10 @@ class Pump:
 
     # ------------------------------------------------------------ one run
 
-    def _advance(self, active: Active, reply: Any) -> Generator[Request, Any, Done | None]:
+    def _advance(self, active: Active) -> Generator[Request, Any, Done | None]:
         """Move one run to its next `Wait`, or to its end."""
-        steps = active.steps
+        steps, reply = active.steps, active.reply
+        active.reply = None
         failure: BaseException | None = None
         while True:
             try:
@@ -241,13 +243,13 @@ class Pump:
             if active.inbox or due:
                 events, active.inbox = active.inbox, []
                 del waiting[active]
-                told = wakeup
                 if is_one:
                     # As nearly always: no other run is told this one's.
                     wakeup.events = events
+                    active.reply = wakeup
                 else:
-                    told = Wakeup(events, wakeup.now, wakeup.monotonic, wakeup.luck)
-                self._ready.append((active, told))
+                    active.reply = Wakeup(events, wakeup.now, wakeup.monotonic, wakeup.luck)
+                self._ready.append(active)
 
     def _route(self, event: Event) -> None:
         # No match: it takes twice as long, and every task comes by here.
@@ -293,7 +295,7 @@ class Pump:
         nested = Active(steps, around, active, task, setting)
         self._nested[task.id] = nested
         self._watches[task.id] = Stopwatch()
-        self._ready.append((nested, None))
+        self._ready.append(nested)
 
     def _nested_ended(self, nested: Active, result: Result) -> None:
         task, _ = self._closed(nested)

@@ -17,6 +17,7 @@ from flowpregel._host.host import Plan
 from flowpregel._host.keeper import Keepers
 from flowpregel._host.placing import Surroundings
 from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.shapes import Lease
 from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.base import PregelBase, Where, names_where
@@ -119,7 +120,7 @@ def plan_of(graph: PregelBase, request: Request) -> Plan:
     fault("lease.taken.after")
     resources.callback(fault, "lease.released.before")
     try:
-        return replace(_plan(graph, request, saver, lease.fence, resources), lease=lease)
+        return _plan(graph, request, saver, lease, resources)
     except BaseException:
         resources.close()
         raise
@@ -129,15 +130,20 @@ def _plan(
     graph: PregelBase,
     request: Request,
     saver: BaseCheckpointSaver | None,
-    fence: int | None,
+    lease: Lease | None,
     resources: ExitStack,
 ) -> Plan:
     fault("run.start.before")
     start = _start(graph, request, saver)
     fault("run.start.after")
-    parsed = replace(request.parsed, run_id=start.run_id)
-    options = options_of(graph, replace(request, parsed=parsed), saver, fence)
-    options = replace(options, loaded=start.loaded, metadata={**start.metadata, **options.metadata})
+    parsed = request.parsed
+    if start.run_id != parsed.run_id:
+        parsed = replace(parsed, run_id=start.run_id)
+        request = replace(request, parsed=parsed)
+    options = options_of(graph, request, saver, None if lease is None else lease.fence)
+    if start.loaded is not None or start.metadata:
+        metadata = {**start.metadata, **options.metadata}
+        options = replace(options, loaded=start.loaded, metadata=metadata)
     keepers = Keepers()
     around = Surroundings(
         config=parsed.shown(),
@@ -163,6 +169,7 @@ def _plan(
         cache=graph.cache,
         max_concurrency=parsed.max_concurrency,
         resources=resources,
+        lease=lease,
     )
 
 
@@ -211,11 +218,13 @@ def with_saver(options: Options, saver: BaseCheckpointSaver | None) -> Options:
     """Return *options* for what *saver* can keep, and for the versions it makes."""
     if saver is None:
         return options
-    if saver.owns_versions:
-        options = replace(
-            options, next_version=lambda newest, _: saver.get_next_version(newest, None)
-        )
-    return replace(options, keeps_deltas=saver.keeps_deltas)
+    if not saver.owns_versions:
+        return replace(options, keeps_deltas=saver.keeps_deltas)
+    return replace(
+        options,
+        keeps_deltas=saver.keeps_deltas,
+        next_version=lambda newest, _: saver.get_next_version(newest, None),
+    )
 
 
 def _output_keys(program: Program, keys: str | Sequence[str] | None) -> str | tuple[str, ...]:
