@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from flowpregel._fault import fault
 from flowpregel._lmdb.failures import JournalFailedError
-from flowpregel._lmdb.journal import SIZE, Change, Journal, Record
+from flowpregel._lmdb.journal import SIZE, Journal, Record
 from flowpregel._lmdb.overlay import Draft, Layer, Overlaid, TooMuchError, apply
 from flowpregel.errors import StoreCorruptError
 
@@ -121,9 +121,11 @@ class Pending:
         """
         try:
             with self._lock:
-                self._be_on(base)
-                self._load(SIZE)
-                if (self._base, self._end) != self._known:
+                if base != self._base:
+                    self._be_on(base)
+                if self._journal.has(base, self._count + 1, self._end):
+                    self._load(SIZE)
+                if (base, self._end) != self._known:
                     self._look_around()
         except OSError as error:
             raise JournalFailedError(error) from error
@@ -133,14 +135,19 @@ class Pending:
         """The number of the next transaction: one more than the last, if that was ours."""
         return self._number + 1
 
-    def draft(self, transaction: Any, numbers: Mapping[Any, int]) -> Draft:
+    def draft(self, transaction: Any, numbers: Mapping[Any, int], size: int = 0) -> Draft:
         """Return what a small transaction is to be made on.
+
+        Args:
+            transaction: A read transaction of LMDB's.
+            numbers: The number of each database, by LMDB's handle.
+            size: About how many bytes it will take.
 
         Raises:
             TooMuchError: It is LMDB's turn.
         """
         room = SIZE - self._end - _SMALLEST
-        if self._count >= _MOST or room <= 0:
+        if self._count >= _MOST or room <= size:
             raise TooMuchError
         return Draft(
             transaction,
@@ -153,7 +160,7 @@ class Pending:
 
     def make(self) -> bool:
         """Make the journal, if it is not there; return whether that was possible."""
-        if self._has_journal:
+        if self._has_journal and not self._journal.is_open:
             try:
                 with self._lock:
                     self._journal.make()
@@ -162,23 +169,25 @@ class Pending:
                 self._has_journal = False
         return self._has_journal
 
-    def add(self, changes: list[Change]) -> None:
+    def add(self, draft: Draft) -> None:
         """Put a transaction into the journal, on disk, and let it be seen.
 
         Raises:
             JournalFailedError: It was not possible.
         """
-        place, at = self._count + 1, self._end
+        base, place, at = self._base, self._count + 1, self._end
         fault("store.journal.before")
         try:
-            end = self._journal.put(self._base, place, at, changes)
+            end = self._journal.put(base, place, at, draft.changes)
         except OSError as error:
             self._take_back(at)
             raise JournalFailedError(error) from error
         fault("store.journal.after")
         with self._lock:
-            self._take_in(Record(place, end, changes))
-            self._known = self._base, self._end
+            for number, layer in draft.own.items():
+                self._layers.setdefault(number, {}).update(layer)
+            self._count, self._end = place, end
+            self._known = base, end
             self._number += 1
         self._tell()
 

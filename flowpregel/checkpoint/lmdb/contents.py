@@ -9,8 +9,8 @@ from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.lmdb.deltarecord import Added, DeltaRecord, Reference
 from flowpregel.checkpoint.lmdb.plain import LARGEST, Kept, as_bytes, size_of
 from flowpregel.checkpoint.lmdb.prepared import Prepared, PreparedDelta, Written
-from flowpregel.checkpoint.lmdb.state import DELTA, EMPTY, HELD_DELTA, HELD_VALUE, VALUE, Place
-from flowpregel.checkpoint.lmdb.staterecord import ROOM, Held
+from flowpregel.checkpoint.lmdb.state import DELTA, HELD_DELTA, HELD_VALUE, VALUE, Place
+from flowpregel.checkpoint.lmdb.staterecord import ROOM, Parts
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
 
 _REFERENCE_COSTS = 40
@@ -37,8 +37,9 @@ class Contents:
         self._room = ROOM
         self._values: dict[int, Kept] = {}
         self._deltas: dict[int, tuple[int, int, Added]] = {}
-        self._own: list[tuple[bytes, bytes]] = []
-        self.held = Held(self._values, self._deltas, tuple(tasks or ()))
+        self.own: list[tuple[bytes, bytes]] = []
+        """The ends of the keys, and the payloads, of the records of their own."""
+        self.held: Parts = self._values, self._deltas, tuple(tasks) if tasks else ()
         """What the record holds."""
 
     def add_values(self, numbers: Sequence[int], written: dict[str, Place]) -> None:
@@ -66,7 +67,7 @@ class Contents:
                 self._values[channel] = kept
                 written[name] = held
             else:
-                self._own.append((keys.VALUE + channel.to_bytes(4, "big"), as_bytes(kept)))
+                self.own.append((keys.VALUE + channel.to_bytes(4, "big"), as_bytes(kept)))
                 written[name] = VALUE, self._number
 
     def add_deltas(
@@ -93,21 +94,8 @@ class Contents:
                 written[delta.channel] = HELD_DELTA, self._number
             else:
                 record = _own_record(place, body)
-                self._own.append((keys.DELTA + channel.to_bytes(4, "big"), record.to_bytes()))
+                self.own.append((keys.DELTA + channel.to_bytes(4, "big"), record.to_bytes()))
                 written[delta.channel] = DELTA, self._number
-
-    def written(self) -> dict[str, Place]:
-        """Return where changed channels are that have neither value nor delta."""
-        checkpoint = self._prepared.batch.checkpoint
-        assert checkpoint is not None
-        return dict.fromkeys(checkpoint.changed, (EMPTY, self._number))
-
-    def records(self) -> list[tuple[bytes, bytes]]:
-        """Return the ends of the keys, and the payloads, of the records of their own.
-
-        In the order of the keys: pages that are filled from left to right get full.
-        """
-        return sorted(self._own)
 
     def _body(
         self, delta: PreparedDelta, references: References

@@ -108,6 +108,7 @@ class Prepared:
         "_encoder",
         "_known",
         "batch",
+        "bytes",
         "deltas",
         "metadata",
         "names",
@@ -118,8 +119,9 @@ class Prepared:
 
     def __init__(self, batch: Batch, codec: Codec, metadata: KnownMetadata | None = None) -> None:
         self.batch = batch
+        self.bytes = 0
+        """About how many bytes all that is encoded takes."""
         self._known = metadata or KnownMetadata()
-        self.tasks: list[PreparedTask] = []
         self.names: Sequence[str] = ()
         """The channels that have values."""
         self.values: Sequence[Kept] = ()
@@ -129,47 +131,49 @@ class Prepared:
         self.deltas: list[PreparedDelta] = []
         self.metadata = b""
         self._encoder = Encoder(codec)
-        known: dict[tuple[str, str], int] = {}
+        known: dict[tuple[str, str], PreparedTask] = {}
         for task in batch.writes:
             if not task.writes:
                 continue
-            number = known.setdefault((task.checkpoint_id, task.task_id), len(self.tasks))
-            if number == len(self.tasks):
-                self.tasks.append(PreparedTask(task))
-            self._add(number, task, codec)
+            place = task.checkpoint_id, task.task_id
+            prepared = known.get(place)
+            if prepared is None:
+                prepared = known[place] = PreparedTask(task)
+            self._add(prepared, task, codec)
+        self.tasks = [*known.values()]
         if batch.checkpoint is not None:
             self._prepare(batch.checkpoint, codec)
 
-    def _add(self, number: int, task: TaskWrites, codec: Codec) -> None:
+    def _add(self, prepared: PreparedTask, task: TaskWrites, codec: Codec) -> None:
         channels: Sequence[str]
         channels, values = zip(*task.writes, strict=True)
         ends: tuple[Kept, ...] = ()
         more = 0
         if channels[-1] == CALLED and self._encoder.leaves(values[-1]):
             values, ends, more = values[:-1], (values[-1],), _CALL
-        kept, size = self._encoder.all(
-            values, lambda at: f"the write of task {task.task_id!r} to {channels[at]!r}"
-        )
+        kept, size = self._encoder.all(values, channels, _write_of, task.task_id)
         if task.ran is not None:
             ran = codec.encode(task.ran.to_bytes(task.path))
             channels, ends, size = (*channels, RAN), (*ends, ran), size + len(ran)
-        self.tasks[number].add(channels, (*kept, *ends) if ends else kept, size + more)
+        prepared.add(channels, (*kept, *ends) if ends else kept, size + more)
+        self.bytes += size + more
 
     def _prepare(self, checkpoint: Checkpoint, codec: Codec) -> None:
-        step = checkpoint.step
-        names = self.names = (*checkpoint.values,)
-        # The very object that a task wrote is encoded once.
-        self.values, self.size = self._encoder.all(
-            (*checkpoint.values.values(),),
-            lambda at: f"the value of channel {names[at]!r} (step {step})",
-        )
+        if checkpoint.values:
+            names = self.names = (*checkpoint.values,)
+            # The very object that a task wrote is encoded once.
+            self.values, self.size = self._encoder.all(
+                (*checkpoint.values.values(),), names, _value_at, checkpoint.step
+            )
+            self.bytes += self.size
         for channel, delta in checkpoint.deltas.items():
             if channel in checkpoint.values:
                 continue
             made_of, encoded = self._written(channel, delta.writes), b""
             if not made_of:
-                what = f"what was added to channel {channel!r} (step {step})"
+                what = f"what was added to channel {channel!r} (step {checkpoint.step})"
                 encoded = encode(codec, delta.writes, what)
+                self.bytes += len(encoded)
             self.deltas.append(PreparedDelta(channel, delta.previous, encoded, made_of))
         if checkpoint.metadata:
             self.metadata = self._known.encoded(checkpoint.metadata, codec)
@@ -185,3 +189,11 @@ class Prepared:
         found = [places.get(id(self._encoder.known(value))) for value in values]
         written = tuple(each for each in found if each is not None)
         return written if len(written) == len(values) else ()
+
+
+def _write_of(task_id: str, channel: str) -> str:
+    return f"the write of task {task_id!r} to {channel!r}"
+
+
+def _value_at(step: int, channel: str) -> str:
+    return f"the value of channel {channel!r} (step {step})"
