@@ -158,17 +158,15 @@ class Environment:
         """Take both locks, our OS threads' and the processes'; return the latter."""
         if not self._writer.acquire(timeout=timeout):
             raise StoreBusyError(self.path, "another OS thread of this process", timeout)
+        lock, is_taken = self._file_lock, False
         try:
-            return self._take_file_lock(timeout)
-        except BaseException:
-            self._writer.release()
-            raise
-
-    def _take_file_lock(self, timeout: float) -> FileLock:
-        lock = self._file_lock
+            is_taken = lock is not None and lock.acquire(timeout)
+        finally:
+            if not is_taken:
+                self._writer.release()
         if lock is None:
             raise StoreReadOnlyError(f"{self.path} was opened to be read only, or is closed")
-        if not lock.acquire(timeout):
+        if not is_taken:
             raise StoreBusyError(self.path, str(lock.holder()), timeout)
         return lock
 

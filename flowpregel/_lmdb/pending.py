@@ -63,6 +63,8 @@ class Pending:
         """Where whoever writes left base and end."""
         self._has_journal = True
         """Whether there is one, or could be."""
+        self.is_made = False
+        """Whether it is there, and open."""
         self.is_untold = False
         """Whether those who only read could not be told of the last record."""
 
@@ -154,16 +156,17 @@ class Pending:
             numbers,
             self._layers,
             lasts=self._lasts,
-            number=self.next_number,
+            number=self._number + 1,
             room=room,
         )
 
     def make(self) -> bool:
         """Make the journal, if it is not there; return whether that was possible."""
-        if self._has_journal and not self._journal.is_open:
+        if self._has_journal:
             try:
                 with self._lock:
                     self._journal.make()
+                self.is_made = True
             except OSError:
                 # The disk is full, most likely: LMDB may still have pages that are free.
                 self._has_journal = False
@@ -185,7 +188,10 @@ class Pending:
         fault("store.journal.after")
         with self._lock:
             for number, layer in draft.own.items():
-                self._layers.setdefault(number, {}).update(layer)
+                if number in self._layers:
+                    self._layers[number].update(layer)
+                else:
+                    self._layers[number] = layer
             self._count, self._end = place, end
             self._known = base, end
             self._number += 1
@@ -221,6 +227,7 @@ class Pending:
 
     def close(self) -> None:
         """Close the files."""
+        self.is_made = False
         self._journal.close()
 
     def _tell(self) -> None:

@@ -126,7 +126,8 @@ class Table:
         if not fresh:
             self._drop_chunks(transaction, key)
         if len(payload) <= CHUNK:
-            transaction.put(key, self.record(key, _WHOLE, payload), db=self.handle)
+            record, handle = self.record(key, _WHOLE, payload), self._store.databases[self._name]
+            transaction.put(key, record, db=handle)
             return
         view = memoryview(payload)
         count = -(-len(payload) // CHUNK)

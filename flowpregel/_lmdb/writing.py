@@ -96,7 +96,7 @@ class Writing:
             self._pending.catch_up(transaction.id())
 
     def _attempt(self, work: Work[Result], size: int) -> Result:
-        if size < SIZE and self._pending.make():
+        if size < SIZE and (self._pending.is_made or self._pending.make()):
             try:
                 return self._put_down(work, size)
             except TooMuchError:

@@ -31,6 +31,11 @@ class Head:
     chain: int
     state: State
 
+    def take(self) -> State:
+        """Return the state, to be made another's: what is at hand holds no more."""
+        self.generation = -1
+        return self.state
+
 
 def between(
     prepared: Prepared,
@@ -51,7 +56,7 @@ def between(
         parent: Its parent, if that is there; nobody may use it any more.
         places: Looks up what the parent does not know.
     """
-    old = State() if parent is None else parent.state
+    old = State() if parent is None else parent.take()
     versions = versions_that_differ(old, checkpoint.channel_versions, written)
     seen = nodes_that_differ(old, checkpoint.versions_seen)
     complete = (

@@ -28,35 +28,36 @@ class Contents:
         number: The checkpoint's.
         tasks: The writes on the checkpoint before that the record holds; None:
             they have records of their own.
+        values: By channel, those that the record holds; all of them if they are small.
     """
 
-    def __init__(self, prepared: Prepared, number: int, tasks: Sequence[Packed] | None) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        number: int,
+        tasks: Sequence[Packed] | None,
+        values: dict[int, Kept],
+    ) -> None:
         self._prepared = prepared
         self._number = number
         self._has_tasks = tasks is not None
-        self._room = ROOM
-        self._values: dict[int, Kept] = {}
+        self._room = ROOM - prepared.size if values else ROOM
+        self._values = values
         self._deltas: dict[int, tuple[int, int, Added]] = {}
         self.own: list[tuple[bytes, bytes]] = []
         """The ends of the keys, and the payloads, of the records of their own."""
-        self.held: Parts = self._values, self._deltas, tuple(tasks) if tasks else ()
+        self.parts: Parts = values, self._deltas, tuple(tasks or ())
         """What the record holds."""
 
     def add_values(self, numbers: Sequence[int], written: dict[str, Place]) -> None:
-        """Add the values of channels.
+        """Add the values of channels, which are not small.
 
         Args:
             numbers: The channels' numbers.
             written: Gets where each value will be.
         """
-        names, values, size = self._prepared.names, self._prepared.values, self._prepared.size
+        names, values = self._prepared.names, self._prepared.values
         held = HELD_VALUE, self._number
-        if size <= LARGEST:
-            # What is usual, for all of them: there can be hundreds.
-            self._room -= size
-            self._values.update(zip(numbers, values, strict=True))
-            written.update(dict.fromkeys(names, held))
-            return
         tasks = self._prepared.tasks if self._has_tasks else ()
         written_already = {id(kept) for task in tasks for kept in task.kept}
         for channel, name, kept in zip(numbers, names, values, strict=True):

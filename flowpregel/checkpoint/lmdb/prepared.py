@@ -41,22 +41,26 @@ class PreparedTask:
 
     __slots__ = ("channels", "checkpoint_id", "kept", "path", "positions", "size", "task_id")
 
-    def __init__(self, task: TaskWrites) -> None:
+    def __init__(
+        self, task: TaskWrites, channels: Sequence[str], kept: Sequence[Kept], size: int
+    ) -> None:
         self.checkpoint_id = task.checkpoint_id
         self.task_id = task.task_id
         self.path = task.path
+        self.size = 0
+        """About how many bytes the values take."""
         self.positions: Positions = ()
         self.channels: Sequence[str] = ()
         self.kept: Sequence[Kept] = ()
-        self.size = 0
-        """About how many bytes the values take."""
+        if channels[-1] == RAN and _CONTROL.isdisjoint(channels[:-1]):
+            self.size, self.positions = size, len(channels) - 1
+            self.channels, self.kept = channels, kept
+        else:
+            self.add(channels, kept, size)
 
     def add(self, channels: Sequence[str], kept: Sequence[Kept], size: int) -> None:
         """Add writes: control writes replace those of their kind, others are there once."""
         self.size += size
-        if not self.channels and _CONTROL.isdisjoint(channels[:-1]) and channels[-1] == RAN:
-            self.positions, self.channels, self.kept = len(channels) - 1, channels, kept
-            return
         positions = tuple(map(WRITES_IDX_MAP.get, channels, count()))
         own = zip(self.channels, self.kept, strict=True)
         writes = dict(zip(each_of(self.positions), own, strict=True))
@@ -135,28 +139,31 @@ class Prepared:
         for task in batch.writes:
             if not task.writes:
                 continue
+            channels, kept, size = self._encoded(task, codec)
+            self.bytes += size
             place = task.checkpoint_id, task.task_id
-            prepared = known.get(place)
-            if prepared is None:
-                prepared = known[place] = PreparedTask(task)
-            self._add(prepared, task, codec)
+            if place in known:
+                known[place].add(channels, kept, size)
+            else:
+                known[place] = PreparedTask(task, channels, kept, size)
         self.tasks = [*known.values()]
         if batch.checkpoint is not None:
             self._prepare(batch.checkpoint, codec)
 
-    def _add(self, prepared: PreparedTask, task: TaskWrites, codec: Codec) -> None:
-        channels: Sequence[str]
+    def _encoded(self, task: TaskWrites, codec: Codec) -> tuple[Sequence[str], Sequence[Kept], int]:
+        """Return the channels of a task's writes, their values, and about how many bytes."""
+        channels: tuple[str, ...]
+        kept: Sequence[Kept]
         channels, values = zip(*task.writes, strict=True)
-        ends: tuple[Kept, ...] = ()
-        more = 0
         if channels[-1] == CALLED and self._encoder.leaves(values[-1]):
-            values, ends, more = values[:-1], (values[-1],), _CALL
-        kept, size = self._encoder.all(values, channels, _write_of, task.task_id)
-        if task.ran is not None:
-            ran = codec.encode(task.ran.to_bytes(task.path))
-            channels, ends, size = (*channels, RAN), (*ends, ran), size + len(ran)
-        prepared.add(channels, (*kept, *ends) if ends else kept, size + more)
-        self.bytes += size + more
+            kept, size = self._encoder.all(values[:-1], channels, _write_of, task.task_id)
+            kept, size = (*kept, values[-1]), size + _CALL
+        else:
+            kept, size = self._encoder.all(values, channels, _write_of, task.task_id)
+        if task.ran is None:
+            return channels, kept, size
+        ran = codec.encode(task.ran.to_bytes(task.path))
+        return (*channels, RAN), (*kept, ran), size + len(ran)
 
     def _prepare(self, checkpoint: Checkpoint, codec: Codec) -> None:
         if checkpoint.values:

@@ -97,10 +97,11 @@ def pack(change: Change, number_of: Callable[[str], int], number: int, held: Par
         for name, version in versions_seen.items():
             entries[number_of(name)] = version - anchor if anchor else version  # type: ignore[operator]
     made = ids.checkpoint_id(change.at, change.step)
-    updated = change.updated
+    parent, updated = change.parent_id, change.updated
     fields = (
         None if change.id == made else keys.short(change.id),
-        _parent(change),
+        # What builds on another is its child; it is written out before that one is dropped.
+        _SAME if change.base is not None else parent and keys.short(parent),
         _SOURCES.index(change.source),
         change.step,
         change.at - anchor,
@@ -139,13 +140,6 @@ def _anchor(versions: tuple[Version | None, ...], seen: Seen) -> int:
         if not _NUMBER.issuperset(map(type, entries.values())):
             return 0
     return first
-
-
-def _parent(change: Change) -> bytes | str | bool | None:
-    if change.parent_id is None:
-        return None
-    # What builds on another is its child; it is written out before that one is dropped.
-    return _SAME if change.base is not None else keys.short(change.parent_id)
 
 
 # ---------------------------------------------------------------- reading

@@ -14,9 +14,11 @@ from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.changes import Head
 from flowpregel.checkpoint.lmdb.contents import Contents, References
 from flowpregel.checkpoint.lmdb.deltarecord import Reference
+from flowpregel.checkpoint.lmdb.plain import LARGEST, Kept
 from flowpregel.checkpoint.lmdb.prepared import Prepared, PreparedTask, Written, each_of
 from flowpregel.checkpoint.lmdb.scopes import Scope
-from flowpregel.checkpoint.lmdb.state import EMPTY, Place, State
+from flowpregel.checkpoint.lmdb.state import EMPTY, HELD_VALUE, Place, State
+from flowpregel.checkpoint.lmdb.staterecord import Parts
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
 from flowpregel.checkpoint.lmdb.view import View
 from flowpregel.errors import ConfigurationError, LeaseLostError
@@ -35,6 +37,8 @@ class Tip:
     """Whether there are records of pending writes under it."""
     is_last: bool = True
     """Whether its records may be the last of all, as far as is known."""
+    newest: str | None = None
+    """The greatest checkpoint id that has a number; None: it is not known."""
 
 
 class Writer:
@@ -69,8 +73,9 @@ class Writer:
     def publish(self, number: int) -> None:
         """Note that the transaction that had *number* is committed."""
         self._book.names.publish()
-        # None of them is there: see `give_up`.
-        self._heads.update(self._new_heads)
+        for scope, head in self._new_heads.items():
+            self._heads.pop(scope, None)
+            self._heads[scope] = head
         if len(self._heads) > _MOST_HEADS:
             for oldest in [*islice(self._heads, len(self._heads) - _MOST_HEADS // 2)]:
                 del self._heads[oldest]
@@ -108,24 +113,21 @@ class Writer:
         scope = scopes.get(transaction, thread_id, namespace)
         if scope is None:
             scope = scopes.make(transaction, thread_id, namespace, time.time_ns())
+            return Tip(scope, 0, has_writes=False, newest="")
         last = self._book.log.last_key(transaction, keys.of_scope(scope.number))
         if last is None:
             return Tip(scope, 0, has_writes=False)
         return Tip(scope, keys.number_of(last), last[16:17] == keys.WRITE)
 
     def head(self, scope: Scope) -> Head | None:
-        """Return the newest checkpoint that this process wrote to *scope*, if it still holds."""
+        """Return the newest checkpoint that this process wrote to *scope*, if it still holds.
+
+        It does not where its state was taken, and the transaction was given up: it is read
+        from the store again.
+        """
         number = scope.number
         head = self._new_heads.get(number) or self._heads.get(number)
         return head if head is not None and head.generation == scope.generation else None
-
-    def give_up(self, scope: Scope) -> None:
-        """Forget the newest checkpoint of *scope*: its state is about to become another's.
-
-        Should the transaction be given up, the state is read from the store again.
-        """
-        self._heads.pop(scope.number, None)
-        self._new_heads.pop(scope.number, None)
 
     def note(self, scope: Scope, head: Head) -> None:
         """Keep *head* at hand."""
@@ -205,6 +207,9 @@ class Put:
             found = self._tip.number + 1
             key = keys.checkpoint_id(scope.number, checkpoint_id)
             self._book.ids.put(self._transaction, key, keys.numbered(found, is_there=False))
+            newest = self._tip.newest
+            if newest is not None and checkpoint_id > newest:
+                self._tip.newest = checkpoint_id
         return found
 
     # ------------------------------------------------------------ checkpoints
@@ -220,24 +225,30 @@ class Put:
         if held is not None and (parent is None or number != parent.number + 1):
             references, held = self.tasks(prepared), None
         number_of, tip = self._number_of, self._tip
-        contents = Contents(prepared, number, held)
         written: dict[str, Place] = dict.fromkeys(checkpoint.changed, (EMPTY, number))
-        if prepared.names:
-            contents.add_values([*map(number_of, prepared.names)], written)
-        if prepared.deltas:
+        values: dict[int, Kept] = {}
+        if prepared.size <= LARGEST:
+            # What is usual, for all of them: there can be hundreds.
+            values = dict(zip(map(number_of, prepared.names), prepared.values, strict=True))
+            written.update(dict.fromkeys(prepared.names, (HELD_VALUE, number)))
+        parts: Parts = values, {}, tuple(held or ())
+        own: Sequence[tuple[bytes, bytes]] = ()
+        if prepared.deltas or prepared.size > LARGEST:
+            contents = Contents(prepared, number, held, values)
+            if prepared.size > LARGEST:
+                contents.add_values([*map(number_of, prepared.names)], written)
             channels = [number_of(delta.channel) for delta in prepared.deltas]
             contents.add_deltas(channels, self._previous(prepared, parent), references, written)
-        self._writer.give_up(tip.scope)
+            parts, own = contents.parts, contents.own
         change, state = changes.between(prepared, checkpoint, written, parent, self._places)
-        record = staterecord.pack(change, number_of, number, contents.held)
-        self._put_records(number, record, contents)
+        self._put_records(number, staterecord.pack(change, number_of, number, parts), own)
         if number >= tip.number:
             tip.has_writes = tip.has_writes and number == tip.number
             tip.number = number
         head = Head(checkpoint.id, number, tip.scope.generation, change.chain, state)
         self._writer.note(tip.scope, head)
 
-    def _put_records(self, number: int, record: bytes, contents: Contents) -> None:
+    def _put_records(self, number: int, record: bytes, own: Sequence[tuple[bytes, bytes]]) -> None:
         """Put a checkpoint's record, and those of what that does not hold."""
         tip, log = self._tip, self._book.log
         key = keys.log(tip.scope.number, number, keys.CHECKPOINT)
@@ -245,10 +256,9 @@ class Put:
             tip.is_last = log.append(self._transaction, key, record)
         else:
             log.put(self._transaction, key, record, fresh=True)
-        if contents.own:
-            # In the order of the keys: pages that are filled from left to right get full.
-            for tail, payload in sorted(contents.own):
-                log.put(self._transaction, key[:-1] + tail, payload, fresh=True)
+        # In the order of the keys: pages that are filled from left to right get full.
+        for tail, payload in sorted(own) if own else ():
+            log.put(self._transaction, key[:-1] + tail, payload, fresh=True)
 
     def _held_tasks(self, prepared: Prepared, parent: Head | None) -> list[Packed] | None:
         """Return the records of the batch's pending writes, if the checkpoint's is to hold them.
@@ -270,6 +280,11 @@ class Put:
         tip = self._tip
         number = tip.number + 1
         key = keys.checkpoint_id(tip.scope.number, checkpoint_id)
+        if tip.newest is not None and checkpoint_id > tip.newest:
+            tip.newest = checkpoint_id
+            there = keys.numbered(number, is_there=True)
+            self._book.ids.put(self._transaction, key, there, fresh=True)
+            return number
         if self._book.ids.add(self._transaction, key, keys.numbered(number, is_there=True)):
             return number
         known = self._book.number(self._transaction, tip.scope, checkpoint_id)
