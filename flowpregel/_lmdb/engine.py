@@ -36,6 +36,17 @@ def fill(draft: str, records: Sequence[tuple[bytes, bytes]]) -> None:
         os.chmod(os.path.join(draft, file), 0o600)
 
 
+def error(name: str) -> type[Exception]:
+    """Return the class of LMDB's errors that has *name*, for an ``except`` clause.
+
+    So nothing is to be imported unless there is an error.
+    """
+    import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store
+
+    found: type[Exception] = getattr(lmdb, name)
+    return found
+
+
 def connect(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:
     """Return LMDB's environment at *path*, opened as we open it everywhere."""
     import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store

@@ -124,13 +124,13 @@ class Environment:
             except (lmdb.Error, JournalFailedError) as error:
                 raise failures.translated(error, self.path) from error
 
-    def write(self, work: Work[Result], *, timeout: float, is_small: bool = True) -> Result:
+    def write(self, work: Work[Result], *, timeout: float, size: int = 0) -> Result:
         """Return ``work(transaction)`` of one write transaction, once it is on disk.
 
         Args:
             work: Fills the transaction; may be called more than once.
             timeout: Seconds to wait for others who write.
-            is_small: What it changes is likely to fit into the journal.
+            size: About how many bytes it puts there; the journal is for what is small.
 
         Raises:
             StoreBusyError: Someone else held the store all that time.
@@ -139,9 +139,10 @@ class Environment:
         self._file.live()
         lock = self._enter(timeout)
         try:
-            return self._writing.write(work, is_small=is_small)
+            return self._writing.write(work, size=size)
         finally:
-            self._leave(lock)
+            lock.release()
+            self._writer.release()
 
     @contextmanager
     def _exclusively(self, timeout: float) -> Iterator[None]:
@@ -150,27 +151,22 @@ class Environment:
         try:
             yield
         finally:
-            self._leave(lock)
+            lock.release()
+            self._writer.release()
 
     def _enter(self, timeout: float) -> FileLock:
         """Take both locks, our OS threads' and the processes'; return the latter."""
         if not self._writer.acquire(timeout=timeout):
             raise StoreBusyError(self.path, "another OS thread of this process", timeout)
+        lock, is_taken = self._file_lock, False
         try:
-            return self._take_file_lock(timeout)
-        except BaseException:
-            self._writer.release()
-            raise
-
-    def _leave(self, lock: FileLock) -> None:
-        lock.release()
-        self._writer.release()
-
-    def _take_file_lock(self, timeout: float) -> FileLock:
-        lock = self._file_lock
+            is_taken = lock is not None and lock.acquire(timeout)
+        finally:
+            if not is_taken:
+                self._writer.release()
         if lock is None:
             raise StoreReadOnlyError(f"{self.path} was opened to be read only, or is closed")
-        if not lock.acquire(timeout):
+        if not is_taken:
             raise StoreBusyError(self.path, str(lock.holder()), timeout)
         return lock
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
@@ -36,9 +36,13 @@ SIZE = 64 << 10
 _SUM = 16
 _HEAD = struct.Struct("<QII")
 _HEAD_SIZE = _SUM + _HEAD.size
+_START = struct.Struct("<QI")
+"""What `_HEAD` begins with."""
 _CHANGE = struct.Struct("<BHI")
 _DROPPED = 0xFFFFFFFF
 _TAIL = struct.Struct("<QQI")
+_NOTHING = blake2b(digest_size=_SUM)
+"""Copied in half the time in which one is made."""
 _flush = getattr(os, "fdatasync", os.fsync)
 
 Change: TypeAlias = "tuple[int, bytes, bytes | None]"
@@ -56,9 +60,11 @@ class Record(NamedTuple):
     """What it changed, in order."""
 
 
-def size_of(key: bytes, value: bytes | None) -> int:
-    """Return the bytes that a change takes."""
-    return _CHANGE.size + len(key) + (0 if value is None else len(value))
+def packed(database: int, key: bytes, value: bytes | None) -> bytes:
+    """Return a change as a record has it."""
+    if value is None:
+        return _CHANGE.pack(database, len(key), _DROPPED) + key
+    return b"".join((_CHANGE.pack(database, len(key), len(value)), key, value))
 
 
 class Journal:
@@ -101,12 +107,18 @@ class Journal:
 
     def read(self, base: int, place: int, at: int, until: int = SIZE) -> Iterator[Record]:
         """Yield the records from *at* to *until*, the first of which has *place*, on *base*."""
-        if not self._opened() or not _begins(os.pread(self._records, _HEAD_SIZE, at), base, place):
+        if not self.has(base, place, at):
             return
         data = os.pread(self._records, until - at, at)
         while (found := _record(data, base, place, at)) is not None:
             yield found
             data, at, place = data[found.end - at :], found.end, place + 1
+
+    def has(self, base: int, place: int, at: int) -> bool:
+        """Return whether what is *at* begins like the record that has *place* on *base*."""
+        if self._records < 0 and not self._opened():
+            return False
+        return os.pread(self._records, _START.size, at + _SUM) == _START.pack(base, place)
 
     def is_ahead(self, base: int) -> bool:
         """Return whether the first record is on a newer base: LMDB's file was put back."""
@@ -136,21 +148,14 @@ class Journal:
             found_at = data.find(wanted, found_at + 1)
         return False
 
-    def put(self, base: int, place: int, at: int, changes: list[Change]) -> int:
-        """Put a record at *at*, on disk; return where it ends.
+    def put(self, base: int, place: int, at: int, changes: Sequence[bytes]) -> int:
+        """Put a record of *changes*, as `packed` gives them, at *at*, on disk; return its end.
 
         Raises:
             OSError: It was not possible; `take_back` is to follow.
         """
-        parts = [b""]
-        for database, key, value in changes:
-            if value is None:
-                parts += (_CHANGE.pack(database, len(key), _DROPPED), key)
-            else:
-                parts += (_CHANGE.pack(database, len(key), len(value)), key, value)
-        length = sum(map(len, parts))
-        parts[0] = _HEAD.pack(base, place, length)
-        rest = b"".join(parts)
+        body = b"".join(changes)
+        rest = _HEAD.pack(base, place, len(body)) + body
         _write(self._records, _sum(rest) + rest, at)
         _flush(self._records)
         return at + _SUM + len(rest)
@@ -197,13 +202,9 @@ class Journal:
         return self._records >= 0
 
 
-def _begins(data: bytes, base: int, place: int) -> bool:
-    return len(data) >= _HEAD_SIZE and _HEAD.unpack_from(data, _SUM)[:2] == (base, place)
-
-
 def _record(data: bytes, base: int, place: int, at: int) -> Record | None:
     """Return the record that *data* begins with, if it is the one that is meant, and whole."""
-    if not _begins(data, base, place) or _any(data, base) is None:
+    if _any(data, base) != place:
         return None
     end = _HEAD_SIZE + _HEAD.unpack_from(data, _SUM)[2]
     return Record(place, at + end, [*_changes(data[_HEAD_SIZE:end])])
@@ -246,4 +247,6 @@ def _check(base: int, end: int) -> int:
 
 
 def _sum(data: bytes) -> bytes:
-    return blake2b(data, digest_size=_SUM).digest()
+    summed = _NOTHING.copy()
+    summed.update(data)
+    return summed.digest()

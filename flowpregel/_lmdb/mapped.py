@@ -54,7 +54,7 @@ class MappedFile:
             StoreReadOnlyError: It was opened before a fork.
             StoreError: It is closed.
         """
-        if self.is_inherited:
+        if self._pid != os.getpid():
             raise StoreReadOnlyError(
                 f"{self.path} was opened before a fork (by process {self._pid}); "
                 "a forked process cannot use it: start one that opens it itself"

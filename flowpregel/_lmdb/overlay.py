@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Self, TypeAlias
 
 from flowpregel._lmdb import engine
-from flowpregel._lmdb.journal import Change, size_of
+from flowpregel._lmdb.journal import packed
 
 Layer: TypeAlias = "dict[bytes, bytes | None]"
 """What is on top of a database; None: there is nothing at that key."""
@@ -107,7 +107,7 @@ class Draft(Overlaid):
         room: The bytes that its changes may take.
     """
 
-    __slots__ = ("_lasts", "_number", "_own", "_room", "changes")
+    __slots__ = ("_lasts", "_number", "_room", "changes", "own")
 
     def __init__(
         self,
@@ -119,13 +119,17 @@ class Draft(Overlaid):
         number: int,
         room: int,
     ) -> None:
-        super().__init__(transaction, numbers, layers)
+        self._transaction = transaction
+        self._get = transaction.get
+        self._numbers = numbers
+        self.layers = layers
         self._lasts = lasts
         self._number = number
         self._room = room
-        self._own: dict[int, Layer] = {}
-        self.changes: list[Change] = []
-        """What it has changed, in order."""
+        self.own: dict[int, Layer] = {}
+        """What it has changed, by the number of the database."""
+        self.changes: list[bytes] = []
+        """The same in order, as a record of the journal has it."""
 
     def id(self) -> int:
         """Return the number of the transaction."""
@@ -133,10 +137,12 @@ class Draft(Overlaid):
 
     def get(self, key: bytes, *, db: Any) -> bytes | None:
         """Do as LMDB's `get`."""
-        own = self._own.get(self._numbers[db])
-        if own is not None and key in own:
-            return own[key]
-        return Overlaid.get(self, key, db=db)
+        number = self._numbers[db]
+        for layer in (self.own.get(number), self.layers.get(number)):
+            if layer is not None and key in layer:
+                return layer[key]
+        found: bytes | None = self._get(key, db=db)
+        return found
 
     def getter(self, db: Any) -> Callable[[bytes], bytes | None]:
         """Return a function that does what `get` does."""
@@ -148,11 +154,18 @@ class Draft(Overlaid):
         """Do as LMDB's `put`."""
         if not 0 < len(key) <= _LONGEST_KEY:
             raise TooMuchError  # LMDB says what it has against that
-        if append and key <= self._last(db):
+        number = self._numbers[db]
+        last = self._lasts.get(number)
+        if append:
+            if last is None:
+                last = self._lasts[number] = self._last(db)
+            if key <= last:
+                return False
+        elif not overwrite and self.get(key, db=db) is not None:
             return False
-        if not (overwrite or append) and self.get(key, db=db) is not None:
-            return False
-        self._note(self._numbers[db], key, value)
+        if last is not None and key > last:
+            self._lasts[number] = key
+        self._note(number, key, value)
         return True
 
     def delete(self, key: bytes, *, db: Any) -> bool:
@@ -165,25 +178,26 @@ class Draft(Overlaid):
     def cursor(self, *, db: Any) -> Any:
         """Return a cursor for reading: what is changed later it may not see."""
         number = self._numbers[db]
-        both = {**self.layers.get(number, {}), **self._own.get(number, {})}
+        both = {**self.layers.get(number, {}), **self.own.get(number, {})}
         return Cursor(self._transaction.cursor(db=db), both)
 
     def _last(self, db: Any) -> bytes:
-        """Return the greatest key there is, or was not long ago."""
-        number = self._numbers[db]
-        if number not in self._lasts:
-            with self.cursor(db=db) as cursor:
-                self._lasts[number] = cursor.key() if cursor.last() else b""
-        return self._lasts[number]
+        """Return the greatest key there is."""
+        with self.cursor(db=db) as cursor:
+            last: bytes = cursor.key() if cursor.last() else b""
+            return last
 
     def _note(self, number: int, key: bytes, value: bytes | None) -> None:
-        self._room -= size_of(key, value)
+        change = packed(number, key, value)
+        self._room -= len(change)
         if self._room < 0:
             raise TooMuchError
-        if number in self._lasts and key > self._lasts[number]:
-            self._lasts[number] = key
-        self._own.setdefault(number, {})[key] = value
-        self.changes.append((number, key, value))
+        layer = self.own.get(number)
+        if layer is None:
+            self.own[number] = {key: value}
+        else:
+            layer[key] = value
+        self.changes.append(change)
 
 
 class Counted:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from flowpregel._fault import fault
 from flowpregel._lmdb.failures import JournalFailedError
-from flowpregel._lmdb.journal import SIZE, Change, Journal, Record
+from flowpregel._lmdb.journal import SIZE, Journal, Record
 from flowpregel._lmdb.overlay import Draft, Layer, Overlaid, TooMuchError, apply
 from flowpregel.errors import StoreCorruptError
 
@@ -63,6 +63,8 @@ class Pending:
         """Where whoever writes left base and end."""
         self._has_journal = True
         """Whether there is one, or could be."""
+        self.is_made = False
+        """Whether it is there, and open."""
         self.is_untold = False
         """Whether those who only read could not be told of the last record."""
 
@@ -121,9 +123,11 @@ class Pending:
         """
         try:
             with self._lock:
-                self._be_on(base)
-                self._load(SIZE)
-                if (self._base, self._end) != self._known:
+                if base != self._base:
+                    self._be_on(base)
+                if self._journal.has(base, self._count + 1, self._end):
+                    self._load(SIZE)
+                if (base, self._end) != self._known:
                     self._look_around()
         except OSError as error:
             raise JournalFailedError(error) from error
@@ -133,21 +137,26 @@ class Pending:
         """The number of the next transaction: one more than the last, if that was ours."""
         return self._number + 1
 
-    def draft(self, transaction: Any, numbers: Mapping[Any, int]) -> Draft:
+    def draft(self, transaction: Any, numbers: Mapping[Any, int], size: int = 0) -> Draft:
         """Return what a small transaction is to be made on.
+
+        Args:
+            transaction: A read transaction of LMDB's.
+            numbers: The number of each database, by LMDB's handle.
+            size: About how many bytes it will take.
 
         Raises:
             TooMuchError: It is LMDB's turn.
         """
         room = SIZE - self._end - _SMALLEST
-        if self._count >= _MOST or room <= 0:
+        if self._count >= _MOST or room <= size:
             raise TooMuchError
         return Draft(
             transaction,
             numbers,
             self._layers,
             lasts=self._lasts,
-            number=self.next_number,
+            number=self._number + 1,
             room=room,
         )
 
@@ -157,28 +166,34 @@ class Pending:
             try:
                 with self._lock:
                     self._journal.make()
+                self.is_made = True
             except OSError:
                 # The disk is full, most likely: LMDB may still have pages that are free.
                 self._has_journal = False
         return self._has_journal
 
-    def add(self, changes: list[Change]) -> None:
+    def add(self, draft: Draft) -> None:
         """Put a transaction into the journal, on disk, and let it be seen.
 
         Raises:
             JournalFailedError: It was not possible.
         """
-        place, at = self._count + 1, self._end
+        base, place, at = self._base, self._count + 1, self._end
         fault("store.journal.before")
         try:
-            end = self._journal.put(self._base, place, at, changes)
+            end = self._journal.put(base, place, at, draft.changes)
         except OSError as error:
             self._take_back(at)
             raise JournalFailedError(error) from error
         fault("store.journal.after")
         with self._lock:
-            self._take_in(Record(place, end, changes))
-            self._known = self._base, self._end
+            for number, layer in draft.own.items():
+                if number in self._layers:
+                    self._layers[number].update(layer)
+                else:
+                    self._layers[number] = layer
+            self._count, self._end = place, end
+            self._known = base, end
             self._number += 1
         self._tell()
 
@@ -212,6 +227,7 @@ class Pending:
 
     def close(self) -> None:
         """Close the files."""
+        self.is_made = False
         self._journal.close()
 
     def _tell(self) -> None:

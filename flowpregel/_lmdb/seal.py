@@ -70,19 +70,14 @@ class Seal:
         return summed.digest()
 
     def begun(self, start: bytes, size: int) -> Any:
-        """Return the hash of what `of_small` sums, for places of *size* that begin with *start*.
+        """Return the hash of what `of` sums first, for places of *size* that begin with *start*.
 
-        The rest of the place and the record are left to be added, to a copy.
+        The rest of the place and the record are left to be added, to a copy: sooner done
+        for small records.
         """
         summed = self._base.copy()
         summed.update(b"%d:%b" % (size, start))
         return summed
-
-    def of_small(self, place: bytes, record: bytes) -> bytes:
-        """Return what `of` returns, faster where copying *record* costs little."""
-        summed = self._base.copy()
-        summed.update(b"%d:%b%b" % (len(place), place, record))
-        return summed.digest()
 
 
 def store_key() -> bytes:

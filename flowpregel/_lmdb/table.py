@@ -28,6 +28,7 @@ _WHOLE, _CHUNKED, _PIECE = 0, 1, 2
 _ENCRYPTED = 16
 _COUNTS = struct.Struct(">IQ")
 _HEAD = SIZE + 1
+_KINDS = [bytes((kind,)) for kind in range(2 * _ENCRYPTED)]
 _SMALL = 4096
 
 
@@ -43,6 +44,23 @@ class Store(Protocol):
         """LMDB's handles, by name."""
 
 
+class _Begun(dict[int, Any]):
+    """What the checksums of a database's records begin with, by the size of their keys.
+
+    Args:
+        name: The database's name.
+        seal: Makes the checksums.
+    """
+
+    def __init__(self, name: bytes, seal: Seal) -> None:
+        self._name = name
+        self._seal = seal
+
+    def __missing__(self, size: int) -> Any:
+        begun = self[size] = self._seal.begun(self._name, len(self._name) + size)
+        return begun
+
+
 class Table:
     """One database of a store; every method takes the transaction to use.
 
@@ -52,12 +70,13 @@ class Table:
         seal: Makes and checks the checksums.
     """
 
-    __slots__ = ("_name", "_seal", "_store")
+    __slots__ = ("_begun", "_name", "_seal", "_store")
 
     def __init__(self, name: bytes, store: Store, seal: Seal) -> None:
         self._store = store
         self._name = name
         self._seal = seal
+        self._begun = _Begun(name, seal)
 
     @property
     def handle(self) -> Any:
@@ -82,7 +101,7 @@ class Table:
             size: The bytes of each key.
         """
         get, opened = getter(transaction, self.handle), self.get
-        begun = self._seal.begun(self._name, len(self._name) + size)
+        begun = self._begun[size]
 
         def fetch(key: bytes) -> bytes | None:
             record = get(key)
@@ -107,7 +126,8 @@ class Table:
         if not fresh:
             self._drop_chunks(transaction, key)
         if len(payload) <= CHUNK:
-            transaction.put(key, self.record(key, _WHOLE, payload), db=self.handle)
+            record, handle = self.record(key, _WHOLE, payload), self._store.databases[self._name]
+            transaction.put(key, record, db=handle)
             return
         view = memoryview(payload)
         count = -(-len(payload) // CHUNK)
@@ -125,8 +145,8 @@ class Table:
                 return False
             self.put(transaction, key, payload, fresh=True)
             return True
-        record = self.record(key, _WHOLE, payload)
-        return bool(transaction.put(key, record, overwrite=False, db=self.handle))
+        record, handle = self.record(key, _WHOLE, payload), self._store.databases[self._name]
+        return bool(transaction.put(key, record, overwrite=False, db=handle))
 
     def append(self, transaction: Any, key: bytes, payload: bytes) -> bool:
         """Keep *payload* at *key*, where there is nothing yet; return whether it is the last now.
@@ -134,8 +154,8 @@ class Table:
         LMDB fills a page to its end only where it is told that the last one is put.
         """
         if len(payload) < _SMALL:
-            record = self.record(key, _WHOLE, payload)
-            if transaction.put(key, record, append=True, db=self.handle):
+            record, handle = self.record(key, _WHOLE, payload), self._store.databases[self._name]
+            if transaction.put(key, record, append=True, db=handle):
                 return True
         self.put(transaction, key, payload, fresh=True)
         return False
@@ -225,18 +245,25 @@ class Table:
 
     def record(self, key: bytes, kind: int, payload: bytes | memoryview) -> bytes:
         """Return *payload* as it is kept at *key*."""
-        place, cipher = self._name + key, self._seal.cipher
+        cipher = self._seal.cipher
         if cipher is not None:
-            kind, payload = kind | _ENCRYPTED, cipher.encrypt(place, payload)
-        head = bytes((kind,))
-        if len(payload) < _SMALL:
-            record = head + payload
-            return self._seal.of_small(place, record) + record
-        return b"".join((self._seal.of(place, head, payload), head, payload))
+            kind, payload = kind | _ENCRYPTED, cipher.encrypt(self._name + key, payload)
+        head = _KINDS[kind]
+        if len(payload) >= _SMALL:
+            return b"".join((self._seal.of(self._name + key, head, payload), head, payload))
+        record = head + payload
+        return self._of_small(key, record) + record
+
+    def _of_small(self, key: bytes, record: bytes) -> bytes:
+        """Return the checksum of a small *record* at *key*."""
+        summed = self._begun[len(key)].copy()
+        summed.update(key + record)
+        checksum: bytes = summed.digest()
+        return checksum
 
     def _check(self, key: bytes, record: bytes) -> None:
         if len(record) < _SMALL:
-            expected = self._seal.of_small(self._name + key, record[SIZE:])
+            expected = self._of_small(key, record[SIZE:])
         else:
             expected = self._seal.of(self._name + key, memoryview(record)[SIZE:])
         if len(record) < _HEAD or record[:SIZE] != expected:

@@ -15,17 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from flowpregel._fault import fault
-from flowpregel._lmdb import failures
+from flowpregel._lmdb import engine, failures
 from flowpregel._lmdb.failures import CommitFailedError, JournalFailedError
+from flowpregel._lmdb.journal import SIZE
 from flowpregel._lmdb.mapped import MappedFile
 from flowpregel._lmdb.overlay import Counted, TooMuchError
 from flowpregel._lmdb.pending import Pending
 from flowpregel.errors import StoreError
 
 Result = TypeVar("Result")
+Given = TypeVarTuple("Given")
 Work = Callable[[Any], Result]
 
 
@@ -43,14 +45,14 @@ class Writing:
         self._file = file
         self._pending = pending
 
-    def write(self, work: Work[Result], *, is_small: bool) -> Result:
+    def write(self, work: Work[Result], *, size: int) -> Result:
         """Return what *work* returns, once what it did is on disk.
 
         Args:
             work: A function of the transaction.
-            is_small: It is likely to fit into the journal.
+            size: About how many bytes it puts there.
         """
-        result = self._repeated(lambda: self._attempt(work, is_small))
+        result = self._repeated(self._attempt, work, size)
         if self._pending.is_untold:
             # It is on disk, but other processes could not be told where.
             with suppress(StoreError):
@@ -65,23 +67,21 @@ class Writing:
         """Let LMDB's file have everything."""
         self.catch_up()
         if not self._pending.is_empty:
-            self._repeated(lambda: self._commit(lambda _: None))
+            self._repeated(self._commit, lambda _: None)
 
-    def _repeated(self, do: Callable[[], Result]) -> Result:
-        """Return what *do* returns, which is called again as long as the map is to grow."""
-        import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store
-
+    def _repeated(self, do: Callable[[*Given], Result], *given: *Given) -> Result:
+        """Return ``do(*given)``, which is called again as long as the map is to grow."""
         while True:
             try:
                 with self._file.gate:
-                    return do()
-            except lmdb.MapFullError:
+                    return do(*given)
+            except engine.error("MapFullError"):
                 self._file.grow()
-            except lmdb.MapResizedError:
+            except engine.error("MapResizedError"):
                 self._file.adopt_size()
-            except lmdb.ReadersFullError:
+            except engine.error("ReadersFullError"):
                 self._file.free_readers()
-            except lmdb.Error as error:
+            except engine.error("Error") as error:
                 raise failures.translated(error, self._path) from error
             except JournalFailedError as error:
                 raise failures.of_commit(error, self._path) from error
@@ -95,13 +95,15 @@ class Writing:
         with self._file.live().begin() as transaction:
             self._pending.catch_up(transaction.id())
 
-    def _attempt(self, work: Work[Result], is_small: bool) -> Result:
-        if is_small and self._pending.make():
-            with suppress(TooMuchError):
-                return self._put_down(work)
+    def _attempt(self, work: Work[Result], size: int) -> Result:
+        if size < SIZE and (self._pending.is_made or self._pending.make()):
+            try:
+                return self._put_down(work, size)
+            except TooMuchError:
+                pass  # it is LMDB's turn
         return self._commit(work)
 
-    def _put_down(self, work: Work[Result]) -> Result:
+    def _put_down(self, work: Work[Result], size: int) -> Result:
         """Do *work* in a transaction that goes into the journal.
 
         Raises:
@@ -110,18 +112,16 @@ class Writing:
         fault("store.write.begin")
         with self._file.live().begin() as transaction:
             self._pending.catch_up(transaction.id())
-            draft = self._pending.draft(transaction, self._file.numbers)
+            draft = self._pending.draft(transaction, self._file.numbers, size)
             result = work(draft)
         fault("store.write.before")
         if draft.changes:
-            self._pending.add(draft.changes)
+            self._pending.add(draft)
         fault("store.write.after")
         return result
 
     def _commit(self, work: Work[Result]) -> Result:
         """Do *work* in a transaction of LMDB's, which takes along what is in the journal."""
-        import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store
-
         fault("store.commit.begin")
         transaction = self._file.live().begin(write=True)
         try:
@@ -135,9 +135,9 @@ class Writing:
             raise
         try:
             transaction.commit()
-        except (lmdb.MapFullError, lmdb.MapResizedError):
+        except (engine.error("MapFullError"), engine.error("MapResizedError")):
             raise
-        except lmdb.Error as error:
+        except engine.error("Error") as error:
             raise CommitFailedError(error, number, result) from error
         # Not *number*: LMDB does not count a transaction that changed nothing.
         with self._file.live().begin() as reading:

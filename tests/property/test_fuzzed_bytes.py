@@ -109,7 +109,7 @@ def test_counts_of_chunks_that_are_not_there_are_refused_in_little_memory(
     assume(count or size)
     table, place = table_with(b"n")
     record = b"\1" + count.to_bytes(4, "big") + size.to_bytes(8, "big")
-    place.records[KEY] = SEAL.of_small(b"log" + KEY, record) + record
+    place.records[KEY] = SEAL.of(b"log" + KEY, record) + record
 
     with pytest.raises(StoreCorruptError):
         table.get(place, KEY)
@@ -119,7 +119,7 @@ def test_with_its_checksum_made_anew_the_canary_sings() -> None:
     """What the checks above are worth: the codec itself runs what it is given."""
     payload = b"p" + pickle.dumps(Canary())
     table, place = table_with(payload)
-    place.records[KEY] = SEAL.of_small(b"log" + KEY, b"\0" + payload) + b"\0" + payload
+    place.records[KEY] = SEAL.of(b"log" + KEY, b"\0" + payload) + b"\0" + payload
     assert SIZE == 16
 
     opened = table.get(place, KEY)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowpregel._lmdb.journal import Change
+from flowpregel._lmdb.journal import Change, packed
 from flowpregel._lmdb.overlay import Draft, Layer, Overlaid, TooMuchError, getter
 
 KEYS = st.binary(min_size=1, max_size=2).map(lambda key: bytes(byte % 3 + 97 for byte in key))
@@ -144,7 +144,8 @@ def test_a_draft_does_what_lmdb_would(
                 greatest = max(greatest, key)
 
         check(draft, setting.db, expected)
-        assert changes == draft.changes
+        assert [packed(*each) for each in changes] == draft.changes
+        assert {key: value for _, key, value in changes} == draft.own.get(0, {})
         assert 7 == draft.id()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from flowpregel._core.records import Version
+from flowpregel._core.records import Checkpoint, Version
 from flowpregel.checkpoint.lmdb.prepared import Prepared
 from flowpregel.checkpoint.lmdb.state import (
     EMPTY,
@@ -31,9 +31,18 @@ class Head:
     chain: int
     state: State
 
+    def take(self) -> State:
+        """Return the state, to be made another's: what is at hand holds no more."""
+        self.generation = -1
+        return self.state
+
 
 def between(
-    prepared: Prepared, written: dict[str, Place], parent: Head | None, places: Places
+    prepared: Prepared,
+    checkpoint: Checkpoint,
+    written: dict[str, Place],
+    parent: Head | None,
+    places: Places,
 ) -> tuple[Change, State]:
     """Return a checkpoint's record, and the state that it makes.
 
@@ -42,13 +51,12 @@ def between(
 
     Args:
         prepared: The batch with the checkpoint.
+        checkpoint: It.
         written: Where the values of the channels it changed will be.
         parent: Its parent, if that is there; nobody may use it any more.
         places: Looks up what the parent does not know.
     """
-    checkpoint = prepared.batch.checkpoint
-    assert checkpoint is not None
-    old = State() if parent is None else parent.state
+    old = State() if parent is None else parent.take()
     versions = versions_that_differ(old, checkpoint.channel_versions, written)
     seen = nodes_that_differ(old, checkpoint.versions_seen)
     complete = (
@@ -59,6 +67,10 @@ def between(
         versions = versions_that_differ(old, checkpoint.channel_versions, written) or {}
     if len(versions) > len(written):
         _look_up(versions, written, places)
+    if complete or seen is None:
+        seen, old.seen = checkpoint.versions_seen, {}
+        old.see(seen)
+    keeps_metadata = prepared.metadata == old.metadata and not complete
     # By position: keywords would take three times as long.
     change = Change(
         checkpoint.id,
@@ -71,18 +83,14 @@ def between(
         versions,
         written,
         checkpoint.changed,
-        checkpoint.versions_seen if complete or seen is None else seen,
+        seen,
         checkpoint.updated_channels,
-        prepared.metadata,
+        None if keeps_metadata else prepared.metadata,
     )
-    keeps_metadata = prepared.metadata == old.metadata
-    if complete:
-        old.seen = {}
-    old.add(change)
+    old.places.update(written)
+    old.metadata = prepared.metadata
     if complete:
         old.complete(change)
-    elif keeps_metadata:
-        change.metadata = None
     return change, old
 
 

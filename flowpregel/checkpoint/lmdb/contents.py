@@ -9,8 +9,8 @@ from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.lmdb.deltarecord import Added, DeltaRecord, Reference
 from flowpregel.checkpoint.lmdb.plain import LARGEST, Kept, as_bytes, size_of
 from flowpregel.checkpoint.lmdb.prepared import Prepared, PreparedDelta, Written
-from flowpregel.checkpoint.lmdb.state import DELTA, EMPTY, HELD_DELTA, HELD_VALUE, VALUE, Place
-from flowpregel.checkpoint.lmdb.staterecord import ROOM, Held
+from flowpregel.checkpoint.lmdb.state import DELTA, HELD_DELTA, HELD_VALUE, VALUE, Place
+from flowpregel.checkpoint.lmdb.staterecord import ROOM, Parts
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
 
 _REFERENCE_COSTS = 40
@@ -28,34 +28,36 @@ class Contents:
         number: The checkpoint's.
         tasks: The writes on the checkpoint before that the record holds; None:
             they have records of their own.
+        values: By channel, those that the record holds; all of them if they are small.
     """
 
-    def __init__(self, prepared: Prepared, number: int, tasks: Sequence[Packed] | None) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        number: int,
+        tasks: Sequence[Packed] | None,
+        values: dict[int, Kept],
+    ) -> None:
         self._prepared = prepared
         self._number = number
         self._has_tasks = tasks is not None
-        self._room = ROOM
-        self._values: dict[int, Kept] = {}
+        self._room = ROOM - prepared.size if values else ROOM
+        self._values = values
         self._deltas: dict[int, tuple[int, int, Added]] = {}
-        self._own: list[tuple[bytes, bytes]] = []
-        self.held = Held(self._values, self._deltas, tuple(tasks or ()))
+        self.own: list[tuple[bytes, bytes]] = []
+        """The ends of the keys, and the payloads, of the records of their own."""
+        self.parts: Parts = values, self._deltas, tuple(tasks or ())
         """What the record holds."""
 
     def add_values(self, numbers: Sequence[int], written: dict[str, Place]) -> None:
-        """Add the values of channels.
+        """Add the values of channels, which are not small.
 
         Args:
             numbers: The channels' numbers.
             written: Gets where each value will be.
         """
-        names, values, size = self._prepared.names, self._prepared.values, self._prepared.size
+        names, values = self._prepared.names, self._prepared.values
         held = HELD_VALUE, self._number
-        if size <= LARGEST:
-            # What is usual, for all of them: there can be hundreds.
-            self._room -= size
-            self._values.update(zip(numbers, values, strict=True))
-            written.update(dict.fromkeys(names, held))
-            return
         tasks = self._prepared.tasks if self._has_tasks else ()
         written_already = {id(kept) for task in tasks for kept in task.kept}
         for channel, name, kept in zip(numbers, names, values, strict=True):
@@ -66,7 +68,7 @@ class Contents:
                 self._values[channel] = kept
                 written[name] = held
             else:
-                self._own.append((keys.VALUE + channel.to_bytes(4, "big"), as_bytes(kept)))
+                self.own.append((keys.VALUE + channel.to_bytes(4, "big"), as_bytes(kept)))
                 written[name] = VALUE, self._number
 
     def add_deltas(
@@ -93,21 +95,8 @@ class Contents:
                 written[delta.channel] = HELD_DELTA, self._number
             else:
                 record = _own_record(place, body)
-                self._own.append((keys.DELTA + channel.to_bytes(4, "big"), record.to_bytes()))
+                self.own.append((keys.DELTA + channel.to_bytes(4, "big"), record.to_bytes()))
                 written[delta.channel] = DELTA, self._number
-
-    def written(self) -> dict[str, Place]:
-        """Return where changed channels are that have neither value nor delta."""
-        checkpoint = self._prepared.batch.checkpoint
-        assert checkpoint is not None
-        return dict.fromkeys(checkpoint.changed, (EMPTY, self._number))
-
-    def records(self) -> list[tuple[bytes, bytes]]:
-        """Return the ends of the keys, and the payloads, of the records of their own.
-
-        In the order of the keys: pages that are filled from left to right get full.
-        """
-        return sorted(self._own)
 
     def _body(
         self, delta: PreparedDelta, references: References

@@ -137,7 +137,7 @@ class _Sweep:
         state.complete(change)
         numbers = self._book.names.numbers
         key = keys.log(self._scope.number, number, keys.CHECKPOINT)
-        packed = staterecord.pack(change, numbers, number, held)
+        packed = staterecord.pack(change, numbers, number, (held.values, held.deltas, held.tasks))
         self._book.log.put(self._transaction, key, packed)
         self._view.forget(number)
         return change

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -22,8 +21,9 @@ from flowpregel.errors import StoreBusyError
 _MOST_AT_ONCE = 1000
 _FEW = 4
 _PATIENCE = 0.0002
-_MOST_JOURNALED = 16
-"""Requests that are likely to fit into the store's journal; it saves little to more of them."""
+COUNTED = 4096
+"""Bytes that one batch counts for besides its values: what is around them takes less, and
+the store's journal saves little to more batches than there is room for by this."""
 
 Work: TypeAlias = Callable[[Any], None]
 """What to do in the transaction it is given."""
@@ -32,10 +32,11 @@ Work: TypeAlias = Callable[[Any], None]
 class Request:
     """What one caller wants done in a transaction: all of it, or nothing."""
 
-    __slots__ = ("done", "error", "has_turn", "woken", "work")
+    __slots__ = ("done", "error", "has_turn", "size", "woken", "work")
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, size: int) -> None:
         self.work = work
+        self.size = size
         self.done = False
         self.error: Exception | None = None
         self.has_turn = False
@@ -55,28 +56,32 @@ class GroupCommit:
         self._environment = environment
         self._writer = writer
         self._lock = threading.Lock()
-        self._queue: deque[Request] = deque()
+        self._queue: list[Request] = []
         self._busy = False
         """Whether someone has the turn."""
         self._company = 1
         """How many requests the last group had."""
 
-    def commit(self, work: Work, timeout: float) -> None:
+    def commit(self, work: Work, timeout: float, size: int = COUNTED) -> None:
         """Do *work* in a transaction, others' work with it; return once it is on disk.
 
         Args:
             work: May be called again, after a transaction that was given up.
             timeout: Seconds to wait for others.
+            size: About how many bytes it puts there.
 
         Raises:
             StoreBusyError: Someone else held the store all that time.
             Exception: Whatever *work* raises; nothing of it was committed.
         """
-        request = Request(work)
+        request = Request(work, size)
         try:
             self._await_turn(request, timeout)
-            if not request.done:
-                self._commit_queue(timeout)
+            if request.has_turn and (self._queue or self._company > _FEW):
+                self._commit_queue(request, timeout)
+            elif request.has_turn:
+                self._commit((request,), size, timeout)
+                request.done = True
         finally:
             # Also after Ctrl-C at any point above: a turn that is lost stops everyone.
             if not request.done:
@@ -91,13 +96,13 @@ class GroupCommit:
     def _await_turn(self, request: Request, timeout: float) -> None:
         """Wait until *request* has the turn or is done."""
         with self._lock:
-            self._queue.append(request)
-            if self._busy:
-                request.woken = threading.Lock()
-                request.woken.acquire()
-            else:
+            if not self._busy:
                 self._busy = request.has_turn = True
-        if request.woken is not None and not request.woken.acquire(timeout=timeout):
+                return
+            self._queue.append(request)
+            request.woken = threading.Lock()
+            request.woken.acquire()
+        if not request.woken.acquire(timeout=timeout):
             self._give_up(request, timeout)
 
     def _give_up(self, request: Request, timeout: float) -> None:
@@ -118,35 +123,45 @@ class GroupCommit:
     def _pass_on(self) -> None:
         """Give the turn to the first who waits."""
         with self._lock:
-            self._busy = bool(self._queue)
-            if self._queue:
-                self._queue[0].has_turn = True
-                _wake(self._queue[0])
+            if not self._queue:
+                self._busy = False
+                return
+            first = self._queue[0]
+            first.has_turn = True
+            del self._queue[0]
+            _wake(first)
 
     # ------------------------------------------------------------ the group
 
-    def _commit_queue(self, timeout: float) -> None:
-        if self._company > _FEW:
-            # Those who were in the last group are likely to come again, if they get to run.
-            time.sleep(_PATIENCE)
-        with self._lock:
-            count = min(len(self._queue), _MOST_AT_ONCE)
-            requests = [self._queue.popleft() for _ in range(count)]
-            self._company = count
+    def _commit_queue(self, request: Request, timeout: float) -> None:
+        """Commit *request* and what waits."""
+        requests = [request]
         try:
+            self._take_queue(requests)
             self._commit_together(requests, timeout)
         except BaseException:
             # Ctrl-C is for this OS thread; what the others want goes back into the queue.
             with self._lock:
-                self._queue.extendleft(r for r in reversed(requests) if not r.has_turn)
+                self._queue[:0] = [each for each in requests[1:] if not each.done]
             raise
-        for request in requests:
-            if not request.has_turn:
-                _wake(request)
+        finally:
+            for other in requests[1:]:
+                if other.done:
+                    _wake(other)
+
+    def _take_queue(self, requests: list[Request]) -> None:
+        """Move those who wait to *requests*."""
+        if self._company > _FEW:
+            # Those who were in the last group are likely to come again, if they get to run.
+            time.sleep(_PATIENCE)
+        with self._lock:
+            requests += self._queue[: _MOST_AT_ONCE - 1]
+            del self._queue[: _MOST_AT_ONCE - 1]
+        self._company = len(requests)
 
     def _commit_together(self, requests: Sequence[Request], timeout: float) -> None:
         try:
-            self._commit(requests, timeout)
+            self._commit(requests, sum([each.size for each in requests]), timeout)
         except Exception as error:  # noqa: BLE001 - it is raised in the OS thread that asked
             if len(requests) == 1 or isinstance(error, StoreBusyError):
                 for request in requests:
@@ -159,16 +174,14 @@ class GroupCommit:
             for request in requests:
                 request.done = True
 
-    def _commit(self, requests: Sequence[Request], timeout: float) -> None:
+    def _commit(self, requests: Sequence[Request], size: int, timeout: float) -> None:
         def attempt(transaction: Any) -> int:
-            self._writer.begin(transaction)
+            number = self._writer.begin(transaction)
             for request in requests:
                 request.work(transaction)
-            number: int = transaction.id()
             return number
 
-        is_small = len(requests) <= _MOST_JOURNALED
-        number = self._environment.write(attempt, timeout=timeout, is_small=is_small)
+        number = self._environment.write(attempt, timeout=timeout, size=size)
         self._writer.publish(number)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from flowpregel._lmdb import naming
@@ -40,20 +39,24 @@ class Names:
         self._table = table
         self._seal = seal
         self._numbers = Numbers()
+        self._numbers.look_up = self._number
+        self._transaction: Any = None
+        """The one that was begun last."""
         self._names: dict[int, str] = {}
         self._added: dict[str, int] = {}
 
     def begin(self, transaction: Any) -> None:
         """Begin a write transaction: what another added that was not committed is forgotten."""
         self._added = {}
-        self._numbers.look_up = partial(self.number, transaction)
+        self._transaction = transaction
 
     def publish(self) -> None:
         """Keep at hand what the transaction added that has been committed."""
-        for name, number in self._added.items():
-            self._numbers[name] = number
-            self._names[number] = name
-        self._added = {}
+        if self._added:
+            for name, number in self._added.items():
+                self._numbers[name] = number
+                self._names[number] = name
+            self._added = {}
 
     @property
     def numbers(self) -> Callable[[str], int]:
@@ -68,6 +71,9 @@ class Names:
         if found is None:
             found = self._look_up(transaction, name) or self._add(transaction, name)
         return found
+
+    def _number(self, name: str) -> int:
+        return self.number(self._transaction, name)
 
     def known(self, transaction: Any, name: str) -> int:
         """Return the number of *name*, which a record that was read refers to."""

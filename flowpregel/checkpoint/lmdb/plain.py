@@ -23,8 +23,12 @@ LARGEST = 4096
 Kept: TypeAlias = bytes | str | int | float | tuple[str | None, ...] | None
 """A value as a record has it; bytes: encoded. A tuple: which call a task was."""
 
+What: TypeAlias = Callable[[Any, str], str]
+"""Says what the value of a channel is, for a message."""
+
 _PLAIN: frozenset[type] = frozenset({int, str, float, bool, type(None)})
 """The exact types whose values are kept as they are: none has a part that can change."""
+_NOTHING: frozenset[type] = frozenset()
 _TEXTS: frozenset[type] = frozenset({str, type(None)})
 _FEW = 8
 _TUPLE = 3
@@ -44,16 +48,20 @@ class Encoder:
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         # A codec of the user's sees every value.
-        self._plain = _PLAIN if isinstance(codec, WrappedCodec) and codec.is_plain else frozenset()
+        self._plain = _PLAIN if isinstance(codec, WrappedCodec) and codec.is_plain else _NOTHING
         self._known: dict[int, bytes] = {}
         """By the id of an object: its bytes."""
 
-    def all(self, values: Sequence[Any], what: Callable[[int], str]) -> tuple[Sequence[Kept], int]:
+    def all(
+        self, values: Sequence[Any], names: Sequence[str], what: What, place: Any
+    ) -> tuple[Sequence[Kept], int]:
         """Return *values* as they are kept, and about how many bytes they take.
 
         Args:
             values: Objects that live as long as the encoder.
-            what: Says what one is, by its index, for the message of an error.
+            names: A channel for each of them, at least.
+            what: Says what one is, of *place* and channel, for the message of an error.
+            place: Where they are from.
 
         Raises:
             ValueEncodingError: One cannot be kept.
@@ -64,7 +72,8 @@ class Encoder:
             size = sum(map(getsizeof, values)) if few else len(pickle.dumps(values, 5))
             if size <= LARGEST:
                 return values, size
-        kept = [self._one(value, what, at) for at, value in enumerate(values)]
+        one = self._one
+        kept = [one(value, name, what, place) for value, name in zip(values, names, strict=False)]
         return kept, sum(map(size_of, kept))
 
     def leaves(self, value: Any) -> bool:
@@ -82,7 +91,7 @@ class Encoder:
             return value  # type: ignore[no-any-return]
         return self._known.get(id(value), MISSING)
 
-    def _one(self, value: Any, what: Callable[[int], str], at: int) -> Kept:
+    def _one(self, value: Any, name: str, what: What, place: Any) -> Kept:
         if self._is_plain(value):
             return value  # type: ignore[no-any-return]
         known = self._known.get(id(value))
@@ -90,7 +99,7 @@ class Encoder:
             try:
                 known = self._codec.encode(value)
             except Exception:  # noqa: BLE001 - said below, with the name of the one that it was
-                known = encode(self._codec, value, what(at))
+                known = encode(self._codec, value, what(place, name))
             self._known[id(value)] = known
         return known
 

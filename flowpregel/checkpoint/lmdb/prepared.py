@@ -41,22 +41,26 @@ class PreparedTask:
 
     __slots__ = ("channels", "checkpoint_id", "kept", "path", "positions", "size", "task_id")
 
-    def __init__(self, task: TaskWrites) -> None:
+    def __init__(
+        self, task: TaskWrites, channels: Sequence[str], kept: Sequence[Kept], size: int
+    ) -> None:
         self.checkpoint_id = task.checkpoint_id
         self.task_id = task.task_id
         self.path = task.path
+        self.size = 0
+        """About how many bytes the values take."""
         self.positions: Positions = ()
         self.channels: Sequence[str] = ()
         self.kept: Sequence[Kept] = ()
-        self.size = 0
-        """About how many bytes the values take."""
+        if channels[-1] == RAN and _CONTROL.isdisjoint(channels[:-1]):
+            self.size, self.positions = size, len(channels) - 1
+            self.channels, self.kept = channels, kept
+        else:
+            self.add(channels, kept, size)
 
     def add(self, channels: Sequence[str], kept: Sequence[Kept], size: int) -> None:
         """Add writes: control writes replace those of their kind, others are there once."""
         self.size += size
-        if not self.channels and _CONTROL.isdisjoint(channels[:-1]) and channels[-1] == RAN:
-            self.positions, self.channels, self.kept = len(channels) - 1, channels, kept
-            return
         positions = tuple(map(WRITES_IDX_MAP.get, channels, count()))
         own = zip(self.channels, self.kept, strict=True)
         writes = dict(zip(each_of(self.positions), own, strict=True))
@@ -108,6 +112,7 @@ class Prepared:
         "_encoder",
         "_known",
         "batch",
+        "bytes",
         "deltas",
         "metadata",
         "names",
@@ -118,8 +123,9 @@ class Prepared:
 
     def __init__(self, batch: Batch, codec: Codec, metadata: KnownMetadata | None = None) -> None:
         self.batch = batch
+        self.bytes = 0
+        """About how many bytes all that is encoded takes."""
         self._known = metadata or KnownMetadata()
-        self.tasks: list[PreparedTask] = []
         self.names: Sequence[str] = ()
         """The channels that have values."""
         self.values: Sequence[Kept] = ()
@@ -129,47 +135,52 @@ class Prepared:
         self.deltas: list[PreparedDelta] = []
         self.metadata = b""
         self._encoder = Encoder(codec)
-        known: dict[tuple[str, str], int] = {}
+        known: dict[tuple[str, str], PreparedTask] = {}
         for task in batch.writes:
             if not task.writes:
                 continue
-            number = known.setdefault((task.checkpoint_id, task.task_id), len(self.tasks))
-            if number == len(self.tasks):
-                self.tasks.append(PreparedTask(task))
-            self._add(number, task, codec)
+            channels, kept, size = self._encoded(task, codec)
+            self.bytes += size
+            place = task.checkpoint_id, task.task_id
+            if place in known:
+                known[place].add(channels, kept, size)
+            else:
+                known[place] = PreparedTask(task, channels, kept, size)
+        self.tasks = [*known.values()]
         if batch.checkpoint is not None:
             self._prepare(batch.checkpoint, codec)
 
-    def _add(self, number: int, task: TaskWrites, codec: Codec) -> None:
-        channels: Sequence[str]
+    def _encoded(self, task: TaskWrites, codec: Codec) -> tuple[Sequence[str], Sequence[Kept], int]:
+        """Return the channels of a task's writes, their values, and about how many bytes."""
+        channels: tuple[str, ...]
+        kept: Sequence[Kept]
         channels, values = zip(*task.writes, strict=True)
-        ends: tuple[Kept, ...] = ()
-        more = 0
         if channels[-1] == CALLED and self._encoder.leaves(values[-1]):
-            values, ends, more = values[:-1], (values[-1],), _CALL
-        kept, size = self._encoder.all(
-            values, lambda at: f"the write of task {task.task_id!r} to {channels[at]!r}"
-        )
-        if task.ran is not None:
-            ran = codec.encode(task.ran.to_bytes(task.path))
-            channels, ends, size = (*channels, RAN), (*ends, ran), size + len(ran)
-        self.tasks[number].add(channels, (*kept, *ends) if ends else kept, size + more)
+            kept, size = self._encoder.all(values[:-1], channels, _write_of, task.task_id)
+            kept, size = (*kept, values[-1]), size + _CALL
+        else:
+            kept, size = self._encoder.all(values, channels, _write_of, task.task_id)
+        if task.ran is None:
+            return channels, kept, size
+        ran = codec.encode(task.ran.to_bytes(task.path))
+        return (*channels, RAN), (*kept, ran), size + len(ran)
 
     def _prepare(self, checkpoint: Checkpoint, codec: Codec) -> None:
-        step = checkpoint.step
-        names = self.names = (*checkpoint.values,)
-        # The very object that a task wrote is encoded once.
-        self.values, self.size = self._encoder.all(
-            (*checkpoint.values.values(),),
-            lambda at: f"the value of channel {names[at]!r} (step {step})",
-        )
+        if checkpoint.values:
+            names = self.names = (*checkpoint.values,)
+            # The very object that a task wrote is encoded once.
+            self.values, self.size = self._encoder.all(
+                (*checkpoint.values.values(),), names, _value_at, checkpoint.step
+            )
+            self.bytes += self.size
         for channel, delta in checkpoint.deltas.items():
             if channel in checkpoint.values:
                 continue
             made_of, encoded = self._written(channel, delta.writes), b""
             if not made_of:
-                what = f"what was added to channel {channel!r} (step {step})"
+                what = f"what was added to channel {channel!r} (step {checkpoint.step})"
                 encoded = encode(codec, delta.writes, what)
+                self.bytes += len(encoded)
             self.deltas.append(PreparedDelta(channel, delta.previous, encoded, made_of))
         if checkpoint.metadata:
             self.metadata = self._known.encoded(checkpoint.metadata, codec)
@@ -185,3 +196,11 @@ class Prepared:
         found = [places.get(id(self._encoder.known(value))) for value in values]
         written = tuple(each for each in found if each is not None)
         return written if len(written) == len(values) else ()
+
+
+def _write_of(task_id: str, channel: str) -> str:
+    return f"the write of task {task_id!r} to {channel!r}"
+
+
+def _value_at(step: int, channel: str) -> str:
+    return f"the value of channel {channel!r} (step {step})"

@@ -28,7 +28,7 @@ from flowpregel.checkpoint.lmdb.care import (
     verify_states,
 )
 from flowpregel.checkpoint.lmdb.copying import copy_scopes
-from flowpregel.checkpoint.lmdb.group import GroupCommit
+from flowpregel.checkpoint.lmdb.group import COUNTED, GroupCommit
 from flowpregel.checkpoint.lmdb.leases import Leases
 from flowpregel.checkpoint.lmdb.prepared import KnownMetadata, Prepared
 from flowpregel.checkpoint.lmdb.reader import Reader
@@ -128,19 +128,23 @@ class LMDBSaver(TransactionalSaver):
         return self._outlines.history(address, None, None, None)
 
     def commit(self, batches: Sequence[Batch]) -> None:
-        prepared = [Prepared(batch, self._codec, self._metadata) for batch in batches]
+        prepared, size = [], 0
         for batch in batches:
+            each = Prepared(batch, self._codec, self._metadata)
+            prepared.append(each)
+            size += COUNTED + each.bytes
             if batch.fence is not None:
                 self._leases.check(batch.address, batch.fence)
-        writer = self._writer
+        put = self._writer.put
 
         def put_all(transaction: Any) -> None:
             for each in prepared:
-                writer.put(transaction, each)
+                put(transaction, each)
 
         if prepared:
-            self._group.commit(put_all, self._options.lock_timeout)
-            self._sweep(batches)
+            self._group.commit(put_all, self._options.lock_timeout, size)
+            if self._sweeper is not None:
+                self._sweep(self._sweeper, batches)
 
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
         for scope in self._scopes(thread_id):
@@ -331,11 +335,8 @@ class LMDBSaver(TransactionalSaver):
 
     # -------------------------------------------------------- inner
 
-    def _sweep(self, batches: Sequence[Batch]) -> None:
+    def _sweep(self, sweeper: Sweeper, batches: Sequence[Batch]) -> None:
         """Drop history that is not to be kept, if enough was committed since the last time."""
-        sweeper = self._sweeper
-        if sweeper is None:
-            return
         for batch in batches:
             place = batch.address.thread_id, batch.address.namespace
             if batch.checkpoint is not None and sweeper.is_due(*place):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import cast
 
 from flowpregel._core.records import Version
 
@@ -43,16 +42,16 @@ class State:
         """Make this the state after *change*."""
         if change.base is None:
             self.versions, self.places, self.seen = {}, {}, {}
-        self.add(change)
-
-    def add(self, change: Change) -> None:
-        """Add what *change* says to what is known."""
         self.versions.update(_without_none(change.versions))
         self.places.update(change.places)
-        for node, seen in change.seen.items():
-            self.seen[node] = dict(seen)
+        self.see(change.seen)
         if change.metadata is not None:
             self.metadata = change.metadata
+
+    def see(self, seen: Seen) -> None:
+        """Add what nodes have seen."""
+        for node, versions in seen.items():
+            self.seen[node] = dict(versions)
 
     def complete(self, change: Change) -> None:
         """Make *change*, which led here, one that says everything and builds on no other."""
@@ -96,33 +95,41 @@ def versions_that_differ(
     """Return the versions that differ from *state*, or None if some of its are gone.
 
     Args:
-        state: The parent's. It gets the versions of the changed channels.
+        state: The parent's. It gets the versions that are returned.
         versions: The new checkpoint's: complete.
         changed: The channels to return in any case; None: they have no version.
     """
     old = state.versions
     # Made of functions in C: there can be hundreds, and this is done for every superstep.
     found = dict(zip(changed, map(versions.get, changed), strict=True))
-    old.update(_without_none(found))
+    old.update(_without_none(found) if None in found.values() else found)  # type: ignore[arg-type]
     if old == versions:
         return found
     if old.keys() - versions.keys():
         return None
     for name, version in versions.items():
         if name not in found and (name not in old or old[name] != version):
-            found[name] = version
+            found[name] = old[name] = version
     return found
 
 
 def _without_none(versions: dict[str, Version | None]) -> dict[str, Version]:
-    if None in versions.values():
-        return {name: version for name, version in versions.items() if version is not None}
-    return cast("dict[str, Version]", versions)
+    return {name: version for name, version in versions.items() if version is not None}
 
 
 def nodes_that_differ(state: State, seen: Seen) -> Seen | None:
-    """Return the nodes that have seen more than in *state*, or None if some are gone."""
+    """Return the nodes that have seen more than in *state*, or None if some are gone.
+
+    Args:
+        state: The parent's. It gets what is returned.
+        seen: The new checkpoint's: complete.
+    """
     old = state.seen
-    if len(old) > len(seen) or old.keys() - seen.keys():
+    if not old.keys() <= seen.keys():
         return None
-    return {node: versions for node, versions in seen.items() if old.get(node) != versions}
+    found = {}
+    for node, versions in seen.items():
+        if old.get(node) != versions:
+            old[node] = dict(versions)
+            found[node] = versions
+    return found

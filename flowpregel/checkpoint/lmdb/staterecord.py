@@ -17,15 +17,15 @@ out: see `pack`.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias, cast
 
 from flowpregel._core import ids
 from flowpregel._core.records import Version
 from flowpregel.checkpoint.lmdb import formats, keys
 from flowpregel.checkpoint.lmdb.deltarecord import Added
 from flowpregel.checkpoint.lmdb.plain import Kept
-from flowpregel.checkpoint.lmdb.state import Change, Place, Seen
+from flowpregel.checkpoint.lmdb.state import HELD_DELTA, Change, Place, Seen
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
 
 ROOM = 65_536
@@ -34,6 +34,7 @@ ROOM = 65_536
 _SOURCES = ("input", "loop", "update", "fork")
 _SIZE = 3
 _NUMBER = frozenset((int,))
+_KINDS = tuple([bytes((kind,)) for kind in range(HELD_DELTA + 1)])
 _SAME = True
 """Stands for names that are those of `Record.channels`, and for a parent that is the base."""
 
@@ -46,6 +47,10 @@ class Held(NamedTuple):
     deltas: Mapping[int, tuple[int, int, Added]]
     """By channel: the fields of a `DeltaRecord`."""
     tasks: Sequence[Packed]
+
+
+Parts: TypeAlias = tuple[Mapping[int, Kept], Mapping[int, tuple[int, int, Added]], Sequence[Packed]]
+"""The fields of a `Held`, to be pickled."""
 
 
 class Record(NamedTuple):
@@ -73,7 +78,7 @@ class Record(NamedTuple):
     metadata: bytes | None
 
 
-def pack(change: Change, number_of: Callable[[str], int], number: int, held: Held) -> bytes:
+def pack(change: Change, number_of: Callable[[str], int], number: int, held: Parts) -> bytes:
     """Return the record of *change*.
 
     Args:
@@ -83,20 +88,20 @@ def pack(change: Change, number_of: Callable[[str], int], number: int, held: Hel
         held: What the record holds besides.
     """
     names, versions = (*change.versions,), (*change.versions.values(),)
-    kinds, places = _columns(change.places.values())
+    kinds, places = _columns((*change.places.values(),), number)
     anchor = _anchor(versions, change.seen)
-    seen: dict[int, dict[int, Version]] = {
-        number_of(node): {
-            number_of(name): cast(int, version) - anchor if anchor else version
-            for name, version in versions_seen.items()
-        }
-        for node, versions_seen in change.seen.items()
-    }
+    # Loops: for the few there are, comprehensions take twice as long.
+    seen: dict[int, dict[int, Version]] = {}
+    for node, versions_seen in change.seen.items():
+        entries = seen[number_of(node)] = {}
+        for name, version in versions_seen.items():
+            entries[number_of(name)] = version - anchor if anchor else version  # type: ignore[operator]
     made = ids.checkpoint_id(change.at, change.step)
-    updated = change.updated
+    parent, updated = change.parent_id, change.updated
     fields = (
         None if change.id == made else keys.short(change.id),
-        _parent(change),
+        # What builds on another is its child; it is written out before that one is dropped.
+        _SAME if change.base is not None else parent and keys.short(parent),
         _SOURCES.index(change.source),
         change.step,
         change.at - anchor,
@@ -105,23 +110,25 @@ def pack(change: Change, number_of: Callable[[str], int], number: int, held: Hel
         tuple(map(number_of, names)),
         anchor or versions,
         kinds,
-        None if places.count(number) == len(places) else places,
+        places,
         _SAME if change.changed == names else tuple(map(number_of, change.changed)),
         seen,
         None if updated is None else _SAME if updated == names else tuple(map(number_of, updated)),
         change.metadata,
     )
-    beside, own = formats.pickled(tuple(held)), formats.pickled(fields)
+    beside, own = formats.pickled(held), formats.pickled(fields)
     return b"".join((beside, own, len(own).to_bytes(_SIZE, "big")))
 
 
-def _columns(places: Collection[Place]) -> tuple[bytes, tuple[int, ...]]:
-    """Return kind and number of each place, or those of all."""
-    first = next(iter(places), None)
-    if first is None or (*places,).count(first) == len(places):
-        return (b"", ()) if first is None else (bytes(first[:1]), first[1:])
+def _columns(places: tuple[Place, ...], number: int) -> tuple[bytes, tuple[int, ...] | None]:
+    """Return `Record.kinds` and `Record.places`; *number* is the checkpoint's own."""
+    if not places:
+        return b"", None
+    kind, at = places[0]
+    if places.count(places[0]) == len(places):
+        return _KINDS[kind], None if at == number else (at,)
     kinds, numbers = zip(*places, strict=True)
-    return bytes(kinds), numbers
+    return bytes(kinds), None if numbers.count(number) == len(numbers) else numbers
 
 
 def _anchor(versions: tuple[Version | None, ...], seen: Seen) -> int:
@@ -133,13 +140,6 @@ def _anchor(versions: tuple[Version | None, ...], seen: Seen) -> int:
         if not _NUMBER.issuperset(map(type, entries.values())):
             return 0
     return first
-
-
-def _parent(change: Change) -> bytes | str | bool | None:
-    if change.parent_id is None:
-        return None
-    # What builds on another is its child; it is written out before that one is dropped.
-    return _SAME if change.base is not None else keys.short(change.parent_id)
 
 
 # ---------------------------------------------------------------- reading

@@ -22,6 +22,8 @@ from flowpregel.checkpoint.lmdb.prepared import Positions, PreparedTask, each_of
 Packed: TypeAlias = tuple[bytes | str, str | int, Positions, tuple[int, ...], tuple[Kept, ...]]
 """What the pickle is of. In it, one object that is there twice is kept once."""
 
+_PULLED = len(PULLED)
+
 
 class KeptWrite(NamedTuple):
     """One pending write as it was read, not yet decoded."""
@@ -50,10 +52,10 @@ def pack(task: PreparedTask, number_of: Callable[[str], int]) -> Packed:
     path = task.path
     return (
         keys.short(task.task_id),
-        number_of(path[len(PULLED) :]) if path.startswith(PULLED) else path,
+        number_of(path[_PULLED:]) if path.startswith(PULLED) else path,
         task.positions,
-        (*map(number_of, task.channels),),
-        (*task.kept,),
+        tuple(map(number_of, task.channels)),
+        tuple(task.kept),
     )
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, repeat
 from typing import Any
 
-from flowpregel._core.records import Address, Version
+from flowpregel._core.records import Checkpoint, Version
 from flowpregel.checkpoint.lmdb import changes, forget, keys, staterecord, taskrecord
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.changes import Head
 from flowpregel.checkpoint.lmdb.contents import Contents, References
 from flowpregel.checkpoint.lmdb.deltarecord import Reference
+from flowpregel.checkpoint.lmdb.plain import LARGEST, Kept
 from flowpregel.checkpoint.lmdb.prepared import Prepared, PreparedTask, Written, each_of
 from flowpregel.checkpoint.lmdb.scopes import Scope
-from flowpregel.checkpoint.lmdb.state import EMPTY, Place, State
+from flowpregel.checkpoint.lmdb.state import EMPTY, HELD_VALUE, Place, State
+from flowpregel.checkpoint.lmdb.staterecord import Parts
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
 from flowpregel.checkpoint.lmdb.view import View
 from flowpregel.errors import ConfigurationError, LeaseLostError
@@ -35,6 +37,8 @@ class Tip:
     """Whether there are records of pending writes under it."""
     is_last: bool = True
     """Whether its records may be the last of all, as far as is known."""
+    newest: str | None = None
+    """The greatest checkpoint id that has a number; None: it is not known."""
 
 
 class Writer:
@@ -48,14 +52,15 @@ class Writer:
 
     def __init__(self, book: Book) -> None:
         self._book = book
-        self._heads: OrderedDict[int, Head] = OrderedDict()
+        self._heads: dict[int, Head] = {}
+        """Of each scope; the last is the one that was put there last."""
         self._new_heads: dict[int, Head] = {}
         self._tips: dict[tuple[str, str], Tip] = {}
         self._transaction = 0
         """The number of the last transaction that left `_tips` as they are."""
 
-    def begin(self, transaction: Any) -> None:
-        """Begin a transaction."""
+    def begin(self, transaction: Any) -> int:
+        """Begin a transaction; return its number."""
         self._book.names.begin(transaction)
         self._new_heads = {}
         number: int = transaction.id()
@@ -63,16 +68,17 @@ class Writer:
             self._tips.clear()
         # Until it is published, what is written down in `_tips` is not to be trusted.
         self._transaction = 0
+        return number
 
     def publish(self, number: int) -> None:
         """Note that the transaction that had *number* is committed."""
         self._book.names.publish()
         for scope, head in self._new_heads.items():
+            self._heads.pop(scope, None)
             self._heads[scope] = head
-            self._heads.move_to_end(scope)
-        self._new_heads = {}
-        while len(self._heads) > _MOST_HEADS:
-            self._heads.popitem(last=False)
+        if len(self._heads) > _MOST_HEADS:
+            for oldest in [*islice(self._heads, len(self._heads) - _MOST_HEADS // 2)]:
+                del self._heads[oldest]
         self._transaction = number
 
     def unsettle(self) -> None:
@@ -86,43 +92,42 @@ class Writer:
             LeaseLostError: Its lease was taken over. Nothing was put.
         """
         batch = prepared.batch
-        tip = self._tip(transaction, batch.address)
-        if batch.fence is not None and batch.fence != tip.scope.fence:
-            if batch.fence < tip.scope.fence:
-                raise LeaseLostError(
-                    batch.address.thread_id, batch.address.namespace, "a newer run"
-                )
-            tip.scope = replace(tip.scope, fence=batch.fence)
-            self._book.scopes.put(transaction, tip.scope)
-        Put(self._book, transaction, tip, self).put(prepared)
-
-    def _tip(self, transaction: Any, address: Address) -> Tip:
-        place = address.thread_id, address.namespace
+        place = batch.address.thread_id, batch.address.namespace
         tip = self._tips.get(place)
         if tip is None:
-            scopes = self._book.scopes
-            scope = scopes.get(transaction, *place)
-            if scope is None:
-                scope = scopes.make(transaction, *place, time.time_ns())
-            last = self._book.log.last_key(transaction, keys.of_scope(scope.number))
-            tip = Tip(scope, 0, has_writes=False)
-            if last is not None:
-                tip = Tip(scope, keys.number_of(last), last[16:17] == keys.WRITE)
-            self._tips[place] = tip
-        return tip
+            tip = self._tips[place] = self._tip(transaction, *place)
+        if batch.fence is not None and batch.fence != tip.scope.fence:
+            if batch.fence < tip.scope.fence:
+                raise LeaseLostError(*place, "a newer run")
+            tip.scope = replace(tip.scope, fence=batch.fence)
+            self._book.scopes.put(transaction, tip.scope)
+        put = Put(self._book, transaction, tip, self)
+        if batch.checkpoint is None:
+            put.tasks(prepared)
+        else:
+            put.checkpoint(prepared, batch.checkpoint)
+
+    def _tip(self, transaction: Any, thread_id: str, namespace: str) -> Tip:
+        """Return the end of a scope as the store has it."""
+        scopes = self._book.scopes
+        scope = scopes.get(transaction, thread_id, namespace)
+        if scope is None:
+            scope = scopes.make(transaction, thread_id, namespace, time.time_ns())
+            return Tip(scope, 0, has_writes=False, newest="")
+        last = self._book.log.last_key(transaction, keys.of_scope(scope.number))
+        if last is None:
+            return Tip(scope, 0, has_writes=False)
+        return Tip(scope, keys.number_of(last), last[16:17] == keys.WRITE)
 
     def head(self, scope: Scope) -> Head | None:
-        """Return the newest checkpoint that this process wrote to *scope*, if it still holds."""
-        head = self._new_heads.get(scope.number) or self._heads.get(scope.number)
-        return head if head is not None and head.generation == scope.generation else None
+        """Return the newest checkpoint that this process wrote to *scope*, if it still holds.
 
-    def give_up(self, scope: Scope) -> None:
-        """Forget the newest checkpoint of *scope*: its state is about to become another's.
-
-        Should the transaction be given up, the state is read from the store again.
+        It does not where its state was taken, and the transaction was given up: it is read
+        from the store again.
         """
-        self._heads.pop(scope.number, None)
-        self._new_heads.pop(scope.number, None)
+        number = scope.number
+        head = self._new_heads.get(number) or self._heads.get(number)
+        return head if head is not None and head.generation == scope.generation else None
 
     def note(self, scope: Scope, head: Head) -> None:
         """Keep *head* at hand."""
@@ -150,16 +155,9 @@ class Put:
     def _places(self, wanted: Mapping[str, Version]) -> Mapping[str, Place]:
         return self._view.places(wanted)
 
-    def put(self, prepared: Prepared) -> None:
-        """Put the batch."""
-        if prepared.batch.checkpoint is None:
-            self._put_tasks(prepared)
-        else:
-            self._put_checkpoint(prepared)
-
     # ------------------------------------------------------------ pending writes
 
-    def _put_tasks(self, prepared: Prepared) -> References:
+    def tasks(self, prepared: Prepared) -> References:
         """Put pending writes, each task's in a record of its own; return where, for deltas."""
         references: dict[Written, Reference] = {}
         numbers: dict[str, int] = {}
@@ -181,7 +179,7 @@ class Put:
         """Put one task's writes; return which of its record's each is (-1: it was there)."""
         log, transaction = self._book.log, self._transaction
         key = keys.log(self._tip.scope.number, number, keys.WRITE, tag)
-        packed = self._packed(task)
+        packed = taskrecord.pack(task, self._number_of)
         # Only of what is under the greatest number does no later record hold any.
         old = self._view.task(number, tag) if number < self._tip.number else None
         if old is None:
@@ -198,9 +196,6 @@ class Put:
             for place, kept in zip(places, task.kept, strict=True)
         ]
 
-    def _packed(self, task: PreparedTask) -> Packed:
-        return taskrecord.pack(task, self._number_of)
-
     def _number(self, checkpoint_id: str) -> int:
         """Return the number of a checkpoint id, giving it one if it has none yet."""
         head = self._writer.head(self._tip.scope)
@@ -212,43 +207,58 @@ class Put:
             found = self._tip.number + 1
             key = keys.checkpoint_id(scope.number, checkpoint_id)
             self._book.ids.put(self._transaction, key, keys.numbered(found, is_there=False))
+            newest = self._tip.newest
+            if newest is not None and checkpoint_id > newest:
+                self._tip.newest = checkpoint_id
         return found
 
     # ------------------------------------------------------------ checkpoints
 
-    def _put_checkpoint(self, prepared: Prepared) -> None:
-        checkpoint = prepared.batch.checkpoint
-        assert checkpoint is not None
+    def checkpoint(self, prepared: Prepared, checkpoint: Checkpoint) -> None:
+        """Put a checkpoint, with the pending writes that come along with it."""
         if checkpoint.parent_id == checkpoint.id:
             raise ConfigurationError(f"checkpoint {checkpoint.id!r} cannot be its own parent")
         parent = self._parent(checkpoint.parent_id)
         held = self._held_tasks(prepared, parent)
-        references = {} if held is not None else self._put_tasks(prepared)
+        references = {} if held is not None else self.tasks(prepared)
         number = self._take_number(checkpoint.id)
         if held is not None and (parent is None or number != parent.number + 1):
-            references, held = self._put_tasks(prepared), None
-        old = State() if parent is None else parent.state
-        contents = Contents(prepared, number, held)
-        written = contents.written()
-        contents.add_values([*map(self._number_of, prepared.names)], written)
-        if prepared.deltas:
-            channels = [self._number_of(delta.channel) for delta in prepared.deltas]
-            contents.add_deltas(channels, self._previous(prepared, old), references, written)
-        self._writer.give_up(self._tip.scope)
-        change, state = changes.between(prepared, written, parent, self._places)
-        record = staterecord.pack(change, self._number_of, number, contents.held)
-        scope, log = self._tip.scope, self._book.log
-        key = keys.log(scope.number, number, keys.CHECKPOINT)
-        if self._tip.is_last:
-            self._tip.is_last = log.append(self._transaction, key, record)
+            references, held = self.tasks(prepared), None
+        number_of, tip = self._number_of, self._tip
+        written: dict[str, Place] = dict.fromkeys(checkpoint.changed, (EMPTY, number))
+        values: dict[int, Kept] = {}
+        if prepared.size <= LARGEST:
+            # What is usual, for all of them: there can be hundreds.
+            values = dict(zip(map(number_of, prepared.names), prepared.values, strict=True))
+            written.update(dict.fromkeys(prepared.names, (HELD_VALUE, number)))
+        parts: Parts = values, {}, tuple(held or ())
+        own: Sequence[tuple[bytes, bytes]] = ()
+        if prepared.deltas or prepared.size > LARGEST:
+            contents = Contents(prepared, number, held, values)
+            if prepared.size > LARGEST:
+                contents.add_values([*map(number_of, prepared.names)], written)
+            channels = [number_of(delta.channel) for delta in prepared.deltas]
+            contents.add_deltas(channels, self._previous(prepared, parent), references, written)
+            parts, own = contents.parts, contents.own
+        change, state = changes.between(prepared, checkpoint, written, parent, self._places)
+        self._put_records(number, staterecord.pack(change, number_of, number, parts), own)
+        if number >= tip.number:
+            tip.has_writes = tip.has_writes and number == tip.number
+            tip.number = number
+        head = Head(checkpoint.id, number, tip.scope.generation, change.chain, state)
+        self._writer.note(tip.scope, head)
+
+    def _put_records(self, number: int, record: bytes, own: Sequence[tuple[bytes, bytes]]) -> None:
+        """Put a checkpoint's record, and those of what that does not hold."""
+        tip, log = self._tip, self._book.log
+        key = keys.log(tip.scope.number, number, keys.CHECKPOINT)
+        if tip.is_last:
+            tip.is_last = log.append(self._transaction, key, record)
         else:
             log.put(self._transaction, key, record, fresh=True)
-        for tail, payload in contents.records():
+        # In the order of the keys: pages that are filled from left to right get full.
+        for tail, payload in sorted(own) if own else ():
             log.put(self._transaction, key[:-1] + tail, payload, fresh=True)
-        if number >= self._tip.number:
-            self._tip.has_writes = self._tip.has_writes and number == self._tip.number
-            self._tip.number = number
-        self._writer.note(scope, Head(checkpoint.id, number, scope.generation, change.chain, state))
 
     def _held_tasks(self, prepared: Prepared, parent: Head | None) -> list[Packed] | None:
         """Return the records of the batch's pending writes, if the checkpoint's is to hold them.
@@ -263,13 +273,18 @@ class Put:
             size += task.size + len(task.path) + 64
             if size > staterecord.ROOM or task.checkpoint_id != parent.id:
                 return None
-        return [*map(self._packed, prepared.tasks)]
+        return [*map(taskrecord.pack, prepared.tasks, repeat(self._number_of))]
 
     def _take_number(self, checkpoint_id: str) -> int:
         """Return the number of a checkpoint that is about to be written."""
         tip = self._tip
         number = tip.number + 1
         key = keys.checkpoint_id(tip.scope.number, checkpoint_id)
+        if tip.newest is not None and checkpoint_id > tip.newest:
+            tip.newest = checkpoint_id
+            there = keys.numbered(number, is_there=True)
+            self._book.ids.put(self._transaction, key, there, fresh=True)
+            return number
         if self._book.ids.add(self._transaction, key, keys.numbered(number, is_there=True)):
             return number
         known = self._book.number(self._transaction, tip.scope, checkpoint_id)
@@ -300,8 +315,9 @@ class Put:
             return None
         return Head(parent_id, found.number, scope.generation, found.change.chain, found.state)
 
-    def _previous(self, prepared: Prepared, old: State) -> list[Place]:
+    def _previous(self, prepared: Prepared, parent: Head | None) -> list[Place]:
         """Return where what each delta was added to is."""
+        old = State() if parent is None else parent.state
         places: list[Place] = []
         for delta in prepared.deltas:
             place: Place = (EMPTY, 0)

@@ -10,7 +10,7 @@ import lmdb
 import pytest
 
 from flowpregel._lmdb import pending
-from flowpregel._lmdb.journal import SIZE, Change, Journal
+from flowpregel._lmdb.journal import SIZE, Change, Journal, packed
 from flowpregel._lmdb.overlay import TooMuchError
 from flowpregel._lmdb.pending import Missing, Pending
 from flowpregel.errors import StoreCorruptError
@@ -45,11 +45,20 @@ class Place:
             return found
 
 
+def add(place: Place, those: Pending, changes: list[Change]) -> None:
+    """Commit *changes* as a process that writes does."""
+    with place.lmdb.begin() as transaction:
+        draft = those.draft(transaction, place.numbers)
+        for _, key, value in changes:
+            draft.put(key, value or b"", db=place.db)
+    those.add(draft)
+
+
 def put_by_another(place: Place) -> None:
     """Put a record into the journal as another process does."""
     journal = Journal(place.path, readonly=False)
     journal.make()
-    journal.put(place.base(), 1, 0, FIRST)
+    journal.put(place.base(), 1, 0, [packed(*each) for each in FIRST])
     journal.close()
 
 
@@ -81,10 +90,10 @@ def theirs(place: Place) -> Iterator[Pending]:
 
 def test_what_was_added_is_seen_by_all(place: Place, ours: Pending, theirs: Pending) -> None:
     """At once, the newest of it."""
-    ours.add(FIRST)
+    add(place, ours, FIRST)
     assert [b"1", b"1"] == [place.get(those, b"k") for those in (ours, theirs)]
 
-    ours.add(SECOND)
+    add(place, ours, SECOND)
     assert [b"2", b"2"] == [place.get(those, b"k") for those in (ours, theirs)]
     assert b"" == place.get(theirs, b"l")
 
@@ -105,7 +114,7 @@ def test_nothing_counts_once_lmdb_has_moved_on(
     place: Place, ours: Pending, theirs: Pending
 ) -> None:
     """Whoever moved it took all along."""
-    ours.add(FIRST)
+    add(place, ours, FIRST)
     assert b"1" == place.get(theirs, b"k")
     place.move()
 
@@ -118,7 +127,7 @@ def test_nothing_counts_once_lmdb_has_moved_on(
 def test_an_older_view_of_lmdb_is_not_used(place: Place, ours: Pending) -> None:
     """What was in the journal on that one is not known any more."""
     with place.lmdb.begin() as older:
-        ours.add(FIRST)
+        add(place, ours, FIRST)
         place.move()
         ours.catch_up(place.base())
 
@@ -129,7 +138,7 @@ def test_a_record_that_was_told_and_is_missing_is_damage(
     place: Place, ours: Pending, theirs: Pending
 ) -> None:
     """Unless LMDB moved on while we looked: so it is looked for twice."""
-    ours.add(FIRST)
+    add(place, ours, FIRST)
     journal = Path(place.path, "journal")
     journal.write_bytes(bytes(SIZE))
     with place.lmdb.begin() as transaction:
@@ -143,7 +152,7 @@ def test_a_record_that_was_told_and_is_missing_is_damage(
 def test_numbers_tell_whether_another_has_written(place: Place, ours: Pending) -> None:
     """One more where nobody has, and not the next one where somebody has."""
     first = ours.next_number
-    ours.add(FIRST)
+    add(place, ours, FIRST)
     ours.catch_up(place.base())
     assert first + 1 == ours.next_number
     place.move()
@@ -164,13 +173,22 @@ def test_it_is_lmdbs_turn_after_so_many(place: Place, ours: Pending, monkeypatch
     """Or once the journal is full."""
     monkeypatch.setattr(pending, "_MOST", 2)
     with place.lmdb.begin() as transaction:
-        ours.add(FIRST)
+        add(place, ours, FIRST)
         ours.draft(transaction, place.numbers)
-        ours.add(SECOND)
+        add(place, ours, SECOND)
         with pytest.raises(TooMuchError):
             ours.draft(transaction, place.numbers)
 
     monkeypatch.setattr(pending, "_MOST", 1000)
-    ours.add([(0, b"k", bytes(SIZE - 1100))])
+    add(place, ours, [(0, b"k", bytes(SIZE - 1130))])
     with place.lmdb.begin() as transaction, pytest.raises(TooMuchError):
         ours.draft(transaction, place.numbers)
+
+
+def test_what_is_too_large_is_lmdbs_from_the_beginning(place: Place, ours: Pending) -> None:
+    """Nothing is done for it twice."""
+    add(place, ours, [(0, b"k", bytes(SIZE // 2))])
+    with place.lmdb.begin() as transaction:
+        ours.draft(transaction, place.numbers, SIZE // 4)
+        with pytest.raises(TooMuchError):
+            ours.draft(transaction, place.numbers, SIZE // 2)
