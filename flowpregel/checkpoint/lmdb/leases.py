@@ -45,6 +45,9 @@ class Leases:
         self._path = os.path.join(path, FOLDER)
         self._lock = threading.Lock()
         self._held: dict[int, Address] = {}
+        """What each lease is of, by its fence."""
+        self._newest: dict[Address, int] = {}
+        """The same the other way round: with many runs at once, to look is too slow."""
         self._last = 0
 
     def hold(self, address: Address, on_conflict: OnConflict, fences: Fences) -> HeldLease:
@@ -73,16 +76,17 @@ class Leases:
         with self._lock:
             fence = max(time.time_ns(), at_least + 1, self._last + 1)
             self._last = fence
-            for old, held in [*self._held.items()]:
-                if held == address:
-                    del self._held[old]
+            self._held.pop(self._newest.get(address, fence), None)
             self._held[fence] = address
+            self._newest[address] = fence
             return fence
 
     def forget(self, fence: int) -> None:
         """End a lease."""
         with self._lock:
-            self._held.pop(fence, None)
+            address = self._held.pop(fence, None)
+            if address is not None:
+                del self._newest[address]
 
     def is_held(self, address: Address) -> bool:
         """Return whether a run, of this process or another, holds the lease at *address*."""
