@@ -16,7 +16,6 @@ too long for LMDB (511 bytes), reaches another thread, or is taken for another.
 
 from __future__ import annotations
 
-import re
 import struct
 from functools import lru_cache
 from hashlib import blake2b
@@ -28,7 +27,6 @@ LOG_HEAD = 17
 LONGEST_ID = 400
 
 _HEAD = struct.Struct(">QQ")
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
 def text(name: str) -> bytes:
@@ -98,12 +96,17 @@ def task(task_id: str) -> bytes:
     return b"u" + packed if isinstance(packed, bytes) else b"d" + _digest(text(task_id), 16)
 
 
-@lru_cache(maxsize=4096)
 def short(identifier: str) -> bytes | str:
     """Return a UUID as 16 bytes, and any other id as it is."""
-    if _UUID.fullmatch(identifier):
-        return bytes.fromhex(identifier.replace("-", ""))
-    return identifier
+    if len(identifier) != 36 or identifier[8:24:5] != "----":
+        return identifier
+    digits = identifier.replace("-", "")
+    try:
+        packed = bytes.fromhex(digits)
+    except ValueError:
+        return identifier
+    # What is there is the id that `long` gives: lower case, without blanks or further dashes.
+    return packed if len(packed) == 16 and packed.hex() == digits else identifier
 
 
 def long(identifier: bytes | str) -> str:
