@@ -1,8 +1,9 @@
 """Dispatch: how many tasks a worker is given at once, and how they get there.
 
 Sending costs more than a fine-grained task does, so those travel in batches that
-keep a worker busy for about 10 ms, as far as measured run times tell. When they
-do not tell the truth, the tasks that a worker has not begun are taken back:
+keep a worker busy for about 10 ms, as far as measured run times tell. One that has
+less left to do is given the next batch, so that it need not wait for it. When the
+times do not tell the truth, the tasks that a worker has not begun are taken back:
 
 ::
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import Counter
 from functools import partial
 from typing import Final, Protocol
 
@@ -37,6 +39,7 @@ _log: Final = logging.getLogger("flowpregel.worker")
 WORTH: Final = 0.010
 """Seconds that a batch is to keep a worker busy."""
 LARGEST: Final = 1024
+_ALL_TOKENS: Final = 1 << 16
 _MOST_RUNS: Final = 64
 """A worker that was told of more runs is told to forget them, ended ones among them."""
 STALE: Final = 2 * WORTH
@@ -102,7 +105,11 @@ class Dispatch:
 
     def group(self, waiting: Line, workers: int) -> list[Flight]:
         """Take from *waiting* what one of *workers* is to be given now."""
-        most = min(LARGEST, -(-waiting.count // workers))
+        return self._take(waiting, -(-waiting.count // workers), least=1)
+
+    def _take(self, waiting: Line, most: int, least: int = 0) -> list[Flight]:
+        """Take at most so many tasks from *waiting*, as many as are worth a batch."""
+        most = min(LARGEST, most)
         group: list[Flight] = []
         total = seconds = 0.0
         last: bytes | None = None
@@ -111,10 +118,24 @@ class Dispatch:
                 seconds = self._estimate(flight)
                 last = flight.digest if flight.job.timeout is None else None
             total += seconds
-            if group and (len(group) >= most or total > WORTH):
+            if len(group) >= least and (len(group) >= most or total > WORTH):
                 break
             group.append(flight)
         return group
+
+    def further(self, slot: Slot, waiting: Line, workers: int) -> list[Flight]:
+        """Take from *waiting* what a busy worker is to do next, if it has little left to do.
+
+        It then need not wait for the next tasks while these are made ready. Nothing is put
+        behind a task that is to stop, or may have to wait for others.
+        """
+        last = next(reversed(slot.flights.values()), None)
+        if last is None or last.stopping is not None or slot.open_calls or slot.is_held:
+            return []
+        if len(slot.flights) * self._estimate(last) > WORTH:
+            return []
+        # Whoever is done first takes the last ones.
+        return self._take(waiting, waiting.count // workers)
 
     def _estimate(self, flight: Flight) -> float:
         """Return the seconds *flight* will take; one that is not known is never grouped."""
@@ -144,20 +165,22 @@ class Dispatch:
                 parts += TASK.pack(flight.number, size), flight.digest, body
         if not packed:
             return
-        now = time.monotonic()
-        for flight in packed:
-            flight.started = flight.alive = now
-            flight.batched = len(packed) > 1
-        if freed := slot.returns.take():
-            slot.link.send(frames.FREED, 0, freed)
         # Its own: as soon as the tokens are there, another OS thread may take them back and
         # send this worker the next batch, before this one is on its way.
         batch = slot.round = slot.round % 255 + 1
-        if len(packed) > 1:
+        takes_turns = len(slot.flights) > 1
+        now = time.monotonic()
+        for flight in packed:
+            flight.started = flight.alive = now
+            flight.batch = batch if takes_turns else 0
+        if freed := slot.returns.take():
+            slot.link.send(frames.FREED, 0, freed)
+        if takes_turns:
             os.write(slot.newborn.tokens_write, bytes((batch,)) * len(packed))
             again = partial(self._look_again, slot, packed[-1].number)
-            self._deadlines.add(now + STALE, again)
-        flags = BATCH * (len(packed) > 1) | SPARE * self._crew.has_spare_cpu()
+            is_further = len(slot.flights) > len(packed)
+            self._deadlines.add(now + STALE + WORTH * is_further, again)
+        flags = BATCH * takes_turns | SPARE * self._crew.has_spare_cpu()
         body = bytes((batch, flags)) + b"".join(parts)
         # What an earlier frame has left over, this one is behind.
         if not slot.link.send(frames.TASKS, 0, body):
@@ -230,12 +253,16 @@ class Dispatch:
         Only for the OS thread that reads the links: the worker's end is noticed there.
         """
         try:
-            count = len(os.read(slot.newborn.tokens_read, LARGEST))
+            tokens = Counter(os.read(slot.newborn.tokens_read, _ALL_TOKENS))
         except BlockingIOError:
             return
-        if not count:
-            return
-        taken = [*slot.flights.values()][-count:]
+        taken: list[Flight] = []
+        for flight in reversed(slot.flights.values()):
+            # Not simply the last: Ctrl-C may have come before those had their tokens.
+            if tokens[flight.batch]:
+                tokens[flight.batch] -= 1
+                taken.append(flight)
+        taken.reverse()
         for flight in taken:
             self._take_back(slot, flight)
             if flight.stopping is not None:

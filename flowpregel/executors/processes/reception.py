@@ -98,7 +98,7 @@ class Reception:
             flight = slot.flights.get(number)
             if flight is not None:
                 ended.append(self._landing(slot, flight, body, flags))
-        self._pool.land_all(ended)
+        self._pool.land_all(ended, slot)
         if count == len(slot.arrived):
             slot.arrived.clear()
             return

@@ -51,8 +51,8 @@ class Flight:
     """Its calls that are not answered."""
     caught: Collection[str] | None = None
     """The calls whose failures it has seen; None: it made none."""
-    batched: bool = False
-    """Whether it was sent with others: its turn comes later."""
+    batch: int = 0
+    """Names those it was sent with or behind, on the tokens; 0: it began at once."""
     has_called: bool = False
     requeued: int = 0
     """How often its worker ended before it had begun."""

@@ -276,18 +276,13 @@ class Turns:
 
     def take(self, batch: int) -> bool:
         """Return whether the next task of *batch* is still ours to run."""
-        early, self._early = self._early, 0
-        if early == batch:
-            return True
         try:
-            token = os.read(self._fd, 1)[0]
+            token = self._early or os.read(self._fd, 1)[0]
         except (BlockingIOError, IndexError):
             return False
-        if token != batch:
-            # The rest of this batch was recalled, and the next one is on its way.
-            self._early = token
-            return False
-        return True
+        # If not its own, the rest of this batch was recalled, and a later one is on its way.
+        self._early = 0 if token == batch else token
+        return token == batch
 
 
 class Shares:
