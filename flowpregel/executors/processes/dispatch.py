@@ -21,6 +21,7 @@ import logging
 import os
 import time
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -32,7 +33,7 @@ from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.hub import Hub
 from flowpregel.executors.processes.line import Line
 from flowpregel.executors.processes.parcel import Lease
-from flowpregel.executors.processes.slot import Flight, Slot
+from flowpregel.executors.processes.slot import Flight, Landing, Slot
 from flowpregel.executors.processes.worker import BATCH, SPARE, TASK
 
 _log: Final = logging.getLogger("flowpregel.worker")
@@ -86,16 +87,18 @@ class Dispatch:
 
     def measured(self, flight: Flight, seconds: float) -> None:
         """Note how long a task has run."""
-        if flight.has_called:
-            return
-        known = self._pace.get(flight.digest)
-        if known is None:
-            self._pace[flight.digest] = seconds
-            return
-        # One that was held up says little about the others; one that was faster, much.
-        seconds = min(seconds, _OUTLIER * known)
-        weight = _FASTER if seconds < known else _SLOWER
-        self._pace[flight.digest] = known + weight * (seconds - known)
+        if not flight.has_called:
+            self._pace[flight.digest] = _blended(self._pace.get(flight.digest), seconds)
+
+    def measured_all(self, landings: Sequence[Landing]) -> None:
+        """Note how long tasks have run, of which none has made a call."""
+        pace, digest, known = self._pace, b"", None
+        for flight, _, span in landings:
+            if flight.digest is not digest:
+                digest = flight.digest
+                known = pace.get(digest)
+            if span is not None:
+                pace[digest] = known = _blended(known, span[1])
 
     def called(self, flight: Flight, slot: Slot) -> None:
         """Note that a task waits for another: tasks like it are sent alone."""
@@ -276,6 +279,15 @@ class Dispatch:
             slot.read_no_more(lease, 1)
             self.arena.ended(lease)
             self.arena.release(lease)
+
+
+def _blended(known: float | None, seconds: float) -> float:
+    """Return the seconds tasks of a kind take, of which one has taken *seconds*."""
+    if known is None:
+        return seconds
+    # One that was held up says little about the others; one that was faster, much.
+    seconds = min(seconds, _OUTLIER * known)
+    return known + (_FASTER if seconds < known else _SLOWER) * (seconds - known)
 
 
 def _not_packed(flight: Flight, error: Exception) -> Exception:

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from itertools import count
 from operator import attrgetter
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from flowpregel._core.blame import blame, blamed
 from flowpregel._core.records import (
@@ -23,6 +23,7 @@ from flowpregel._core.records import (
     Raised,
     Returned,
     Withdrawn,
+    Write,
 )
 from flowpregel.carried import Carried, bring, carried_by
 from flowpregel.context import RunControl, TaskInfo
@@ -253,6 +254,31 @@ def _noun(part: str) -> str:
 _RETURNED, _RAISED, _INTERRUPTED, _ESCAPED, _WITHDRAWN = range(5)
 _LENGTH: Final = Struct("<I")
 _PLAINLY: Final = bytes((_RETURNED,)) + parcel.NO_LEASES
+
+
+Result: TypeAlias = tuple[int, float, int, str, Any]
+"""Of a task that made one write, of a number or nothing: its number, for how many seconds it
+ran, when it began (wall-clock nanoseconds), and the write."""
+
+
+def plain_write(outcome: Outcome) -> Write | None:
+    """Return the write of a task that made just one, of a number or nothing."""
+    if type(outcome) is Returned and len(outcome.writes) == 1:
+        write = outcome.writes[0]
+        if type(write[1]) in _PLAIN:
+            return write
+    return None
+
+
+def pack_results(results: list[Result]) -> bytes:
+    """Return the body of a `RESULTS` frame."""
+    return pickle.dumps(results, payload.PROTOCOL)
+
+
+def unpack_results(body: bytes) -> list[Result]:
+    """Return what `pack_results` was given."""
+    results: list[Result] = pickle.loads(body)
+    return results
 
 
 class WorkerTraceback(Exception):

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 from flowpregel._core.effects import Call, Ended, Event
 from flowpregel._core.ran import Span
@@ -25,11 +25,9 @@ from flowpregel.executors.processes.dispatch import Dispatch
 from flowpregel.executors.processes.hub import Hub, Seat
 from flowpregel.executors.processes.intake import Intake
 from flowpregel.executors.processes.line import CalledNodes, Line
-from flowpregel.executors.processes.slot import Flight, Slot, State, span_of
+from flowpregel.executors.processes.slot import Flight, Landing, Slot, State, span_of
 
 _START_TRIES: Final = 3
-Landing: TypeAlias = tuple[Flight, Outcome, Span | None]
-"""A flight that has ended, how, and when it ran."""
 
 
 class Pool:

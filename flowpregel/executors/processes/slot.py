@@ -9,15 +9,17 @@ from collections import Counter, deque
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from flowpregel._core.ran import Span
+from flowpregel._core.records import Outcome, Returned
 from flowpregel.executors.base import Job, Mailbox
 from flowpregel.executors.processes import frames
 from flowpregel.executors.processes.arena import Door, Returns
 from flowpregel.executors.processes.birth import STOP_SIGNAL
 from flowpregel.executors.processes.frames import Frame
 from flowpregel.executors.processes.link import Link
+from flowpregel.executors.processes.messages import Result
 from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.reader import Reader
 from flowpregel.executors.processes.spawner import Newborn
@@ -58,6 +60,10 @@ class Flight:
     """How often its worker ended before it had begun."""
     leases: Sequence[int] = ()
     """What it was given in shared memory."""
+
+
+Landing: TypeAlias = tuple[Flight, Outcome, Span | None]
+"""A flight that has ended, how, and when it ran."""
 
 
 class State(Enum):
@@ -123,6 +129,15 @@ class Slot:
         """Where descriptors are handed over."""
         assert self._door is not None
         return self._door
+
+    def landings(self, results: Sequence[Result]) -> list[Landing]:
+        """Return how those of its tasks ended that made but one small write."""
+        flights, pid = self.flights, self.pid
+        return [
+            (flight, Returned(((channel, value),)), (began, seconds, "processes", pid))
+            for number, seconds, began, channel, value in results
+            if (flight := flights.get(number)) is not None
+        ]
 
     def open(self, lease: Lease) -> memoryview:
         """Return the bytes of a lease of the worker's arena."""

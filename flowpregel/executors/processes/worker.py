@@ -30,7 +30,7 @@ from flowpregel.executors.calls import caught_of
 from flowpregel.executors.processes import birth, frames, messages, parcel, payload, talk
 from flowpregel.executors.processes.arena import Arena, Door, Returns, returns_in
 from flowpregel.executors.processes.board import Board
-from flowpregel.executors.processes.ends import WorkerEnds
+from flowpregel.executors.processes.ends import TaskEnds, WorkerEnds
 from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.reader import TaskReader
 from flowpregel.executors.processes.setup import Setup
@@ -140,9 +140,9 @@ class Worker:
             at += TASK.size
             if is_batch and not self._turns.take(batch):
                 break
-            self._run_task(number, body, at)
+            ended = self._run_task(number, body, at)
             at += length
-            if time.monotonic_ns() >= self._flushed + _HOLD:
+            if ended >= self._flushed + _HOLD:
                 self._flush()
         # Also where the rest was recalled: nothing comes that would send what is held back.
         self._flush()
@@ -152,8 +152,8 @@ class Worker:
         self._outlet.flush()
         self._flushed = time.monotonic_ns()
 
-    def _run_task(self, number: int, order: bytes, start: int) -> None:
-        """Run the task whose part of *order* begins at *start*."""
+    def _run_task(self, number: int, order: bytes, start: int) -> int:
+        """Run the task whose part of *order* begins at *start*; return when it ended."""
         began, at = time.monotonic_ns(), time.time_ns()
         self._number, self._stopped = number, False
         self._board.begin(number, began)
@@ -175,18 +175,29 @@ class Worker:
             os._exit(0)
         self._flush_prints()
         fault("task.send.before")
-        body = RAN.pack((time.monotonic_ns() - began) / 1e9, at)
-        flags = frames.STOPPED if self._stopped else 0
+        ended = time.monotonic_ns()
+        seconds = (ended - began) / 1e9
         made = self._ends.made
+        if not (made.count or self._stopped) and (write := messages.plain_write(outcome)):
+            self._note_returns()
+            self._outlet.hold_result((number, seconds, at, *write))
+            return ended
+        body = RAN.pack(seconds, at)
+        flags = frames.STOPPED if self._stopped else 0
         if made.count and (caught := caught_of(outcome, made)) is not None:
             flags |= frames.CAUGHT
             body += messages.pack_caught(caught)
         body += messages.pack_outcome(outcome, name, self._shares)
         del outcome
+        self._note_returns()
+        self._outlet.hold(frames.ENDED, number, body, flags)
+        return ended
+
+    def _note_returns(self) -> None:
+        """Tell, with the next result, which leases the task that has ended looks at no more."""
         self._reader.task_ended()
         if returned := self._returns.take():
             self._outlet.hold(frames.RETURNED, 0, returned)
-        self._outlet.hold(frames.ENDED, number, body, flags)
 
     def _perform(self, order: bytes, start: int) -> tuple[Outcome, str]:
         at = start + payload.DIGEST_SIZE
@@ -209,7 +220,7 @@ class Worker:
         context = job.variables or contextvars.Context()
         if "structlog" in sys.modules:
             context.run(self._structured.begin, job.info)
-        return context.run(perform, job, self._ends.of(number=self._number)), name
+        return context.run(perform, job, TaskEnds(self._ends)), name
 
     def _learn_run(self, frame: frames.Frame) -> None:
         """Note what the tasks of a run may know about it; an empty frame: forget all runs."""
