@@ -29,12 +29,13 @@ from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import FlowPregelError, TaskSerializationError
 from flowpregel.executors.processes import frames, messages
 from flowpregel.executors.processes.arena import Arena
+from flowpregel.executors.processes.brief import FULL, LIKE, TASK, Likeness
 from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.hub import Hub
 from flowpregel.executors.processes.line import Line
 from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.slot import Flight, Landing, Slot
-from flowpregel.executors.processes.worker import BATCH, SPARE, TASK
+from flowpregel.executors.processes.worker import BATCH, SPARE
 
 _log: Final = logging.getLogger("flowpregel.worker")
 WORTH: Final = 0.010
@@ -45,6 +46,8 @@ _MOST_RUNS: Final = 64
 """A worker that was told of more runs is told to forget them, ended ones among them."""
 STALE: Final = 2 * WORTH
 """Seconds after which a batch is looked at again."""
+_TELLING: Final = 32
+"""Tasks that ended together whose run times are taken into account."""
 _OUTLIER: Final = 4
 _FASTER: Final = 0.6
 _SLOWER: Final = 0.2
@@ -93,7 +96,8 @@ class Dispatch:
     def measured_all(self, landings: Sequence[Landing]) -> None:
         """Note how long tasks have run, of which none has made a call."""
         pace, digest, known = self._pace, b"", None
-        for flight, _, span in landings:
+        # What came before them hardly matters after them.
+        for flight, _, span in landings[-_TELLING:]:
             if flight.digest is not digest:
                 digest = flight.digest
                 known = pace.get(digest)
@@ -150,22 +154,11 @@ class Dispatch:
     # ------------------------------------------------ on their way
 
     def send(self, slot: Slot, group: list[Flight]) -> None:
-        """Send a group to an idle worker."""
-        parts: list[bytes] = []
-        packed: list[Flight] = []
+        """Send a group to a worker that has nothing to do, or little."""
         if len(slot.runs) > _MOST_RUNS:
             slot.runs.clear()
             slot.link.send(frames.RUN)
-        digest, run, sent = b"", None, None
-        for flight in group:
-            if flight.digest is not digest or flight.job.info.run is not run:
-                digest, run = flight.digest, flight.job.info.run
-                sent = self._send_ahead(slot, flight)
-            body = self._pack(slot, flight, sent)
-            if body is not None:
-                packed.append(flight)
-                size = len(flight.digest) + len(body)
-                parts += TASK.pack(flight.number, size), flight.digest, body
+        packed, parts = self._pack_all(slot, group)
         if not packed:
             return
         # Its own: as soon as the tokens are there, another OS thread may take them back and
@@ -188,6 +181,29 @@ class Dispatch:
         # What an earlier frame has left over, this one is behind.
         if not slot.link.send(frames.TASKS, 0, body):
             self._hub.watch_writable(slot.link.fileno(), partial(self.flush, slot))
+
+    def _pack_all(self, slot: Slot, group: list[Flight]) -> tuple[list[Flight], list[bytes]]:
+        """Return those of *group* that can be sent, and what is sent of them."""
+        packed: list[Flight] = []
+        parts: list[bytes] = []
+        likeness = Likeness()
+        digest, run, sent = b"", None, None
+        for flight in group:
+            if (own := likeness.pack(flight.job, flight.digest)) is not None:
+                packed.append(flight)
+                parts += TASK.pack(flight.number, len(own), LIKE), own
+                continue
+            if flight.digest is not digest or flight.job.info.run is not run:
+                digest, run = flight.digest, flight.job.info.run
+                sent = self._send_ahead(slot, flight)
+            body = self._pack(slot, flight, sent)
+            if body is not None:
+                packed.append(flight)
+                may_be_first = len(group) > 1 and not flight.leases
+                form = likeness.begin(flight.job, digest, sent) if may_be_first else FULL
+                head = TASK.pack(flight.number, len(digest) + len(body), form)
+                parts += head, digest, body
+        return packed, parts
 
     def _send_ahead(self, slot: Slot, flight: Flight) -> messages.Sent | None:
         """Send what the worker needs for many tasks, if it has not been sent; return the run's."""
@@ -286,8 +302,9 @@ def _blended(known: float | None, seconds: float) -> float:
     if known is None:
         return seconds
     # One that was held up says little about the others; one that was faster, much.
-    seconds = min(seconds, _OUTLIER * known)
-    return known + (_FASTER if seconds < known else _SLOWER) * (seconds - known)
+    if seconds < known:
+        return known + _FASTER * (seconds - known)
+    return known + _SLOWER * (min(seconds, _OUTLIER * known) - known)
 
 
 def _not_packed(flight: Flight, error: Exception) -> Exception:

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from itertools import count
 from operator import attrgetter
 from struct import Struct
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from flowpregel._core.blame import blame, blamed
 from flowpregel._core.records import (
@@ -23,7 +23,6 @@ from flowpregel._core.records import (
     Raised,
     Returned,
     Withdrawn,
-    Write,
 )
 from flowpregel.carried import Carried, bring, carried_by
 from flowpregel.context import RunControl, TaskInfo
@@ -33,12 +32,12 @@ from flowpregel.executors.processes import parcel, payload
 from flowpregel.executors.processes.culprit import find_culprit
 from flowpregel.runinfo import RunInfo, RunValues
 
-_INFO_FIELDS: Final = tuple(field.name for field in fields(TaskInfo))[:-1]
-_info_values: Final = attrgetter(*_INFO_FIELDS)
-_KINDS: Final = tuple(Kind)
-_PLAIN: Final = frozenset({int, float, bool, type(None)})
+INFO_FIELDS: Final = tuple(field.name for field in fields(TaskInfo))[:-1]
+info_values: Final = attrgetter(*INFO_FIELDS)
+KINDS: Final = tuple(Kind)
+PLAIN: Final = frozenset({int, float, bool, type(None)})
 """Of these, a pickle is exact and small, and is not looked through."""
-_PLAIN_INPUT: Final = _PLAIN | {str, bytes}
+PLAIN_INPUT: Final = PLAIN | {str, bytes}
 _LARGEST_RUN: Final = 64 << 10
 """Bytes up to which what a run's tasks know about it is sent ahead of them."""
 UNNAMED: Final = "?"
@@ -112,6 +111,18 @@ def unpack_run(data: bytes) -> Callable[[], RunInfo]:
     return run_info
 
 
+def is_plain_call(job: Job) -> bool:
+    """Return whether *job* is a call with numbers and text alone, as most small ones are."""
+    given, info = job.input, job.info
+    return (
+        type(given) is Arguments
+        and PLAIN_INPUT.issuperset(map(type, given.args))
+        and type(info.name) is str
+        and not (given.kwargs or job.channels or job.managed or job.control)
+        and not (info.answers or info.error)
+    )
+
+
 def pack_job(
     job: Job, share: parcel.Share | None, sent: Sent | None = None
 ) -> tuple[bytes, list[parcel.Lease]]:
@@ -136,7 +147,7 @@ def pack_job(
     carried = carried_by(job.variables, run.values.config)
     content = (
         (run.thread_id, run.run_id, run.has_saver, *run.values) if sent is None else sent.number,
-        _info_values(info),
+        info_values(info),
         job.kind._value_,
         is_call,
         given,
@@ -146,15 +157,7 @@ def pack_job(
         control,
         carried,
     )
-    # A call with numbers and text alone, as most small ones are.
-    if (
-        is_call
-        and sent is not None
-        and _PLAIN_INPUT.issuperset(map(type, given[0]))
-        and type(info.name) is str
-        and not (given[1] or channels or managed or control or carried)
-        and not (info.answers or info.error)
-    ):
+    if sent is not None and carried is None and is_plain_call(job):
         return parcel.pack_plain(content, share)
     try:
         return parcel.pack(content, share)
@@ -197,7 +200,7 @@ def job_of(
     known = (*info, run)
     return Job(
         TaskInfo(*known),
-        _KINDS[kind],
+        KINDS[kind],
         node,
         Arguments(*given) if is_call else given,
         None,
@@ -232,7 +235,7 @@ def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
     else:
         parts.append(("input", job.input))
     parts += zip(RunValues._fields, job.info.run.values, strict=True)
-    parts += zip(_INFO_FIELDS, _info_values(job.info), strict=True)
+    parts += zip(INFO_FIELDS, info_values(job.info), strict=True)
     parts += (("channels", job.channels), ("managed", job.managed))
     if (carried := carried_by(job.variables, {})) is not None:
         parts += ((f"context variable {name!r}", v) for (_, name), v in carried.values.items())
@@ -256,31 +259,6 @@ _LENGTH: Final = Struct("<I")
 _PLAINLY: Final = bytes((_RETURNED,)) + parcel.NO_LEASES
 
 
-Result: TypeAlias = tuple[int, float, int, str, Any]
-"""Of a task that made one write, of a number or nothing: its number, for how many seconds it
-ran, when it began (wall-clock nanoseconds), and the write."""
-
-
-def plain_write(outcome: Outcome) -> Write | None:
-    """Return the write of a task that made just one, of a number or nothing."""
-    if type(outcome) is Returned and len(outcome.writes) == 1:
-        write = outcome.writes[0]
-        if type(write[1]) in _PLAIN:
-            return write
-    return None
-
-
-def pack_results(results: list[Result]) -> bytes:
-    """Return the body of a `RESULTS` frame."""
-    return pickle.dumps(results, payload.PROTOCOL)
-
-
-def unpack_results(body: bytes) -> list[Result]:
-    """Return what `pack_results` was given."""
-    results: list[Result] = pickle.loads(body)
-    return results
-
-
 class WorkerTraceback(Exception):
     """The traceback of an error, as text, where it was raised."""
 
@@ -300,7 +278,7 @@ def pack_outcome(outcome: Outcome, task: str, share: parcel.Share | None) -> byt
     """
     match outcome:
         case Returned(writes):
-            if len(writes) == 1 and type(writes[0][1]) in _PLAIN:
+            if len(writes) == 1 and type(writes[0][1]) in PLAIN:
                 return _PLAINLY + pickle.dumps(tuple(writes), payload.PROTOCOL)
             return _pack_checked(_RETURNED, tuple(writes), task, "the result", share)
         case Withdrawn():

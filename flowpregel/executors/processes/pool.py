@@ -207,12 +207,12 @@ class Pool:
 
     def _take_out(self, ended: Sequence[Landing]) -> None:
         """Take flights out of all books. Wants the lock held."""
-        by_task = self._by_task
+        by_task, flights, landed = self._by_task, self.flights, self._landed
         for landing in ended:
             flight = landing[0]
             number = flight.number
-            if self.flights.pop(number, None) is not None:
-                self._landed.append(landing)
+            if flights.pop(number, None) is not None:
+                landed.append(landing)
                 task_id = flight.job.info.task_id
                 if by_task.get(task_id) is flight:
                     del by_task[task_id]
@@ -228,9 +228,10 @@ class Pool:
                     self.crew.rest(slot)
 
     def _tell_landed(self) -> None:
-        while self._landed:
+        landed = self._landed
+        while landed:
             try:
-                flight, outcome, span = self._landed.popleft()
+                flight, outcome, span = landed.popleft()
             except IndexError:
                 return
             info = flight.job.info

@@ -11,6 +11,7 @@ from flowpregel._core.records import Arguments, Outcome, Raised, Withdrawn
 from flowpregel.errors import NodeTimeoutError, TaskSerializationError
 from flowpregel.executors.processes import frames, messages, parcel, payload
 from flowpregel.executors.processes.arena import returns_in
+from flowpregel.executors.processes.brief import unpack_results
 from flowpregel.executors.processes.death import PostMortem, Tail, count_oom_kills, reap
 from flowpregel.executors.processes.desk import Desk
 from flowpregel.executors.processes.frames import Frame, GarbageError
@@ -163,7 +164,7 @@ class Reception:
     def _landings(self, slot: Slot, body: bytes) -> list[Landing]:
         """Return how those tasks have ended that made but one small write."""
         try:
-            landings = slot.landings(messages.unpack_results(body))
+            landings = slot.landings(unpack_results(body))
         except Exception as error:  # noqa: BLE001 - whatever stands there, it is not from us
             _distrust(slot, error)
             return []

@@ -17,9 +17,9 @@ from flowpregel.executors.base import Job, Mailbox
 from flowpregel.executors.processes import frames
 from flowpregel.executors.processes.arena import Door, Returns
 from flowpregel.executors.processes.birth import STOP_SIGNAL
+from flowpregel.executors.processes.brief import Result
 from flowpregel.executors.processes.frames import Frame
 from flowpregel.executors.processes.link import Link
-from flowpregel.executors.processes.messages import Result
 from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.reader import Reader
 from flowpregel.executors.processes.spawner import Newborn

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any, cast
 
+from flowpregel.executors.processes.brief import Result, pack_results
 from flowpregel.executors.processes.frames import (
     ANSWER,
     DOWN,
@@ -20,7 +21,6 @@ from flowpregel.executors.processes.frames import (
     Parser,
     pack,
 )
-from flowpregel.executors.processes.messages import Result, pack_results
 from flowpregel.executors.processes.patience import Patience
 
 _CHUNK = 1 << 18

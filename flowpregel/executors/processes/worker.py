@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
@@ -30,6 +30,7 @@ from flowpregel.executors.calls import caught_of
 from flowpregel.executors.processes import birth, frames, messages, parcel, payload, talk
 from flowpregel.executors.processes.arena import Arena, Door, Returns, returns_in
 from flowpregel.executors.processes.board import Board
+from flowpregel.executors.processes.brief import FIRST, LIKE, TASK, First, plain_write
 from flowpregel.executors.processes.ends import TaskEnds, WorkerEnds
 from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.reader import TaskReader
@@ -41,14 +42,13 @@ from flowpregel.runinfo import RunInfo
 if TYPE_CHECKING:
     from flowpregel.executors.processes.contexts import Contexts
 
-TASK: Final = Struct("<IQ")
-"""Before each task in a TASKS frame: its number, and its length in bytes."""
 BATCH: Final = 1
 """TASKS: there are several; each has a token."""
 SPARE: Final = 2
 """TASKS: there is a CPU to spare."""
 RAN: Final = Struct("<fq")
 """At the start of an ENDED frame: for how many seconds the task ran, and when it began."""
+Order: TypeAlias = bytes | memoryview
 _HOLD: Final = 2_000_000
 """Nanoseconds for which results of a batch may be held back, to send many at once."""
 
@@ -135,13 +135,17 @@ class Worker:
     def _run_tasks(self, body: bytes) -> None:
         batch, flags, at = body[0], body[1], 2
         is_batch, self._inbox.may_look = flags & BATCH, flags & SPARE != 0
+        first: First | None = None
         while at < len(body):
-            number, length = TASK.unpack_from(body, at)
+            number, length, form = TASK.unpack_from(body, at)
             at += TASK.size
             if is_batch and not self._turns.take(batch):
                 break
-            ended = self._run_task(number, body, at)
-            at += length
+            start, at = at, at + length
+            order = body[start:at] if length < parcel.SMALL else memoryview(body)[start:at]
+            if form == FIRST:
+                first = First(bytes(order))
+            ended = self._run_task(number, order, first if form == LIKE else None)
             if ended >= self._flushed + _HOLD:
                 self._flush()
         # Also where the rest was recalled: nothing comes that would send what is held back.
@@ -152,8 +156,12 @@ class Worker:
         self._outlet.flush()
         self._flushed = time.monotonic_ns()
 
-    def _run_task(self, number: int, order: bytes, start: int) -> int:
-        """Run the task whose part of *order* begins at *start*; return when it ended."""
+    def _run_task(self, number: int, order: Order, first: First | None) -> int:
+        """Run a task, of which *order* says what it has alone if it is like a *first*.
+
+        Returns:
+            When it ended: monotonic nanoseconds.
+        """
         began, at = time.monotonic_ns(), time.time_ns()
         self._number, self._stopped = number, False
         self._board.begin(number, began)
@@ -165,7 +173,7 @@ class Worker:
                 # The signal came before the task did.
                 self._stopped = True
                 raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
-            outcome, name = self._perform(order, start)
+            outcome, name = self._perform(order, first)
         except TaskCancelled:
             outcome = Withdrawn()
         finally:
@@ -178,7 +186,7 @@ class Worker:
         ended = time.monotonic_ns()
         seconds = (ended - began) / 1e9
         made = self._ends.made
-        if not (made.count or self._stopped) and (write := messages.plain_write(outcome)):
+        if not (made.count or self._stopped) and (write := plain_write(outcome)):
             self._note_returns()
             self._outlet.hold_result((number, seconds, at, *write))
             return ended
@@ -199,14 +207,17 @@ class Worker:
         if returned := self._returns.take():
             self._outlet.hold(frames.RETURNED, 0, returned)
 
-    def _perform(self, order: bytes, start: int) -> tuple[Outcome, str]:
-        at = start + payload.DIGEST_SIZE
+    def _perform(self, order: Order, first: First | None) -> tuple[Outcome, str]:
         name, what = messages.UNNAMED, "the code"
         try:
-            node = self._node(order[start:at])
+            digest = bytes(order[: payload.DIGEST_SIZE]) if first is None else first.digest
+            node = self._node(digest)
             name, what = node.name, "the input"
-            content = parcel.unpack(order, self._reader.open, at)
-            job = messages.job_of(content, node, self._ends.store, self._runs)
+            if first is None:
+                content = parcel.unpack(order, self._reader.open, payload.DIGEST_SIZE)
+                job = messages.job_of(content, node, self._ends.store, self._runs)
+            else:
+                job = first.job_like(order, node, self._ends.store, self._runs)
         except TaskCancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
