@@ -137,7 +137,9 @@ class Dispatch:
         behind a task that is to stop, or may have to wait for others.
         """
         last = next(reversed(slot.flights.values()), None)
-        if last is None or last.stopping is not None or slot.open_calls or slot.is_held:
+        if last is None or last.stopping is not None or slot.open_calls:
+            return []
+        if slot.is_held or slot.has_ended:
             return []
         if len(slot.flights) * self._estimate(last) > WORTH:
             return []
@@ -275,8 +277,10 @@ class Dispatch:
             tokens = Counter(os.read(slot.newborn.tokens_read, _ALL_TOKENS))
         except BlockingIOError:
             return
+        if not tokens:
+            return
         taken: list[Flight] = []
-        for flight in reversed(slot.flights.values()):
+        for flight in reversed([*slot.flights.values()]):
             # Not simply the last: Ctrl-C may have come before those had their tokens.
             if tokens[flight.batch]:
                 tokens[flight.batch] -= 1
@@ -290,6 +294,7 @@ class Dispatch:
 
     def _take_back(self, slot: Slot, flight: Flight) -> None:
         """Release what *flight* was given in shared memory: its worker will not look at it."""
+        flight.batch = 0
         leases, flight.leases = flight.leases, ()
         for lease in leases:
             slot.read_no_more(lease, 1)

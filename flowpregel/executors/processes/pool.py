@@ -194,8 +194,10 @@ class Pool:
         try:
             with self.lock:
                 self._take_out(ended)
+                # It has not rested, so that no other OS thread has tasks for it on their way.
+                is_at_work = slot is not None and bool(ended and slot.flights)
             self.pump()
-            if slot is not None and slot.flights:
+            if slot is not None and is_at_work:
                 self._refill(slot)
         finally:
             # Ctrl-C may come in between, and what has ended may be another run's.

@@ -233,6 +233,7 @@ class Reception:
         ended = reap(born.process)
         if ended is None:
             return
+        slot.has_ended = True
         hub.forget(self._end_of(slot))
         while slot.link.fileno() in hub:
             self._read_link_to_end(slot)

@@ -90,6 +90,8 @@ class Slot:
         """Whether its link is left unread, since its run is behind."""
         self.is_garbled = False
         """Whether it has sent what cannot be read: nothing after that is listened to."""
+        self.has_ended = False
+        """Whether its worker is gone; what it has sent may still be read."""
         self.has_contexts = False
         """Whether it was given a task that reads `Context` channels."""
         self.runs: set[int] = set()

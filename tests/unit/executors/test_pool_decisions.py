@@ -106,14 +106,15 @@ def test_a_worker_that_has_little_left_to_do_is_given_more(dispatch: Dispatch) -
 
 
 def test_nothing_is_put_behind_what_may_hold_it_up(dispatch: Dispatch) -> None:
-    """A task that is to stop, one that waits for others, one of which nobody knows how long."""
+    """A task that is to stop, or waits for others, or may take long; a worker that is gone."""
     dispatch.measured(flight(), WORTH / 100)
     line = line_of(*(flight() for _ in range(100)))
-    stopped, waiting = busy(flight()), busy(flight())
+    stopped, waiting, gone = busy(flight()), busy(flight()), busy(flight())
     stopped.flights[0].stopping = "cancel"
     waiting.open_calls = 1
+    gone.has_ended = True
 
-    for slot in (stopped, waiting, busy(flight(digest=b"never run")), busy()):
+    for slot in (stopped, waiting, gone, busy(flight(digest=b"never run")), busy()):
         assert [] == dispatch.further(slot, line, 2)
     assert 100 == line.count
 
