@@ -92,9 +92,7 @@ def carried_by(context: Context | None, config: Mapping[str, Any]) -> Carried | 
         config: The run's; its ``configurable`` may hold ``traceparent`` and its kin.
     """
     headers = headers_in(config)
-    if context is None or not (
-        _declared or "structlog.contextvars" in sys.modules or "opentelemetry.trace" in sys.modules
-    ):
+    if context is None or not _has_sources():
         return Carried({}, headers, {}) if headers else None
     values = {
         _place_of(each): context[each.variable]
@@ -105,6 +103,17 @@ def carried_by(context: Context | None, config: Mapping[str, Any]) -> Carried | 
     if values or fields or traced or headers:
         return Carried(values, traced or headers, fields, bool(traced))
     return None
+
+
+def may_carry(config: Mapping[str, Any]) -> bool:
+    """Return whether anything may travel with tasks of a run: if not, no context needs a look."""
+    return _has_sources() or bool(headers_in(config))
+
+
+def _has_sources() -> bool:
+    return bool(
+        _declared or "structlog.contextvars" in sys.modules or "opentelemetry.trace" in sys.modules
+    )
 
 
 def headers_in(config: Mapping[str, Any]) -> Mapping[str, str]:

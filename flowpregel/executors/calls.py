@@ -61,6 +61,7 @@ class CallFuture(LightFuture[ResultT]):
             open_calls.add(self)
             open_calls.count += 1
 
+    settled_by = ("_turn", "_open_calls", "looked_at")
     looked_at = False
     """Whether somebody has asked how the call ended."""
     _aside = False
@@ -112,7 +113,7 @@ class CallFuture(LightFuture[ResultT]):
         """Take the result, which nobody but the holders of the future needs any more."""
         if self._open_calls is not None:
             self._open_calls.discard(self)
-        super().succeed(value)
+        LightFuture.succeed(self, value)
 
     @property
     def failure(self) -> Exception | None:
@@ -194,9 +195,11 @@ def resolve_future(call: Call, outcome: Outcome) -> None:
     """Give the future of *call* what became of it."""
     future: CallFuture[Any] = call.reply
     try:
+        # Not one of the cases below: most end so, and a pattern takes three times as long.
+        if isinstance(outcome, Returned):
+            future.succeed(returned_by(outcome.writes))
+            return
         match outcome:
-            case Returned(writes):
-                future.succeed(returned_by(writes))
             case Raised(error):
                 future.set_exception(error)
             case Interrupted(interrupts):

@@ -7,7 +7,7 @@ import os
 from _thread import LockType, RLock, allocate_lock
 from collections.abc import Callable
 from concurrent.futures._base import FINISHED, PENDING, RUNNING
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 ResultT = TypeVar("ResultT")
 
@@ -87,6 +87,17 @@ class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
     def __init__(self) -> None:
         pass  # in place of the base class's
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        # CPython keeps the names of attributes once for all objects of a class, as far as its
+        # first few have them. Thousands of these are made before one ends; each would need a
+        # dictionary of its own then, of 272 bytes.
+        super().__init_subclass__(**options)
+        first = object.__new__(cls)
+        for name in ("_state", "_result", *cls.settled_by):
+            setattr(first, name, None)
+
+    settled_by: ClassVar[tuple[str, ...]] = ()
+    """Further attributes that most objects of a class have in the end."""
     bell: Bell | None = None
     is_watched = False
     """Whether somebody is to be told how it ends."""

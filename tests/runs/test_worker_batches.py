@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flowpregel._core.records import Withdrawn
+from flowpregel._core.records import Arguments, Withdrawn
 from flowpregel.errors import WorkerDiedError
 from flowpregel.executors.processes import ProcessExecutor
 from tests.runs.pooling import Run, error_of, node_of, value_of, wait_until
@@ -55,6 +56,45 @@ def test_a_death_in_a_batch_costs_the_task_that_died(run: Run) -> None:
 
     assert [40] == [n for n, each in enumerate(outcomes) if not hasattr(each, "writes")]
     assert isinstance(error_of(outcomes[40]), WorkerDiedError)
+
+
+def die_after_a_while(given: bool) -> int:
+    time.sleep(0.003)
+    return die_if(given)
+
+
+@pytest.mark.slow
+def test_a_death_costs_no_task_that_was_sent_behind_it(run: Run) -> None:
+    """A worker is given more before it is done; what it has not begun runs elsewhere."""
+    node = node_of(die_after_a_while)
+    run.outcomes(*(run.start(node, False) for _ in range(10)))
+
+    outcomes = run.outcomes(*(run.start(node, n in (20, 50)) for n in range(100)))
+
+    assert [20, 50] == [n for n, each in enumerate(outcomes) if not hasattr(each, "writes")]
+    assert all(isinstance(error_of(outcomes[n]), WorkerDiedError) for n in (20, 50))
+
+
+def note(file: Path, seconds: float) -> None:
+    with file.open("a") as out:
+        out.write("begun\n")
+    time.sleep(seconds)
+
+
+@pytest.mark.slow
+def test_stopping_a_task_costs_no_task_that_was_sent_behind_it(tmp_path: Any) -> None:
+    """Those are taken back, and none of them is run twice."""
+    begun = tmp_path / "begun"
+    with ProcessExecutor(1, grace=0.05) as pool:
+        run, node = Run(pool), node_of(note)
+        run.outcomes(*(run.start(node, Arguments((begun, 0.003), {})) for _ in range(10)))
+        jobs = [run.start(node, Arguments((begun, 30 if n == 9 else 0.003), {})) for n in range(40)]
+        wait_until(lambda: begun.read_text().count("begun") >= 20, 30)
+        pool.cancel(jobs[9].key, kill=True)
+        outcomes = run.outcomes(*jobs)
+
+    assert [9] == [n for n, each in enumerate(outcomes) if each == Withdrawn()]
+    assert 50 == begun.read_text().count("begun")
 
 
 def wait_if(file: str | None) -> int:

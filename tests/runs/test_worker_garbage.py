@@ -85,3 +85,20 @@ def test_frames_of_nonsense_cost_at_most_their_task() -> None:
         assert {WorkerDiedError, TaskSerializationError} >= {type(each) for each in errors}
         assert errors, "no nonsense was noticed"
         assert 49 == value_of(run.outcome(node_of(work), 7))
+
+
+def send_no_results(_: Any) -> None:
+    """Send what should be results, and is not."""
+    (outlet,) = [each for each in gc.get_objects() if isinstance(each, Outlet)]
+    outlet.send(frames.RESULTS, 0, b"no pickle")
+
+
+def test_results_that_cannot_be_read_cost_their_worker() -> None:
+    """The coordinator goes on."""
+    with ProcessExecutor(2) as pool:
+        run = Run(pool)
+        bad, good = run.outcomes(run.start(node_of(send_no_results)), run.start(node_of(work), 3))
+
+    assert isinstance(error_of(bad), WorkerDiedError)
+    assert "cannot be read in the coordinator (UnpicklingError" in str(error_of(bad))
+    assert 9 == value_of(good)

@@ -87,6 +87,12 @@ class Crew:
         """How many workers may idle: those of the pool, and some for parents that wait."""
         return self._plan.size + min(self._most_parents, self._plan.size + _SPARE)
 
+    @property
+    def looks_at_each(self) -> bool:
+        """Whether it is looked at a worker that rests, if it is to go on."""
+        plan = self._plan
+        return plan.worker_max_tasks is not None or plan.worker_max_rss is not None
+
     def _is_worn(self, slot: Slot) -> bool:
         plan = self._plan
         if plan.worker_max_tasks is not None and slot.served >= plan.worker_max_tasks:

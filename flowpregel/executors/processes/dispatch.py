@@ -1,8 +1,9 @@
 """Dispatch: how many tasks a worker is given at once, and how they get there.
 
 Sending costs more than a fine-grained task does, so those travel in batches that
-keep a worker busy for about 10 ms, as far as measured run times tell. When they
-do not tell the truth, the tasks that a worker has not begun are taken back:
+keep a worker busy for about 10 ms, as far as measured run times tell. One that has
+less left to do is given the next batch, so that it need not wait for it. When the
+times do not tell the truth, the tasks that a worker has not begun are taken back:
 
 ::
 
@@ -19,6 +20,8 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -26,21 +29,25 @@ from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import FlowPregelError, TaskSerializationError
 from flowpregel.executors.processes import frames, messages
 from flowpregel.executors.processes.arena import Arena
+from flowpregel.executors.processes.brief import FULL, LIKE, TASK, Likeness
 from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.hub import Hub
 from flowpregel.executors.processes.line import Line
 from flowpregel.executors.processes.parcel import Lease
-from flowpregel.executors.processes.slot import Flight, Slot
-from flowpregel.executors.processes.worker import BATCH, SPARE, TASK
+from flowpregel.executors.processes.slot import Flight, Landing, Slot
+from flowpregel.executors.processes.worker import BATCH, SPARE
 
 _log: Final = logging.getLogger("flowpregel.worker")
 WORTH: Final = 0.010
 """Seconds that a batch is to keep a worker busy."""
 LARGEST: Final = 1024
+_ALL_TOKENS: Final = 1 << 16
 _MOST_RUNS: Final = 64
 """A worker that was told of more runs is told to forget them, ended ones among them."""
 STALE: Final = 2 * WORTH
 """Seconds after which a batch is looked at again."""
+_TELLING: Final = 32
+"""Tasks that ended together whose run times are taken into account."""
 _OUTLIER: Final = 4
 _FASTER: Final = 0.6
 _SLOWER: Final = 0.2
@@ -83,16 +90,19 @@ class Dispatch:
 
     def measured(self, flight: Flight, seconds: float) -> None:
         """Note how long a task has run."""
-        if flight.has_called:
-            return
-        known = self._pace.get(flight.digest)
-        if known is None:
-            self._pace[flight.digest] = seconds
-            return
-        # One that was held up says little about the others; one that was faster, much.
-        seconds = min(seconds, _OUTLIER * known)
-        weight = _FASTER if seconds < known else _SLOWER
-        self._pace[flight.digest] = known + weight * (seconds - known)
+        if not flight.has_called:
+            self._pace[flight.digest] = _blended(self._pace.get(flight.digest), seconds)
+
+    def measured_all(self, landings: Sequence[Landing]) -> None:
+        """Note how long tasks have run, of which none has made a call."""
+        pace, digest, known = self._pace, b"", None
+        # What came before them hardly matters after them.
+        for flight, _, span in landings[-_TELLING:]:
+            if flight.digest is not digest:
+                digest = flight.digest
+                known = pace.get(digest)
+            if span is not None:
+                pace[digest] = known = _blended(known, span[1])
 
     def called(self, flight: Flight, slot: Slot) -> None:
         """Note that a task waits for another: tasks like it are sent alone."""
@@ -102,7 +112,11 @@ class Dispatch:
 
     def group(self, waiting: Line, workers: int) -> list[Flight]:
         """Take from *waiting* what one of *workers* is to be given now."""
-        most = min(LARGEST, -(-waiting.count // workers))
+        return self._take(waiting, -(-waiting.count // workers), least=1)
+
+    def _take(self, waiting: Line, most: int, least: int = 0) -> list[Flight]:
+        """Take at most so many tasks from *waiting*, as many as are worth a batch."""
+        most = min(LARGEST, most)
         group: list[Flight] = []
         total = seconds = 0.0
         last: bytes | None = None
@@ -111,10 +125,26 @@ class Dispatch:
                 seconds = self._estimate(flight)
                 last = flight.digest if flight.job.timeout is None else None
             total += seconds
-            if group and (len(group) >= most or total > WORTH):
+            if len(group) >= least and (len(group) >= most or total > WORTH):
                 break
             group.append(flight)
         return group
+
+    def further(self, slot: Slot, waiting: Line, workers: int) -> list[Flight]:
+        """Take from *waiting* what a busy worker is to do next, if it has little left to do.
+
+        It then need not wait for the next tasks while these are made ready. Nothing is put
+        behind a task that is to stop, or may have to wait for others.
+        """
+        last = next(reversed(slot.flights.values()), None)
+        if last is None or last.stopping is not None or slot.open_calls:
+            return []
+        if slot.is_held or slot.has_ended:
+            return []
+        if len(slot.flights) * self._estimate(last) > WORTH:
+            return []
+        # Whoever is done first takes the last ones.
+        return self._take(waiting, waiting.count // workers)
 
     def _estimate(self, flight: Flight) -> float:
         """Return the seconds *flight* will take; one that is not known is never grouped."""
@@ -126,42 +156,56 @@ class Dispatch:
     # ------------------------------------------------ on their way
 
     def send(self, slot: Slot, group: list[Flight]) -> None:
-        """Send a group to an idle worker."""
-        parts: list[bytes] = []
-        packed: list[Flight] = []
+        """Send a group to a worker that has nothing to do, or little."""
         if len(slot.runs) > _MOST_RUNS:
             slot.runs.clear()
             slot.link.send(frames.RUN)
+        packed, parts = self._pack_all(slot, group)
+        if not packed:
+            return
+        # Its own: as soon as the tokens are there, another OS thread may take them back and
+        # send this worker the next batch, before this one is on its way.
+        batch = slot.round = slot.round % 255 + 1
+        takes_turns = len(slot.flights) > 1
+        now = time.monotonic()
+        for flight in packed:
+            flight.started = flight.alive = now
+            flight.batch = batch if takes_turns else 0
+        if freed := slot.returns.take():
+            slot.link.send(frames.FREED, 0, freed)
+        if takes_turns:
+            os.write(slot.newborn.tokens_write, bytes((batch,)) * len(packed))
+            again = partial(self._look_again, slot, packed[-1].number)
+            is_further = len(slot.flights) > len(packed)
+            self._deadlines.add(now + STALE + WORTH * is_further, again)
+        flags = BATCH * takes_turns | SPARE * self._crew.has_spare_cpu()
+        body = bytes((batch, flags)) + b"".join(parts)
+        # What an earlier frame has left over, this one is behind.
+        if not slot.link.send(frames.TASKS, 0, body):
+            self._hub.watch_writable(slot.link.fileno(), partial(self.flush, slot))
+
+    def _pack_all(self, slot: Slot, group: list[Flight]) -> tuple[list[Flight], list[bytes]]:
+        """Return those of *group* that can be sent, and what is sent of them."""
+        packed: list[Flight] = []
+        parts: list[bytes] = []
+        likeness = Likeness()
         digest, run, sent = b"", None, None
         for flight in group:
+            if (own := likeness.pack(flight.job, flight.digest)) is not None:
+                packed.append(flight)
+                parts += TASK.pack(flight.number, len(own), LIKE), own
+                continue
             if flight.digest is not digest or flight.job.info.run is not run:
                 digest, run = flight.digest, flight.job.info.run
                 sent = self._send_ahead(slot, flight)
             body = self._pack(slot, flight, sent)
             if body is not None:
                 packed.append(flight)
-                size = len(flight.digest) + len(body)
-                parts += TASK.pack(flight.number, size), flight.digest, body
-        if not packed:
-            return
-        now = time.monotonic()
-        for flight in packed:
-            flight.started = flight.alive = now
-            flight.batched = len(packed) > 1
-        if freed := slot.returns.take():
-            slot.link.send(frames.FREED, 0, freed)
-        # Its own: as soon as the tokens are there, another OS thread may take them back and
-        # send this worker the next batch, before this one is on its way.
-        batch = slot.round = slot.round % 255 + 1
-        if len(packed) > 1:
-            os.write(slot.newborn.tokens_write, bytes((batch,)) * len(packed))
-            again = partial(self._look_again, slot, packed[-1].number)
-            self._deadlines.add(now + STALE, again)
-        flags = BATCH * (len(packed) > 1) | SPARE * self._crew.has_spare_cpu()
-        body = bytes((batch, flags)) + b"".join(parts)
-        # What an earlier frame has left over, this one is behind.
-        if not slot.link.send(frames.TASKS, 0, body):
-            self._hub.watch_writable(slot.link.fileno(), partial(self.flush, slot))
+                may_be_first = len(group) > 1 and not flight.leases
+                form = likeness.begin(flight.job, digest, sent) if may_be_first else FULL
+                head = TASK.pack(flight.number, len(digest) + len(body), form)
+                parts += head, digest, body
+        return packed, parts
 
     def _send_ahead(self, slot: Slot, flight: Flight) -> messages.Sent | None:
         """Send what the worker needs for many tasks, if it has not been sent; return the run's."""
@@ -230,12 +274,18 @@ class Dispatch:
         Only for the OS thread that reads the links: the worker's end is noticed there.
         """
         try:
-            count = len(os.read(slot.newborn.tokens_read, LARGEST))
+            tokens = Counter(os.read(slot.newborn.tokens_read, _ALL_TOKENS))
         except BlockingIOError:
             return
-        if not count:
+        if not tokens:
             return
-        taken = [*slot.flights.values()][-count:]
+        taken: list[Flight] = []
+        for flight in reversed([*slot.flights.values()]):
+            # Not simply the last: Ctrl-C may have come before those had their tokens.
+            if tokens[flight.batch]:
+                tokens[flight.batch] -= 1
+                taken.append(flight)
+        taken.reverse()
         for flight in taken:
             self._take_back(slot, flight)
             if flight.stopping is not None:
@@ -244,11 +294,22 @@ class Dispatch:
 
     def _take_back(self, slot: Slot, flight: Flight) -> None:
         """Release what *flight* was given in shared memory: its worker will not look at it."""
+        flight.batch = 0
         leases, flight.leases = flight.leases, ()
         for lease in leases:
             slot.read_no_more(lease, 1)
             self.arena.ended(lease)
             self.arena.release(lease)
+
+
+def _blended(known: float | None, seconds: float) -> float:
+    """Return the seconds tasks of a kind take, of which one has taken *seconds*."""
+    if known is None:
+        return seconds
+    # One that was held up says little about the others; one that was faster, much.
+    if seconds < known:
+        return known + _FASTER * (seconds - known)
+    return known + _SLOWER * (min(seconds, _OUTLIER * known) - known)
 
 
 def _not_packed(flight: Flight, error: Exception) -> Exception:

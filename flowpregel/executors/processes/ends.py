@@ -53,7 +53,8 @@ class WorkerEnds:
         self._outlet = outlet
         self._listen = listen
         self._waiting: dict[int, Answer] = {}
-        self._number = 0
+        self.number = 0
+        """The task that runs."""
         self.made = Made()
         """The calls of the task that runs."""
         self._numbers = count(1)
@@ -62,36 +63,30 @@ class WorkerEnds:
 
     def begin(self, number: int) -> None:
         """Note that task *number* begins: what an earlier one waits for is not for it."""
-        self._number = number
+        self.number = number
         if self.made.count:
             self.made = Made()
         if self._waiting:
             with self._lock:
                 self._waiting.clear()
 
-    def of(self, number: int) -> Ends:
-        """Return the ends of task *number*."""
-        made = self.made
+    def emit(self, number: int, chunk: Any) -> None:
+        """Give the stream of task *number* a chunk."""
+        try:
+            body, _ = parcel.pack(chunk)
+        except Exception as error:
+            path, cause = find_culprit(chunk, "chunk")
+            raise TaskSerializationError("this", "a stream chunk", path, cause) from error
+        self._outlet.send(frames.EMITTED, number, body)
 
-        def emit(chunk: Any) -> None:
-            try:
-                body, _ = parcel.pack(chunk)
-            except Exception as error:
-                path, cause = find_culprit(chunk, "chunk")
-                raise TaskSerializationError("this", "a stream chunk", path, cause) from error
-            self._outlet.send(frames.EMITTED, number, body)
+    def beat(self, number: int) -> None:
+        """Show that task *number* is alive."""
+        self._outlet.send(frames.BEAT, number)
 
-        def call(node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
-            return self._call(number, (node, arguments, fingerprint, describe), Answer(None, made))
-
-        def beat() -> None:
-            self._outlet.send(frames.BEAT, number)
-
-        return Ends(emit, call, beat)
-
-    def _call(
+    def call(
         self, number: int, content: tuple[Node, Arguments, str | None, str], answer: Answer
     ) -> Answer:
+        """Make a call for task *number*."""
         node, arguments, fingerprint, describe = content
         code = messages.pack_node(node, called=True)
         try:
@@ -106,7 +101,7 @@ class WorkerEnds:
 
     def _ask(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         body, _ = parcel.pack((method, args, kwargs))
-        return self._request(frames.ASKED, self._number, body, Answer()).result()
+        return self._request(frames.ASKED, self.number, body, Answer()).result()
 
     def _request(self, kind: int, number: int, body: bytes, answer: Answer) -> Answer:
         with self._lock:
@@ -126,6 +121,36 @@ class WorkerEnds:
             settle(future, messages.unpack_outcome(frame.body, "in a called task", None))
         except BaseException as error:  # noqa: BLE001 - the caller is told
             future.set_exception(error)
+
+
+class TaskEnds(Ends):
+    """The ends of one task.
+
+    Methods, since three functions made for each task would cost it more than its own start.
+
+    Args:
+        ends: Those of its worker, for which it is the task that runs now.
+    """
+
+    __slots__ = ("_ends", "_made", "_number")
+
+    def __init__(self, ends: WorkerEnds) -> None:
+        self._ends = ends
+        self._made = ends.made
+        self._number = ends.number
+
+    def emit(self, chunk: Any) -> None:
+        """Give the run's stream a custom chunk, or a `Report`."""
+        self._ends.emit(self._number, chunk)
+
+    def call(self, node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
+        """Make a call; return its future."""
+        content = node, arguments, fingerprint, describe
+        return self._ends.call(self._number, content, Answer(None, self._made))
+
+    def beat(self) -> None:
+        """Show that the task is alive."""
+        self._ends.beat(self._number)
 
 
 def settle(future: Answer, outcome: Outcome) -> None:

@@ -55,10 +55,12 @@ RETURNED: Final = 40
 """Shared memory the worker no longer reads: lease ids."""
 FAILED: Final = 41
 """The worker could not start: why."""
+RESULTS: Final = 42
+"""Tasks ended, each with one write, of a number or nothing: all that there is to say of them."""
 
 DOWN: Final = frozenset({NODE, TASKS, ANSWER, STORED, FREED, STOP, RUN, LEAVE})
 UP: Final = frozenset(
-    {READY, ENDED, EMITTED, BEAT, CALLED, ASKED, LOGGED, PRINTED, RETURNED, FAILED}
+    {READY, ENDED, EMITTED, BEAT, CALLED, ASKED, LOGGED, PRINTED, RETURNED, FAILED, RESULTS}
 )
 
 # Flags.

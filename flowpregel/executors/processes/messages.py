@@ -32,12 +32,12 @@ from flowpregel.executors.processes import parcel, payload
 from flowpregel.executors.processes.culprit import find_culprit
 from flowpregel.runinfo import RunInfo, RunValues
 
-_INFO_FIELDS: Final = tuple(field.name for field in fields(TaskInfo))[:-1]
-_info_values: Final = attrgetter(*_INFO_FIELDS)
-_KINDS: Final = tuple(Kind)
-_PLAIN: Final = frozenset({int, float, bool, type(None)})
+INFO_FIELDS: Final = tuple(field.name for field in fields(TaskInfo))[:-1]
+info_values: Final = attrgetter(*INFO_FIELDS)
+KINDS: Final = tuple(Kind)
+PLAIN: Final = frozenset({int, float, bool, type(None)})
 """Of these, a pickle is exact and small, and is not looked through."""
-_PLAIN_INPUT: Final = _PLAIN | {str, bytes}
+PLAIN_INPUT: Final = PLAIN | {str, bytes}
 _LARGEST_RUN: Final = 64 << 10
 """Bytes up to which what a run's tasks know about it is sent ahead of them."""
 UNNAMED: Final = "?"
@@ -111,6 +111,18 @@ def unpack_run(data: bytes) -> Callable[[], RunInfo]:
     return run_info
 
 
+def is_plain_call(job: Job) -> bool:
+    """Return whether *job* is a call with numbers and text alone, as most small ones are."""
+    given, info = job.input, job.info
+    return (
+        type(given) is Arguments
+        and PLAIN_INPUT.issuperset(map(type, given.args))
+        and type(info.name) is str
+        and not (given.kwargs or job.channels or job.managed or job.control)
+        and not (info.answers or info.error)
+    )
+
+
 def pack_job(
     job: Job, share: parcel.Share | None, sent: Sent | None = None
 ) -> tuple[bytes, list[parcel.Lease]]:
@@ -135,7 +147,7 @@ def pack_job(
     carried = carried_by(job.variables, run.values.config)
     content = (
         (run.thread_id, run.run_id, run.has_saver, *run.values) if sent is None else sent.number,
-        _info_values(info),
+        info_values(info),
         job.kind._value_,
         is_call,
         given,
@@ -145,15 +157,7 @@ def pack_job(
         control,
         carried,
     )
-    # A call with numbers and text alone, as most small ones are.
-    if (
-        is_call
-        and sent is not None
-        and _PLAIN_INPUT.issuperset(map(type, given[0]))
-        and type(info.name) is str
-        and not (given[1] or channels or managed or control or carried)
-        and not (info.answers or info.error)
-    ):
+    if sent is not None and carried is None and is_plain_call(job):
         return parcel.pack_plain(content, share)
     try:
         return parcel.pack(content, share)
@@ -196,7 +200,7 @@ def job_of(
     known = (*info, run)
     return Job(
         TaskInfo(*known),
-        _KINDS[kind],
+        KINDS[kind],
         node,
         Arguments(*given) if is_call else given,
         None,
@@ -231,7 +235,7 @@ def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
     else:
         parts.append(("input", job.input))
     parts += zip(RunValues._fields, job.info.run.values, strict=True)
-    parts += zip(_INFO_FIELDS, _info_values(job.info), strict=True)
+    parts += zip(INFO_FIELDS, info_values(job.info), strict=True)
     parts += (("channels", job.channels), ("managed", job.managed))
     if (carried := carried_by(job.variables, {})) is not None:
         parts += ((f"context variable {name!r}", v) for (_, name), v in carried.values.items())
@@ -274,7 +278,7 @@ def pack_outcome(outcome: Outcome, task: str, share: parcel.Share | None) -> byt
     """
     match outcome:
         case Returned(writes):
-            if len(writes) == 1 and type(writes[0][1]) in _PLAIN:
+            if len(writes) == 1 and type(writes[0][1]) in PLAIN:
                 return _PLAINLY + pickle.dumps(tuple(writes), payload.PROTOCOL)
             return _pack_checked(_RETURNED, tuple(writes), task, "the result", share)
         case Withdrawn():

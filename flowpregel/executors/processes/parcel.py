@@ -122,7 +122,7 @@ def _with_leases(data: bytes, leases: list[Lease], share: Share) -> tuple[bytes,
     return _COUNT.pack(len(leases), whole is not None) + named + data, leases
 
 
-def leases_in(data: bytes) -> tuple[list[Lease], bool, int]:
+def leases_in(data: bytes | memoryview) -> tuple[list[Lease], bool, int]:
     """Return the leases a parcel names, whether the first is the pickle, and where it starts."""
     count, whole = _COUNT.unpack_from(data)
     end = _COUNT.size + count * _LEASE.size
@@ -130,7 +130,7 @@ def leases_in(data: bytes) -> tuple[list[Lease], bool, int]:
     return leases, bool(whole), end
 
 
-def unpack(data: bytes, open_lease: Open | None = None, at: int = 0) -> Any:
+def unpack(data: bytes | memoryview, open_lease: Open | None = None, at: int = 0) -> Any:
     """Return what `pack` was given.
 
     Args:

@@ -8,31 +8,26 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextvars import copy_context
 from functools import partial
-from itertools import count
-from typing import Final, TypeAlias
+from typing import Final
 
 from flowpregel._core.effects import Call, Ended, Event
 from flowpregel._core.ran import Span
-from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
-from flowpregel.errors import ExecutorUnavailableError, TaskSerializationError
+from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.base import Job, JobKey, Mailbox
 from flowpregel.executors.processes import frames, messages
 from flowpregel.executors.processes.arena import Arena, segments_for
 from flowpregel.executors.processes.brake import Brake
-from flowpregel.executors.processes.codebook import Codebook
 from flowpregel.executors.processes.crew import Crew, Plan
 from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.dispatch import Dispatch
 from flowpregel.executors.processes.hub import Hub, Seat
+from flowpregel.executors.processes.intake import Intake
 from flowpregel.executors.processes.line import CalledNodes, Line
-from flowpregel.executors.processes.slot import Flight, Slot, State, span_of
+from flowpregel.executors.processes.slot import Flight, Landing, Slot, State, span_of
 
 _START_TRIES: Final = 3
-Landing: TypeAlias = tuple[Flight, Outcome, Span | None]
-"""A flight that has ended, how, and when it ran."""
-_LookedUp: TypeAlias = tuple[Node | None, str | None, int, bytes, bytes]
 
 
 class Pool:
@@ -53,16 +48,13 @@ class Pool:
         self._by_task: dict[str, Flight] = {}
         """The flights by their tasks' ids: of one task, that of its last attempt."""
         self.lock = threading.Lock()
-        self._codebook = Codebook()
-        self._looked_up: _LookedUp = (None, None, 0, b"", b"")
-        """What was last found in the codebook, which often is what is looked for next."""
         self._waiting = Line()
         self.brake = Brake(self.hub, self._waiting, self.dispatch.recall)
         self.called_nodes = CalledNodes()
+        self._intake = Intake(self.called_nodes)
         self._landed: deque[Landing] = deque()
         """What has ended, and whose run is not told yet."""
         self._unattended = 0
-        self._numbers = count(1)
         self._started = False
         self._pid = os.getpid()
         self.watch: Callable[[Slot], None]
@@ -103,7 +95,7 @@ class Pool:
             for job in jobs:
                 mailbox.post(Ended(job.info.task_id, job.info.attempt, Raised(error)))
             return
-        flights = self._flights_of(jobs, mailbox)
+        flights = self._intake.flights_of(jobs, mailbox, self.hub.seat(mailbox))
         with self.lock:
             closed = self.crew.is_closed
             if not closed:
@@ -123,28 +115,6 @@ class Pool:
             self.brake.free_for(mailbox)
         self.pump()
         self.hub.alert()
-
-    def _flights_of(self, jobs: Sequence[Job], mailbox: Mailbox) -> list[Flight]:
-        """Return a flight for each job whose code can be sent; the others end."""
-        attended = self.hub.seat(mailbox)
-        flights: list[Flight] = []
-        node, run_id, depth, digest, code = self._looked_up
-        numbers, variables = self._numbers, copy_context()
-        for job in jobs:
-            if job.variables is None:
-                job.variables = variables
-            number = next(numbers) & 0xFFFFFFFF
-            if job.node is not node or job.info.run.run_id != run_id:
-                try:
-                    digest, code = self._codebook.look_up(job.node, job.info.run.run_id)
-                except TaskSerializationError as error:
-                    self._refuse(Flight(job, mailbox, number, attended), error)
-                    continue
-                node, run_id = job.node, job.info.run.run_id
-                depth = self.called_nodes.depth_of(node)
-                self._looked_up = node, run_id, depth, digest, code
-            flights.append(Flight(job, mailbox, number, attended, depth, digest, code))
-        return flights
 
     def _start(self) -> None:
         with self.lock:
@@ -170,13 +140,23 @@ class Pool:
                 slot = self.crew.idle.pop()
                 group = self.dispatch.group(self._waiting, self.plan.size)
                 slot.state = State.BUSY
-                for flight in group:
-                    slot.flights[flight.number] = flight
-                    flight.slot = slot
-            self.dispatch.send(slot, group)
-            for flight in group:
-                if flight.job.timeout is not None:
-                    self.sent(flight)
+                _assign(group, slot)
+            self._send(slot, group)
+
+    def _refill(self, slot: Slot) -> None:
+        """Give a worker that has little left to do what it is to do next."""
+        with self.lock:
+            if not self._waiting.count or slot.state is not State.BUSY or self.crew.looks_at_each:
+                return
+            group = self.dispatch.further(slot, self._waiting, self.plan.size)
+            _assign(group, slot)
+        self._send(slot, group)
+
+    def _send(self, slot: Slot, group: list[Flight]) -> None:
+        self.dispatch.send(slot, group)
+        for flight in group:
+            if flight.job.timeout is not None:
+                self.sent(flight)
 
     def has_idle(self) -> bool:
         """Whether a worker has nothing to do."""
@@ -204,12 +184,21 @@ class Pool:
         """End *flight*: free its worker, then tell its run."""
         self.land_all([(flight, outcome, span or span_of(flight))])
 
-    def land_all(self, ended: Sequence[Landing]) -> None:
-        """End several flights: free their workers, then tell their runs."""
+    def land_all(self, ended: Sequence[Landing], slot: Slot | None = None) -> None:
+        """End several flights: free their workers, then tell their runs.
+
+        Args:
+            ended: The flights, how each has ended, and when it ran.
+            slot: Whose worker has told so.
+        """
         try:
             with self.lock:
                 self._take_out(ended)
+                # It has not rested, so that no other OS thread has tasks for it on their way.
+                is_at_work = slot is not None and bool(ended and slot.flights)
             self.pump()
+            if slot is not None and is_at_work:
+                self._refill(slot)
         finally:
             # Ctrl-C may come in between, and what has ended may be another run's.
             self._tell_landed()
@@ -220,12 +209,12 @@ class Pool:
 
     def _take_out(self, ended: Sequence[Landing]) -> None:
         """Take flights out of all books. Wants the lock held."""
-        by_task = self._by_task
+        by_task, flights, landed = self._by_task, self.flights, self._landed
         for landing in ended:
             flight = landing[0]
             number = flight.number
-            if self.flights.pop(number, None) is not None:
-                self._landed.append(landing)
+            if flights.pop(number, None) is not None:
+                landed.append(landing)
                 task_id = flight.job.info.task_id
                 if by_task.get(task_id) is flight:
                     del by_task[task_id]
@@ -241,9 +230,10 @@ class Pool:
                     self.crew.rest(slot)
 
     def _tell_landed(self) -> None:
-        while self._landed:
+        landed = self._landed
+        while landed:
             try:
-                flight, outcome, span = self._landed.popleft()
+                flight, outcome, span = landed.popleft()
             except IndexError:
                 return
             info = flight.job.info
@@ -390,6 +380,13 @@ class Pool:
             self.hub.attend(seat, 0.05)
             if time.monotonic() > deadline:
                 self.crew.end_all()
+
+
+def _assign(group: list[Flight], slot: Slot) -> None:
+    """Note that *slot* has the tasks of *group*, after those it has."""
+    for flight in group:
+        slot.flights[flight.number] = flight
+        flight.slot = slot
 
 
 def _closed_error() -> ExecutorUnavailableError:

@@ -11,17 +11,19 @@ from flowpregel._core.records import Arguments, Outcome, Raised, Withdrawn
 from flowpregel.errors import NodeTimeoutError, TaskSerializationError
 from flowpregel.executors.processes import frames, messages, parcel, payload
 from flowpregel.executors.processes.arena import returns_in
+from flowpregel.executors.processes.brief import unpack_results
 from flowpregel.executors.processes.death import PostMortem, Tail, count_oom_kills, reap
 from flowpregel.executors.processes.desk import Desk
 from flowpregel.executors.processes.frames import Frame, GarbageError
 from flowpregel.executors.processes.listen import Lines, pass_on_record
-from flowpregel.executors.processes.pool import Landing, Pool
-from flowpregel.executors.processes.slot import Flight, Slot, State
+from flowpregel.executors.processes.pool import Pool
+from flowpregel.executors.processes.slot import Flight, Landing, Slot, State
 from flowpregel.executors.processes.structured import pass_on_event
 from flowpregel.executors.processes.worker import RAN
 
 _CHUNK = 1 << 16
 _OUTCOME_AT = RAN.size
+_ENDS = frozenset((frames.ENDED, frames.RESULTS))
 _PARTING = 0.5
 """Seconds a worker may live on without its link."""
 
@@ -81,7 +83,7 @@ class Reception:
         # arrived may be another run's.
         slot.arrived.extend(arrived)
         while slot.arrived and not slot.is_garbled:
-            if slot.arrived[0].kind == frames.ENDED:
+            if slot.arrived[0].kind in _ENDS:
                 self._take_ended(slot)
             else:
                 self._receive(slot, slot.arrived.popleft())
@@ -92,13 +94,14 @@ class Reception:
         count = 0
         ended: list[Landing] = []
         for kind, flags, number, body in slot.arrived:
-            if kind != frames.ENDED:
+            if kind not in _ENDS:
                 break
             count += 1
-            flight = slot.flights.get(number)
-            if flight is not None:
+            if kind == frames.RESULTS:
+                ended += self._landings(slot, body)
+            elif (flight := slot.flights.get(number)) is not None:
                 ended.append(self._landing(slot, flight, body, flags))
-        self._pool.land_all(ended)
+        self._pool.land_all(ended, slot)
         if count == len(slot.arrived):
             slot.arrived.clear()
             return
@@ -123,10 +126,7 @@ class Reception:
                     self._on_message(slot, frame)
                 except Exception as error:  # noqa: BLE001 - a user's class may raise anything
                     # Nobody else's run, nor the rest of this one, shall pay for it.
-                    what = f"{type(error).__name__}: {error}"
-                    slot.kill(f"what it sent cannot be read in the coordinator ({what})")
-                    # Nor is anything believed that it says after that, such as that all went well.
-                    slot.is_garbled = True
+                    _distrust(slot, error)
 
     def _on_message(self, slot: Slot, frame: Frame) -> None:
         """Act on what has a pickle in it that user code may have had a hand in."""
@@ -160,6 +160,16 @@ class Reception:
             for lease, readers in returns_in(slot.returned.pop()):
                 self._pool.arena.release(lease, readers)
                 slot.read_no_more(lease, readers)
+
+    def _landings(self, slot: Slot, body: bytes) -> list[Landing]:
+        """Return how those tasks have ended that made but one small write."""
+        try:
+            landings = slot.landings(unpack_results(body))
+        except Exception as error:  # noqa: BLE001 - whatever stands there, it is not from us
+            _distrust(slot, error)
+            return []
+        self._pool.dispatch.measured_all(landings)
+        return landings
 
     def _landing(self, slot: Slot, flight: Flight, body: bytes, flags: int) -> Landing:
         """Return how a task has ended."""
@@ -223,6 +233,7 @@ class Reception:
         ended = reap(born.process)
         if ended is None:
             return
+        slot.has_ended = True
         hub.forget(self._end_of(slot))
         while slot.link.fileno() in hub:
             self._read_link_to_end(slot)
@@ -258,6 +269,13 @@ class Reception:
         self._receive_all(slot, arrived)
         if not arrived:
             self._pool.hub.forget(slot.link.fileno())
+
+
+def _distrust(slot: Slot, error: Exception) -> None:
+    """End a worker that has sent what cannot be read."""
+    slot.kill(f"what it sent cannot be read in the coordinator ({type(error).__name__}: {error})")
+    # Nor is anything believed that it says after that, such as that all went well.
+    slot.is_garbled = True
 
 
 def stopped_outcome(flight: Flight) -> Outcome:

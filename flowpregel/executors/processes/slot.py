@@ -9,13 +9,15 @@ from collections import Counter, deque
 from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from flowpregel._core.ran import Span
+from flowpregel._core.records import Outcome, Returned
 from flowpregel.executors.base import Job, Mailbox
 from flowpregel.executors.processes import frames
 from flowpregel.executors.processes.arena import Door, Returns
 from flowpregel.executors.processes.birth import STOP_SIGNAL
+from flowpregel.executors.processes.brief import Result
 from flowpregel.executors.processes.frames import Frame
 from flowpregel.executors.processes.link import Link
 from flowpregel.executors.processes.parcel import Lease
@@ -51,13 +53,17 @@ class Flight:
     """Its calls that are not answered."""
     caught: Collection[str] | None = None
     """The calls whose failures it has seen; None: it made none."""
-    batched: bool = False
-    """Whether it was sent with others: its turn comes later."""
+    batch: int = 0
+    """Names those it was sent with or behind, on the tokens; 0: it began at once."""
     has_called: bool = False
     requeued: int = 0
     """How often its worker ended before it had begun."""
     leases: Sequence[int] = ()
     """What it was given in shared memory."""
+
+
+Landing: TypeAlias = tuple[Flight, Outcome, Span | None]
+"""A flight that has ended, how, and when it ran."""
 
 
 class State(Enum):
@@ -84,6 +90,8 @@ class Slot:
         """Whether its link is left unread, since its run is behind."""
         self.is_garbled = False
         """Whether it has sent what cannot be read: nothing after that is listened to."""
+        self.has_ended = False
+        """Whether its worker is gone; what it has sent may still be read."""
         self.has_contexts = False
         """Whether it was given a task that reads `Context` channels."""
         self.runs: set[int] = set()
@@ -123,6 +131,15 @@ class Slot:
         """Where descriptors are handed over."""
         assert self._door is not None
         return self._door
+
+    def landings(self, results: Sequence[Result]) -> list[Landing]:
+        """Return how those of its tasks ended that made but one small write."""
+        flights, pid = self.flights, self.pid
+        return [
+            (flight, Returned(((channel, value),)), (began, seconds, "processes", pid))
+            for number, seconds, began, channel, value in results
+            if (flight := flights.get(number)) is not None
+        ]
 
     def open(self, lease: Lease) -> memoryview:
         """Return the bytes of a lease of the worker's arena."""

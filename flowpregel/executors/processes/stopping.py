@@ -56,7 +56,7 @@ class Stopping:
         slot = flight.slot
         if slot is None:
             return
-        if len(slot.flights) > 1 or flight.batched:
+        if len(slot.flights) > 1 or flight.batch:
             # In a batch its time begins when its turn comes; the board tells.
             if slot.running() is not flight:
                 self._at(now + limit, partial(self._on_run, flight, limit))

@@ -7,9 +7,20 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import Any, cast
 
-from flowpregel.executors.processes.frames import ANSWER, DOWN, STORED, Frame, Parser, pack
+from flowpregel.executors.processes.brief import Result, pack_results
+from flowpregel.executors.processes.frames import (
+    ANSWER,
+    DOWN,
+    RESULTS,
+    STORED,
+    Frame,
+    Parser,
+    pack,
+)
 from flowpregel.executors.processes.patience import Patience
 
 _CHUNK = 1 << 18
@@ -27,7 +38,7 @@ class Outlet:
         self._mark = mark
         self._lock = threading.Lock()
         self._holder: int | None = None
-        self._held: deque[bytes] = deque()
+        self._held: deque[bytes | Result] = deque()
         self._main = threading.main_thread().ident
         self._deferred: BaseException | None = None
 
@@ -43,6 +54,13 @@ class Outlet:
         """Send a frame with the next that is sent, or at the next `flush`."""
         self._held.append(pack(self._mark, kind, number, body, flags))
 
+    def hold_result(self, result: Result) -> None:
+        """Send how a task has ended with the next frame, or at the next `flush`.
+
+        Those that follow each other share a frame.
+        """
+        self._held.append(result)
+
     def flush(self) -> None:
         """Send what is held back."""
         me = threading.get_ident()
@@ -53,13 +71,20 @@ class Outlet:
             self._holder = me
             try:
                 while self._held:
-                    frames = [self._held.popleft() for _ in range(len(self._held))]
-                    self._write(b"".join(frames))
+                    held = [self._held.popleft() for _ in range(len(self._held))]
+                    self._write(b"".join(self._frames_of(held)))
             finally:
                 self._holder = None
         if me == self._main and self._deferred is not None:
             error, self._deferred = self._deferred, None
             raise error
+
+    def _frames_of(self, held: list[bytes | Result]) -> Iterator[bytes]:
+        for kind, parts in groupby(held, type):
+            if kind is bytes:
+                yield from cast("Iterator[bytes]", parts)
+            else:
+                yield pack(self._mark, RESULTS, 0, pack_results([*cast(Any, parts)]))
 
     def flush_from_handler(self) -> None:
         """Send what is held back, unless somebody is just doing it."""

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
@@ -30,7 +30,8 @@ from flowpregel.executors.calls import caught_of
 from flowpregel.executors.processes import birth, frames, messages, parcel, payload, talk
 from flowpregel.executors.processes.arena import Arena, Door, Returns, returns_in
 from flowpregel.executors.processes.board import Board
-from flowpregel.executors.processes.ends import WorkerEnds
+from flowpregel.executors.processes.brief import FIRST, LIKE, TASK, First, plain_write
+from flowpregel.executors.processes.ends import TaskEnds, WorkerEnds
 from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.reader import TaskReader
 from flowpregel.executors.processes.setup import Setup
@@ -41,14 +42,13 @@ from flowpregel.runinfo import RunInfo
 if TYPE_CHECKING:
     from flowpregel.executors.processes.contexts import Contexts
 
-TASK: Final = Struct("<IQ")
-"""Before each task in a TASKS frame: its number, and its length in bytes."""
 BATCH: Final = 1
 """TASKS: there are several; each has a token."""
 SPARE: Final = 2
 """TASKS: there is a CPU to spare."""
 RAN: Final = Struct("<fq")
 """At the start of an ENDED frame: for how many seconds the task ran, and when it began."""
+Order: TypeAlias = bytes | memoryview
 _HOLD: Final = 2_000_000
 """Nanoseconds for which results of a batch may be held back, to send many at once."""
 
@@ -135,14 +135,18 @@ class Worker:
     def _run_tasks(self, body: bytes) -> None:
         batch, flags, at = body[0], body[1], 2
         is_batch, self._inbox.may_look = flags & BATCH, flags & SPARE != 0
+        first: First | None = None
         while at < len(body):
-            number, length = TASK.unpack_from(body, at)
+            number, length, form = TASK.unpack_from(body, at)
             at += TASK.size
             if is_batch and not self._turns.take(batch):
                 break
-            self._run_task(number, body, at)
-            at += length
-            if time.monotonic_ns() >= self._flushed + _HOLD:
+            start, at = at, at + length
+            order = body[start:at] if length < parcel.SMALL else memoryview(body)[start:at]
+            if form == FIRST:
+                first = First(bytes(order))
+            ended = self._run_task(number, order, first if form == LIKE else None)
+            if ended >= self._flushed + _HOLD:
                 self._flush()
         # Also where the rest was recalled: nothing comes that would send what is held back.
         self._flush()
@@ -152,8 +156,12 @@ class Worker:
         self._outlet.flush()
         self._flushed = time.monotonic_ns()
 
-    def _run_task(self, number: int, order: bytes, start: int) -> None:
-        """Run the task whose part of *order* begins at *start*."""
+    def _run_task(self, number: int, order: Order, first: First | None) -> int:
+        """Run a task, of which *order* says what it has alone if it is like a *first*.
+
+        Returns:
+            When it ended: monotonic nanoseconds.
+        """
         began, at = time.monotonic_ns(), time.time_ns()
         self._number, self._stopped = number, False
         self._board.begin(number, began)
@@ -165,7 +173,7 @@ class Worker:
                 # The signal came before the task did.
                 self._stopped = True
                 raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
-            outcome, name = self._perform(order, start)
+            outcome, name = self._perform(order, first)
         except TaskCancelled:
             outcome = Withdrawn()
         finally:
@@ -175,27 +183,41 @@ class Worker:
             os._exit(0)
         self._flush_prints()
         fault("task.send.before")
-        body = RAN.pack((time.monotonic_ns() - began) / 1e9, at)
-        flags = frames.STOPPED if self._stopped else 0
+        ended = time.monotonic_ns()
+        seconds = (ended - began) / 1e9
         made = self._ends.made
+        if not (made.count or self._stopped) and (write := plain_write(outcome)):
+            self._note_returns()
+            self._outlet.hold_result((number, seconds, at, *write))
+            return ended
+        body = RAN.pack(seconds, at)
+        flags = frames.STOPPED if self._stopped else 0
         if made.count and (caught := caught_of(outcome, made)) is not None:
             flags |= frames.CAUGHT
             body += messages.pack_caught(caught)
         body += messages.pack_outcome(outcome, name, self._shares)
         del outcome
+        self._note_returns()
+        self._outlet.hold(frames.ENDED, number, body, flags)
+        return ended
+
+    def _note_returns(self) -> None:
+        """Tell, with the next result, which leases the task that has ended looks at no more."""
         self._reader.task_ended()
         if returned := self._returns.take():
             self._outlet.hold(frames.RETURNED, 0, returned)
-        self._outlet.hold(frames.ENDED, number, body, flags)
 
-    def _perform(self, order: bytes, start: int) -> tuple[Outcome, str]:
-        at = start + payload.DIGEST_SIZE
+    def _perform(self, order: Order, first: First | None) -> tuple[Outcome, str]:
         name, what = messages.UNNAMED, "the code"
         try:
-            node = self._node(order[start:at])
+            digest = bytes(order[: payload.DIGEST_SIZE]) if first is None else first.digest
+            node = self._node(digest)
             name, what = node.name, "the input"
-            content = parcel.unpack(order, self._reader.open, at)
-            job = messages.job_of(content, node, self._ends.store, self._runs)
+            if first is None:
+                content = parcel.unpack(order, self._reader.open, payload.DIGEST_SIZE)
+                job = messages.job_of(content, node, self._ends.store, self._runs)
+            else:
+                job = first.job_like(order, node, self._ends.store, self._runs)
         except TaskCancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
@@ -209,7 +231,7 @@ class Worker:
         context = job.variables or contextvars.Context()
         if "structlog" in sys.modules:
             context.run(self._structured.begin, job.info)
-        return context.run(perform, job, self._ends.of(number=self._number)), name
+        return context.run(perform, job, TaskEnds(self._ends)), name
 
     def _learn_run(self, frame: frames.Frame) -> None:
         """Note what the tasks of a run may know about it; an empty frame: forget all runs."""
@@ -276,18 +298,13 @@ class Turns:
 
     def take(self, batch: int) -> bool:
         """Return whether the next task of *batch* is still ours to run."""
-        early, self._early = self._early, 0
-        if early == batch:
-            return True
         try:
-            token = os.read(self._fd, 1)[0]
+            token = self._early or os.read(self._fd, 1)[0]
         except (BlockingIOError, IndexError):
             return False
-        if token != batch:
-            # The rest of this batch was recalled, and the next one is on its way.
-            self._early = token
-            return False
-        return True
+        # If not its own, the rest of this batch was recalled, and a later one is on its way.
+        self._early = 0 if token == batch else token
+        return token == batch
 
 
 class Shares:

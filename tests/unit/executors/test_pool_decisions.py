@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -18,7 +19,8 @@ from flowpregel.executors.processes.culprit import find_culprit
 from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.dispatch import WORTH, Dispatch
 from flowpregel.executors.processes.line import CalledNodes, Line
-from flowpregel.executors.processes.slot import Flight
+from flowpregel.executors.processes.slot import Flight, Slot
+from flowpregel.executors.processes.worker import Turns
 
 
 def flight(depth: int = 0, digest: bytes = b"a") -> Flight:
@@ -82,6 +84,51 @@ def test_one_task_that_was_held_up_does_not_end_batches(dispatch: Dispatch) -> N
         dispatch.measured(flight(), seconds)
 
     assert 100 < len(dispatch.group(line_of(*(flight() for _ in range(10_000))), 2))
+
+
+def busy(*flights: Flight) -> Slot:
+    """Return the slot of a worker that has *flights*."""
+    slot = Slot("busy")
+    slot.flights = dict(enumerate(flights))
+    return slot
+
+
+def test_a_worker_that_has_little_left_to_do_is_given_more(dispatch: Dispatch) -> None:
+    """It need not wait for it; but the last ones go to whoever is done first."""
+    dispatch.measured(flight(), WORTH / 4)
+
+    def further(left: int, waiting: int) -> int:
+        line = line_of(*(flight() for _ in range(waiting)))
+        return len(dispatch.further(busy(*(flight() for _ in range(left))), line, 2))
+
+    assert [4, 4, 0] == [further(left, 100) for left in (1, 4, 5)]
+    assert [1, 0] == [further(1, waiting) for waiting in (2, 1)]
+
+
+def test_nothing_is_put_behind_what_may_hold_it_up(dispatch: Dispatch) -> None:
+    """A task that is to stop, or waits for others, or may take long; a worker that is gone."""
+    dispatch.measured(flight(), WORTH / 100)
+    line = line_of(*(flight() for _ in range(100)))
+    stopped, waiting, gone = busy(flight()), busy(flight()), busy(flight())
+    stopped.flights[0].stopping = "cancel"
+    waiting.open_calls = 1
+    gone.has_ended = True
+
+    for slot in (stopped, waiting, gone, busy(flight(digest=b"never run")), busy()):
+        assert [] == dispatch.further(slot, line, 2)
+    assert 100 == line.count
+
+
+def test_a_token_of_a_later_batch_is_kept_for_it() -> None:
+    """The rest of the batch was recalled; the order that belongs to the token is on its way."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    turns = Turns(read)
+    os.write(write, bytes((1, 3, 3)))
+
+    assert [True, False, False, True, True, False] == [turns.take(n) for n in (1, 1, 2, 3, 3, 3)]
+    os.close(read)
+    os.close(write)
 
 
 def test_deadlines_are_called_in_their_order() -> None:
