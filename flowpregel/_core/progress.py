@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -150,16 +150,19 @@ class Run:
             effects, self.after = self.after, []
             yield from effects
 
-    def save(self, source: Source) -> Steps:
-        """Make the state a checkpoint, and the next superstep its child."""
-        if (commit := self.turn(source)) is not None:
-            yield commit
-        self.step += 1
-        if self.after:
-            yield from self.flush(commit=False)
+    def save(self, source: Source) -> Sequence[Effect]:
+        """Make the state a checkpoint, and the next superstep its child.
 
-    def turn(self, source: Source) -> Commit | None:
-        """Make the state a checkpoint; return what keeps it, which comes before what follows."""
+        Returns:
+            What keeps it, and then what waits for that.
+        """
+        commit = self._turn(source)
+        self.step += 1
+        waiting, self.after = self.after, []
+        return waiting if commit is None else (commit, *waiting)
+
+    def _turn(self, source: Source) -> Commit | None:
+        """Make the state a checkpoint; return what keeps it."""
         self.source = source
         self.pending, self.left = {}, None
         recorder = self.recorder

@@ -98,12 +98,7 @@ def _end(run: Run, tasks: list[Task]) -> Iterable[Effect]:
         _barrier(run, tasks)
     except BaseException as error:  # noqa: BLE001 - it is raised when they are kept
         return _failed(run, error)
-    commit = run.turn("loop")
-    run.step += 1
-    if commit is None and not run.after:
-        return ()
-    effects, run.after = run.after, []
-    return effects if commit is None else (commit, *effects)
+    return run.save("loop")
 
 
 def _failed(run: Run, error: BaseException) -> Steps:

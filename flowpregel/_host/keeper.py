@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import cache
-from typing import Any
 
 from flowpregel._core.effects import Load
 from flowpregel._core.records import Batch, Durability, Saved
@@ -47,7 +47,7 @@ class Keeper:
         """`commit`, for a run on an event loop, which goes on meanwhile."""
         if self._writer is None:
             fault("keeper.commit.before")
-            await _loop_commits().commit_on_loop(self.saver, batch)
+            await _on_loop()(self.saver, batch)
             self._committed(batch)
         elif self._writer.is_full:
             await elsewhere(self.commit, batch)
@@ -80,11 +80,11 @@ class Keeper:
 
 
 @cache
-def _loop_commits() -> Any:
-    """Return the room of commits on an event loop: to import it takes time at each of them."""
-    from flowpregel._host import loop_commits  # noqa: PLC0415 - imports asyncio
+def _on_loop() -> Callable[[BaseCheckpointSaver, Batch], Awaitable[None]]:
+    """Return what commits on an event loop: to import it takes time at each commit."""
+    from flowpregel._host.loop_commits import commit_on_loop  # noqa: PLC0415 - imports asyncio
 
-    return loop_commits
+    return commit_on_loop
 
 
 class Keepers:

@@ -58,6 +58,8 @@ async def _work(loop: asyncio.AbstractEventLoop, saver: BaseCheckpointSaver, que
     try:
         while queue.waiting:
             group = _take(queue)
+            if not group:
+                continue
             errors = await elsewhere(_commit_together, saver, [*group.values()])
             for done, error in zip(group, errors, strict=True):
                 if done.done():
@@ -85,8 +87,6 @@ def _commit_together(
     saver: BaseCheckpointSaver, batches: Sequence[Batch]
 ) -> list[Exception | None]:
     """Commit batches of different runs; return what each of them failed with, or None."""
-    if not batches:
-        return []
     try:
         saver.commit(batches)
     except Exception as error:  # noqa: BLE001 - it is raised in the run that asked

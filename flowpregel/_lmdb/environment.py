@@ -141,8 +141,7 @@ class Environment:
         try:
             return self._writing.write(work, size=size)
         finally:
-            lock.release()
-            self._writer.release()
+            self._leave(lock)
 
     @contextmanager
     def _exclusively(self, timeout: float) -> Iterator[None]:
@@ -151,8 +150,7 @@ class Environment:
         try:
             yield
         finally:
-            lock.release()
-            self._writer.release()
+            self._leave(lock)
 
     def _enter(self, timeout: float) -> FileLock:
         """Take both locks, our OS threads' and the processes'; return the latter."""
@@ -169,6 +167,10 @@ class Environment:
         if not is_taken:
             raise StoreBusyError(self.path, str(lock.holder()), timeout)
         return lock
+
+    def _leave(self, lock: FileLock) -> None:
+        lock.release()
+        self._writer.release()
 
     # ------------------------------------------------------------ the file
 

@@ -37,11 +37,15 @@ class FileLock:
 
     def acquire(self, timeout: float) -> bool:
         """Take the lock; return False if it is not free within *timeout* seconds."""
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not self._waited(timeout):
-                return False
+        if not self._try():
+            deadline = time.monotonic() + timeout
+            pause = _FIRST_PAUSE
+            while not self._try():
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                time.sleep(min(pause, left))
+                pause = min(pause * 2, _LONGEST_PAUSE)
         try:
             if os.pread(self._file, _NAME_SIZE, 0) != self._me:
                 os.pwrite(self._file, self._me, 0)
@@ -101,21 +105,12 @@ class FileLock:
             os.close(self._file)
             self._file = -1
 
-    def _waited(self, timeout: float) -> bool:
-        """Take the lock once it is free; return False if that is not within *timeout*."""
-        deadline = time.monotonic() + timeout
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return False
-                time.sleep(min(pause, left))
-                pause = min(pause * 2, _LONGEST_PAUSE)
-            else:
-                return True
+    def _try(self) -> bool:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
 
 @contextmanager

@@ -107,18 +107,14 @@ class Journal:
 
     def read(self, base: int, place: int, at: int, until: int = SIZE) -> Iterator[Record]:
         """Yield the records from *at* to *until*, the first of which has *place*, on *base*."""
-        if not self.has(base, place, at):
+        if not self._opened():
+            return
+        if os.pread(self._records, _START.size, at + _SUM) != _START.pack(base, place):
             return
         data = os.pread(self._records, until - at, at)
         while (found := _record(data, base, place, at)) is not None:
             yield found
             data, at, place = data[found.end - at :], found.end, place + 1
-
-    def has(self, base: int, place: int, at: int) -> bool:
-        """Return whether what is *at* begins like the record that has *place* on *base*."""
-        if self._records < 0 and not self._opened():
-            return False
-        return os.pread(self._records, _START.size, at + _SUM) == _START.pack(base, place)
 
     def is_ahead(self, base: int) -> bool:
         """Return whether the first record is on a newer base: LMDB's file was put back."""

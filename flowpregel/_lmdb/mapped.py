@@ -54,7 +54,7 @@ class MappedFile:
             StoreReadOnlyError: It was opened before a fork.
             StoreError: It is closed.
         """
-        if self._pid != os.getpid():
+        if self.is_inherited:
             raise StoreReadOnlyError(
                 f"{self.path} was opened before a fork (by process {self._pid}); "
                 "a forked process cannot use it: start one that opens it itself"

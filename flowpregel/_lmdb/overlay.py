@@ -119,10 +119,7 @@ class Draft(Overlaid):
         number: int,
         room: int,
     ) -> None:
-        self._transaction = transaction
-        self._get = transaction.get
-        self._numbers = numbers
-        self.layers = layers
+        super().__init__(transaction, numbers, layers)
         self._lasts = lasts
         self._number = number
         self._room = room
@@ -137,12 +134,10 @@ class Draft(Overlaid):
 
     def get(self, key: bytes, *, db: Any) -> bytes | None:
         """Do as LMDB's `get`."""
-        number = self._numbers[db]
-        for layer in (self.own.get(number), self.layers.get(number)):
-            if layer is not None and key in layer:
-                return layer[key]
-        found: bytes | None = self._get(key, db=db)
-        return found
+        own = self.own.get(self._numbers[db])
+        if own is not None and key in own:
+            return own[key]
+        return Overlaid.get(self, key, db=db)
 
     def getter(self, db: Any) -> Callable[[bytes], bytes | None]:
         """Return a function that does what `get` does."""

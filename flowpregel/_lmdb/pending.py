@@ -63,8 +63,6 @@ class Pending:
         """Where whoever writes left base and end."""
         self._has_journal = True
         """Whether there is one, or could be."""
-        self.is_made = False
-        """Whether it is there, and open."""
         self.is_untold = False
         """Whether those who only read could not be told of the last record."""
 
@@ -123,10 +121,8 @@ class Pending:
         """
         try:
             with self._lock:
-                if base != self._base:
-                    self._be_on(base)
-                if self._journal.has(base, self._count + 1, self._end):
-                    self._load(SIZE)
+                self._be_on(base)
+                self._load(SIZE)
                 if (base, self._end) != self._known:
                     self._look_around()
         except OSError as error:
@@ -156,7 +152,7 @@ class Pending:
             numbers,
             self._layers,
             lasts=self._lasts,
-            number=self._number + 1,
+            number=self.next_number,
             room=room,
         )
 
@@ -166,7 +162,6 @@ class Pending:
             try:
                 with self._lock:
                     self._journal.make()
-                self.is_made = True
             except OSError:
                 # The disk is full, most likely: LMDB may still have pages that are free.
                 self._has_journal = False
@@ -188,10 +183,7 @@ class Pending:
         fault("store.journal.after")
         with self._lock:
             for number, layer in draft.own.items():
-                if number in self._layers:
-                    self._layers[number].update(layer)
-                else:
-                    self._layers[number] = layer
+                self._layers.setdefault(number, {}).update(layer)
             self._count, self._end = place, end
             self._known = base, end
             self._number += 1
@@ -227,7 +219,6 @@ class Pending:
 
     def close(self) -> None:
         """Close the files."""
-        self.is_made = False
         self._journal.close()
 
     def _tell(self) -> None:

@@ -126,8 +126,7 @@ class Table:
         if not fresh:
             self._drop_chunks(transaction, key)
         if len(payload) <= CHUNK:
-            record, handle = self.record(key, _WHOLE, payload), self._store.databases[self._name]
-            transaction.put(key, record, db=handle)
+            transaction.put(key, self.record(key, _WHOLE, payload), db=self.handle)
             return
         view = memoryview(payload)
         count = -(-len(payload) // CHUNK)
@@ -145,8 +144,8 @@ class Table:
                 return False
             self.put(transaction, key, payload, fresh=True)
             return True
-        record, handle = self.record(key, _WHOLE, payload), self._store.databases[self._name]
-        return bool(transaction.put(key, record, overwrite=False, db=handle))
+        record = self.record(key, _WHOLE, payload)
+        return bool(transaction.put(key, record, overwrite=False, db=self.handle))
 
     def append(self, transaction: Any, key: bytes, payload: bytes) -> bool:
         """Keep *payload* at *key*, where there is nothing yet; return whether it is the last now.
@@ -154,8 +153,8 @@ class Table:
         LMDB fills a page to its end only where it is told that the last one is put.
         """
         if len(payload) < _SMALL:
-            record, handle = self.record(key, _WHOLE, payload), self._store.databases[self._name]
-            if transaction.put(key, record, append=True, db=handle):
+            record = self.record(key, _WHOLE, payload)
+            if transaction.put(key, record, append=True, db=self.handle):
                 return True
         self.put(transaction, key, payload, fresh=True)
         return False

@@ -96,11 +96,9 @@ class Writing:
             self._pending.catch_up(transaction.id())
 
     def _attempt(self, work: Work[Result], size: int) -> Result:
-        if size < SIZE and (self._pending.is_made or self._pending.make()):
-            try:
+        if size < SIZE and self._pending.make():
+            with suppress(TooMuchError):
                 return self._put_down(work, size)
-            except TooMuchError:
-                pass  # it is LMDB's turn
         return self._commit(work)
 
     def _put_down(self, work: Work[Result], size: int) -> Result:

@@ -44,9 +44,12 @@ def perform(job: Job, ends: Ends) -> Outcome:
     scope = scope_of(job, ends)
     token = current.set(scope)
     try:
-        for awaited in _attempt(job, scope):
-            return Raised(_not_awaited(job.node.name, awaited))
-        return Returned(scope.writes)
+        steps = _attempt(job, scope)
+        awaited = next(steps, None)
+        if awaited is None:
+            return Returned(scope.writes)
+        steps.close()
+        return Raised(_not_awaited(job.node.name, awaited))
     except BaseException as error:  # noqa: BLE001 - how it ended is the result
         return outcome_of(job, error)
     finally:
@@ -172,12 +175,14 @@ def call(callee: Callee, value: Any, scope: Scope, *, prefer_async: bool = False
     if target is None or (prefer_async and callee.coroutine is not None):
         target = callee.coroutine
     assert target is not None
-    if not callee.injections and not isinstance(value, Arguments):
-        return target(value)
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
     if isinstance(value, Arguments):
         args, kwargs = value.args, dict(value.kwargs)
-    else:
+    elif callee.injections:
         args, kwargs = (value,), {}
+    else:
+        return target(value)
     for wanted in callee.injections:
         given = wanted.index is not None and wanted.index < len(args)
         if not given and wanted.name not in kwargs:

@@ -62,7 +62,7 @@ def checkpoint_id(scope_number: int, identifier: str) -> bytes:
     Raises:
         ConfigurationError: It is longer than a key may be.
     """
-    encoded = identifier.encode("utf-8", "surrogatepass")
+    encoded = text(identifier)
     if len(encoded) > LONGEST_ID:
         raise ConfigurationError(
             f"checkpoint id {identifier[:40]!r}... has {len(encoded)} bytes; "

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from flowpregel._core.records import Version
 
@@ -102,7 +103,7 @@ def versions_that_differ(
     old = state.versions
     # Made of functions in C: there can be hundreds, and this is done for every superstep.
     found = dict(zip(changed, map(versions.get, changed), strict=True))
-    old.update(_without_none(found) if None in found.values() else found)  # type: ignore[arg-type]
+    old.update(_without_none(found))
     if old == versions:
         return found
     if old.keys() - versions.keys():
@@ -114,7 +115,9 @@ def versions_that_differ(
 
 
 def _without_none(versions: dict[str, Version | None]) -> dict[str, Version]:
-    return {name: version for name, version in versions.items() if version is not None}
+    if None in versions.values():
+        return {name: version for name, version in versions.items() if version is not None}
+    return cast("dict[str, Version]", versions)
 
 
 def nodes_that_differ(state: State, seen: Seen) -> Seen | None:
