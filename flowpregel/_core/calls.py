@@ -47,42 +47,69 @@ class Calls:
         self._further: dict[str, list[Call]] = {}
         """Who waits for it too: a body's later attempts."""
         self._fingerprints: dict[str, tuple[str | None, str]] = {}
-        self._below: dict[str, int] = {}
-        """For each body: how many of its calls are running."""
+        self.bodies: dict[str, int] = {}
+        """For each task that has made calls: how many of them are running."""
         self._failures: dict[str, dict[str, Failure]] = {}
         """For each body: its calls that failed."""
         self._caught: dict[str, Collection[str]] = {}
         """For each body that says so: the calls whose failures it has seen."""
+        self._retried: set[str] = set()
+        """The bodies that may be tried again."""
         self._kept: dict[str, list[Write]] = {}
-        """What was recorded in this superstep, of bodies that may be tried again."""
+        """What was recorded of their calls in this superstep."""
         self._asked: dict[str, dict[str, tuple[Any, ...]]] = {}
         self.ended: dict[str, Outcome] = {}
         """How bodies ended whose calls have not all ended yet."""
         self.looked_up: list[Task] = []
         """Calls whose results another run may have shared: they start when we know."""
 
-    def plan(self, caller: Task, call: Call) -> Task | None:
-        """Return the task of *call*; None: it is answered at once, by its record for one."""
-        task = self._callings.task(caller, call)
+    def plan(self, caller: Task, calls: Sequence[Call]) -> list[Task]:
+        """Return the tasks that are to be run for *calls*, which *caller* has made.
+
+        The others are answered at once, by their records for one, or run already.
+        """
+        run, callers, fingerprints = self._run, self._callers, self._fingerprints
+        self.bodies.setdefault(caller.id, 0)
+        if caller.node.retry or run.options.retry:
+            self._retried.add(caller.id)
+        due = []
+        is_plain = caller.depth < DEEPEST and not (self._kept or run.pending or run.left)
+        for task, call in zip(self._callings.tasks(caller, calls), calls, strict=True):
+            if not (is_plain and task.id not in callers) and not self._is_due(task, call):
+                continue
+            callers[task.id] = call
+            if call.fingerprint is not None:
+                fingerprints[task.id] = call.fingerprint, call.describe
+            due.append(task)
+        self.bodies[caller.id] += len(due)
+        return due
+
+    def _is_due(self, task: Task, call: Call) -> bool:
+        """Return whether *task* is to be run for *call*, which otherwise is answered, or will be."""
+        outcome: Outcome | None
         if task.depth > DEEPEST:
             error = too_deep(task.name)
             self._failed(task, error, late=False)
-            self._run.after.append(Resolve(call, Raised(error)))
-            return None
-        outcome = self._replayed(task, call)
+            outcome = Raised(error)
+        else:
+            outcome = self._replayed(task, call)
         if outcome is not None:
             if task.writes:
                 self._run.after.extend(self._run.narrator.updates(task, cached=True))
-            self._run.after.append(Resolve(call, outcome))
-            return None
+            self._answer(call, outcome)
+            return False
         if task.id in self._callers:
             self._further.setdefault(task.id, []).append(call)
-            return task
-        self._callers[task.id] = call
-        if call.fingerprint is not None:
-            self._fingerprints[task.id] = call.fingerprint, call.describe
-        self._below[caller.id] = self._below.get(caller.id, 0) + 1
-        return task
+            return False
+        return True
+
+    def _answer(self, call: Call, outcome: Outcome) -> None:
+        """Have a caller told the outcome of its call, once that is kept."""
+        after = self._run.after
+        if after and isinstance(last := after[-1], Resolve):
+            last.answers.append((call, outcome))
+        else:
+            after.append(Resolve([(call, outcome)]))
 
     def _recorded(self, task: Task) -> tuple[Sequence[Write], Any]:
         """Return what was recorded under the id of *task*, and of which call it was."""
@@ -100,10 +127,6 @@ class Calls:
 
     def _replayed(self, task: Task, call: Call) -> Outcome | None:
         """Return what was recorded of a call, None if nothing that can be used again."""
-        run = self._run
-        if not (self._fingerprints or self._kept or run.pending or run.left):
-            # Nothing is recorded of any call.
-            return None
         recorded, was = self._recorded(task)
         if not recorded and was is None:
             return None
@@ -134,31 +157,32 @@ class Calls:
 
         They are kept here too if the body that made the call may be tried again.
         """
-        if (record := self._fingerprints.get(task.id)) is not None:
+        if self._fingerprints and (record := self._fingerprints.get(task.id)) is not None:
             # Last: the places of the other writes do not depend on it.
             writes = (*writes, (CALLED, record))
-        parent = task.parent
-        if parent is not None and (parent.node.retry or self._run.options.retry):
+        if self._retried and task.parent is not None and task.parent.id in self._retried:
             self._kept[task.id] = list(writes)
         return writes
 
     def resolve(self, task: Task, outcome: Outcome) -> None:
         """Answer those who wait for *task*, once how it ended is kept."""
-        self._callings.ended(task)
-        caller = self._callers.pop(task.id, None)
-        if caller is None:
+        identity, parent = task.id, task.parent
+        if identity in self.bodies:
+            self._callings.ended(task)
+        caller = self._callers.pop(identity, None)
+        if caller is None or parent is None:
             return
-        assert task.parent is not None
-        self._below[task.parent.id] -= 1
-        self._fingerprints.pop(task.id, None)
-        self._run.after.append(Resolve(caller, outcome))
+        self.bodies[parent.id] -= 1
+        if self._fingerprints:
+            self._fingerprints.pop(identity, None)
+        self._answer(caller, outcome)
         if self._further:
-            for call in self._further.pop(task.id, ()):
-                self._run.after.append(Resolve(call, outcome))
+            for call in self._further.pop(identity, ()):
+                self._answer(call, outcome)
 
     def open_below(self, body: Task) -> bool:
         """Return whether calls of *body* are still running."""
-        return self._below.get(body.id, 0) > 0
+        return self.bodies.get(body.id, 0) > 0
 
     def failed(self, task: Task, error: BaseException) -> None:
         """Note that a call failed, perhaps when its body had ended already."""

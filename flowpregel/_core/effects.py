@@ -51,9 +51,9 @@ class Setting(Place):
 
 @dataclass(slots=True, eq=False)
 class Submit:
-    """Start an attempt of a task; the reply is None, an `Ended` follows."""
+    """Start an attempt of each of these tasks; the reply is None, an `Ended` of each follows."""
 
-    task: Task
+    tasks: list[Task]
     setting: Setting
 
 
@@ -68,10 +68,9 @@ class Cancel:
 
 @dataclass(slots=True)
 class Resolve:
-    """Hand the caller of a call its outcome; the reply is None."""
+    """Hand the callers of these calls their outcomes; the reply is None."""
 
-    call: Call
-    outcome: Outcome
+    answers: list[tuple[Call, Outcome]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ Effect: TypeAlias = Load | Submit | Cancel | Resolve | Wait | Commit | Look | Sh
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """A call that a task's body makes: of a `@task` function, or of a graph."""
+    """A running task called a `@task` function, or a graph, and may wait for it."""
 
     caller: str
     """The id of the calling task."""
@@ -156,13 +155,6 @@ class Ended:
     """The calls whose failures it has seen; None: nobody says so."""
 
 
-@dataclass(slots=True)
-class Called:
-    """A running task made a call and may wait for it."""
-
-    call: Call
-
-
 @dataclass(frozen=True, slots=True)
 class Report:
     """How far a task is: what it emits beside the chunks of the custom stream."""
@@ -189,7 +181,7 @@ class Stopped:
     reason: str
 
 
-Event: TypeAlias = Ended | Called | Emitted | Stopped
+Event: TypeAlias = Ended | Call | Emitted | Stopped
 
 
 @dataclass(slots=True)

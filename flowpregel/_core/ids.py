@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
@@ -37,19 +37,26 @@ def _id_of(text: str) -> str:
     return _uuid(hashed.hexdigest())
 
 
-def task_ids(*parts: object) -> Callable[[int], str]:
+def task_ids(*parts: object) -> Callable[[Iterable[int]], list[str]]:
     """Return what gives the `task_id` of *parts* and a number, for many numbers.
 
     Example:
-        >>> task_ids("a", "b")(7) == task_id("a", "b", 7)
+        >>> task_ids("a", "b")([7]) == [task_id("a", "b", 7)]
         True
     """
     start = hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=16)
 
-    def numbered(number: int) -> str:
-        digest = start.copy()
-        digest.update(b"\0%d" % number)
-        return _uuid(digest.hexdigest())
+    def numbered(numbers: Iterable[int]) -> list[str]:
+        copy, made = start.copy, []
+        for number in numbers:
+            hashed = copy()
+            hashed.update(b"\0%d" % number)
+            # Not by `_uuid`: there may be very many.
+            digest = hashed.hexdigest()
+            made.append(
+                f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
+            )
+        return made
 
     return numbered
 

@@ -10,7 +10,7 @@ from flowpregel._core import ids
 from flowpregel._core.commands import Send
 from flowpregel._core.effects import Call, Place
 from flowpregel._core.program import Program
-from flowpregel._core.records import INTERRUPT, PULL, TASKS, Kind, Node, Task
+from flowpregel._core.records import CALL, INTERRUPT, PULL, TASKS, Kind, Node, Task
 from flowpregel._core.state import State
 from flowpregel.channels import LastValue
 from flowpregel.channels.base import MISSING
@@ -141,9 +141,8 @@ def _task(
 ) -> Task:
     namespace = f"{place.namespace}|{node.name}" if place.namespace else node.name
     identity = ids.planned_id(place.checkpoint_id, namespace, place.step, path, triggers)
-    task = Task(identity, node, kind, given, path, triggers, f"{namespace}:{identity}")
-    task.timeout = node.timeout
-    return task
+    space = f"{namespace}:{identity}"
+    return Task(identity, node, kind, given, path, triggers, space, None, node.timeout)
 
 
 class Callings:
@@ -155,38 +154,52 @@ class Callings:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._ids: dict[str, Callable[[int], str]] = {}
-        """For each caller: makes the ids of its calls."""
+        self._around = f"{place.namespace}|" if place.namespace else ""
+        self._known: dict[str, tuple[Callable[[Iterable[int]], list[str]], str]] = {}
+        """For each caller: what makes the ids of its calls, and the beginning of their paths."""
 
-    def task(self, caller: Task, call: Call) -> Task:
-        """Return the task of the next call that *caller* makes, and count the call.
+    def tasks(self, caller: Task, calls: Sequence[Call]) -> list[Task]:
+        """Return the tasks of the next calls that *caller* makes, and count them.
 
         Who called, and the how-manieth call it was, make the id; which function it
         was and with what is compared with what was recorded.
         """
-        index, caller.calls = caller.calls, caller.calls + 1
-        place, node = self._place, call.node
-        numbered = self._ids.get(caller.id)
-        if numbered is None:
-            numbered = ids.task_ids(place.checkpoint_id, place.namespace, place.step, caller.id)
-            self._ids[caller.id] = numbered
-        identity = numbered(index)
-        namespace = f"{place.namespace}|{node.name}" if place.namespace else node.name
-        path = f"~__pregel_push, {caller.path}, {index:010d}"
-        space = f"{namespace}:{identity}"
-        task = Task(identity, node, Kind.CALL, call.arguments, path, (), space, caller)
-        task.depth = caller.depth + 1
-        task.timeout = node.timeout
-        task.variables = call.variables
-        if node.role == "graph":
-            suffix = f"|{caller.graphs}" if caller.graphs else ""
-            caller.graphs += 1
-            task.namespace = f"{caller.namespace}{suffix}"
-        return task
+        numbered, path = self._known.get(caller.id) or self._begin(caller)
+        around, depth, tasks = self._around, caller.depth + 1, []
+        indices = range(caller.calls, caller.calls + len(calls))
+        caller.calls += len(calls)
+        for index, identity, call in zip(indices, numbered(indices), calls, strict=True):
+            node = call.node
+            task = Task(
+                identity,
+                node,
+                CALL,
+                call.arguments,
+                f"{path}{index:010d}",
+                (),
+                f"{around}{node.name}:{identity}",
+                caller,
+                node.timeout,
+                depth,
+                call.variables,
+            )
+            if node.role == "graph":
+                suffix = f"|{caller.graphs}" if caller.graphs else ""
+                caller.graphs += 1
+                task.namespace = f"{caller.namespace}{suffix}"
+            tasks.append(task)
+        return tasks
+
+    def _begin(self, caller: Task) -> tuple[Callable[[Iterable[int]], list[str]], str]:
+        """Return what the first call of *caller* needs, and keep it for the others."""
+        place = self._place
+        numbered = ids.task_ids(place.checkpoint_id, place.namespace, place.step, caller.id)
+        known = self._known[caller.id] = numbered, f"~__pregel_push, {caller.path}, "
+        return known
 
     def ended(self, caller: Task) -> None:
         """Forget a task that makes no more calls."""
-        self._ids.pop(caller.id, None)
+        self._known.pop(caller.id, None)
 
 
 def too_deep(name: str) -> RecursionError:

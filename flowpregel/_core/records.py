@@ -135,16 +135,20 @@ class Task:
     """The namespace its nested graphs and its interrupts use: ``ns|name:id``."""
     parent: Task | None = None
     """The task whose body made the call; None for a task that was planned."""
-    answers: tuple[Any, ...] = ()
-    """Answers to its interrupts so far, in order."""
     timeout: TimeoutPolicy | None = None
-    attempt: int = 1
+    depth: int = 0
+    """In how many tasks of its run it is nested."""
+    variables: Any = None
+    """The context variables of who called it; None: those of who started the run."""
     first_started: int | None = None
     """Wall-clock nanoseconds of the first attempt."""
     span: Span | None = None
     """When its last attempt ran, once that has ended."""
     writes: Sequence[Write] = ()
     """What it wrote, once it has finished."""
+    attempt: int = 1
+    answers: tuple[Any, ...] = ()
+    """Answers to its interrupts so far, in order."""
     cache_key: tuple[tuple[str, ...], str, float | None] | None = None
     error: BaseException | None = None
     """What a HANDLER task is told."""
@@ -152,10 +156,6 @@ class Task:
     """How many calls its body has made in this attempt."""
     graphs: int = 0
     """How many of those were of graphs."""
-    depth: int = 0
-    """In how many tasks of its run it is nested."""
-    variables: Any = None
-    """The context variables of who called it; None: those of who started the run."""
 
     @property
     def name(self) -> str:

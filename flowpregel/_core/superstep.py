@@ -8,19 +8,22 @@ anybody hear of it, the stream as well as the bodies that wait for calls.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import assert_never
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, assert_never, cast
 
 from flowpregel._core.calls import Calls, heard
 from flowpregel._core.copies import keepable
 from flowpregel._core.deadline import Deadline, clock_of, wait_for
 from flowpregel._core.effects import (
-    Called,
+    Call,
     Cancel,
     Effect,
     Emitted,
     Ended,
     Setting,
     Share,
+    Stopped,
     Submit,
     Wakeup,
 )
@@ -48,6 +51,8 @@ from flowpregel._core.state import read
 from flowpregel._core.update import check_writes
 from flowpregel.errors import GraphDrained, NodeCancelledError, ParentCommand, TaskCancelled
 
+_CALLER: Final[Any] = attrgetter("caller", "attempt")
+
 
 class Superstep:
     """The tasks of one superstep, and those that they call.
@@ -68,6 +73,8 @@ class Superstep:
         self.failure: BaseException | None = None
         self.escaped: object = None
         self.stopped: str | None = None
+        self._effects: list[Effect] = []
+        """What is to be done at once."""
         # None until they are needed, which in most supersteps they are not.
         self._calls: Calls | None = None
         self._attempts: Attempts | None = None
@@ -99,7 +106,8 @@ class Superstep:
             raise
         except BaseException:
             # The time is over, or a commit failed: nobody waits for what still runs.
-            yield from self._cancel_all(kill=True)
+            self._cancel_all(kill=True)
+            yield from self._at_once()
             raise
         if not self._may_pass():
             yield from self.run.flush()
@@ -132,11 +140,10 @@ class Superstep:
         is_plain = run.starts_plainly and not (run.pending or run.answers or run.after)
         if not is_plain or run.recorder.gathered:
             return self._start_with_care()
-        effects: list[Effect] = []
         for task in self.tasks:
             self.open[task.id] = task
-            effects.append(self._submit(task))
-        return effects
+        self._submit(self.tasks, self._effects)
+        return self._at_once()
 
     def _start_with_care(self) -> Steps:
         """Start the tasks that are due, where some may be done already, or somebody follows."""
@@ -157,14 +164,24 @@ class Superstep:
                 answer_from_pending(run, task)
         if run.after or run.recorder.gathered:
             yield from run.flush()
-        for task in due:
-            yield self._submit(task)
+        self._submit(due, self._effects)
+        yield from self._at_once()
 
-    def _submit(self, task: Task) -> Submit:
-        """Return the effect that starts an attempt of *task*."""
-        if task.first_started is None:
-            task.first_started = self.run.now
-        return Submit(task, self.setting)
+    def _at_once(self) -> list[Effect]:
+        """Return what is to be done at once, which is done then."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _submit(self, tasks: Sequence[Task], effects: list[Effect]) -> None:
+        """Have attempts of *tasks* started after *effects*, by the last if it starts some."""
+        now = self.run.now
+        for task in tasks:
+            if task.first_started is None:
+                task.first_started = now
+        if effects and isinstance(last := effects[-1], Submit):
+            last.tasks += tasks
+        elif tasks:
+            effects.append(Submit([*tasks], self.setting))
 
     def _left_to_do(self, task: Task) -> Task | None:
         """Return what is to run of a planned task: itself, its error handler, or nothing."""
@@ -193,78 +210,101 @@ class Superstep:
             try:
                 due = yield from self._without_shared([task])
             except Exception as error:  # noqa: BLE001 - a user's key_func; the call fails with it
-                yield from self._settle(task, Raised(error))
+                self._settle(task, Raised(error))
+                yield from self._at_once()
                 continue
             if due:
-                yield self._submit(task)
+                self._submit(due, self._effects)
             else:
                 del self.open[task.id]
-                yield from self._closed(calls, task, Returned(task.writes))
+                calls.resolve(task, Returned(task.writes))
+                if task.parent is not None:
+                    self._let_end(calls, task.parent)
+            yield from self._at_once()
 
     # ------------------------------------------------------------ events
 
     def _take_in(self, wakeup: Wakeup) -> list[Effect]:
         """Take in what happened, and return what is to be done at once."""
-        effects: list[Effect] = []
+        opened = self.open
         if self._attempts is not None:
-            again = [self.open.get(task_id) for task_id in self._attempts.take(wakeup.monotonic)]
-            effects += [self._submit(task) for task in again if task is not None]
-        for event in wakeup.events:
-            # No match: it takes twice as long, and every task comes by here.
-            if isinstance(event, Ended):
-                task = self.open.get(event.task_id)
-                if task is not None and task.attempt == event.attempt:
-                    effects += self._ended_with(task, event, wakeup)
-            elif isinstance(event, Called):
-                effects += self._called(event)
-            elif isinstance(event, Emitted):
-                if (task := self.open.get(event.task_id)) is not None:
-                    self.run.after.extend(self.run.narrator.emitted(task, event))
+            again = [opened.get(task_id) for task_id in self._attempts.take(wakeup.monotonic)]
+            self._submit([task for task in again if task is not None], self._effects)
+        for kind, events in groupby(wakeup.events, type):
+            if kind is Ended:
+                self._all_ended(cast("Iterable[Ended]", events), wakeup)
+            elif kind is Call:
+                for (caller_id, attempt), made in groupby(cast("Iterable[Call]", events), _CALLER):
+                    caller = opened.get(caller_id)
+                    if caller is not None and caller.attempt == attempt:
+                        self._called(caller, [*made])
+            elif kind is Emitted:
+                for event in cast("Iterable[Emitted]", events):
+                    if (task := opened.get(event.task_id)) is not None:
+                        self.run.after.extend(self.run.narrator.emitted(task, event))
             else:
-                self.stopped = event.reason
-                effects += self._cancel_all(kill=True)
+                self.stopped = cast("Stopped", next(events)).reason
+                self._cancel_all(kill=True)
         if self._shared:
             self.run.after.append(Share(self._shared))
             self._shared = {}
-        return effects
+        return self._at_once()
 
-    def _called(self, event: Called) -> Sequence[Effect]:
-        caller, task = self.open.get(event.call.caller), None
-        if caller is not None and caller.attempt == event.call.attempt:
-            task = self.calls.plan(caller, event.call)
-        if task is None or task.id in self.open:
-            return ()
-        self.open[task.id] = task
-        self.run.after.extend(self.run.narrator.started(task, self.run.step, self.run.now))
-        if self.stopped is not None:
-            return self._settle(task, Withdrawn())
-        answer_from_pending(self.run, task)
-        if task.node.cache is not None:
-            self.calls.looked_up.append(task)
-            return ()
-        return (self._submit(task),)
+    def _called(self, caller: Task, made: list[Call]) -> None:
+        """Plan the calls that *caller* has made, one after the other."""
+        calls, run = self.calls, self.run
+        tells, may_answer, due = run.narrator.wants_tasks, run.pending or run.answers, []
+        for task in calls.plan(caller, made):
+            self.open[task.id] = task
+            if tells:
+                run.after.extend(run.narrator.started(task, run.step, run.now))
+            if self.stopped is not None:
+                self._settle(task, Withdrawn())
+                continue
+            if may_answer:
+                answer_from_pending(run, task)
+            (due if task.node.cache is None else calls.looked_up).append(task)
+        self._submit(due, self._effects)
+
+    def _all_ended(self, events: Iterable[Ended], wakeup: Wakeup) -> None:
+        opened, bodies = self.open, () if self._calls is None else self._calls.bodies
+        for event in events:
+            task = opened.get(event.task_id)
+            if task is None or task.attempt != event.attempt:
+                continue
+            task.span = event.span
+            if task.kind is CALL and isinstance(event.outcome, Returned) and task.id not in bodies:
+                # As most that end in great numbers: no calls below it, and its writes are ours.
+                self._settle(task, event.outcome)
+            else:
+                self._ended_with(task, event, wakeup)
 
     # ------------------------------------------------------------ how a task ends
 
-    def _ended_with(self, task: Task, event: Ended, wakeup: Wakeup) -> Sequence[Effect]:
-        task.span, outcome = event.span, event.outcome
+    def _ended_with(self, task: Task, event: Ended, wakeup: Wakeup) -> None:
+        outcome = event.outcome
         if event.caught is not None:
             self.calls.saw(task, event.caught)
-        calls = self._calls
         if isinstance(outcome, Returned):
             try:
                 check_writes(self.run.program, task.node, outcome.writes)
             except Exception as error:  # noqa: BLE001 - the task fails with it
                 outcome = Raised(error)
-        if calls is not None:
-            outcome = heard(calls, task, outcome)
+        below = self._below(task)
+        if below is not None:
+            outcome = heard(below, task, outcome)
         if isinstance(outcome, Raised) and self._retries(task, outcome.error, wakeup):
-            return ()
-        if calls is not None and calls.open_below(task):
+            return
+        if below is not None and below.open_below(task):
             # What it called is going to end and be kept before it is settled.
-            calls.ended[task.id] = outcome
-            return ()
-        return self._settle(task, outcome)
+            below.ended[task.id] = outcome
+            return
+        self._settle(task, outcome)
+
+    def _below(self, task: Task) -> Calls | None:
+        """Return the calls, if *task* has made any of them."""
+        calls = self._calls
+        return calls if calls is not None and task.id in calls.bodies else None
 
     def _retries(self, task: Task, error: BaseException, wakeup: Wakeup) -> bool:
         """Plan the next attempt of a task that failed, if it gets one."""
@@ -276,51 +316,49 @@ class Superstep:
         self.calls.uncaught(task, error)
         return True
 
-    def _settle(self, task: Task, outcome: Outcome) -> list[Effect]:
-        """Record how *task* ended for good; return what is to be done at once."""
+    def _settle(self, task: Task, outcome: Outcome) -> None:
+        """Record how *task* ended for good."""
         del self.open[task.id]
-        if self._calls is not None:
-            outcome = heard(self._calls, task, outcome)
-        effects: list[Effect] = []
+        calls = self._calls
+        if calls is not None and task.id in calls.bodies:
+            outcome = heard(calls, task, outcome)
         if isinstance(outcome, Returned):
             self._returned(task, outcome)
         else:
-            effects += self._not_returned(task, outcome)
-        if self._calls is not None:
-            effects += self._closed(self._calls, task, outcome)
-        return effects
+            self._not_returned(task, outcome)
+        if calls is None:
+            return
+        calls.resolve(task, outcome)
+        parent = task.parent
+        if calls.ended and parent is not None:
+            self._let_end(calls, parent)
 
     def _not_returned(
         self, task: Task, outcome: Raised | Interrupted | Escaped | Withdrawn
-    ) -> Sequence[Effect]:
-        """Record how *task* ended that did not return; return what is to be done at once."""
+    ) -> None:
         match outcome:
             case Raised():
-                return self._raised(task, outcome.error)
+                self._raised(task, outcome.error)
             case Interrupted():
                 self._interrupted(task, outcome)
             case Escaped():
                 self.escaped = outcome.command
-                return self._cancel_all(kill=False)
+                self._cancel_all(kill=False)
             case Withdrawn():
                 ends = self.failure is not None or self.escaped is not None
                 if task.kind is not CALL and not ends and self.stopped is None:
                     self.failure = NodeCancelledError(task.name)
             case _:
                 assert_never(outcome)
-        return ()
 
-    def _closed(self, calls: Calls, task: Task, outcome: Outcome) -> Sequence[Effect]:
-        """Tell the caller of *task* what became of it, and settle a body that waited for it."""
-        calls.resolve(task, outcome)
-        parent = task.parent
-        if parent is not None and parent.id in calls.ended and not calls.open_below(parent):
-            return self._settle(parent, calls.ended.pop(parent.id))
-        return ()
+    def _let_end(self, calls: Calls, body: Task) -> None:
+        """Settle a body that has ended before its calls, if they all have now."""
+        if body.id in calls.ended and not calls.open_below(body):
+            self._settle(body, calls.ended.pop(body.id))
 
     def _returned(self, task: Task, outcome: Returned) -> None:
-        task.writes = outcome.writes or ((NO_WRITES, None),)
-        self._keep(task, task.writes)
+        writes = task.writes = outcome.writes or ((NO_WRITES, None),)
+        self._keep(task, writes)
         if task.cache_key is not None:
             self._shared[task.cache_key[:2]] = task.writes, task.cache_key[2]
         run = self.run
@@ -329,14 +367,17 @@ class Superstep:
             run.after.extend(run.narrator.ended(task, run.step, run.now))
 
     def _keep(self, task: Task, writes: Sequence[Write]) -> None:
-        kept = writes if self._calls is None else self._calls.recorded(task, writes)
-        self.run.recorder.keep_end(self.run.checkpoint_id, task, kept)
+        run = self.run
+        if self._calls is not None:
+            writes = self._calls.recorded(task, writes)
+        if run.recorder.address is not None:
+            run.recorder.keep_end(run.checkpoint_id, task, writes)
 
-    def _raised(self, task: Task, error: BaseException) -> Sequence[Effect]:
+    def _raised(self, task: Task, error: BaseException) -> None:
         run = self.run
         if isinstance(error, GraphDrained):
             self.failure = self.failure or error
-            return ()
+            return
         error.add_note(
             f"During task with name {task.name!r} and id {task.id!r} (attempt {task.attempt})"
         )
@@ -345,26 +386,25 @@ class Superstep:
             self._keep(task, ((ERROR, keepable(error)),))
             self.calls.uncaught(task, error)
             self.calls.failed(task, error)
-            return ()
+            return
         if task.node.handler is not None and self.stopped is None:
             self._keep(task, ((ERROR, keepable(error)), (ERROR_SOURCE, task.name)))
             if self.failure is None:
                 # Otherwise the handler runs when the failing run is resumed.
                 self._hand_over(task, error)
-            return ()
+            return
         self._keep(task, ((ERROR, keepable(error)),))
         self.calls.uncaught(task, error)
-        if self.failure is not None:
-            return ()
-        self.failure = error
-        return self._cancel_all(kill=False)
+        if self.failure is None:
+            self.failure = error
+            self._cancel_all(kill=False)
 
     def _hand_over(self, failed: Task, error: BaseException) -> None:
         """Start the error handler of a task, once its failure is kept."""
         handler, run = self._handler_for(failed, error), self.run
         self.open[handler.id] = handler
         run.after.extend(run.narrator.started(handler, run.step, run.now))
-        run.after.append(self._submit(handler))
+        self._submit((handler,), run.after)
 
     def _handler_for(self, failed: Task, error: BaseException) -> Task:
         handler = handler_task(self.run.program, failed, error, self.setting)
@@ -387,13 +427,11 @@ class Superstep:
             shown = read(run.state.channels, run.options.output_channels)
             run.after.extend(run.narrator.interrupted(interrupts, shown))
 
-    def _cancel_all(self, *, kill: bool) -> list[Effect]:
+    def _cancel_all(self, *, kill: bool) -> None:
         """Stop what still runs; a task that waits for its next attempt will have none."""
         waiting = set() if self._attempts is None else self._attempts.drop()
-        effects: list[Effect] = []
         for task_id, task in list(self.open.items()):
             if task_id in waiting:
-                effects += self._settle(task, Withdrawn())
+                self._settle(task, Withdrawn())
             elif self._calls is None or task_id not in self._calls.ended:
-                effects.append(Cancel(task_id, kill))
-        return effects
+                self._effects.append(Cancel(task_id, kill))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, Protocol
 
 from flowpregel._core.effects import Call, Ended, Setting
 from flowpregel._core.program import Options, Program
 from flowpregel._core.progress import Steps
 from flowpregel._core.records import Kind, Node, Outcome, Raised, Task, Withdrawn
+from flowpregel._fault import fault
 from flowpregel._host.executors import Executors
 from flowpregel._host.keeper import Keeper, Keepers
+from flowpregel._host.quota import Quota, Stretch
 from flowpregel.context import RunControl, TaskInfo
 from flowpregel.errors import NodeError
 from flowpregel.executors.base import Executor, Job, Mailbox
@@ -56,6 +59,9 @@ class Surroundings:
     """The checkpoint that the outermost run is replayed from, for graphs nested in it."""
 
 
+_ALIKE: Final[Any] = attrgetter("node", "parent")
+
+
 class Placing:
     """Starts the tasks of one outermost run and of the runs nested in it.
 
@@ -69,9 +75,10 @@ class Placing:
     def __init__(self, mailbox: Mailbox, executors: Executors, limit: int | None) -> None:
         self.mailbox = mailbox
         self.executors = executors
-        self._limit = limit
-        self._counted: set[str] = set()
-        self._queued: deque[Job] = deque()
+        self._quota = None if limit is None else Quota(limit)
+        """That of the whole run, if it has one."""
+        self._quotas: dict[Executor, Quota] = {}
+        """Else those of executors that have no use for more tasks than so many."""
         self._placed: dict[str, Job] = {}
         self._due: list[Job] = []
         """Jobs that were started, and are given to *next* all at once."""
@@ -81,44 +88,64 @@ class Placing:
 
     # ------------------------------------------------------------ tasks
 
-    def start(self, task: Task, setting: Setting, around: Surroundings, run: RunInfo) -> None:
-        """Start an attempt of *task* where it is to run, at the next `flush` at the latest."""
-        self._launch(task.node, _job(task, setting, around, run), around)
+    def start(
+        self, tasks: Iterable[Task], setting: Setting, around: Surroundings, run: RunInfo
+    ) -> None:
+        """Start an attempt of each of *tasks* where it is to run, at the next `flush` at the latest."""
+        for (node, _), alike in groupby(tasks, _ALIKE):
+            self._launch(Stretch(node, [*alike], setting, around, run))
 
     def write(
         self, task: Task, setting: Setting, value: Any, around: Surroundings, run: RunInfo
     ) -> None:
         """Run the writers of a nested graph's node on what the graph returned."""
         node = replace(task.node, role="leaf", graph=None, steps=(), executor="inline")
-        job = _job(task, setting, around, run)
-        job.node, job.input = node, value
-        self._launch(node, job, around, on_loop=self.executors.is_async)
+        writing = replace(task, node=node, input=value)
+        stretch = Stretch(node, [writing], setting, around, run)
+        self._launch(stretch, on_loop=self.executors.is_async)
 
-    def _launch(self, node: Node, job: Job, around: Surroundings, *, on_loop: bool = False) -> None:
+    def _launch(self, stretch: Stretch, *, on_loop: bool = False) -> None:
+        """Start the tasks of *stretch*, or let them wait for their turn."""
+        node, tasks = stretch.node, stretch.tasks
         try:
-            executor = self.executors.for_node(node, around.executor, on_loop=on_loop)
-            if job.timeout is not None:
+            executor = self.executors.for_node(node, stretch.around.executor, on_loop=on_loop)
+            if any(task.timeout is not None for task in tasks):
                 self.executors.check_timeout(node, executor)
-        except Exception as error:  # noqa: BLE001 - the task fails with it
-            self.mailbox.post(Ended(*job.key, Raised(error)))
+        except Exception as error:  # noqa: BLE001 - the tasks fail with it
+            for task in tasks:
+                self.mailbox.post(Ended(task.id, task.attempt, Raised(error)))
             return
-        job.executor = executor
         if node.contexts:
             self._entered.add(executor)
-        if node.role == "leaf" and self._limit is not None:
-            if len(self._counted) >= self._limit:
-                self._queued.append(job)
-                return
-            self._counted.add(job.info.task_id)
-        self._place(job)
+        quota = self._quota_for(tasks[0], executor)
+        if quota is None:
+            self._place(stretch.on(executor))
+        else:
+            quota.add(stretch.on(executor))
+            self._place_admitted(quota)
 
-    def _place(self, job: Job) -> None:
-        """Put *job* with those that its executor is about to be given."""
-        if job.executor is not self._next and self._due:
+    def _quota_for(self, task: Task, executor: Executor) -> Quota | None:
+        """Return what decides when *task*, and those like it, go to *executor*; None: at once."""
+        if task.node.role != "leaf":
+            return None
+        if self._quota is not None or executor.room is None:
+            return self._quota
+        if task.parent is not None and task.parent.node.role != "body":
+            # Its caller is perhaps at work there, and waits: those who wait there are to be few.
+            return None
+        quota = self._quotas.get(executor)
+        if quota is None:
+            quota = self._quotas[executor] = Quota(executor.room)
+        return quota
+
+    def _place(self, stretch: Stretch) -> None:
+        """Put the jobs of *stretch* with those that their executor is about to be given."""
+        if stretch.executor is not self._next:
             self.flush()
-        self._next = job.executor
-        self._due.append(job)
-        self._placed[job.info.task_id] = job
+            self._next = stretch.executor
+        jobs = _jobs(stretch)
+        self._due += jobs
+        self._placed.update((job.info.task_id, job) for job in jobs)
 
     def flush(self) -> None:
         """Give an executor the jobs that were started, all at once."""
@@ -132,33 +159,37 @@ class Placing:
         for executor in self._entered:
             executor.leave(contexts, error)
 
-    def called(self, caller: str) -> None:
-        """Note that a task made a call: while it waits, another may run."""
-        if caller in self._counted:
-            self._counted.discard(caller)
-            self._start_queued()
+    def called(self, callers: Iterable[str]) -> None:
+        """Note that tasks made calls: while they wait, others may run."""
+        if quotas := self._all_quotas():
+            self._leave(quotas, [*callers])
 
-    def ended(self, task_id: str) -> None:
-        """Note that an attempt ended: another may run."""
-        self._placed.pop(task_id, None)
-        if self._limit is None:
-            return
-        self._counted.discard(task_id)
-        self._start_queued()
+    def ended(self, task_ids: Sequence[str]) -> None:
+        """Note that attempts ended: others may run."""
+        forget = self._placed.pop
+        for task_id in task_ids:
+            forget(task_id, None)
+        if quotas := self._all_quotas():
+            self._leave(quotas, task_ids)
 
-    def _start_queued(self) -> None:
-        while self._queued and self._limit is not None and len(self._counted) < self._limit:
-            job = self._queued.popleft()
-            self._counted.add(job.info.task_id)
-            self._place(job)
+    def _all_quotas(self) -> Collection[Quota]:
+        return self._quotas.values() if self._quota is None else (self._quota,)
+
+    def _leave(self, quotas: Collection[Quota], task_ids: Sequence[str]) -> None:
+        for quota in quotas:
+            quota.leave(task_ids)
+            self._place_admitted(quota)
+
+    def _place_admitted(self, quota: Quota) -> None:
+        for stretch in quota.admit():
+            self._place(stretch)
 
     def cancel(self, task_id: str, *, kill: bool) -> None:
         """Withdraw a task that waits, or stop one that runs."""
         self.flush()
-        for job in self._queued:
-            if job.info.task_id == task_id:
-                self._queued.remove(job)
-                self.mailbox.post(Ended(*job.key, Withdrawn()))
+        for quota in self._all_quotas():
+            if (task := quota.withdraw(task_id)) is not None:
+                self.mailbox.post(Ended(task_id, task.attempt, Withdrawn()))
                 return
         placed = self._placed.get(task_id)
         if placed is not None:
@@ -169,11 +200,16 @@ class Placing:
         for job in [*self._placed.values()]:
             job.executor.cancel(job.key, kill=True)
 
-    def resolve(self, call: Call, outcome: Outcome) -> None:
-        """Hand the caller that made *call* its outcome, if it still runs."""
-        placed = self._placed.get(call.caller)
-        if placed is not None:
-            placed.executor.resolve(call, outcome)
+    def resolve(self, answers: Iterable[tuple[Call, Outcome]]) -> None:
+        """Hand the callers of these calls their outcomes, if they still run."""
+        caller, placed = "", None
+        for call, outcome in answers:
+            if call.caller != caller:
+                caller = call.caller
+                placed = self._placed.get(caller)
+            if placed is not None:
+                placed.executor.resolve(call, outcome)
+            fault("task.resolved")
 
 
 _NOTHING: Mapping[str, Any] = {}
@@ -190,48 +226,56 @@ def run_info(around: Surroundings, previous: Any) -> RunInfo:
     )
 
 
-def _job(task: Task, setting: Setting, around: Surroundings, run: RunInfo) -> Job:
-    node = task.node
+def _jobs(stretch: Stretch) -> list[Job]:
+    """Return a job for each task of *stretch*."""
+    node, setting, around, run = stretch.node, stretch.setting, stretch.around, stretch.run
+    name, step, stop, checkpoint_id = node.name, setting.step, setting.stop, setting.checkpoint_id
+    compares = run.has_saver or bool(node.retry or (around.options and around.options.retry))
+    variables, store, control = around.variables, around.store, around.control
+    channels, managed = _read_by(node, setting) if node.reads else (_NOTHING, _NOTHING)
     # By position: keywords would take three times as long, and this is done for every task.
-    info = TaskInfo(
-        task.id,
-        node.name,
-        task.namespace,
-        setting.step,
-        setting.stop,
-        task.attempt,
-        task.first_started or 0,
-        task.triggers,
-        task.path,
-        task.answers,
-        setting.checkpoint_id,
-        None if task.error is None else _node_error(task),
-        run.has_saver or bool(node.retry or (around.options and around.options.retry)),
-        run,
-    )
-    variables = around.variables if task.variables is None else task.variables
-    job = Job(
-        info,
-        task.kind,
-        node,
-        task.input,
-        task.timeout,
-        _NOTHING,
-        _NOTHING,
-        around.store,
-        around.control,
-        variables,
-    )
-    if node.reads:
-        job.channels = {
-            name: setting.channels[name] for name in node.reads if name in setting.channels
-        }
-        job.managed = {
-            name: managed.get(setting.step, setting.stop)
-            for name, managed in setting.managed.items()
-            if name in node.reads
-        }
-    return job
+    return [
+        Job(
+            TaskInfo(
+                task.id,
+                name,
+                task.namespace,
+                step,
+                stop,
+                task.attempt,
+                task.first_started or 0,
+                task.triggers,
+                task.path,
+                task.answers,
+                checkpoint_id,
+                None if task.error is None else _node_error(task),
+                compares,
+                run,
+            ),
+            task.kind,
+            node,
+            task.input,
+            task.timeout,
+            channels,
+            managed,
+            store,
+            control,
+            variables if task.variables is None else task.variables,
+            stretch.executor,
+        )
+        for task in stretch.tasks
+    ]
+
+
+def _read_by(node: Node, setting: Setting) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the channels and the managed values that the writers of *node* may read."""
+    channels = {name: setting.channels[name] for name in node.reads if name in setting.channels}
+    managed = {
+        name: value.get(setting.step, setting.stop)
+        for name, value in setting.managed.items()
+        if name in node.reads
+    }
+    return channels, managed
 
 
 def _node_error(task: Task) -> NodeError | None:

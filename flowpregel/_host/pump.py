@@ -12,14 +12,15 @@ executors, hands callers their results, and puts what is emitted into the outbox
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, TypeAlias
 
 from flowpregel._core.commands import Command
 from flowpregel._core.effects import (
     WHENEVER,
-    Called,
+    Call,
     Cancel,
     Commit,
     Emit,
@@ -132,7 +133,7 @@ class Pump:
         self.stopping: str | None = None
         self._placing = placing
         self._owners: dict[str, Active] = {}
-        """Which run a task that was submitted belongs to."""
+        """Which nested run a task that was submitted belongs to."""
         self._waiting: dict[Active, None] = {}
         self._nested: dict[str, Active] = {}
         """The nested runs, by the id of the task that each of them is."""
@@ -142,7 +143,7 @@ class Pump:
 
     def run(self, steps: Steps, around: Surroundings) -> Generator[Request, Any, Result]:
         """Move the run of *steps*; ask the driver for what has to be waited for."""
-        root = Active(steps, around)
+        self._root = root = Active(steps, around)
         self._ready.append(root)
         while True:
             while self._ready:
@@ -190,7 +191,7 @@ class Pump:
                 return Done(stop.value)
             reply = failure = None
             if isinstance(effect, Submit):
-                self._submit(active, effect.task, effect.setting)
+                self._submit(active, effect.tasks, effect.setting)
                 continue
             if isinstance(effect, Wait):
                 active.deadline = effect.deadline
@@ -211,8 +212,7 @@ class Pump:
         """Do what needs no waiting."""
         match effect:
             case Resolve():
-                self._placing.resolve(effect.call, effect.outcome)
-                fault("task.resolved")
+                self._placing.resolve(effect.answers)
             case Emit():
                 namespace = active.namespace if effect.namespace is None else effect.namespace
                 self.outbox.append((namespace, effect.mode, effect.payload))
@@ -234,8 +234,7 @@ class Pump:
 
     def _deliver(self, wakeup: Wakeup) -> None:
         """Sort events to the runs they are for, and move those that have any."""
-        for event in wakeup.events:
-            self._route(event)
+        self._route(wakeup.events)
         waiting = self._waiting
         is_one = len(waiting) == 1
         for active in list(waiting):
@@ -251,39 +250,64 @@ class Pump:
                     active.reply = Wakeup(events, wakeup.now, wakeup.monotonic, wakeup.luck)
                 self._ready.append(active)
 
-    def _route(self, event: Event) -> None:
-        # No match: it takes twice as long, and every task comes by here.
-        if isinstance(event, Ended):
-            task_id = event.task_id
+    def _route(self, events: list[Event]) -> None:
+        """Put each event into the inbox of the run that its task belongs to.
+
+        One of a task that nobody knows any more goes to the outermost, which ignores it.
+        """
+        owners, root = self._owners, self._root
+        for kind, stretch in groupby(events, type):
+            alike: list[Any] = [*stretch]
+            owner_of: Callable[[Any], Active]
+            if kind is Ended:
+                self._note_ended(alike)
+                owner_of = lambda ended: owners.pop(ended.task_id, root)
+            elif kind is Call:
+                self._placing.called(call.caller for call in alike)
+                owner_of = lambda call: owners.get(call.caller, root)
+            elif kind is Emitted:
+                owner_of = lambda emitted: owners.get(emitted.task_id, root)
+            else:
+                self.stop(alike[0].reason)
+                continue
+            if not owners:
+                root.inbox += alike
+                continue
+            for event in alike:
+                owner_of(event).inbox.append(event)
+
+    def _note_ended(self, ended: list[Ended]) -> None:
+        task_ids = [event.task_id for event in ended]
+        for task_id in task_ids:
             fault("task.ended", task_id)
-            owner = self._owners.pop(task_id, None)
-            if self._watches and (watch := self._watches.pop(task_id, None)) is not None:
-                event = replace(event, span=watch.stop("graph"))
-            self._placing.ended(task_id)
-        elif isinstance(event, Called):
-            caller = event.call.caller
-            owner = self._owners.get(caller)
-            self._placing.called(caller)
-        elif isinstance(event, Emitted):
-            owner = self._owners.get(event.task_id)
-        else:
-            self.stop(event.reason)
-            return
-        if owner is not None:
-            owner.inbox.append(event)
+        if self._watches:
+            for event in ended:
+                if (watch := self._watches.pop(event.task_id, None)) is not None:
+                    event.span = watch.stop("graph")
+        self._placing.ended(task_ids)
 
     # ------------------------------------------------------------ tasks
 
-    def _submit(self, active: Active, task: Task, setting: Setting) -> None:
-        self._owners[task.id] = active
+    def _submit(self, active: Active, tasks: list[Task], setting: Setting) -> None:
         active.channels = setting.channels
+        if active is not self._root:
+            self._owners.update((task.id, active) for task in tasks)
         if self.stopping is not None:
-            self._post(task, Withdrawn())
+            for task in tasks:
+                self._post(task, Withdrawn())
             return
-        if task.node.role != "graph":
-            self._placing.start(task, setting, active.around, active.run_of(setting))
+        here = tasks
+        if any(task.node.role == "graph" for task in tasks):
+            here = [task for task in tasks if task.node.role != "graph"]
+            for task in tasks:
+                if task.node.role == "graph":
+                    self._nest(active, task, setting)
+        self._placing.start(here, setting, active.around, active.run_of(setting))
+        for task in here:
             fault("task.submitted", task.id)
-            return
+
+    def _nest(self, active: Active, task: Task, setting: Setting) -> None:
+        """Start the nested run that *task* is."""
         if active.depth >= DEEPEST:
             self._post(task, Raised(too_deep(task.name)))
             return

@@ -7,7 +7,7 @@
     start(job, mailbox)   ------------------->    starts it somewhere
     cancel(key, kill)     ------------------->    stops it
     resolve(call, outcome) ------------------>    answers a caller
-    mailbox.take(...)     <--- Ended, Called, Emitted ---  mailbox.post(event)
+    mailbox.take(...)     <--- Ended, Call, Emitted -----  mailbox.post(event)
 """
 
 from __future__ import annotations
@@ -163,6 +163,14 @@ class Executor(ABC):
     def is_closed(self) -> bool:
         """Whether it was closed, and takes no more jobs."""
         return False
+
+    @property
+    def room(self) -> int | None:
+        """How many jobs of a run it has use for at once; None: as many as there are.
+
+        More of them wait where they are planned, with less in memory for each.
+        """
+        return None
 
     @abstractmethod
     def start(self, job: Job, mailbox: Mailbox) -> None:

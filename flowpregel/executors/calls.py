@@ -11,7 +11,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.blame import blamed
-from flowpregel._core.effects import Call, Called, Emitted
+from flowpregel._core.effects import Call, Emitted
 from flowpregel._core.records import (
     RETURN,
     Arguments,
@@ -250,10 +250,12 @@ class OwnEnds(Ends):
         # Not CallFuture[Any](...), which makes an alias and keeps it on each of them.
         future: CallFuture[Any] = CallFuture(self._turn, made)
         variables = copy_context()
-        made_call = Call(
-            info.task_id, info.attempt, node, arguments, fingerprint, describe, future, variables
-        )
-        self._mailbox.post(Called(made_call))
+        self._mailbox.post(
+            Call(
+                info.task_id, info.attempt, node, arguments, fingerprint, describe, future,
+                variables,
+            )
+        )  # fmt: skip
         return future
 
     def beat(self) -> None:

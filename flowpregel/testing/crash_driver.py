@@ -281,8 +281,9 @@ class CrashDriver:
             case Wait():
                 return self._wakeup(effect)
             case Submit():
-                self.seen.note_run(effect.task)
-                self._flying.append((effect.task, effect.setting))
+                for task in effect.tasks:
+                    self.seen.note_run(task)
+                    self._flying.append((task, effect.setting))
             case Cancel():
                 self._withdraw(effect.task_id)
             case Commit():
@@ -302,9 +303,10 @@ class CrashDriver:
             case Emit():
                 self.emitted.append((effect.mode, effect.payload))
             case Resolve():
-                self.resolved.append((effect.call, effect.outcome))
-                if effect.call.reply is not None:
-                    resolve_future(effect.call, effect.outcome)
+                self.resolved += effect.answers
+                for call, outcome in effect.answers:
+                    if call.reply is not None:
+                        resolve_future(call, outcome)
             case Look():
                 return {key: self.cache[key] for key in effect.keys if key in self.cache}
             case Share():

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flowpregel._core.callee import Callee, callee_of
-from flowpregel._core.effects import Call, Called, Emitted, Ended
+from flowpregel._core.effects import Call, Emitted, Ended
 from flowpregel._core.records import RETURN, Arguments, Kind, Node, Outcome, Raised, Returned
 from flowpregel._host.mailbox import ThreadMailbox
 from flowpregel.context import TaskInfo, current
@@ -82,7 +82,7 @@ class Run:
         match event:
             case Emitted():
                 self.chunks.append(event.payload)
-            case Called(call):
+            case Call() as call:
                 child = self.start(call.node, call.arguments)
                 self._calls[child.info.task_id] = call
             case Ended():

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from flowpregel._core.effects import Call
 from flowpregel._core.records import Arguments, Outcome
@@ -27,6 +27,8 @@ from flowpregel.executors.processes.usage import POOLS
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
+_ROOM: Final = 512
+"""Jobs for each worker that wait with the pool."""
 
 
 class ProcessExecutor(Executor, concurrent.futures.Executor):
@@ -98,6 +100,11 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         self._stopping = Stopping(self._pool)
         self._calls = PlainCalls(self._pool, partial(self.cancel, kill=True))
         self._leaving = False
+
+    @property
+    def room(self) -> int:
+        """As many jobs as its workers do in some tens of milliseconds, if they are very small."""
+        return _ROOM * max(2, self._pool.plan.size)
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job* as soon as a worker is free; its `Ended` is posted exactly once."""

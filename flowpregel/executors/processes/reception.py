@@ -6,7 +6,7 @@ import os
 import time
 from functools import partial
 
-from flowpregel._core.effects import Call, Called, Emitted
+from flowpregel._core.effects import Call, Emitted
 from flowpregel._core.records import Arguments, Outcome, Raised, Withdrawn
 from flowpregel.errors import NodeTimeoutError, TaskSerializationError
 from flowpregel.executors.processes import frames, messages, parcel, payload
@@ -210,7 +210,7 @@ class Reception:
         if carried is not None:
             call.variables = messages.variables_of(carried)
         self._pool.called(flight, request)
-        self._pool.post(flight, Called(call))
+        self._pool.post(flight, call)
 
     # ------------------------------------------------ streams
 

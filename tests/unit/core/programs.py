@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flowpregel._core.callee import callee_of
-from flowpregel._core.effects import Call, Called, Submit, Wait, Wakeup
+from flowpregel._core.effects import Call, Submit, Wait, Wakeup
 from flowpregel._core.program import Program, compile_program
 from flowpregel._core.records import TASKS, Arguments, Node, Outcome, Task
 from flowpregel.channels import LastValue, Topic
@@ -57,7 +57,7 @@ def ends(**outcomes: Any) -> Callable[[Task], Outcome | None]:
 def called(driver: CrashDriver, caller: Task, target: Node, *args: Any, **fields: Any) -> Call:
     """Let the next wake-up bring a call that *caller* makes, and return the call."""
     made = Call(caller.id, caller.attempt, target, Arguments(args, {}), **fields)
-    driver.post(Called(made))
+    driver.post(made)
     return made
 
 
@@ -67,7 +67,7 @@ def fed(driver: CrashDriver, given: Any, *kinds: type) -> tuple[Any, list[Any]]:
     effect, submitted = next(steps), []
     while not isinstance(effect, Wait) or effect.deadline == 0:
         if isinstance(effect, Submit):
-            submitted.append(effect.task)
+            submitted += effect.tasks
             effect = steps.send(None)
         elif isinstance(effect, Wait):
             effect = steps.send(Wakeup([], 1, 0))

@@ -40,7 +40,7 @@ def history(driver: CrashDriver) -> list[Any]:
 
 def started(driver: CrashDriver) -> list[str]:
     """Return the names of the tasks that the newest run started."""
-    return [effect.task.name for effect in driver.effects if isinstance(effect, Submit)]
+    return [task.name for effect in driver.effects if isinstance(effect, Submit) for task in effect.tasks]
 
 
 def ask(given: Any) -> Any:

@@ -10,7 +10,6 @@ import pytest
 from flowpregel._core.commands import Command
 from flowpregel._core.effects import (
     Call,
-    Called,
     Cancel,
     Emitted,
     Ended,
@@ -49,7 +48,7 @@ def call_of(body: Task) -> Call:
 
 def tasks_of(driver: CrashDriver) -> list[str]:
     """Return the names of the tasks that the newest run started."""
-    return [effect.task.name for effect in driver.effects if isinstance(effect, Submit)]
+    return [task.name for effect in driver.effects if isinstance(effect, Submit) for task in effect.tasks]
 
 
 # -------------------------------------------------------------------- late
@@ -92,7 +91,7 @@ def test_a_call_of_a_body_that_does_not_run_is_not_made(change: dict[str, Any]) 
     steps, (_, body) = fed(CrashDriver(program(node("body")), None), 1)
     late = replace(call_of(body), **change)
 
-    assert isinstance(steps.send(Wakeup([Called(late)], 2, 0)), Wait)
+    assert isinstance(steps.send(Wakeup([late], 2, 0)), Wait)
 
 
 def test_a_call_that_is_made_after_the_run_was_stopped_is_withdrawn() -> None:
@@ -100,8 +99,8 @@ def test_a_call_that_is_made_after_the_run_was_stopped_is_withdrawn() -> None:
     steps, (_, body) = fed(CrashDriver(program(node("body")), None), 1)
     made = call_of(body)
 
-    assert Cancel(body.id, True) == steps.send(Wakeup([Stopped("bye"), Called(made)], 2, 0))
-    assert Resolve(made, Withdrawn()) == steps.send(None)
+    assert Cancel(body.id, True) == steps.send(Wakeup([Stopped("bye"), made], 2, 0))
+    assert Resolve([(made, Withdrawn())]) == steps.send(None)
     assert isinstance(steps.send(None), Wait)
     with pytest.raises(TaskCancelled, match="bye"):
         steps.send(Wakeup([Ended(body.id, 1, Withdrawn())], 3, 0))
@@ -113,13 +112,13 @@ def test_a_call_that_is_made_after_the_run_was_stopped_is_withdrawn() -> None:
 def test_a_body_that_has_ended_is_not_cancelled_with_its_calls() -> None:
     """Nothing of it runs; the call that it left does."""
     steps, (_, body, other) = fed(CrashDriver(program(node("body"), node("other")), None), 1)
-    submit = steps.send(Wakeup([Called(call_of(body))], 2, 0))
+    submit = steps.send(Wakeup([call_of(body)], 2, 0))
     assert isinstance(submit, Submit)
     assert isinstance(steps.send(None), Wait)
 
     returned = Ended(body.id, 1, Returned([("out", 1)]))
     failed = Ended(other.id, 1, Raised(OSError("down")))
-    assert Cancel(submit.task.id, False) == steps.send(Wakeup([returned, failed], 3, 0))
+    assert Cancel(submit.tasks[0].id, False) == steps.send(Wakeup([returned, failed], 3, 0))
     assert isinstance(steps.send(None), Wait)
     steps.close()
 
@@ -183,7 +182,7 @@ def test_a_failure_that_was_kept_as_text_is_handled_all_the_same() -> None:
     repaired = CrashDriver(broken.program, saver)
 
     assert ["handled"] == repaired.run(None).values
-    (handler,) = (effect.task for effect in repaired.effects if isinstance(effect, Submit))
+    (handler,) = (task for effect in repaired.effects if isinstance(effect, Submit) for task in effect.tasks)
     assert "node 'n' failed in an earlier run" == str(handler.error)
 
 

@@ -9,7 +9,6 @@ import pytest
 from flowpregel._core.commands import Command
 from flowpregel._core.effects import (
     Call,
-    Called,
     Cancel,
     Commit,
     Ended,
@@ -160,7 +159,7 @@ def test_a_handler_runs_in_the_superstep_of_what_it_handles() -> None:
     driver = handled(n=Raised(ValueError("boom")))
 
     assert ["handled"] == driver.run(1).values
-    failed, handler = (e.task for e in driver.effects if isinstance(e, Submit))
+    failed, handler = (task for effect in driver.effects if isinstance(effect, Submit) for task in effect.tasks)
     assert failed.input == handler.input
     assert "boom" == str(handler.error)
 
@@ -187,7 +186,7 @@ def test_a_resume_runs_the_handler_alone_and_once() -> None:
     repaired = CrashDriver(broken.program, broken.saver)
 
     assert ["handled"] == repaired.run(None).values
-    assert ["h"] == [e.task.name for e in repaired.effects if isinstance(e, Submit)]
+    assert ["h"] == [task.name for effect in repaired.effects if isinstance(effect, Submit) for task in effect.tasks]
 
 
 # -------------------------------------------------------------------- time
@@ -278,12 +277,12 @@ def test_a_failure_that_the_body_did_not_live_to_see_fails_it(saw: bool) -> None
     """It was recorded and on its way when the body returned."""
     steps, (_, body) = fed(CrashDriver(program(node("body")), None), 1)
     made = Call(body.id, 1, node("one"), Arguments((1,), {}))
-    submit = steps.send(Wakeup([Called(made)], 2, 0))
+    submit = steps.send(Wakeup([made], 2, 0))
     assert isinstance(submit, Submit)
     assert isinstance(steps.send(None), Wait)
 
-    failed = Ended(submit.task.id, 1, Raised(OSError("down")))
-    caught = [submit.task.id] if saw else []
+    failed = Ended(submit.tasks[0].id, 1, Raised(OSError("down")))
+    caught = [submit.tasks[0].id] if saw else []
     returned = Ended(body.id, 1, Returned([("out", 1)]), None, caught)
     assert isinstance(steps.send(Wakeup([failed, returned], 3, 0)), Resolve)
     with pytest.raises(StopIteration if saw else OSError):

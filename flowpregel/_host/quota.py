@@ -1,0 +1,76 @@
+"""How many tasks may be at work at once, and those that wait until they may."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from flowpregel._core.effects import Setting
+from flowpregel._core.records import Node, Task
+from flowpregel.executors.base import Executor
+from flowpregel.runinfo import RunInfo
+
+if TYPE_CHECKING:
+    from flowpregel._host.placing import Surroundings
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stretch:
+    """Tasks of one node that follow each other, and all that starts them."""
+
+    node: Node
+    tasks: list[Task]
+    setting: Setting
+    around: Surroundings
+    run: RunInfo
+    executor: Any = None
+    """The `Executor` that is to run them, once that is known."""
+
+    def on(self, executor: Executor) -> Stretch:
+        """Return the same, to run on *executor*."""
+        return replace(self, executor=executor)
+
+
+class Quota:
+    """Lets so many tasks work at once; the others wait, as little as there can be of each.
+
+    Args:
+        most: How many may.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._working: set[str] = set()
+        self._line: deque[tuple[Stretch, deque[Task]]] = deque()
+        """What waits, and what is left of it."""
+        self._waiting: dict[str, Task] = {}
+
+    def add(self, stretch: Stretch) -> None:
+        """Let the tasks of *stretch* wait behind those that wait."""
+        self._waiting.update((task.id, task) for task in stretch.tasks)
+        self._line.append((stretch, deque(stretch.tasks)))
+
+    def admit(self) -> Iterator[Stretch]:
+        """Yield those whose turn it is now."""
+        while self._line and (room := self._most - len(self._working)) > 0:
+            stretch, left = self._line[0]
+            admitted: list[Task] = []
+            while left and len(admitted) < room:
+                task = left.popleft()
+                if self._waiting.pop(task.id, None) is task:
+                    admitted.append(task)
+            if not left:
+                self._line.popleft()
+            if admitted:
+                self._working.update(task.id for task in admitted)
+                yield replace(stretch, tasks=admitted)
+
+    def leave(self, task_ids: Iterable[str]) -> None:
+        """Note that tasks do not work any more, or wait for others."""
+        self._working.difference_update(task_ids)
+
+    def withdraw(self, task_id: str) -> Task | None:
+        """Take a task out of the line and return it; None: it does not wait."""
+        return self._waiting.pop(task_id, None)
