@@ -85,7 +85,7 @@ class Calls:
         return due
 
     def _is_due(self, task: Task, call: Call) -> bool:
-        """Return whether *task* is to be run for *call*, which otherwise is answered, or will be."""
+        """Return whether *task* is to be run for *call*; else it is answered, now or later."""
         outcome: Outcome | None
         if task.depth > DEEPEST:
             error = too_deep(task.name)

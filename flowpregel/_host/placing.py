@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
-from operator import attrgetter
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from flowpregel._core.effects import Call, Ended, Setting
 from flowpregel._core.program import Options, Program
@@ -59,9 +57,6 @@ class Surroundings:
     """The checkpoint that the outermost run is replayed from, for graphs nested in it."""
 
 
-_ALIKE: Final[Any] = attrgetter("node", "parent")
-
-
 class Placing:
     """Starts the tasks of one outermost run and of the runs nested in it.
 
@@ -75,10 +70,11 @@ class Placing:
     def __init__(self, mailbox: Mailbox, executors: Executors, limit: int | None) -> None:
         self.mailbox = mailbox
         self.executors = executors
-        self._quota = None if limit is None else Quota(limit)
-        """That of the whole run, if it has one."""
-        self._quotas: dict[Executor, Quota] = {}
-        """Else those of executors that have no use for more tasks than so many."""
+        self._quotas: dict[Executor | None, Quota] = {}
+        """Under None that of the whole run, if it has one; else those of executors that have no
+        use for more tasks than so many."""
+        if limit is not None:
+            self._quotas[None] = Quota(limit)
         self._placed: dict[str, Job] = {}
         self._due: list[Job] = []
         """Jobs that were started, and are given to *next* all at once."""
@@ -88,13 +84,6 @@ class Placing:
 
     # ------------------------------------------------------------ tasks
 
-    def start(
-        self, tasks: Iterable[Task], setting: Setting, around: Surroundings, run: RunInfo
-    ) -> None:
-        """Start an attempt of each of *tasks* where it is to run, at the next `flush` at the latest."""
-        for (node, _), alike in groupby(tasks, _ALIKE):
-            self._launch(Stretch(node, [*alike], setting, around, run))
-
     def write(
         self, task: Task, setting: Setting, value: Any, around: Surroundings, run: RunInfo
     ) -> None:
@@ -102,36 +91,48 @@ class Placing:
         node = replace(task.node, role="leaf", graph=None, steps=(), executor="inline")
         writing = replace(task, node=node, input=value)
         stretch = Stretch(node, [writing], setting, around, run)
-        self._launch(stretch, on_loop=self.executors.is_async)
+        self.start(stretch, on_loop=self.executors.is_async)
 
-    def _launch(self, stretch: Stretch, *, on_loop: bool = False) -> None:
-        """Start the tasks of *stretch*, or let them wait for their turn."""
+    def start(self, stretch: Stretch, *, on_loop: bool = False) -> None:
+        """Start an attempt of each task of *stretch*, when its turn comes, where it is to run.
+
+        Args:
+            stretch: Which tasks, and with what.
+            on_loop: Whether they are to run on the run's event loop, as coroutines do.
+        """
         node, tasks = stretch.node, stretch.tasks
         try:
             executor = self.executors.for_node(node, stretch.around.executor, on_loop=on_loop)
-            if any(task.timeout is not None for task in tasks):
-                self.executors.check_timeout(node, executor)
+            for task in tasks:
+                if task.timeout is not None:
+                    self.executors.check_timeout(node, executor)
+                    break
         except Exception as error:  # noqa: BLE001 - the tasks fail with it
             for task in tasks:
                 self.mailbox.post(Ended(task.id, task.attempt, Raised(error)))
             return
         if node.contexts:
             self._entered.add(executor)
-        quota = self._quota_for(tasks[0], executor)
+        stretch.executor = executor
+        is_below = tasks[0].parent is not None and tasks[0].parent.node.role != "body"
+        quota = self._quota_for(node, executor, is_below=is_below)
         if quota is None:
-            self._place(stretch.on(executor))
+            self._place(stretch)
         else:
-            quota.add(stretch.on(executor))
+            # Else those before them, which call too, would all wait for what waits behind them.
+            quota.add(stretch, first=is_below)
             self._place_admitted(quota)
 
-    def _quota_for(self, task: Task, executor: Executor) -> Quota | None:
-        """Return what decides when *task*, and those like it, go to *executor*; None: at once."""
-        if task.node.role != "leaf":
+    def _quota_for(self, node: Node, executor: Executor, *, is_below: bool) -> Quota | None:
+        """Return what decides when tasks of *node* go to *executor*; None: at once.
+
+        Those below another task go to a pool at once: that one is perhaps at work there.
+        """
+        if node.role != "leaf":
             return None
-        if self._quota is not None or executor.room is None:
-            return self._quota
-        if task.parent is not None and task.parent.node.role != "body":
-            # Its caller is perhaps at work there, and waits: those who wait there are to be few.
+        if executor.room is None or None in self._quotas:
+            return self._quotas.get(None)
+        if is_below:
             return None
         quota = self._quotas.get(executor)
         if quota is None:
@@ -143,9 +144,10 @@ class Placing:
         if stretch.executor is not self._next:
             self.flush()
             self._next = stretch.executor
-        jobs = _jobs(stretch)
+        jobs, placed = _jobs(stretch), self._placed
         self._due += jobs
-        self._placed.update((job.info.task_id, job) for job in jobs)
+        for job in jobs:
+            placed[job.info.task_id] = job
 
     def flush(self) -> None:
         """Give an executor the jobs that were started, all at once."""
@@ -159,24 +161,21 @@ class Placing:
         for executor in self._entered:
             executor.leave(contexts, error)
 
-    def called(self, callers: Iterable[str]) -> None:
+    def called(self, callers: Sequence[str]) -> None:
         """Note that tasks made calls: while they wait, others may run."""
-        if quotas := self._all_quotas():
-            self._leave(quotas, [*callers])
+        if self._quotas:
+            self._leave(callers)
 
     def ended(self, task_ids: Sequence[str]) -> None:
         """Note that attempts ended: others may run."""
         forget = self._placed.pop
         for task_id in task_ids:
             forget(task_id, None)
-        if quotas := self._all_quotas():
-            self._leave(quotas, task_ids)
+        if self._quotas:
+            self._leave(task_ids)
 
-    def _all_quotas(self) -> Collection[Quota]:
-        return self._quotas.values() if self._quota is None else (self._quota,)
-
-    def _leave(self, quotas: Collection[Quota], task_ids: Sequence[str]) -> None:
-        for quota in quotas:
+    def _leave(self, task_ids: Sequence[str]) -> None:
+        for quota in self._quotas.values():
             quota.leave(task_ids)
             self._place_admitted(quota)
 
@@ -187,7 +186,7 @@ class Placing:
     def cancel(self, task_id: str, *, kill: bool) -> None:
         """Withdraw a task that waits, or stop one that runs."""
         self.flush()
-        for quota in self._all_quotas():
+        for quota in self._quotas.values():
             if (task := quota.withdraw(task_id)) is not None:
                 self.mailbox.post(Ended(task_id, task.attempt, Withdrawn()))
                 return
@@ -233,25 +232,27 @@ def _jobs(stretch: Stretch) -> list[Job]:
     compares = run.has_saver or bool(node.retry or (around.options and around.options.retry))
     variables, store, control = around.variables, around.store, around.control
     channels, managed = _read_by(node, setting) if node.reads else (_NOTHING, _NOTHING)
+    executor, jobs = stretch.executor, []
     # By position: keywords would take three times as long, and this is done for every task.
-    return [
-        Job(
-            TaskInfo(
-                task.id,
-                name,
-                task.namespace,
-                step,
-                stop,
-                task.attempt,
-                task.first_started or 0,
-                task.triggers,
-                task.path,
-                task.answers,
-                checkpoint_id,
-                None if task.error is None else _node_error(task),
-                compares,
-                run,
-            ),
+    for task in stretch.tasks:
+        info = TaskInfo(
+            task.id,
+            name,
+            task.namespace,
+            step,
+            stop,
+            task.attempt,
+            task.first_started or 0,
+            task.triggers,
+            task.path,
+            task.answers,
+            checkpoint_id,
+            None if task.error is None else _node_error(task),
+            compares,
+            run,
+        )
+        job = Job(
+            info,
             task.kind,
             node,
             task.input,
@@ -261,10 +262,10 @@ def _jobs(stretch: Stretch) -> list[Job]:
             store,
             control,
             variables if task.variables is None else task.variables,
-            stretch.executor,
+            executor,
         )
-        for task in stretch.tasks
-    ]
+        jobs.append(job)
+    return jobs
 
 
 def _read_by(node: Node, setting: Setting) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.effects import Setting
 from flowpregel._core.records import Node, Task
-from flowpregel.executors.base import Executor
 from flowpregel.runinfo import RunInfo
 
 if TYPE_CHECKING:
     from flowpregel._host.placing import Surroundings
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Stretch:
     """Tasks of one node that follow each other, and all that starts them."""
 
@@ -28,9 +29,13 @@ class Stretch:
     executor: Any = None
     """The `Executor` that is to run them, once that is known."""
 
-    def on(self, executor: Executor) -> Stretch:
-        """Return the same, to run on *executor*."""
-        return replace(self, executor=executor)
+
+def stretches(tasks: list[Task]) -> Iterable[list[Task]]:
+    """Return *tasks* by those that follow each other, of one node, called by one body or none."""
+    if len(tasks) == 1:
+        # As in most supersteps.
+        return (tasks,)
+    return [[*alike] for _, alike in groupby(tasks, attrgetter("node", "parent"))]
 
 
 class Quota:
@@ -47,10 +52,14 @@ class Quota:
         """What waits, and what is left of it."""
         self._waiting: dict[str, Task] = {}
 
-    def add(self, stretch: Stretch) -> None:
-        """Let the tasks of *stretch* wait behind those that wait."""
+    def add(self, stretch: Stretch, *, first: bool = False) -> None:
+        """Let the tasks of *stretch* wait behind those that wait, or before them, if *first*."""
         self._waiting.update((task.id, task) for task in stretch.tasks)
-        self._line.append((stretch, deque(stretch.tasks)))
+        waiting = stretch, deque(stretch.tasks)
+        if first:
+            self._line.appendleft(waiting)
+        else:
+            self._line.append(waiting)
 
     def admit(self) -> Iterator[Stretch]:
         """Yield those whose turn it is now."""

@@ -158,19 +158,15 @@ class Executor(ABC):
     """Starts jobs and posts their events. One executor may serve many runs at once."""
 
     capabilities: Capabilities = Capabilities()
+    room: int | None = None
+    """How many jobs of a run it has use for at once; None: as many as there are.
+
+    More of them wait where they are planned, with less in memory for each."""
 
     @property
     def is_closed(self) -> bool:
         """Whether it was closed, and takes no more jobs."""
         return False
-
-    @property
-    def room(self) -> int | None:
-        """How many jobs of a run it has use for at once; None: as many as there are.
-
-        More of them wait where they are planned, with less in memory for each.
-        """
-        return None
 
     @abstractmethod
     def start(self, job: Job, mailbox: Mailbox) -> None:

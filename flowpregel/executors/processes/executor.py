@@ -28,7 +28,7 @@ from flowpregel.executors.processes.usage import POOLS
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 _ROOM: Final = 512
-"""Jobs for each worker that wait with the pool."""
+"""Jobs for each worker that may wait with the pool: some tens of milliseconds of the smallest."""
 
 
 class ProcessExecutor(Executor, concurrent.futures.Executor):
@@ -94,17 +94,13 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
             warm=warm,
             shared_limit=default_limit() if shared_memory is None else shared_memory,
         )
+        self.room = _ROOM * size
         self._pool = Pool(plan)
         POOLS.add(self._pool)
         self._reception = Reception(self._pool)
         self._stopping = Stopping(self._pool)
         self._calls = PlainCalls(self._pool, partial(self.cancel, kill=True))
         self._leaving = False
-
-    @property
-    def room(self) -> int:
-        """As many jobs as its workers do in some tens of milliseconds, if they are very small."""
-        return _ROOM * max(2, self._pool.plan.size)
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job* as soon as a worker is free; its `Ended` is posted exactly once."""

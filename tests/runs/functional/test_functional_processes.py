@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import get_stream_writer, interrupt
 from flowpregel.errors import NodeTimeoutError, ReplayMismatchError, WorkerDiedError
+from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.func import entrypoint, task
 from flowpregel.policies import CachePolicy, RetryPolicy
 from tests.runs.crashes import Once
@@ -232,6 +234,7 @@ def test_a_divergence_is_told_before_a_worker_is_asked(drive: Any, tmp_path: Pat
 
 
 _SCRIPT = """
+from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.func import entrypoint, task
 
 class TooBig(Exception):
@@ -270,3 +273,65 @@ def test_the_classes_of_a_script_come_back_as_themselves(tmp_path: Path) -> None
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
 
     assert ("caught 7\n", "") == (done.stdout, done.stderr)
+
+
+@task
+def child(n: int) -> int:
+    """Return who runs it."""
+    return n
+
+
+@task
+def parent(n: int) -> tuple[int, int]:
+    """Wait for a call of its own."""
+    return child(n).result(), os.getpid()
+
+
+@pytest.fixture
+def small_pool() -> Iterator[ProcessExecutor]:
+    """Two workers, and no room for many tasks at once."""
+    with ProcessExecutor(2) as pool:
+        pool.room = 4
+        yield pool
+
+
+def test_of_many_tasks_some_are_at_the_pool(drive: Any, small_pool: ProcessExecutor) -> None:
+    """What they call goes before those that wait: else each would hold a worker."""
+
+    @entrypoint(executor=small_pool)
+    def flow(n: int) -> list[tuple[int, int]]:
+        return [future.result() for future in parent.map(range(n))]
+
+    results = drive.invoke(flow, 200)
+
+    assert list(range(200)) == [n for n, _ in results]
+    assert len({pid for _, pid in results}) <= 20
+
+
+def test_tasks_that_wait_do_not_run_when_the_run_is_left(
+    small_pool: ProcessExecutor, tmp_path: Path
+) -> None:
+    """They are withdrawn, every one of them, and the run ends."""
+    log = tmp_path / "log"
+
+    @entrypoint(executor=small_pool)
+    def flow(n: int) -> None:
+        calls = noted.map(range(n), [str(log)] * n)
+        get_stream_writer()(calls[0].result()[0])
+        calls[-1].result()
+
+    parts = flow.stream(20_000, stream_mode="custom")
+    assert 0 == next(parts)
+    parts.close()
+    assert 0 < len(count(log)) < 20_000
+
+
+def test_one_at_a_time_needs_few_workers(drive: Any) -> None:
+    """Children go before their parents' siblings: these would all wait for theirs."""
+
+    @entrypoint(executor="processes")
+    def flow(n: int) -> list[int]:
+        return [future.result()[1] for future in parent.map(range(n))]
+
+    pids = drive.invoke(flow, 50, {"max_concurrency": 1})
+    assert len(set(pids)) <= 5

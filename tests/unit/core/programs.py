@@ -54,6 +54,13 @@ def ends(**outcomes: Any) -> Callable[[Task], Outcome | None]:
     return script
 
 
+def submitted(driver: CrashDriver) -> list[Task]:
+    """Return the tasks that the newest run has started, attempt by attempt."""
+    return [
+        task for effect in driver.effects if isinstance(effect, Submit) for task in effect.tasks
+    ]
+
+
 def called(driver: CrashDriver, caller: Task, target: Node, *args: Any, **fields: Any) -> Call:
     """Let the next wake-up bring a call that *caller* makes, and return the call."""
     made = Call(caller.id, caller.attempt, target, Arguments(args, {}), **fields)

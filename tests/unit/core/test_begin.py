@@ -17,7 +17,7 @@ from flowpregel.context import interrupt
 from flowpregel.errors import EmptyInputError, UnknownInterruptError
 from flowpregel.pregel.edit import Edit, StateUpdate
 from flowpregel.testing.crash_driver import CrashDriver, Schedule
-from tests.unit.core.programs import ends, node, program
+from tests.unit.core.programs import ends, node, program, submitted
 
 
 def driver_of(*nodes: Any, saver: Any = None, **channels: Any) -> CrashDriver:
@@ -40,7 +40,7 @@ def history(driver: CrashDriver) -> list[Any]:
 
 def started(driver: CrashDriver) -> list[str]:
     """Return the names of the tasks that the newest run started."""
-    return [task.name for effect in driver.effects if isinstance(effect, Submit) for task in effect.tasks]
+    return [task.name for task in submitted(driver)]
 
 
 def ask(given: Any) -> Any:

@@ -38,7 +38,7 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import GraphDrained, ParentCommand, TaskCancelled, WorkerDiedError
 from flowpregel.policies import RetryPolicy
 from flowpregel.testing.crash_driver import CrashDriver, Schedule
-from tests.unit.core.programs import ends, fed, node, program
+from tests.unit.core.programs import ends, fed, node, program, submitted
 
 
 def call_of(body: Task) -> Call:
@@ -48,7 +48,7 @@ def call_of(body: Task) -> Call:
 
 def tasks_of(driver: CrashDriver) -> list[str]:
     """Return the names of the tasks that the newest run started."""
-    return [task.name for effect in driver.effects if isinstance(effect, Submit) for task in effect.tasks]
+    return [task.name for task in submitted(driver)]
 
 
 # -------------------------------------------------------------------- late
@@ -182,7 +182,7 @@ def test_a_failure_that_was_kept_as_text_is_handled_all_the_same() -> None:
     repaired = CrashDriver(broken.program, saver)
 
     assert ["handled"] == repaired.run(None).values
-    (handler,) = (task for effect in repaired.effects if isinstance(effect, Submit) for task in effect.tasks)
+    (handler,) = submitted(repaired)
     assert "node 'n' failed in an earlier run" == str(handler.error)
 
 

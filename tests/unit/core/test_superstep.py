@@ -34,7 +34,7 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import NodeCancelledError, ParentCommand, TaskCancelled
 from flowpregel.policies import RetryPolicy
 from flowpregel.testing.crash_driver import CrashDriver, Schedule
-from tests.unit.core.programs import ends, fed, node, program
+from tests.unit.core.programs import ends, fed, node, program, submitted
 
 SECOND = 1_000_000_000
 PATIENT = RetryPolicy(retry_on=ValueError, initial_interval=2, backoff_factor=3, jitter=False)
@@ -159,7 +159,7 @@ def test_a_handler_runs_in_the_superstep_of_what_it_handles() -> None:
     driver = handled(n=Raised(ValueError("boom")))
 
     assert ["handled"] == driver.run(1).values
-    failed, handler = (task for effect in driver.effects if isinstance(effect, Submit) for task in effect.tasks)
+    failed, handler = submitted(driver)
     assert failed.input == handler.input
     assert "boom" == str(handler.error)
 
@@ -186,7 +186,7 @@ def test_a_resume_runs_the_handler_alone_and_once() -> None:
     repaired = CrashDriver(broken.program, broken.saver)
 
     assert ["handled"] == repaired.run(None).values
-    assert ["h"] == [task.name for effect in repaired.effects if isinstance(effect, Submit) for task in effect.tasks]
+    assert ["h"] == [task.name for task in submitted(repaired)]
 
 
 # -------------------------------------------------------------------- time
