@@ -40,6 +40,7 @@ number, its id, its path and its arguments, in one list."""
 _OWN: Final = ("task_id", "namespace", "path")
 _common: Final = attrgetter(*(name for name in messages.INFO_FIELDS if name not in _OWN), "run")
 _around: Final = attrgetter("kind", "store", "control", "channels", "managed")
+_are_numbers: Final = messages.PLAIN.issuperset
 _LONG: Final = parcel.SHARE_FROM // 4
 """Characters up to which the text of a task never takes so many bytes that it is shared."""
 
@@ -80,7 +81,7 @@ class Likeness:
             or info.namespace != (self._space + info.task_id if self._has_id else self._space)
             or type(given) is not Arguments
             or given.kwargs
-            or not self._has_room_for(given.args)
+            or not (_are_numbers(map(type, given.args)) or self._has_room_for(given.args))
             or (self._may_carry and carried_by(job.variables, info.run.values.config) is not None)
         ):
             return False
@@ -89,8 +90,6 @@ class Likeness:
 
     def _has_room_for(self, args: tuple[Any, ...]) -> bool:
         """Return whether all of *args* are numbers, or text that is not too long."""
-        if messages.PLAIN.issuperset(map(type, args)):
-            return True
         if not messages.PLAIN_INPUT.issuperset(map(type, args)):
             return False
         length = sum(len(each) for each in args if type(each) in (str, bytes))
