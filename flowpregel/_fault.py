@@ -103,7 +103,8 @@ def _act(action: str, where: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL if action == "kill" else signal.SIGSTOP)
 
 
-_points: Points | None = None
+points: Points | None = None
+"""Those of this process; None: no call does anything, so that who passes many need not make it."""
 
 
 def arm(prefix: str = "") -> None:
@@ -112,9 +113,9 @@ def arm(prefix: str = "") -> None:
     Args:
         prefix: What the names of this process's points begin with.
     """
-    global _points
+    global points
     trace, what = os.environ.get(TRACE), os.environ.get(FAULT)
-    _points = Points(trace, what, os.environ.get(ONCE), prefix) if trace or what else None
+    points = Points(trace, what, os.environ.get(ONCE), prefix) if trace or what else None
 
 
 def fault(name: str, about: Any = None, tell: Callable[[Any], str] = str) -> None:
@@ -125,8 +126,8 @@ def fault(name: str, about: Any = None, tell: Callable[[Any], str] = str) -> Non
         about: What the line in the trace is to say beside it.
         tell: Turns *about* into a line's text; called only when there is a trace.
     """
-    if _points is not None:
-        _points.passed(name, "" if about is None else tell(about))
+    if points is not None:
+        points.passed(name, "" if about is None else tell(about))
 
 
 arm()

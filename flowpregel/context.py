@@ -18,7 +18,7 @@ from flowpregel.runinfo import RunInfo
 
 PROGRESS_EVERY: Final = 0.05
 """Seconds for which a report of progress that says nothing new is left out."""
-
+NOTHING_REPORTED: Final = (float("-inf"), None)
 
 _NO_RUN = RunInfo()
 
@@ -108,7 +108,7 @@ class Scope:
     """What it cannot go on without an answer to, though its code may have caught it."""
     writes: list[Write] = field(default_factory=list)
     """What it has written so far."""
-    reported: tuple[float, str | None] = (float("-inf"), None)
+    reported: tuple[float, str | None] = NOTHING_REPORTED
     """When it last said how far it is (monotonic seconds), and its message."""
 
     def read(self, names: Sequence[str], *, fresh: bool) -> dict[str, Any]:

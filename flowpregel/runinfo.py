@@ -36,7 +36,6 @@ class RunInfo:
     def __init__(
         self,
         values: RunValues | Callable[[], RunValues] = _NO_VALUES,
-        *,
         thread_id: str | None = None,
         run_id: str | None = None,
         has_saver: bool = False,

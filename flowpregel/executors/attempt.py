@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from flowpregel import _fault
 from flowpregel._core.callee import Callee, Injection
 from flowpregel._core.records import (
     CALL,
@@ -41,15 +42,18 @@ if TYPE_CHECKING:
 
 def perform(job: Job, ends: Ends) -> Outcome:
     """Run an attempt of a sync node and return how it ended; raises nothing."""
-    scope = scope_of(job, ends)
+    return perform_in(scope_of(job, ends), job)
+
+
+def perform_in(scope: Scope, job: Job) -> Outcome:
+    """Run an attempt of a sync node that can reach what *scope* says; raises nothing."""
     token = current.set(scope)
     try:
         steps = _attempt(job, scope)
-        awaited = next(steps, None)
-        if awaited is None:
-            return Returned(scope.writes)
-        steps.close()
-        return Raised(_not_awaited(job.node.name, awaited))
+        for awaited in steps:
+            steps.close()
+            return Raised(_not_awaited(job.node.name, awaited))
+        return Returned(scope.writes)
     except BaseException as error:  # noqa: BLE001 - how it ended is the result
         return outcome_of(job, error)
     finally:
@@ -144,13 +148,15 @@ def _attempt(job: Job, scope: Scope, *, prefer_async: bool = False) -> Generator
     """
     node = job.node
     value = job.input
-    fault("task.before", job.info.task_id)
+    if _fault.points is not None:
+        fault("task.before", scope.info.task_id)
     if node.contexts:
         value = _entered(node.contexts, value)
     for callee in node.steps:
         result = call(callee, value, scope, prefer_async=prefer_async)
         value = (yield result) if hasattr(result, "__await__") else result
-    fault("task.after", job.info.task_id)
+    if _fault.points is not None:
+        fault("task.after", scope.info.task_id)
     if scope.question is not None:
         # It has asked, and caught what was to end it, with an `except` that catches all.
         raise scope.question
@@ -178,6 +184,8 @@ def call(callee: Callee, value: Any, scope: Scope, *, prefer_async: bool = False
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     if isinstance(value, Arguments):
+        if not (value.kwargs or callee.injections):
+            return target(*value.args)
         args, kwargs = value.args, dict(value.kwargs)
     elif callee.injections:
         args, kwargs = (value,), {}

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowpregel._core.records import Arguments, Withdrawn
+from flowpregel._host.mailbox import ThreadMailbox
+from flowpregel.context import current_scope
 from flowpregel.errors import WorkerDiedError
 from flowpregel.executors.processes import ProcessExecutor
-from tests.runs.pooling import Run, error_of, node_of, value_of, wait_until
+from tests.runs.pooling import Run, error_of, job_of, node_of, value_of, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +131,57 @@ def test_cancelling_tasks_of_a_batch_costs_no_other_task(tmp_path: Any) -> None:
     outcomes = [ended[job.info.task_id] for job in jobs]
     assert [Withdrawn()] * 20 == outcomes[20:40]
     assert {worker} == {value_of(each) for each in outcomes[:20] + outcomes[40:]}
+
+
+own = ContextVar("own", default=0)
+
+
+def tell(number: int) -> tuple[Any, ...]:
+    before = own.get()
+    own.set(number)
+    scope = current_scope("tell")
+    scope.ends.emit(number)
+    print(f"task {number}")
+    config: Any = scope.info.run.values.config
+    config["seen"] = (*config.get("seen", ()), number)
+    return number, before, scope.info.task_id, config["seen"]
+
+
+@pytest.mark.slow
+def test_each_task_of_a_batch_has_its_own_of_everything(pool: Any, capfd: Any) -> None:
+    """What it knows, sets, emits and prints, although it was sent as what it has alone."""
+    run, node = Run(pool), node_of(tell)
+    warm = [job_of(node, Arguments((0,), {})) for _ in range(40)]
+    jobs = [job_of(node, Arguments((number,), {})) for number in range(200)]
+    for batch in (warm, jobs):
+        pool.start_all(batch, run.mailbox)
+        outcomes = run.outcomes(*batch)
+
+    values = [value_of(each) for each in outcomes]
+    expected = [(n, 0, job.info.task_id, (n,)) for n, job in enumerate(jobs)]
+    assert expected == values
+    assert [0] * 40 + [*range(200)] == sorted(run.chunks)
+    assert {f"[tell] task {n}" for n in range(200)} <= {*capfd.readouterr().out.splitlines()}
+
+
+@pytest.mark.slow
+def test_each_task_of_a_batch_says_when_it_ran(pool: Any) -> None:
+    """One after the other, and none for longer than all took."""
+    mailbox, node, begun = ThreadMailbox(), node_of(sleep_if), time.time_ns()
+    pool.start_all([job_of(node, Arguments((0.0002,), {})) for _ in range(100)], mailbox)
+    ended: list[Any] = []
+    wait_until(lambda: ended.extend(mailbox.take(0.1)) or len(ended) >= 100, 20)
+
+    by_worker: dict[int, list[tuple[int, float]]] = {}
+    for event in ended:
+        began, seconds, where, pid = event.span
+        assert "processes" == where
+        assert seconds >= 0.0002
+        by_worker.setdefault(pid, []).append((began, seconds))
+    assert 2 >= len(by_worker)
+    for spans in by_worker.values():
+        spans.sort()
+        assert begun - 10**7 < spans[0][0]
+        ends = [began + int(seconds * 1e9) for began, seconds in spans]
+        for end, (began, _) in zip(ends, spans[1:], strict=False):
+            assert end <= began + 10**6

@@ -18,10 +18,11 @@
   cancellation. `deadlines`: what is due when. `death`: post-mortems.
 * `frames`: the bytes on a link. `link`, `wire`: its two ends. `patience`: how they wait.
   `parcel`: a pickle and its shared memory. `messages`: jobs and outcomes as parcels.
+  `brief`: small ones that are alike, together.
   `payload`: pickling. `culprit`: what could not be pickled. `codebook`: the code of nodes.
   `board`: shared flags.
 * in the worker: `birth` makes the process one, `worker` is its loop, `ends` what a task can
-  reach, `setup` what it is started with.
+  reach, `likes` tasks that came together, `setup` what it is started with.
 """
 
 from __future__ import annotations

@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import mmap
 import os
-from struct import Struct
 from typing import Final
 
-_RUNS: Final = Struct("<Q")
-_BEGUN: Final = Struct("<QI")
-_WANTED: Final = Struct("<I")
 _SIZE: Final = 64
-_SINCE, _NUMBER, _STOP = 0, 8, 16
+_SINCE, _NUMBER, _STOP = range(3)
+"""Which of its 8-byte cells is what."""
 
 
 def new_shared_file(size: int) -> int:
@@ -47,36 +44,46 @@ class Board:
         fd: What `new_board_file` returned, here or in the coordinator.
     """
 
-    __slots__ = ("_map",)
+    __slots__ = ("_cells", "_map")
 
     def __init__(self, fd: int) -> None:
         self._map = mmap.mmap(fd, _SIZE)
+        self._cells = memoryview(self._map).cast("Q")
 
-    def begin(self, number: int, now: int) -> None:
-        """Say that task *number* runs since *now* (monotonic nanoseconds)."""
-        _BEGUN.pack_into(self._map, _SINCE, now, number)
+    def begin(self, number: int, now: int) -> bool:
+        """Say that task *number* runs since *now* (monotonic nanoseconds).
+
+        Returns:
+            Whether it is to stop already.
+        """
+        cells = self._cells
+        # In this order: who sees the number sees no earlier task's time.
+        cells[_SINCE] = now
+        cells[_NUMBER] = number
+        return cells[_STOP] == number
 
     @property
     def running(self) -> int:
         """The number of the task that began last."""
-        return int(_WANTED.unpack_from(self._map, _NUMBER)[0])
+        return self._cells[_NUMBER]
 
     @property
     def since(self) -> int:
         """When it began: monotonic nanoseconds."""
-        return int(_RUNS.unpack_from(self._map, _SINCE)[0])
+        return self._cells[_SINCE]
 
     def ask_to_stop(self, number: int) -> None:
         """Want task *number* to stop; the signal that follows makes the worker look."""
-        _WANTED.pack_into(self._map, _STOP, number)
+        self._cells[_STOP] = number
 
     @property
     def unwanted(self) -> int:
         """The number of the task that is to stop."""
-        return int(_WANTED.unpack_from(self._map, _STOP)[0])
+        return self._cells[_STOP]
 
     def close(self) -> None:
         """Unmap it."""
+        self._cells.release()
         self._map.close()
 
 

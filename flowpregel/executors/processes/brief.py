@@ -2,129 +2,122 @@
 
 ::
 
-    coordinator -- TASKS  first, like it, like it ... --> worker
-                <-- RESULTS  number, number, ... --------
+    coordinator -- TASKS  first, those like it, another, those like it ... --> worker
+                <-- RESULTS  number, number, ... -----------------------------
 
-A task that is like the first of its kind in the batch is sent as what only it has: its
-id, its namespace, its path and its arguments. A result that is a number, or nothing, is
-one of a list.
+Tasks that are like the first of their kind in the batch are sent together, as what only
+they have: their numbers, ids, paths and arguments. A result that is a number, or nothing,
+is one of a list.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from operator import attrgetter
 from struct import Struct
 from typing import Any, Final, TypeAlias
 
-from flowpregel._core.records import Arguments, Kind, Node, Outcome, Returned, Write
+from flowpregel._core.records import Arguments, Outcome, Returned, Write
 from flowpregel.carried import carried_by, may_carry
 from flowpregel.context import TaskInfo
 from flowpregel.executors.base import Job
 from flowpregel.executors.processes import messages, parcel, payload
-from flowpregel.runinfo import RunInfo
 
 # ------------------------------------------------ tasks, down
 
 TASK: Final = Struct("<IQB")
-"""Before each task in a TASKS frame: its number, its length in bytes, and its form."""
+"""Before each part of a TASKS frame: the number of its task, its length in bytes, its form."""
 FULL: Final = 0
 """The digest of its node, and a parcel."""
 FIRST: Final = 1
 """The same; those behind it may be like it."""
 LIKE: Final = 2
-"""It is like the last FIRST one, but for what is said here."""
+"""Several tasks that are like the last FIRST one, but for what is said here: for each its
+number, its id, its path and its arguments, in one list."""
 
 _OWN: Final = ("task_id", "namespace", "path")
 _common: Final = attrgetter(*(name for name in messages.INFO_FIELDS if name not in _OWN), "run")
 _around: Final = attrgetter("kind", "store", "control", "channels", "managed")
-_MIDDLE: Final = messages.INFO_FIELDS.index("path") - len(("task_id", "name", "namespace"))
-"""How many of a task's values stand between its namespace and its path."""
-
-
-NewRun: TypeAlias = Callable[[], RunInfo]
-_Alike: TypeAlias = tuple[int, Kind, str, tuple[Any, ...], tuple[Any, ...], bool]
-"""The number of the run, the kind, the name, the values between namespace and path, those
-after the path, and whether there is a store."""
+_are_numbers: Final = messages.PLAIN.issuperset
+_LONG: Final = parcel.SHARE_FROM // 4
+"""Characters up to which the text of a task never takes so many bytes that it is shared."""
 
 
 class Likeness:
-    """The coordinator's: tells which tasks of a batch are like one before them."""
+    """The coordinator's: gathers the tasks of a batch that are like one before them."""
 
     def __init__(self) -> None:
         self._digest: bytes | None = None
         self._common: tuple[Any, ...] = ()
         self._around: tuple[Any, ...] = ()
+        self._space, self._has_id = "", False
         self._may_carry = False
+        self._gathered: list[Any] = []
+        self._parts: list[bytes] = []
+        self._length = 0
 
     def begin(self, job: Job, digest: bytes, sent: messages.Sent | None) -> int:
         """Return the form of *job*, which is sent in full, as what was *sent* ahead goes."""
-        config = job.info.run.values.config
+        info, config = job.info, job.info.run.values.config
         carries = carried_by(job.variables, config) is not None
         if sent is None or carries or not messages.is_plain_call(job):
             self._digest = None
             return FULL
         self._may_carry = may_carry(config)
-        self._digest, self._common, self._around = digest, _common(job.info), _around(job)
+        self._digest = digest
+        self._space, self._has_id = space_of(info)
+        self._common, self._around = _common(info), _around(job)
         return FIRST
 
-    def pack(self, job: Job, digest: bytes) -> bytes | None:
-        """Return *job* as what it has alone; None: it must be sent in full."""
+    def gather(self, number: int, job: Job, digest: bytes) -> bool:
+        """Take *job* to those that are like the first; False: it must be sent in full."""
         given, info = job.input, job.info
         if (
             digest is not self._digest
             or _common(info) != self._common
             or _around(job) != self._around
+            or info.namespace != (self._space + info.task_id if self._has_id else self._space)
             or type(given) is not Arguments
             or given.kwargs
-            or not messages.PLAIN_INPUT.issuperset(map(type, given.args))
+            or not (_are_numbers(map(type, given.args)) or self._has_room_for(given.args))
             or (self._may_carry and carried_by(job.variables, info.run.values.config) is not None)
         ):
-            return None
-        own = info.task_id, info.namespace, info.path, given.args
-        data = pickle.dumps(own, payload.PROTOCOL)
-        return data if len(data) < parcel.SHARE_FROM else None
+            return False
+        self._gathered += number, info.task_id, info.path, given.args
+        return True
+
+    def _has_room_for(self, args: tuple[Any, ...]) -> bool:
+        """Return whether all of *args* are numbers, or text that is not too long."""
+        if not messages.PLAIN_INPUT.issuperset(map(type, args)):
+            return False
+        length = sum(len(each) for each in args if type(each) in (str, bytes))
+        if length > _LONG:
+            return False
+        self._length += length
+        if self._length > parcel.SHARE_FROM:
+            # The worker has a whole part in its memory.
+            self._close_part()
+            self._length = length
+        return True
+
+    def take(self) -> list[bytes]:
+        """Return what is sent of those that were gathered since, and forget them."""
+        self._close_part()
+        parts, self._parts, self._length = self._parts, [], 0
+        return parts
+
+    def _close_part(self) -> None:
+        if self._gathered:
+            data = pickle.dumps(self._gathered, payload.PROTOCOL)
+            self._parts += TASK.pack(0, len(data), LIKE), data
+            self._gathered = []
 
 
-class First:
-    """The worker's: a task that others are like.
-
-    Args:
-        order: What was sent of it: the digest of its node, and its parcel.
-    """
-
-    def __init__(self, order: bytes) -> None:
-        self._order = order
-        self._alike: _Alike | None = None
-        self.digest = order[: payload.DIGEST_SIZE]
-        """Names the node of all of them."""
-
-    def job_like(
-        self, own: bytes | memoryview, node: Node, store: Any, runs: Mapping[int, NewRun]
-    ) -> Job:
-        """Return the job that was sent as what it has alone.
-
-        Args:
-            own: What was sent.
-            node: What to call.
-            store: What stands for the run's store, if it has one.
-            runs: Makes what was sent ahead, by number.
-        """
-        if self._alike is None:
-            self._alike = self._unpack()
-        sent, kind, name, middle, end, has_store = self._alike
-        task_id, namespace, path, args = pickle.loads(own)
-        known: tuple[Any, ...] = (task_id, name, namespace, *middle, path, *end, runs[sent]())
-        given = Arguments(args, {})
-        return Job(TaskInfo(*known), kind, node, given, None, {}, {}, store if has_store else None)
-
-    def _unpack(self) -> _Alike:
-        content = parcel.unpack(self._order, None, payload.DIGEST_SIZE)
-        sent, info, kind, *_, has_store, _, _ = content
-        _, name, _, *rest = info
-        middle, end = tuple(rest[:_MIDDLE]), tuple(rest[_MIDDLE + 1 :])
-        return sent, messages.KINDS[kind], name, middle, end, has_store
+def space_of(info: TaskInfo) -> tuple[str, bool]:
+    """Return what is alike in the namespaces of tasks like *info*, and whether its id follows."""
+    return info.namespace.removesuffix(info.task_id), info.namespace.endswith(info.task_id)
 
 
 # ------------------------------------------------ results, up
@@ -136,19 +129,24 @@ ran, when it began (wall-clock nanoseconds), and the write."""
 
 def plain_write(outcome: Outcome) -> Write | None:
     """Return the write of a task that made just one, of a number or nothing."""
-    if type(outcome) is Returned and len(outcome.writes) == 1:
-        write = outcome.writes[0]
-        if type(write[1]) in messages.PLAIN:
-            return write
+    if type(outcome) is Returned:
+        writes = outcome.writes
+        if len(writes) == 1 and type(writes[0][1]) in messages.PLAIN:
+            return writes[0]
     return None
 
 
-def pack_results(results: list[Result]) -> bytes:
+def pack_results(results: Iterable[Result]) -> bytes:
     """Return the body of a `RESULTS` frame."""
-    return pickle.dumps(results, payload.PROTOCOL)
+    # As one list: a tuple for each would take a third of the time.
+    return pickle.dumps([*chain.from_iterable(results)], payload.PROTOCOL)
 
 
-def unpack_results(body: bytes) -> list[Result]:
-    """Return what `pack_results` was given."""
-    results: list[Result] = pickle.loads(body)
-    return results
+def unpack_results(body: bytes) -> Iterator[Result]:
+    """Return what `pack_results` was given.
+
+    Raises:
+        Exception: Not all of it is there, or it is something else.
+    """
+    values = iter(pickle.loads(body))
+    return zip(values, values, values, values, values, strict=True)

@@ -29,7 +29,7 @@ from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import FlowPregelError, TaskSerializationError
 from flowpregel.executors.processes import frames, messages
 from flowpregel.executors.processes.arena import Arena
-from flowpregel.executors.processes.brief import FULL, LIKE, TASK, Likeness
+from flowpregel.executors.processes.brief import FULL, TASK, Likeness
 from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.hub import Hub
 from flowpregel.executors.processes.line import Line
@@ -191,10 +191,10 @@ class Dispatch:
         likeness = Likeness()
         digest, run, sent = b"", None, None
         for flight in group:
-            if (own := likeness.pack(flight.job, flight.digest)) is not None:
+            if likeness.gather(flight.number, flight.job, flight.digest):
                 packed.append(flight)
-                parts += TASK.pack(flight.number, len(own), LIKE), own
                 continue
+            parts += likeness.take()
             if flight.digest is not digest or flight.job.info.run is not run:
                 digest, run = flight.digest, flight.job.info.run
                 sent = self._send_ahead(slot, flight)
@@ -205,6 +205,7 @@ class Dispatch:
                 form = likeness.begin(flight.job, digest, sent) if may_be_first else FULL
                 head = TASK.pack(flight.number, len(digest) + len(body), form)
                 parts += head, digest, body
+        parts += likeness.take()
         return packed, parts
 
     def _send_ahead(self, slot: Slot, flight: Flight) -> messages.Sent | None:

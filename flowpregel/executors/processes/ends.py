@@ -57,18 +57,18 @@ class WorkerEnds:
         """The task that runs."""
         self.made = Made()
         """The calls of the task that runs."""
+        self.is_used = False
+        """Whether a task has called or asked something since `renew`."""
         self._numbers = count(1)
         self._lock = threading.Lock()
         self.store = StoreProxy(self._ask)
 
-    def begin(self, number: int) -> None:
-        """Note that task *number* begins: what an earlier one waits for is not for it."""
-        self.number = number
-        if self.made.count:
-            self.made = Made()
-        if self._waiting:
-            with self._lock:
-                self._waiting.clear()
+    def renew(self) -> None:
+        """Forget what the last task has called, and waits for: it is not for the next."""
+        self.made = Made()
+        with self._lock:
+            self.is_used = False
+            self._waiting.clear()
 
     def emit(self, number: int, chunk: Any) -> None:
         """Give the stream of task *number* a chunk."""
@@ -100,6 +100,7 @@ class WorkerEnds:
         return self._request(frames.CALLED, number, digest + size + code + body, answer)
 
     def _ask(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.is_used = True
         body, _ = parcel.pack((method, args, kwargs))
         return self._request(frames.ASKED, self.number, body, Answer()).result()
 
@@ -129,15 +130,17 @@ class TaskEnds(Ends):
     Methods, since three functions made for each task would cost it more than its own start.
 
     Args:
-        ends: Those of its worker, for which it is the task that runs now.
+        ends: Those of its worker.
+        number: The task's.
     """
 
     __slots__ = ("_ends", "_made", "_number")
 
-    def __init__(self, ends: WorkerEnds) -> None:
+    def __init__(self, ends: WorkerEnds, number: int) -> None:
         self._ends = ends
-        self._made = ends.made
-        self._number = ends.number
+        # What code that has outlived its task calls is not the next one's.
+        self._made = ends.made if number == ends.number else Made()
+        self._number = number
 
     def emit(self, chunk: Any) -> None:
         """Give the run's stream a custom chunk, or a `Report`."""
@@ -146,6 +149,7 @@ class TaskEnds(Ends):
     def call(self, node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
         """Make a call; return its future."""
         content = node, arguments, fingerprint, describe
+        self._ends.is_used = True
         return self._ends.call(self._number, content, Answer(None, self._made))
 
     def beat(self) -> None:

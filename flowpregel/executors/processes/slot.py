@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Literal, TypeAlias
@@ -132,7 +132,7 @@ class Slot:
         assert self._door is not None
         return self._door
 
-    def landings(self, results: Sequence[Result]) -> list[Landing]:
+    def landings(self, results: Iterable[Result]) -> list[Landing]:
         """Return how those of its tasks ended that made but one small write."""
         flights, pid = self.flights, self.pid
         return [

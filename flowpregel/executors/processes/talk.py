@@ -121,19 +121,12 @@ def _plain(record: logging.LogRecord) -> dict[str, Any]:
 
 def take_over(
     outlet: Outlet, log_levels: Mapping[str, int], task: Callable[[], int]
-) -> Callable[[], None]:
-    """Send this worker's log records and prints; return what flushes the prints."""
+) -> tuple[Printed, Printed]:
+    """Send this worker's log records and prints; return what takes the prints."""
     out, err = Printed(outlet, 1, task), Printed(outlet, 2, task)
     sys.stdout, sys.stderr = cast(Any, out), cast(Any, err)
     root = logging.getLogger()
     root.handlers[:] = [LogSender(outlet, task)]
     for name, level in log_levels.items():
         logging.getLogger(name or None).setLevel(level)
-
-    def flush() -> None:
-        # The task may have put other streams in their place.
-        if out.line or err.line:
-            out.flush()
-            err.flush()
-
-    return flush
+    return out, err

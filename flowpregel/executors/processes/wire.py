@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import groupby
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from flowpregel.executors.processes.brief import Result, pack_results
 from flowpregel.executors.processes.frames import (
@@ -39,6 +39,10 @@ class Outlet:
         self._lock = threading.Lock()
         self._holder: int | None = None
         self._held: deque[bytes | Result] = deque()
+        self.hold_result: Final[Callable[[Result], None]] = self._held.append
+        """Sends how a task has ended with the next frame, or at the next `flush`.
+
+        Those that follow each other share a frame."""
         self._main = threading.main_thread().ident
         self._deferred: BaseException | None = None
 
@@ -53,13 +57,6 @@ class Outlet:
     def hold(self, kind: int, number: int, body: bytes, flags: int = 0) -> None:
         """Send a frame with the next that is sent, or at the next `flush`."""
         self._held.append(pack(self._mark, kind, number, body, flags))
-
-    def hold_result(self, result: Result) -> None:
-        """Send how a task has ended with the next frame, or at the next `flush`.
-
-        Those that follow each other share a frame.
-        """
-        self._held.append(result)
 
     def flush(self) -> None:
         """Send what is held back."""

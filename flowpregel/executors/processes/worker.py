@@ -17,21 +17,25 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import repeat
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from flowpregel import _fault
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
+from flowpregel.context import Scope
 from flowpregel.errors import TaskCancelled, TaskSerializationError
-from flowpregel.executors.attempt import perform
+from flowpregel.executors.attempt import perform_in, scope_of
 from flowpregel.executors.calls import caught_of
 from flowpregel.executors.processes import birth, frames, messages, parcel, payload, talk
 from flowpregel.executors.processes.arena import Arena, Door, Returns, returns_in
 from flowpregel.executors.processes.board import Board
-from flowpregel.executors.processes.brief import FIRST, LIKE, TASK, First, plain_write
+from flowpregel.executors.processes.brief import FIRST, LIKE, TASK, plain_write
 from flowpregel.executors.processes.ends import TaskEnds, WorkerEnds
+from flowpregel.executors.processes.likes import First, LateScope, Own
 from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.reader import TaskReader
 from flowpregel.executors.processes.setup import Setup
@@ -48,7 +52,8 @@ SPARE: Final = 2
 """TASKS: there is a CPU to spare."""
 RAN: Final = Struct("<fq")
 """At the start of an ENDED frame: for how many seconds the task ran, and when it began."""
-Order: TypeAlias = bytes | memoryview
+Order: TypeAlias = bytes | memoryview | Own
+"""What there is to say of a task; a tuple if it is like another."""
 _HOLD: Final = 2_000_000
 """Nanoseconds for which results of a batch may be held back, to send many at once."""
 
@@ -82,14 +87,13 @@ class Worker:
         self._returns = Returns()
         self._reader = TaskReader(door, self._returns)
         self._shares = Shares(Arena(setup.shared_limit, segments=setup.segments), door)
-        self._flushed = 0
-        self._ends = WorkerEnds(self._outlet, self._inbox.listen)
-        self._flush_prints = talk.take_over(self._outlet, setup.log_levels, lambda: self._number)
-        self._structured = Structured(self._outlet, lambda: self._number)
+        self._flushed = self._now = self._offset = 0
+        self._ends = ends = WorkerEnds(self._outlet, self._inbox.listen)
+        self._out, self._err = talk.take_over(self._outlet, setup.log_levels, lambda: ends.number)
+        self._structured = Structured(self._outlet, lambda: ends.number)
         self._contexts: Contexts | None = None
         self._nodes: dict[bytes, bytes | Node] = {}
         self._runs: dict[int, Callable[[], RunInfo]] = {}
-        self._number = 0
         self._stoppable = False
         self._stopped = False
         self._forked = False
@@ -133,47 +137,69 @@ class Worker:
     # ------------------------------------------------ tasks
 
     def _run_tasks(self, body: bytes) -> None:
-        batch, flags, at = body[0], body[1], 2
-        is_batch, self._inbox.may_look = flags & BATCH, flags & SPARE != 0
-        first: First | None = None
-        while at < len(body):
-            number, length, form = TASK.unpack_from(body, at)
-            at += TASK.size
-            if is_batch and not self._turns.take(batch):
-                break
-            start, at = at, at + length
-            order = body[start:at] if length < parcel.SMALL else memoryview(body)[start:at]
-            if form == FIRST:
-                first = First(bytes(order))
-            ended = self._run_task(number, order, first if form == LIKE else None)
+        batch, flags = body[0], body[1]
+        self._inbox.may_look = flags & SPARE != 0
+        turns = self._turns.of(batch) if flags & BATCH else repeat(None)
+        self._look_at_clocks()
+        for (number, order), _ in zip(self._orders(body, 2), turns, strict=False):
+            ended = self._run_task(number, order)
             if ended >= self._flushed + _HOLD:
                 self._flush()
         # Also where the rest was recalled: nothing comes that would send what is held back.
         self._flush()
 
-    def _flush(self) -> None:
-        """Send the results that are held back."""
-        self._outlet.flush()
-        self._flushed = time.monotonic_ns()
+    def _orders(self, body: bytes, at: int) -> Iterator[tuple[int, Order]]:
+        """Yield the numbers of the tasks that are to be done, and what is said of each."""
+        first: First | None = None
+        while at < len(body):
+            number, length, form = TASK.unpack_from(body, at)
+            start = at + TASK.size
+            at = start + length
+            part = body[start:at] if length < parcel.SMALL else memoryview(body)[start:at]
+            if form != LIKE:
+                if form == FIRST:
+                    first = First(bytes(part))
+                yield number, part
+            elif first is not None:
+                others = first.others(part)
+                # What it took to read all of them is not the time of the first of them.
+                self._look_at_clocks()
+                for own in others:
+                    yield own[0], own
 
-    def _run_task(self, number: int, order: Order, first: First | None) -> int:
-        """Run a task, of which *order* says what it has alone if it is like a *first*.
+    def _flush(self) -> None:
+        """Send the results that are held back, and what the tasks that have ended read no more."""
+        self._reader.task_ended()
+        if returned := self._returns.take():
+            self._outlet.hold(frames.RETURNED, 0, returned)
+        self._outlet.flush()
+        self._look_at_clocks()
+        self._flushed = self._now
+
+    def _look_at_clocks(self) -> None:
+        """Note what time it is, and how far the wall clock is from the monotonic one."""
+        self._now = time.monotonic_ns()
+        self._offset = time.time_ns() - self._now
+
+    def _run_task(self, number: int, order: Order) -> int:
+        """Run a task.
 
         Returns:
             When it ended: monotonic nanoseconds.
         """
-        began, at = time.monotonic_ns(), time.time_ns()
-        self._number, self._stopped = number, False
-        self._board.begin(number, began)
-        self._ends.begin(number)
+        # Of those that follow each other, one begins when the one before it has ended.
+        began, ends = self._now, self._ends
+        if ends.is_used:
+            ends.renew()
+        ends.number, self._stopped = number, False
         name = messages.UNNAMED
         try:
             self._stoppable = True
-            if self._board.unwanted == number:
+            if self._board.begin(number, began):
                 # The signal came before the task did.
                 self._stopped = True
                 raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
-            outcome, name = self._perform(order, first)
+            outcome, name = self._perform(order)
         except TaskCancelled:
             outcome = Withdrawn()
         finally:
@@ -181,13 +207,16 @@ class Worker:
         if self._forked:
             # A fork of the worker that came out of the task: it is not the worker.
             os._exit(0)
-        self._flush_prints()
-        fault("task.send.before")
-        ended = time.monotonic_ns()
-        seconds = (ended - began) / 1e9
-        made = self._ends.made
+        if self._out.line or self._err.line:
+            # The task may have put other streams in their place.
+            self._out.flush()
+            self._err.flush()
+        if _fault.points is not None:
+            fault("task.send.before")
+        ended = self._now = time.monotonic_ns()
+        seconds, at = (ended - began) / 1e9, began + self._offset
+        made = ends.made
         if not (made.count or self._stopped) and (write := plain_write(outcome)):
-            self._note_returns()
             self._outlet.hold_result((number, seconds, at, *write))
             return ended
         body = RAN.pack(seconds, at)
@@ -196,28 +225,24 @@ class Worker:
             flags |= frames.CAUGHT
             body += messages.pack_caught(caught)
         body += messages.pack_outcome(outcome, name, self._shares)
-        del outcome
-        self._note_returns()
         self._outlet.hold(frames.ENDED, number, body, flags)
         return ended
 
-    def _note_returns(self) -> None:
-        """Tell, with the next result, which leases the task that has ended looks at no more."""
-        self._reader.task_ended()
-        if returned := self._returns.take():
-            self._outlet.hold(frames.RETURNED, 0, returned)
-
-    def _perform(self, order: Order, first: First | None) -> tuple[Outcome, str]:
+    def _perform(self, order: Order) -> tuple[Outcome, str]:
         name, what = messages.UNNAMED, "the code"
         try:
-            digest = bytes(order[: payload.DIGEST_SIZE]) if first is None else first.digest
-            node = self._node(digest)
-            name, what = node.name, "the input"
-            if first is None:
+            if isinstance(order, tuple):
+                first = order[-1]
+                node = first.node = first.node or self._node(first.digest)
+                name, what = node.name, "the input"
+                job = first.job_like(order, self._ends.store, self._runs)
+                scope: Scope = LateScope(order, self._ends)
+            else:
+                node = self._node(bytes(order[: payload.DIGEST_SIZE]))
+                name, what = node.name, "the input"
                 content = parcel.unpack(order, self._reader.open, payload.DIGEST_SIZE)
                 job = messages.job_of(content, node, self._ends.store, self._runs)
-            else:
-                job = first.job_like(order, node, self._ends.store, self._runs)
+                scope = scope_of(job, TaskEnds(self._ends, self._ends.number))
         except TaskCancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
@@ -231,7 +256,7 @@ class Worker:
         context = job.variables or contextvars.Context()
         if "structlog" in sys.modules:
             context.run(self._structured.begin, job.info)
-        return context.run(perform, job, TaskEnds(self._ends)), name
+        return context.run(perform_in, scope, job), name
 
     def _learn_run(self, frame: frames.Frame) -> None:
         """Note what the tasks of a run may know about it; an empty frame: forget all runs."""
@@ -265,7 +290,7 @@ class Worker:
     def _on_stop_signal(self, number: int, frame: Any) -> None:
         """Send what is held back; stop the running task if it is the one that is unwanted."""
         self._outlet.flush_from_handler()
-        if not self._stoppable or self._board.unwanted != self._number:
+        if not self._stoppable or self._board.unwanted != self._ends.number:
             return
         self._stopped, self._stoppable = True, False
         error = TaskCancelled("the task was stopped from outside")
@@ -294,17 +319,19 @@ class Turns:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._early = 0
+        self._early = b""
 
-    def take(self, batch: int) -> bool:
-        """Return whether the next task of *batch* is still ours to run."""
+    def of(self, batch: int) -> Iterator[None]:
+        """Go on as long as the next task of *batch* is still ours to run."""
+        fd, own = self._fd, bytes((batch,))
         try:
-            token = self._early or os.read(self._fd, 1)[0]
-        except (BlockingIOError, IndexError):
-            return False
-        # If not its own, the rest of this batch was recalled, and a later one is on its way.
-        self._early = 0 if token == batch else token
-        return token == batch
+            while (token := self._early or os.read(fd, 1)) == own:
+                self._early = b""
+                yield
+        except BlockingIOError:
+            return
+        # The rest of this batch was recalled, and a later one is on its way.
+        self._early = token
 
 
 class Shares:
