@@ -102,3 +102,17 @@ def test_results_that_cannot_be_read_cost_their_worker() -> None:
     assert isinstance(error_of(bad), WorkerDiedError)
     assert "cannot be read in the coordinator (UnpicklingError" in str(error_of(bad))
     assert 9 == value_of(good)
+
+
+def send_no_results_with_the_next(_: Any) -> None:
+    """Send what should be results, and is not, in one go with how the task ends."""
+    (outlet,) = [each for each in gc.get_objects() if isinstance(each, Outlet)]
+    outlet.hold(frames.RESULTS, 0, b"no pickle")
+
+
+def test_what_comes_together_with_what_cannot_be_read_is_not_believed() -> None:
+    """Although it says that all went well."""
+    with ProcessExecutor(1) as pool:
+        outcome = Run(pool).outcome(node_of(send_no_results_with_the_next))
+
+    assert isinstance(error_of(outcome), WorkerDiedError)

@@ -94,7 +94,7 @@ class Reception:
         count = 0
         ended: list[Landing] = []
         for kind, flags, number, body in slot.arrived:
-            if kind not in _ENDS:
+            if kind not in _ENDS or slot.is_garbled:
                 break
             count += 1
             if kind == frames.RESULTS:
