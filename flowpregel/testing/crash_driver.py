@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -343,6 +343,10 @@ class CrashDriver:
     def post(self, event: Event) -> None:
         """Let the next wake-up bring *event*."""
         self.events.append(event)
+
+    def post_all(self, events: Sequence[Event]) -> None:
+        """Let the next wake-up bring *events*."""
+        self.events.extend(events)
 
     def _end(self, task: Task, setting: Setting) -> None:
         """Run an attempt, and post what it posts and how it ended."""
