@@ -53,8 +53,9 @@ class LoopMailbox:
 
     def drain(self) -> list[Event]:
         """Return all events there are, without waiting."""
-        first = self._events.popleft
-        events = [first() for _ in range(len(self._events))]
+        events = [*self._events]
+        for _ in events:
+            self._events.popleft()
         if self.backlog.size:
             self.backlog.clear()
         return events

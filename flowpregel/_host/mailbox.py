@@ -6,6 +6,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -91,8 +92,10 @@ class ThreadMailbox:
 
     def drain(self, most: int = sys.maxsize) -> list[Event]:
         """Return all events there are, or the first *most*, without waiting."""
-        first = self._events.popleft
-        events = [first() for _ in range(min(len(self._events), most))]
+        waiting = self._events
+        events = [*waiting] if len(waiting) <= most else [*islice(waiting, most)]
+        for _ in events:
+            waiting.popleft()
         if self.backlog.size and len(events) < most:
             self.backlog.clear()
         return events

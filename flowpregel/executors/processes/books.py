@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import compress, repeat
 
 from flowpregel._core.effects import Ended
-from flowpregel.executors.base import JobKey, Mailbox
+from flowpregel.executors.base import JobKey
 from flowpregel.executors.processes.slot import Flight, Landing
 
 
@@ -47,8 +47,11 @@ class Books:
             return None
         return flight
 
-    def strike(self, ended: list[Landing], numbers: list[int]) -> None:
-        """Take out flights that have ended, of those *numbers*; `tell` does the rest."""
+    def strike(self, ended: list[Landing]) -> None:
+        """Take out flights that have ended; `tell` does the rest."""
+        numbers: list[int] = []
+        for flight, _ in ended:
+            numbers.append(flight.number)
         # Ctrl-C comes between calls: it finds each in the books, or among the landed.
         landed = [*compress(ended, map(self._flights.pop, numbers, repeat(None)))]
         self._landed.append(landed)
@@ -72,19 +75,20 @@ class Books:
             except IndexError:
                 # Another OS thread tells them.
                 return
-            mailbox: Mailbox | None = None
-            events: list[Ended] = []
-            for flight, ended in landed:
-                if flight.party.mailbox is not mailbox:
-                    _post(mailbox, events)
-                    mailbox, events = flight.party.mailbox, []
-                events.append(ended)
-            _post(mailbox, events)
+            _tell(landed)
 
 
-def _post(mailbox: Mailbox | None, events: list[Ended]) -> None:
-    if mailbox is not None:
-        mailbox.post_all(events)
+def _tell(landed: list[Landing]) -> None:
+    if not landed:
+        return
+    mailbox = landed[0][0].mailbox
+    events: list[Ended] = []
+    for flight, ended in landed:
+        if flight.mailbox is not mailbox:
+            mailbox.post_all(events)
+            mailbox, events = flight.mailbox, []
+        events.append(ended)
+    mailbox.post_all(events)
 
 
 def _by_task(flights: Iterable[Flight]) -> dict[str, Flight]:

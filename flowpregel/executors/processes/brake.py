@@ -50,21 +50,21 @@ class Brake:
 
     def before_post(self, flight: Flight, size: int) -> Backlog | None:
         """Count a chunk that is about to be posted; return a backlog that is too large now."""
-        backlog: Backlog | None = getattr(flight.party.mailbox, "backlog", None)
+        backlog: Backlog | None = getattr(flight.mailbox, "backlog", None)
         if backlog is None or not backlog.add(size + _EACH):
             return None
         return backlog
 
     def hold(self, slot: Slot, flight: Flight, backlog: Backlog) -> None:
         """Leave the link of *slot* unread until *backlog* was taken in, if that harms no other."""
-        mailbox = flight.party.mailbox
+        mailbox = flight.mailbox
         if slot in self._held or flight.stopping is not None:
             return
-        if any(each.party.mailbox is not mailbox for each in slot.flights.values()):
+        if any(each.mailbox is not mailbox for each in slot.flights.values()):
             self._recall(slot)
-            if any(each.party.mailbox is not mailbox for each in slot.flights.values()):
+            if any(each.mailbox is not mailbox for each in slot.flights.values()):
                 return
-        if any(each.party.mailbox is not mailbox for each in self._line.all()):
+        if any(each.mailbox is not mailbox for each in self._line.all()):
             backlog.limit = backlog.size + _AGAIN
             return
         self._held[slot] = mailbox

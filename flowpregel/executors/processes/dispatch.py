@@ -113,11 +113,8 @@ class Dispatch:
 
     def group(self, waiting: Line, workers: int) -> list[Flight]:
         """Take from *waiting* what one of *workers* is to be given now."""
-        return self._take(waiting, -(-waiting.count // workers), least=1)
-
-    def _take(self, waiting: Line, most: int, least: int = 0) -> list[Flight]:
-        """Take at most so many tasks from *waiting*, as many as are worth a batch."""
-        return waiting.take(min(LARGEST, most), least, WORTH, self._estimate)
+        most = min(LARGEST, -(-waiting.count // workers))
+        return waiting.take(most, 1, WORTH, self._estimate)
 
     def further(self, slot: Slot, waiting: Line, workers: int) -> list[Flight]:
         """Take from *waiting* what a busy worker is to do next, if it has little left to do.
@@ -133,7 +130,8 @@ class Dispatch:
         if len(slot.flights) * self._estimate(last.party) > WORTH:
             return []
         # Whoever is done first takes the last ones.
-        return self._take(waiting, waiting.count // workers)
+        most = min(LARGEST, waiting.count // workers)
+        return waiting.take(most, 0, WORTH, self._estimate)
 
     def _estimate(self, party: Party) -> float:
         """Return the seconds one of *party* takes; what is not known is never grouped."""

@@ -15,7 +15,7 @@ from flowpregel.executors.processes.codebook import Codebook
 from flowpregel.executors.processes.line import CalledNodes
 from flowpregel.executors.processes.slot import Flight, Party
 
-_LookedUp: TypeAlias = tuple[Node | None, str | None, int, bytes, bytes]
+_Known: TypeAlias = tuple[Node | None, str | None, Party]
 _NUMBERS: Final = range(1, 1 << 32)
 """Names of flights; after the last of them comes the first."""
 
@@ -30,8 +30,8 @@ class Intake:
     def __init__(self, called_nodes: CalledNodes) -> None:
         self._called_nodes = called_nodes
         self._codebook = Codebook()
-        self._looked_up: _LookedUp = (None, None, 0, b"", b"")
-        """What was last found in the codebook, which often is what is looked for next."""
+        self._last: _Known = (None, None, Party(True))
+        """What was last made, which often is what is wanted next."""
         self._numbers = chain.from_iterable(repeat(_NUMBERS))
 
     def flights_of(
@@ -45,31 +45,33 @@ class Intake:
             attended: Whether the run's own OS thread comes to read.
         """
         flights: dict[int, Flight] = {}
-        node, run, timeout, party = None, None, None, None
-        variables = copy_context()
-        for job, number in zip(jobs, self._numbers, strict=False):
+        node, run_id, party = self._last
+        numbers, variables = self._numbers, copy_context()
+        for job in jobs:
             if job.variables is None:
                 job.variables = variables
-            if job.node is not node or job.info.run is not run or job.timeout is not timeout:
-                node, run, timeout = job.node, job.info.run, job.timeout
-                party = self._party_of(job, mailbox, attended)
-            if party is None:
-                # The next may be of the same node, and ends the same way.
-                node = None
-                continue
-            flights[number] = Flight(job, party, number)
+            if (
+                job.node is not node
+                or job.info.run.run_id != run_id
+                or job.timeout is not party.timeout
+                or attended is not party.attended
+            ):
+                try:
+                    party = self._party_of(job, attended)
+                except TaskSerializationError as error:
+                    mailbox.post(Ended(job.info.task_id, job.info.attempt, Raised(error)))
+                    continue
+                node, run_id = job.node, job.info.run.run_id
+                self._last = node, run_id, party
+            number = next(numbers)
+            flights[number] = Flight(job, mailbox, party, number)
         return flights
 
-    def _party_of(self, job: Job, mailbox: Mailbox, attended: bool) -> Party | None:
-        """Return what *job* and those that are like it have in common; None: it ended."""
-        last, last_run, depth, digest, code = self._looked_up
-        node, run_id = job.node, job.info.run.run_id
-        if node is not last or run_id != last_run:
-            try:
-                digest, code = self._codebook.look_up(node, run_id)
-            except TaskSerializationError as error:
-                mailbox.post(Ended(job.info.task_id, job.info.attempt, Raised(error)))
-                return None
-            depth = self._called_nodes.depth_of(node)
-            self._looked_up = node, run_id, depth, digest, code
-        return Party(mailbox, attended, depth, digest, code, job.timeout)
+    def _party_of(self, job: Job, attended: bool) -> Party:
+        """Return what *job* has in common with others.
+
+        Raises:
+            TaskSerializationError: Its code cannot be sent.
+        """
+        digest, code = self._codebook.look_up(job.node, job.info.run.run_id)
+        return Party(attended, self._called_nodes.depth_of(job.node), digest, code, job.timeout)

@@ -33,9 +33,10 @@ class Line:
 
     def add_all(self, flights: Collection[Flight]) -> None:
         """Let each of *flights* wait behind those of its depth."""
-        party, queue = None, deque[Flight]()
+        party: Party | None = None
+        queue: deque[Flight] | None = None
         for flight in flights:
-            if flight.party is not party:
+            if queue is None or flight.party is not party:
                 party = flight.party
                 queue = self._queue(party.depth)
             queue.append(flight)
@@ -65,22 +66,21 @@ class Line:
         """
         group: list[Flight] = []
         party, each, total = None, 0.0, 0.0
-        while self._by_depth and len(group) < most and (total <= worth or len(group) < least):
-            depth = max(self._by_depth)
-            queue = self._by_depth[depth]
-            count = 0
-            for flight in islice(queue, most - len(group)):
+        for depth in sorted(self._by_depth, reverse=True):
+            queue, before = self._by_depth[depth], len(group)
+            for flight in islice(queue, most - before):
                 if flight.party is not party:
                     party = flight.party
                     each = cost(party)
                 total += each
-                if total > worth and len(group) + count >= least:
+                if total > worth and len(group) >= least:
                     break
-                count += 1
-            first = queue.popleft
-            group += [first() for _ in range(count)]
-            if not queue:
-                del self._by_depth[depth]
+                group.append(flight)
+            for _ in range(len(group) - before):
+                queue.popleft()
+            if queue:
+                break
+            del self._by_depth[depth]
         self.count -= len(group)
         return group
 

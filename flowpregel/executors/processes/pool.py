@@ -213,17 +213,16 @@ class Pool:
 
     def _take_out(self, ended: list[Landing], slot: Slot | None) -> None:
         """Take flights, which that slot has, out of all books. Wants the lock held."""
-        numbers = [flight.number for flight, _ in ended]
-        self._books.strike(ended, numbers)
+        self._books.strike(ended)
         for flight, _ in ended:
             flight.trip = None
+            if slot is not None:
+                slot.flights.pop(flight.number, None)
             if flight.calls and slot is not None:
                 self.crew.count_calls(slot, -len(flight.calls))
                 flight.calls = None
         if slot is not None:
-            for number in numbers:
-                slot.flights.pop(number, None)
-            slot.served += len(numbers)
+            slot.served += len(ended)
             if not slot.flights:
                 self.crew.rest(slot)
 
@@ -249,7 +248,7 @@ class Pool:
 
     def post(self, flight: Flight, event: Event) -> None:
         """Tell the run of *flight*."""
-        flight.party.mailbox.post(event)
+        flight.mailbox.post(event)
 
     def answer(self, call: Call, outcome: Outcome) -> None:
         """Send the *outcome* of a call to the worker whose task made it."""

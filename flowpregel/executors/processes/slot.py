@@ -31,9 +31,8 @@ Reason = Literal["cancel", "run", "idle"]
 
 @dataclass(slots=True, eq=False)
 class Party:
-    """What flights have in common that came together: of one run and one node."""
+    """What flights of one run and one node have in common."""
 
-    mailbox: Mailbox
     attended: bool
     """Whether the run's own OS thread comes to read."""
     depth: int = 0
@@ -64,6 +63,7 @@ class Flight:
     """
 
     job: Job
+    mailbox: Mailbox
     party: Party
     number: int
     trip: Trip | None = None

@@ -128,7 +128,7 @@ def group(desk: Desk, *numbers: int, given: Any = None) -> list[Flight]:
     for number in numbers:
         info = TaskInfo(task_id=f"t{number}", name="n", namespace="", step=0, stop=1)
         job = Job(info=info, kind=Kind.PULL, node=Node(name="n"), input=given)
-        each = Flight(job, Party(nobody, True, digest=b"d" * 16), number, trip)
+        each = Flight(job, nobody, Party(True, digest=b"d" * 16), number, trip)
         desk.slot.flights[number] = each
         made.append(each)
     return made

@@ -28,7 +28,7 @@ def flight(depth: int = 0, digest: bytes = b"a") -> Flight:
     info = TaskInfo(task_id="t", name="n", namespace="", step=0, stop=1)
     job = Job(info=info, kind=Kind.PULL, node=Node(name="n"), input=None)
     nobody: Any = None
-    return Flight(job, Party(nobody, True, depth, digest), 0)
+    return Flight(job, nobody, Party(True, depth, digest), 0)
 
 
 def line_of(*flights: Flight) -> Line:
