@@ -1,10 +1,9 @@
 """Drives a run of the core by hand: in a chosen order, to a chosen effect, and on after a crash.
 
-`run` in the core is a generator of effects. `CrashDriver` performs them without
-threads, processes or clocks: commits go to a saver, tasks run inline or end as a
-script says, and completions arrive in the order that was chosen. A crash is the
-generator dropped before or after one of its effects; what the saver has by then
-is all that is left, as after a ``kill -9``::
+`run` in the core is a generator of effects. `CrashDriver` performs them without threads,
+processes or clocks: commits go to a saver, tasks run inline or end as a script says, and
+completions arrive in the order that was chosen. A crash is the generator dropped before or
+after one of its effects; what the saver has by then is all that is left, as after ``kill -9``::
 
     saver = InMemorySaver()
     first = CrashDriver(app.program, saver)
@@ -327,8 +326,7 @@ class CrashDriver:
                 break
             index = schedule.order(len(self._flying)) % len(self._flying)
             self._end(*self._flying.pop(index))
-        events = [*self.events]
-        self.events.clear()
+        events, self.events = [*self.events], deque()
         if not events:
             assert wait.deadline is not None, "the run waits for something that cannot happen"
             self.monotonic = max(self.monotonic, wait.deadline)

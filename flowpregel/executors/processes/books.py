@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from itertools import compress, repeat
+from typing import Final
 
 from flowpregel._core.effects import Ended
 from flowpregel.executors.base import JobKey
 from flowpregel.executors.processes.slot import Flight, Landing
+
+_NOBODY: Final = repeat(None)
 
 
 class Books:
@@ -53,7 +56,7 @@ class Books:
         for flight, _ in ended:
             numbers.append(flight.number)
         # Ctrl-C comes between calls: it finds each in the books, or among the landed.
-        landed = [*compress(ended, map(self._flights.pop, numbers, repeat(None)))]
+        landed = [*compress(ended, map(self._flights.pop, numbers, _NOBODY))]
         self._landed.append(landed)
         if self.unattended:
             self.unattended -= sum(not flight.party.attended for flight, _ in landed)
@@ -75,20 +78,16 @@ class Books:
             except IndexError:
                 # Another OS thread tells them.
                 return
-            _tell(landed)
-
-
-def _tell(landed: list[Landing]) -> None:
-    if not landed:
-        return
-    mailbox = landed[0][0].mailbox
-    events: list[Ended] = []
-    for flight, ended in landed:
-        if flight.mailbox is not mailbox:
+            if not landed:
+                continue
+            mailbox = landed[0][0].mailbox
+            events: list[Ended] = []
+            for flight, ended in landed:
+                if flight.mailbox is not mailbox:
+                    mailbox.post_all(events)
+                    mailbox, events = flight.mailbox, []
+                events.append(ended)
             mailbox.post_all(events)
-            mailbox, events = flight.mailbox, []
-        events.append(ended)
-    mailbox.post_all(events)
 
 
 def _by_task(flights: Iterable[Flight]) -> dict[str, Flight]:

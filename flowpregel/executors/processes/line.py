@@ -66,7 +66,8 @@ class Line:
         """
         group: list[Flight] = []
         party, each, total = None, 0.0, 0.0
-        for depth in sorted(self._by_depth, reverse=True):
+        while self._by_depth:
+            depth = max(self._by_depth)
             queue, before = self._by_depth[depth], len(group)
             for flight in islice(queue, most - before):
                 if flight.party is not party:
