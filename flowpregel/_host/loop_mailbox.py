@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import get_ident
 
@@ -28,7 +28,11 @@ class LoopMailbox:
 
     def post(self, event: Event) -> None:
         """Deliver an event, from any OS thread."""
-        self._events.append(event)
+        self.post_all((event,))
+
+    def post_all(self, events: Sequence[Event]) -> None:
+        """Deliver events, from any OS thread."""
+        self._events.extend(events)
         if get_ident() == self._thread:
             self._arrived.set()
         else:
@@ -49,11 +53,9 @@ class LoopMailbox:
 
     def drain(self) -> list[Event]:
         """Return all events there are, without waiting."""
-        events: list[Event] = []
-        if self._events:
-            events.extend(self._events)
-            for _ in events:
-                self._events.popleft()
+        events = [*self._events]
+        for _ in events:
+            self._events.popleft()
         if self.backlog.size:
             self.backlog.clear()
         return events

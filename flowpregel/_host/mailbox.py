@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -21,21 +24,38 @@ the disk takes milliseconds.
 
 
 class ThreadMailbox:
-    """The mailbox of a run whose OS thread waits for it."""
+    """The mailbox of a run whose OS thread waits for it; no other takes anything out."""
 
     attentive = True
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[Event] = SimpleQueue()
+        self._events: deque[Event] = deque()
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._sleeps = False
+        """Whether the run waits for the bell."""
         self.backlog = Backlog()
         self.attend: Callable[[float | None], None] | None = None
         self.interrupt_attend: Callable[[], None] | None = None
 
     def post(self, event: Event) -> None:
         """Deliver an event, from any OS thread."""
-        self._queue.put(event)
+        self._events.append(event)
+        if self._sleeps:
+            self._ring()
         if (interrupt := self.interrupt_attend) is not None:
             interrupt()
+
+    def post_all(self, events: Sequence[Event]) -> None:
+        """Deliver events, from any OS thread."""
+        self._events.extend(events)
+        if self._sleeps:
+            self._ring()
+        if (interrupt := self.interrupt_attend) is not None:
+            interrupt()
+
+    def _ring(self) -> None:
+        self._sleeps = False
+        self._bell.put(None)
 
     def take(self, timeout: float | None) -> list[Event]:
         """Wait for events, at most *timeout* seconds, and return those there are.
@@ -51,27 +71,32 @@ class ThreadMailbox:
         if self.attend is not None:
             self.attend(timeout)
             return self.drain(_MOST)
-        try:
-            events.append(self._queue.get(timeout=timeout))
-        except Empty:
-            return events
-        events.extend(self.drain())
-        return events
+        self._sleep(timeout)
+        return self.drain()
 
-    def drain(self, most: float = math.inf) -> list[Event]:
-        """Return all events there are, or the first *most*, without waiting."""
-        events: list[Event] = []
-        queue = self._queue
+    def _sleep(self, timeout: float | None) -> None:
+        """Wait until there are events, at most *timeout* seconds."""
+        end = None if timeout is None else time.monotonic() + timeout
         try:
-            while not queue.empty():
-                events.append(queue.get_nowait())
-                if len(events) >= most:
-                    return events
+            while True:
+                # Said before it is looked once more: who posts does it the other way round.
+                self._sleeps = True
+                if self._events:
+                    return
+                # It may ring for what was taken already.
+                self._bell.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
         except Empty:
-            # Another OS thread was faster.
-            self.backlog.clear()
-            return events
-        if self.backlog.size:
+            return
+        finally:
+            self._sleeps = False
+
+    def drain(self, most: int = sys.maxsize) -> list[Event]:
+        """Return all events there are, or the first *most*, without waiting."""
+        waiting = self._events
+        events = [*waiting] if len(waiting) <= most else [*islice(waiting, most)]
+        for _ in events:
+            waiting.popleft()
+        if self.backlog.size and len(events) < most:
             self.backlog.clear()
         return events
 

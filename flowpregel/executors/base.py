@@ -153,6 +153,9 @@ class Mailbox(Protocol):
     def post(self, event: Event) -> None:
         """Deliver an event."""
 
+    def post_all(self, events: Sequence[Event]) -> None:
+        """Deliver several events, in their order, as `post` does each."""
+
 
 class Executor(ABC):
     """Starts jobs and posts their events. One executor may serve many runs at once."""

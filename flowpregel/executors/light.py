@@ -43,6 +43,7 @@ class Bell(RLock):  # type: ignore[misc]  # final in typeshed alone
         self._sleepers = None
 
 
+_OPEN: Final = frozenset((PENDING, RUNNING))
 _new_bell: Callable[[], Any] = Bell
 BELLS: Final = RLock()
 """Held while a future gets its bell, and while one that has none ends."""
@@ -110,7 +111,7 @@ class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
 
     def done(self) -> bool:
         """Return whether the call has ended."""
-        return self._state != PENDING and self._state != RUNNING
+        return self._state not in _OPEN
 
     def result(self, timeout: float | None = None) -> ResultT:
         """Return what the call returned, or raise what it raised.
@@ -130,11 +131,14 @@ class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
             InvalidStateError: It has ended before.
         """
         with BELLS:
-            bell = self.bell
-            if bell is None:
+            bell, state = self.bell, self._state
+            if bell is None and state in _OPEN:
                 # Nobody waits for it, and nobody can begin to.
-                self._finish(value)
+                self._result = value
+                self._state = FINISHED
                 return
+        if bell is None:
+            bell = self._condition
         with bell:
             self._finish(value)
             if self.is_watched:
@@ -145,7 +149,7 @@ class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
             cast("Any", self)._invoke_callbacks()  # noqa: SLF001 - its own, untyped
 
     def _finish(self, value: ResultT) -> None:
-        if self._state != PENDING and self._state != RUNNING:
+        if self._state not in _OPEN:
             raise concurrent.futures.InvalidStateError(f"{self._state}: {self!r}")
         self._result = value
         self._state = FINISHED

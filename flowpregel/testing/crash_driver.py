@@ -1,10 +1,9 @@
 """Drives a run of the core by hand: in a chosen order, to a chosen effect, and on after a crash.
 
-`run` in the core is a generator of effects. `CrashDriver` performs them without
-threads, processes or clocks: commits go to a saver, tasks run inline or end as a
-script says, and completions arrive in the order that was chosen. A crash is the
-generator dropped before or after one of its effects; what the saver has by then
-is all that is left, as after a ``kill -9``::
+`run` in the core is a generator of effects. `CrashDriver` performs them without threads,
+processes or clocks: commits go to a saver, tasks run inline or end as a script says, and
+completions arrive in the order that was chosen. A crash is the generator dropped before or
+after one of its effects; what the saver has by then is all that is left, as after ``kill -9``::
 
     saver = InMemorySaver()
     first = CrashDriver(app.program, saver)
@@ -22,7 +21,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -329,8 +328,7 @@ class CrashDriver:
                 break
             index = schedule.order(len(self._flying)) % len(self._flying)
             self._end(*self._flying.pop(index))
-        events = [*self.events]
-        self.events.clear()
+        events, self.events = [*self.events], deque()
         if not events:
             assert wait.deadline is not None, "the run waits for something that cannot happen"
             self.monotonic = max(self.monotonic, wait.deadline)
@@ -345,6 +343,10 @@ class CrashDriver:
     def post(self, event: Event) -> None:
         """Let the next wake-up bring *event*."""
         self.events.append(event)
+
+    def post_all(self, events: Sequence[Event]) -> None:
+        """Let the next wake-up bring *events*."""
+        self.events.extend(events)
 
     def _end(self, task: Task, setting: Setting) -> None:
         """Run an attempt, and post what it posts and how it ended."""

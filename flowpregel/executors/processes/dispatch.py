@@ -34,7 +34,7 @@ from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.hub import Hub
 from flowpregel.executors.processes.line import Line
 from flowpregel.executors.processes.parcel import Lease
-from flowpregel.executors.processes.slot import Flight, Landing, Slot
+from flowpregel.executors.processes.slot import Flight, Landing, Party, Slot, Trip
 from flowpregel.executors.processes.worker import BATCH, SPARE
 
 _log: Final = logging.getLogger("flowpregel.worker")
@@ -46,7 +46,7 @@ _MOST_RUNS: Final = 64
 """A worker that was told of more runs is told to forget them, ended ones among them."""
 STALE: Final = 2 * WORTH
 """Seconds after which a batch is looked at again."""
-_TELLING: Final = 32
+_TELLING: Final = 8
 """Tasks that ended together whose run times are taken into account."""
 _OUTLIER: Final = 4
 _FASTER: Final = 0.6
@@ -90,45 +90,31 @@ class Dispatch:
 
     def measured(self, flight: Flight, seconds: float) -> None:
         """Note how long a task has run."""
-        if not flight.has_called:
-            self._pace[flight.digest] = _blended(self._pace.get(flight.digest), seconds)
+        if flight.calls is None:
+            digest = flight.party.digest
+            self._pace[digest] = _blended(self._pace.get(digest), seconds)
 
     def measured_all(self, landings: Sequence[Landing]) -> None:
         """Note how long tasks have run, of which none has made a call."""
         pace, digest, known = self._pace, b"", None
         # What came before them hardly matters after them.
-        for flight, _, span in landings[-_TELLING:]:
-            if flight.digest is not digest:
-                digest = flight.digest
+        for flight, ended in landings[-_TELLING:]:
+            if flight.party.digest is not digest:
+                digest = flight.party.digest
                 known = pace.get(digest)
-            if span is not None:
-                pace[digest] = known = _blended(known, span[1])
+            if ended.span is not None:
+                pace[digest] = known = _blended(known, ended.span[1])
 
     def called(self, flight: Flight, slot: Slot) -> None:
         """Note that a task waits for another: tasks like it are sent alone."""
-        self._pace[flight.digest] = 2 * WORTH
+        self._pace[flight.party.digest] = 2 * WORTH
         if len(slot.flights) > 1:
             self.recall(slot)
 
     def group(self, waiting: Line, workers: int) -> list[Flight]:
         """Take from *waiting* what one of *workers* is to be given now."""
-        return self._take(waiting, -(-waiting.count // workers), least=1)
-
-    def _take(self, waiting: Line, most: int, least: int = 0) -> list[Flight]:
-        """Take at most so many tasks from *waiting*, as many as are worth a batch."""
-        most = min(LARGEST, most)
-        group: list[Flight] = []
-        total = seconds = 0.0
-        last: bytes | None = None
-        for flight in waiting.in_turn():
-            if flight.digest is not last or flight.job.timeout is not None:
-                seconds = self._estimate(flight)
-                last = flight.digest if flight.job.timeout is None else None
-            total += seconds
-            if len(group) >= least and (len(group) >= most or total > WORTH):
-                break
-            group.append(flight)
-        return group
+        most = min(LARGEST, -(-waiting.count // workers))
+        return waiting.take(most, 1, WORTH, self._estimate)
 
     def further(self, slot: Slot, waiting: Line, workers: int) -> list[Flight]:
         """Take from *waiting* what a busy worker is to do next, if it has little left to do.
@@ -141,22 +127,24 @@ class Dispatch:
             return []
         if slot.is_held or slot.has_ended:
             return []
-        if len(slot.flights) * self._estimate(last) > WORTH:
+        if len(slot.flights) * self._estimate(last.party) > WORTH:
             return []
         # Whoever is done first takes the last ones.
-        return self._take(waiting, waiting.count // workers)
+        most = min(LARGEST, waiting.count // workers)
+        return waiting.take(most, 0, WORTH, self._estimate)
 
-    def _estimate(self, flight: Flight) -> float:
-        """Return the seconds *flight* will take; one that is not known is never grouped."""
-        timeout = flight.job.timeout
+    def _estimate(self, party: Party) -> float:
+        """Return the seconds one of *party* takes; what is not known is never grouped."""
+        timeout = party.timeout
         if timeout is not None and timeout.idle_timeout is not None:
             return WORTH * 2
-        return self._pace.get(flight.digest, WORTH * 2)
+        return self._pace.get(party.digest, WORTH * 2)
 
     # ------------------------------------------------ on their way
 
-    def send(self, slot: Slot, group: list[Flight]) -> None:
-        """Send a group to a worker that has nothing to do, or little."""
+    def send(self, trip: Trip, group: list[Flight]) -> None:
+        """Send the group of a trip to its worker, which has nothing to do, or little."""
+        slot = trip.slot
         if len(slot.runs) > _MOST_RUNS:
             slot.runs.clear()
             slot.link.send(frames.RUN)
@@ -167,10 +155,9 @@ class Dispatch:
         # send this worker the next batch, before this one is on its way.
         batch = slot.round = slot.round % 255 + 1
         takes_turns = len(slot.flights) > 1
-        now = time.monotonic()
-        for flight in packed:
-            flight.started = flight.alive = now
-            flight.batch = batch if takes_turns else 0
+        now = trip.started = time.monotonic()
+        if takes_turns:
+            trip.batch = batch
         if freed := slot.returns.take():
             slot.link.send(frames.FREED, 0, freed)
         if takes_turns:
@@ -191,12 +178,12 @@ class Dispatch:
         likeness = Likeness()
         digest, run, sent = b"", None, None
         for flight in group:
-            if likeness.gather(flight.number, flight.job, flight.digest):
+            if likeness.gather(flight.number, flight.job, flight.party.digest):
                 packed.append(flight)
                 continue
             parts += likeness.take()
-            if flight.digest is not digest or flight.job.info.run is not run:
-                digest, run = flight.digest, flight.job.info.run
+            if flight.party.digest is not digest or flight.job.info.run is not run:
+                digest, run = flight.party.digest, flight.job.info.run
                 sent = self._send_ahead(slot, flight)
             body = self._pack(slot, flight, sent)
             if body is not None:
@@ -211,9 +198,10 @@ class Dispatch:
     def _send_ahead(self, slot: Slot, flight: Flight) -> messages.Sent | None:
         """Send what the worker needs for many tasks, if it has not been sent; return the run's."""
         sent = messages.pack_run(flight.job.info.run)
-        if flight.digest not in slot.known:
-            slot.known.add(flight.digest)
-            slot.link.send(frames.NODE, 0, flight.digest + flight.code)
+        party = flight.party
+        if party.digest not in slot.known:
+            slot.known.add(party.digest)
+            slot.link.send(frames.NODE, 0, party.digest + party.code)
         if sent is not None and sent.number not in slot.runs:
             slot.runs.add(sent.number)
             slot.link.send(frames.RUN, sent.number, sent.data)
@@ -283,8 +271,9 @@ class Dispatch:
         taken: list[Flight] = []
         for flight in reversed([*slot.flights.values()]):
             # Not simply the last: Ctrl-C may have come before those had their tokens.
-            if tokens[flight.batch]:
-                tokens[flight.batch] -= 1
+            batch = 0 if flight.trip is None else flight.trip.batch
+            if tokens[batch]:
+                tokens[batch] -= 1
                 taken.append(flight)
         taken.reverse()
         for flight in taken:
@@ -295,7 +284,6 @@ class Dispatch:
 
     def _take_back(self, slot: Slot, flight: Flight) -> None:
         """Release what *flight* was given in shared memory: its worker will not look at it."""
-        flight.batch = 0
         leases, flight.leases = flight.leases, ()
         for lease in leases:
             slot.read_no_more(lease, 1)

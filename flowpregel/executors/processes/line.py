@@ -9,11 +9,12 @@ a few workers are enough.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection
+from itertools import islice
 from typing import Final
 
 from flowpregel._core.records import Node
-from flowpregel.executors.processes.slot import Flight
+from flowpregel.executors.processes.slot import Flight, Party
 
 _MOST: Final = 1024
 
@@ -30,19 +31,20 @@ class Line:
         """Let *flight* wait behind those of its depth."""
         self.add_all((flight,))
 
-    def add_all(self, flights: Sequence[Flight]) -> None:
+    def add_all(self, flights: Collection[Flight]) -> None:
         """Let each of *flights* wait behind those of its depth."""
-        queue, depth = None, 0
+        party: Party | None = None
+        queue: deque[Flight] | None = None
         for flight in flights:
-            if queue is None or flight.depth != depth:
-                depth = flight.depth
-                queue = self._queue(depth)
+            if queue is None or flight.party is not party:
+                party = flight.party
+                queue = self._queue(party.depth)
             queue.append(flight)
         self.count += len(flights)
 
     def add_first(self, flight: Flight) -> None:
         """Let *flight* wait before those of its depth."""
-        self._queue(flight.depth).appendleft(flight)
+        self._queue(flight.party.depth).appendleft(flight)
         self.count += 1
 
     def _queue(self, depth: int) -> deque[Flight]:
@@ -51,23 +53,45 @@ class Line:
             queue = self._by_depth[depth] = deque()
         return queue
 
-    def in_turn(self) -> Iterator[Flight]:
-        """Yield whose turn it is; who was yielded is out of the line once the next is asked for."""
+    def take(
+        self, most: int, least: int, worth: float, cost: Callable[[Party], float]
+    ) -> list[Flight]:
+        """Take out those whose turn it is.
+
+        Args:
+            most: How many at most.
+            least: How many at least, whatever they cost.
+            worth: What they may cost together.
+            cost: Tells what one of a party costs.
+        """
+        group: list[Flight] = []
+        party, each, total = None, 0.0, 0.0
         while self._by_depth:
             depth = max(self._by_depth)
-            queue = self._by_depth[depth]
-            while queue:
-                yield queue[0]
+            queue, before = self._by_depth[depth], len(group)
+            for flight in islice(queue, most - before):
+                if flight.party is not party:
+                    party = flight.party
+                    each = cost(party)
+                total += each
+                if total > worth and len(group) >= least:
+                    break
+                group.append(flight)
+            for _ in range(len(group) - before):
                 queue.popleft()
-                self.count -= 1
+            if queue:
+                break
             del self._by_depth[depth]
+        self.count -= len(group)
+        return group
 
     def remove(self, flight: Flight) -> None:
         """Take out *flight*, which waits."""
-        queue = self._by_depth[flight.depth]
+        depth = flight.party.depth
+        queue = self._by_depth[depth]
         queue.remove(flight)
         if not queue:
-            del self._by_depth[flight.depth]
+            del self._by_depth[depth]
         self.count -= 1
 
     def all(self) -> list[Flight]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import InvalidStateError
 from functools import partial
@@ -53,6 +53,20 @@ class _Slips:
 
     def post(self, event: Event) -> None:
         """Give a future what its call has become."""
+        self.post_all((event,))
+
+    def post_all(self, events: Sequence[Event]) -> None:
+        """Give futures what their calls have become."""
+        rest = deque(events)
+        try:
+            while rest:
+                self._settle(rest.popleft())
+        finally:
+            # Ctrl-C may come in the user's callbacks; nobody tells the others again.
+            while rest:
+                self._settle(rest.popleft())
+
+    def _settle(self, event: Event) -> None:
         if not isinstance(event, Ended):
             return
         future = self._futures.pop(event.task_id)

@@ -6,7 +6,6 @@ import atexit
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -18,6 +17,7 @@ from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.base import Job, JobKey, Mailbox
 from flowpregel.executors.processes import frames, messages
 from flowpregel.executors.processes.arena import Arena, segments_for
+from flowpregel.executors.processes.books import Books
 from flowpregel.executors.processes.brake import Brake
 from flowpregel.executors.processes.crew import Crew, Plan
 from flowpregel.executors.processes.deadlines import Deadlines
@@ -25,7 +25,7 @@ from flowpregel.executors.processes.dispatch import Dispatch
 from flowpregel.executors.processes.hub import Hub, Seat
 from flowpregel.executors.processes.intake import Intake
 from flowpregel.executors.processes.line import CalledNodes, Line
-from flowpregel.executors.processes.slot import Flight, Landing, Slot, State, span_of
+from flowpregel.executors.processes.slot import Flight, Landing, Slot, State, Trip, span_of
 
 _START_TRIES: Final = 3
 
@@ -44,35 +44,30 @@ class Pool:
         self.arena = Arena(plan.shared_limit // 2, remember=True, segments=segments_for(2))
         self.dispatch = Dispatch(self, self.hub, self.deadlines, self.arena)
         self.crew = Crew(plan, self.deadlines, self._on_born)
-        self.flights: dict[int, Flight] = {}
-        self._by_task: dict[str, Flight] = {}
-        """The flights by their tasks' ids: of one task, that of its last attempt."""
+        self._books = Books()
         self.lock = threading.Lock()
         self._waiting = Line()
         self.brake = Brake(self.hub, self._waiting, self.dispatch.recall)
         self.called_nodes = CalledNodes()
         self._intake = Intake(self.called_nodes)
-        self._landed: deque[Landing] = deque()
-        """What has ended, and whose run is not told yet."""
-        self._unattended = 0
         self._started = False
         self._pid = os.getpid()
         self.watch: Callable[[Slot], None]
         """Watches a slot's ends; set by the reception."""
-        self.sent: Callable[[Flight], None]
-        """Told of each task that was sent; set by who stops them in time."""
+        self.sent: Callable[[Flight, float], None]
+        """Told of each task that was sent, and when; set by who stops them in time."""
 
     # ------------------------------------------------ for the hub
 
     def is_busy(self) -> bool:
         """Whether links must be read."""
-        return bool(self.flights) or any(
+        return bool(self._books) or any(
             slot.state in (State.STARTING, State.LEAVING) for slot in tuple(self.crew.slots)
         )
 
     def has_unattended(self) -> bool:
         """Whether a run that cannot read waits for something."""
-        return self._unattended > 0
+        return self._books.unattended > 0
 
     def tick(self, now: float) -> float | None:
         """Do what is due; return when something is due again."""
@@ -95,19 +90,16 @@ class Pool:
             for job in jobs:
                 mailbox.post(Ended(job.info.task_id, job.info.attempt, Raised(error)))
             return
-        flights = self._intake.flights_of(jobs, mailbox, self.hub.seat(mailbox))
+        attended = self.hub.seat(mailbox)
+        flights = self._intake.flights_of(jobs, mailbox, attended)
         with self.lock:
             closed = self.crew.is_closed
             if not closed:
-                for flight in flights:
-                    self.flights[flight.number] = flight
-                    self._by_task[flight.job.info.task_id] = flight
-                    if not flight.attended:
-                        self._unattended += 1
-                self._waiting.add_all(flights)
+                self._books.add(flights, attended)
+                self._waiting.add_all(flights.values())
         if closed:
-            for flight in flights:
-                self._refuse(flight, _closed_error())
+            refused = [each.ended(Raised(_closed_error()), None) for each in flights.values()]
+            mailbox.post_all(refused)
             return
         if not self._started:
             self._start()
@@ -140,8 +132,8 @@ class Pool:
                 slot = self.crew.idle.pop()
                 group = self.dispatch.group(self._waiting, self.plan.size)
                 slot.state = State.BUSY
-                _assign(group, slot)
-            self._send(slot, group)
+                trip = _assign(group, slot)
+            self._send(trip, group)
 
     def _refill(self, slot: Slot) -> None:
         """Give a worker that has little left to do what it is to do next."""
@@ -149,14 +141,14 @@ class Pool:
             if not self._waiting.count or slot.state is not State.BUSY or self.crew.looks_at_each:
                 return
             group = self.dispatch.further(slot, self._waiting, self.plan.size)
-            _assign(group, slot)
-        self._send(slot, group)
+            trip = _assign(group, slot)
+        self._send(trip, group)
 
-    def _send(self, slot: Slot, group: list[Flight]) -> None:
-        self.dispatch.send(slot, group)
+    def _send(self, trip: Trip, group: list[Flight]) -> None:
+        self.dispatch.send(trip, group)
         for flight in group:
-            if flight.job.timeout is not None:
-                self.sent(flight)
+            if flight.party.timeout is not None:
+                self.sent(flight, trip.started)
 
     def has_idle(self) -> bool:
         """Whether a worker has nothing to do."""
@@ -170,11 +162,11 @@ class Pool:
         """Let flights wait again, first in line."""
         with self.lock:
             for flight in reversed(flights):
-                slot, flight.slot = flight.slot, None
-                if slot is not None:
-                    slot.flights.pop(flight.number, None)
-                    if not slot.flights:
-                        self.crew.rest(slot)
+                trip, flight.trip = flight.trip, None
+                if trip is not None:
+                    trip.slot.flights.pop(flight.number, None)
+                    if not trip.slot.flights:
+                        self.crew.rest(trip.slot)
                 self._waiting.add_first(flight)
         self.pump()
 
@@ -182,63 +174,57 @@ class Pool:
 
     def land(self, flight: Flight, outcome: Outcome, span: Span | None = None) -> None:
         """End *flight*: free its worker, then tell its run."""
-        self.land_all([(flight, outcome, span or span_of(flight))])
+        ended = [(flight, flight.ended(outcome, span or span_of(flight)))]
+        try:
+            with self.lock:
+                self._take_out(ended, flight.slot)
+            self.pump()
+        finally:
+            self._books.tell()
+        self._release(ended)
 
-    def land_all(self, ended: Sequence[Landing], slot: Slot | None = None) -> None:
-        """End several flights: free their workers, then tell their runs.
+    def land_all(self, ended: list[Landing], slot: Slot) -> None:
+        """End several flights: free their worker, then tell their runs.
 
         Args:
-            ended: The flights, how each has ended, and when it ran.
+            ended: The flights, and what their runs are told.
             slot: Whose worker has told so.
         """
         try:
             with self.lock:
-                self._take_out(ended)
+                self._take_out(ended, slot)
                 # It has not rested, so that no other OS thread has tasks for it on their way.
-                is_at_work = slot is not None and bool(ended and slot.flights)
+                is_at_work = bool(ended and slot.flights)
             self.pump()
-            if slot is not None and is_at_work:
+            if is_at_work:
                 self._refill(slot)
         finally:
             # Ctrl-C may come in between, and what has ended may be another run's.
-            self._tell_landed()
-        for flight, _, _ in ended:
-            # Not before others that wait with the same object were sent.
-            for lease in flight.leases:
-                self.arena.ended(lease)
+            self._books.tell()
+        self._release(ended)
 
-    def _take_out(self, ended: Sequence[Landing]) -> None:
-        """Take flights out of all books. Wants the lock held."""
-        by_task, flights, landed = self._by_task, self.flights, self._landed
-        for landing in ended:
-            flight = landing[0]
-            number = flight.number
-            if flights.pop(number, None) is not None:
-                landed.append(landing)
-                task_id = flight.job.info.task_id
-                if by_task.get(task_id) is flight:
-                    del by_task[task_id]
-                if not flight.attended:
-                    self._unattended -= 1
-            slot, flight.slot = flight.slot, None
+    def _release(self, ended: list[Landing]) -> None:
+        """Note that the tasks that were given what lies in shared memory have ended."""
+        # Not before others that wait with the same object were sent.
+        for flight, _ in ended:
+            if flight.leases:
+                for lease in flight.leases:
+                    self.arena.ended(lease)
+
+    def _take_out(self, ended: list[Landing], slot: Slot | None) -> None:
+        """Take flights, which that slot has, out of all books. Wants the lock held."""
+        self._books.strike(ended)
+        for flight, _ in ended:
+            flight.trip = None
             if slot is not None:
-                slot.flights.pop(number, None)
-                if flight.calls:
-                    self.crew.count_calls(slot, -len(flight.calls))
-                slot.served += 1
-                if not slot.flights:
-                    self.crew.rest(slot)
-
-    def _tell_landed(self) -> None:
-        landed = self._landed
-        while landed:
-            try:
-                flight, outcome, span = landed.popleft()
-            except IndexError:
-                return
-            info = flight.job.info
-            ended = Ended(info.task_id, info.attempt, outcome, span, flight.caught)
-            flight.mailbox.post(ended)
+                slot.flights.pop(flight.number, None)
+            if flight.calls and slot is not None:
+                self.crew.count_calls(slot, -len(flight.calls))
+                flight.calls = None
+        if slot is not None:
+            slot.served += len(ended)
+            if not slot.flights:
+                self.crew.rest(slot)
 
     def requeue(self, flight: Flight, error: BaseException | None) -> None:
         """Let *flight* wait again: its worker ended, and it was not the one that ran.
@@ -257,24 +243,19 @@ class Pool:
             flight.requeued += error is not None
             if flight.slot is not None:
                 flight.slot.flights.pop(flight.number, None)
-            flight.slot = None
+            flight.trip = None
             self._waiting.add_first(flight)
 
     def post(self, flight: Flight, event: Event) -> None:
         """Tell the run of *flight*."""
         flight.mailbox.post(event)
 
-    def _refuse(self, flight: Flight, error: Exception) -> None:
-        """Tell the run of *flight* that it cannot be."""
-        info = flight.job.info
-        self.post(flight, Ended(info.task_id, info.attempt, Raised(error)))
-
     def answer(self, call: Call, outcome: Outcome) -> None:
         """Send the *outcome* of a call to the worker whose task made it."""
         flight, request = call.reply
         with self.lock:
             slot = flight.slot
-            if slot is not None and request in flight.calls:
+            if slot is not None and flight.calls and request in flight.calls:
                 flight.calls = flight.calls - {request}
                 self.crew.count_calls(slot, -1)
         if slot is None:
@@ -291,9 +272,8 @@ class Pool:
         """Note that a task waits, or soon will: its worker does not count meanwhile."""
         with self.lock:
             slot = flight.slot
-            flight.has_called = True
             if slot is not None:
-                flight.calls = flight.calls | {request}
+                flight.calls = {request, *(flight.calls or ())}
                 self.crew.count_calls(slot, 1)
         if slot is not None:
             self.dispatch.called(flight, slot)
@@ -302,10 +282,8 @@ class Pool:
     def withdraw(self, key: JobKey) -> Flight | None:
         """End the job if it waits; else return its flight."""
         with self.lock:
-            flight = self._by_task.get(key[0])
-            if flight is None or flight.job.key != key:
-                return None
-            if flight.slot is not None:
+            flight = self._books.find(key)
+            if flight is None or flight.slot is not None:
                 return flight
             self._waiting.remove(flight)
         self.land(flight, Withdrawn())
@@ -382,11 +360,13 @@ class Pool:
                 self.crew.end_all()
 
 
-def _assign(group: list[Flight], slot: Slot) -> None:
-    """Note that *slot* has the tasks of *group*, after those it has."""
+def _assign(group: list[Flight], slot: Slot) -> Trip:
+    """Note that *slot* has the tasks of *group*, after those it has; return their trip."""
+    trip, flights = Trip(slot), slot.flights
     for flight in group:
-        slot.flights[flight.number] = flight
-        flight.slot = slot
+        flights[flight.number] = flight
+        flight.trip = trip
+    return trip
 
 
 def _closed_error() -> ExecutorUnavailableError:

@@ -175,10 +175,10 @@ class Reception:
         """Return how a task has ended."""
         seconds, began = RAN.unpack_from(body)
         self._pool.dispatch.measured(flight, seconds)
-        at = _OUTCOME_AT
+        at, caught = _OUTCOME_AT, None
         try:
             if flags & frames.CAUGHT:
-                flight.caught, at = messages.unpack_caught(body, at)
+                caught, at = messages.unpack_caught(body, at)
             outcome: Outcome | None = messages.unpack_returned(body, slot.open, at)
             if outcome is None:
                 info = flight.job.info
@@ -191,13 +191,13 @@ class Reception:
             outcome = Raised(TaskSerializationError(name, "the result", "result", cause))
         if flags & frames.STOPPED and flight.stopping is not None:
             outcome = stopped_outcome(flight)
-        return flight, outcome, (began, seconds, "processes", slot.pid)
+        return flight, flight.ended(outcome, (began, seconds, "processes", slot.pid), caught)
 
     def _on_called(self, flight: Flight, body: bytes) -> None:
         request = int.from_bytes(body[:4], "little")
         at = 4 + payload.DIGEST_SIZE
         size = int.from_bytes(body[at : at + 8], "little")
-        digest, depth = body[4:at], flight.depth + 1
+        digest, depth = body[4:at], flight.party.depth + 1
         node = self._pool.called_nodes.find(digest, depth)
         if node is None:
             node = payload.loads(body[at + 8 : at + 8 + size])

@@ -9,8 +9,9 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
+from flowpregel._core.effects import Ended
 from flowpregel._core.ran import Span
 from flowpregel._core.records import Outcome, Returned
 from flowpregel.executors.base import Job, Mailbox
@@ -23,47 +24,79 @@ from flowpregel.executors.processes.link import Link
 from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.reader import Reader
 from flowpregel.executors.processes.spawner import Newborn
+from flowpregel.policies import TimeoutPolicy
 
-NOTHING: Final = frozenset[int]()
 Reason = Literal["cancel", "run", "idle"]
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
-    """A job on its way through the pool."""
+class Party:
+    """What flights of one run and one node have in common."""
 
-    job: Job
-    mailbox: Mailbox
-    number: int
     attended: bool
     """Whether the run's own OS thread comes to read."""
     depth: int = 0
-    """How many tasks wait for it, each for the next."""
+    """How many tasks wait for each of them, each for the next."""
     digest: bytes = b""
-    """Names its node's code."""
+    """Names their node's code."""
     code: bytes = b""
-    slot: Slot | None = None
+    timeout: TimeoutPolicy | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Trip:
+    """What flights have in common that a worker was given together."""
+
+    slot: Slot
     started: float = 0.0
-    """When its worker was given it: monotonic seconds."""
-    alive: float = 0.0
-    """When it last showed a sign of life."""
+    """When it was given them: monotonic seconds."""
+    batch: int = 0
+    """Names them on the tokens; 0: they have none, it began at once."""
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A job on its way through the pool.
+
+    There is one for each of very many small tasks: what several have in common stands
+    elsewhere.
+    """
+
+    job: Job
+    mailbox: Mailbox
+    party: Party
+    number: int
+    trip: Trip | None = None
+    """None: it waits for a worker."""
     stopping: Reason | None = None
     """Why it was told to stop, if it was."""
-    calls: Set[int] = NOTHING
-    """Its calls that are not answered."""
-    caught: Collection[str] | None = None
-    """The calls whose failures it has seen; None: it made none."""
-    batch: int = 0
-    """Names those it was sent with or behind, on the tokens; 0: it began at once."""
-    has_called: bool = False
-    requeued: int = 0
-    """How often its worker ended before it had begun."""
+    calls: Set[int] | None = None
+    """Its calls that are not answered; None: it made none."""
     leases: Sequence[int] = ()
     """What it was given in shared memory."""
+    requeued: int = 0
+    """How often its worker ended before it had begun."""
+    started: float = 0.0
+    """If it has a timeout: when its time began, in monotonic seconds."""
+    alive: float = 0.0
+    """If it has a timeout: when it last showed a sign of life."""
+
+    @property
+    def slot(self) -> Slot | None:
+        """The slot of the worker that has it."""
+        trip = self.trip
+        return None if trip is None else trip.slot
+
+    def ended(
+        self, outcome: Outcome, span: Span | None, caught: Collection[str] | None = None
+    ) -> Ended:
+        """Return what its run is told."""
+        info = self.job.info
+        return Ended(info.task_id, info.attempt, outcome, span, caught)
 
 
-Landing: TypeAlias = tuple[Flight, Outcome, Span | None]
-"""A flight that has ended, how, and when it ran."""
+Landing: TypeAlias = tuple[Flight, Ended]
+"""A flight that has ended, and what its run is told."""
 
 
 class State(Enum):
@@ -136,7 +169,15 @@ class Slot:
         """Return how those of its tasks ended that made but one small write."""
         flights, pid = self.flights, self.pid
         return [
-            (flight, Returned(((channel, value),)), (began, seconds, "processes", pid))
+            (
+                flight,
+                Ended(
+                    (info := flight.job.info).task_id,
+                    info.attempt,
+                    Returned(((channel, value),)),
+                    (began, seconds, "processes", pid),
+                ),
+            )
             for number, seconds, began, channel, value in results
             if (flight := flights.get(number)) is not None
         ]
@@ -242,7 +283,8 @@ class Slot:
 
 def span_of(flight: Flight) -> Span | None:
     """Return when *flight* ran whose worker did not live to say so."""
-    if flight.slot is None:
+    trip = flight.trip
+    if trip is None:
         return None
-    seconds = time.monotonic() - flight.started
-    return time.time_ns() - int(seconds * 1e9), seconds, "processes", flight.slot.pid
+    seconds = time.monotonic() - (flight.started or trip.started)
+    return time.time_ns() - int(seconds * 1e9), seconds, "processes", trip.slot.pid

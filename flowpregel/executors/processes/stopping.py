@@ -34,10 +34,13 @@ class Stopping:
         if self._pool.withdraw(flight.job.key) is flight:
             self._stop(flight, "cancel")
 
-    def _sent(self, flight: Flight) -> None:
-        policy = flight.job.timeout
+    def _sent(self, flight: Flight, now: float) -> None:
+        policy = flight.party.timeout
         if policy is None:
             return
+        flight.started = now
+        # Whoever reads the links may have heard from it already.
+        flight.alive = max(flight.alive, now)
         if policy.run_timeout is not None:
             assert isinstance(policy.run_timeout, float)
             limit = policy.run_timeout
@@ -53,10 +56,11 @@ class Stopping:
             self._pool.hub.wake()
 
     def _on_run(self, flight: Flight, limit: float, now: float) -> None:
-        slot = flight.slot
-        if slot is None:
+        trip = flight.trip
+        if trip is None:
             return
-        if len(slot.flights) > 1 or flight.batch:
+        slot = trip.slot
+        if len(slot.flights) > 1 or trip.batch:
             # In a batch its time begins when its turn comes; the board tells.
             if slot.running() is not flight:
                 self._at(now + limit, partial(self._on_run, flight, limit))

@@ -16,7 +16,7 @@ from flowpregel.executors.processes import frames
 from flowpregel.executors.processes.arena import Arena
 from flowpregel.executors.processes.dispatch import Dispatch
 from flowpregel.executors.processes.parcel import SHARE_FROM
-from flowpregel.executors.processes.slot import Flight, Slot, State
+from flowpregel.executors.processes.slot import Flight, Party, Slot, State, Trip
 
 
 @dataclass
@@ -123,14 +123,22 @@ def desk() -> Iterator[Desk]:
 def group(desk: Desk, *numbers: int, given: Any = None) -> list[Flight]:
     """Return flights that the desk's slot was given."""
     made = []
+    nobody: Any = None
+    trip = Trip(desk.slot)
     for number in numbers:
         info = TaskInfo(task_id=f"t{number}", name="n", namespace="", step=0, stop=1)
         job = Job(info=info, kind=Kind.PULL, node=Node(name="n"), input=given)
-        each = Flight(job, None, number, True, digest=b"d" * 16)  # type: ignore[arg-type]
+        each = Flight(job, nobody, Party(True, digest=b"d" * 16), number, trip)
         desk.slot.flights[number] = each
-        each.slot = desk.slot
         made.append(each)
     return made
+
+
+def send(desk: Desk, flights: list[Flight]) -> None:
+    """Send flights that were made together."""
+    trip = flights[0].trip
+    assert trip is not None
+    desk.dispatch.send(trip, flights)
 
 
 def test_a_batch_that_was_taken_back_before_it_left_takes_no_turns_of_the_next(desk: Desk) -> None:
@@ -139,10 +147,10 @@ def test_a_batch_that_was_taken_back_before_it_left_takes_no_turns_of_the_next(d
 
     def another_thread() -> None:
         desk.dispatch.recall(desk.slot)
-        desk.dispatch.send(desk.slot, second)
+        send(desk, second)
 
     desk.meanwhile.happens.append(another_thread)
-    desk.dispatch.send(desk.slot, first)
+    send(desk, first)
 
     batches = [body[0] for kind, body in desk.wire.sent if kind == frames.TASKS]
     tokens = os.read(desk.slot.newborn.tokens_read, 9)
@@ -152,7 +160,7 @@ def test_a_batch_that_was_taken_back_before_it_left_takes_no_turns_of_the_next(d
 
 def test_shared_memory_of_tasks_that_are_taken_back_is_free_again(desk: Desk) -> None:
     """Their worker never looks at it."""
-    desk.dispatch.send(desk.slot, group(desk, 1, 2, given=b"x" * SHARE_FROM))
+    send(desk, group(desk, 1, 2, given=b"x" * SHARE_FROM))
     assert desk.arena.leased > 0
 
     desk.dispatch.recall(desk.slot)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from flowpregel._core.effects import Emitted
 from flowpregel._host.mailbox import ThreadMailbox
 
@@ -56,3 +58,36 @@ def test_the_backlog_counts_until_everything_was_taken() -> None:
         pass
 
     assert (10, 0) == (first, mailbox.backlog.size)
+
+
+def test_what_is_posted_together_arrives_in_its_order_with_one_interruption() -> None:
+    """The run looks up once."""
+    mailbox = mailbox_with(1)
+    interruptions: list[int] = []
+    mailbox.interrupt_attend = lambda: interruptions.append(1)
+
+    mailbox.post_all([Emitted("t", number) for number in (1, 2)])
+
+    assert [0, 1, 2] == payloads([*mailbox.take(0)])
+    assert [1] == interruptions
+
+
+def test_who_sleeps_is_woken_by_each_post_and_by_none_that_was_taken() -> None:
+    """However the posts of other OS threads fall between looking and sleeping."""
+    mailbox, count = ThreadMailbox(), 2_000
+
+    def post() -> None:
+        for number in range(count):
+            mailbox.post(Emitted("t", number))
+
+    poster = threading.Thread(target=post)
+    poster.start()
+    arrived: list[object] = []
+    while len(arrived) < count:
+        helping = payloads([*mailbox.take(30)])
+        assert helping
+        arrived += helping
+    poster.join()
+
+    assert [*range(count)] == arrived
+    assert [] == mailbox.take(0.01)

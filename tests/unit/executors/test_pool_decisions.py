@@ -19,7 +19,7 @@ from flowpregel.executors.processes.culprit import find_culprit
 from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.dispatch import WORTH, Dispatch
 from flowpregel.executors.processes.line import CalledNodes, Line
-from flowpregel.executors.processes.slot import Flight, Slot
+from flowpregel.executors.processes.slot import Flight, Party, Slot
 from flowpregel.executors.processes.worker import Turns
 
 
@@ -27,7 +27,8 @@ def flight(depth: int = 0, digest: bytes = b"a") -> Flight:
     """Return a flight that waits."""
     info = TaskInfo(task_id="t", name="n", namespace="", step=0, stop=1)
     job = Job(info=info, kind=Kind.PULL, node=Node(name="n"), input=None)
-    return Flight(job, None, 0, True, depth=depth, digest=digest)  # type: ignore[arg-type]
+    nobody: Any = None
+    return Flight(job, nobody, Party(True, depth, digest), 0)
 
 
 def line_of(*flights: Flight) -> Line:
@@ -43,8 +44,24 @@ def test_children_go_before_their_parents_siblings() -> None:
     shallow, deep, later = flight(0), flight(2), flight(0)
     line = line_of(shallow, deep, later)
 
-    assert [deep, shallow, later] == [*line.in_turn()]
+    assert [deep, shallow, later] == line.take(10, 0, 1.0, lambda party: 0.0)
     assert 0 == line.count
+
+
+def test_who_is_not_taken_keeps_the_place_in_the_line() -> None:
+    """Be there no room for more, or do those cost too much that come next."""
+    cheap, also, dear, last = (flight(digest=each) for each in (b"a", b"a", b"b", b"a"))
+    line = line_of(cheap, also, dear, last)
+
+    def take(most: int, least: int, worth: float) -> list[Flight]:
+        return line.take(most, least, worth, lambda party: 5.0 if party.digest == b"b" else 1.0)
+
+    assert [cheap] == take(1, 0, 9.0)
+    assert [also] == take(9, 0, 2.0)
+    assert [] == take(9, 0, 2.0)
+    assert [dear] == take(9, 1, 2.0)
+    assert 1 == line.count
+    assert [last] == line.all()
 
 
 def test_a_node_called_at_two_depths_is_two_nodes() -> None:
