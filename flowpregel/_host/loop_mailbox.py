@@ -9,6 +9,7 @@ from contextlib import suppress
 from threading import get_ident
 
 from flowpregel._core.effects import Event
+from flowpregel._host.mailbox import Way
 from flowpregel.executors.base import Backlog
 
 
@@ -23,6 +24,7 @@ class LoopMailbox:
         self._loop = loop
         self._thread = get_ident()
         self._events: deque[Event] = deque()
+        self._way = Way()
         self.backlog = Backlog()
         self._arrived = asyncio.Event()
 
@@ -40,8 +42,14 @@ class LoopMailbox:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._arrived.set)
 
+    def give_way(self) -> None:
+        """Let the run take what waits before more is posted; not for its own OS thread."""
+        self._way.give(self._events)
+
     async def take(self, seconds: float | None) -> list[Event]:
         """Wait for events, at most *seconds*, and return all there are."""
+        if not self._events:
+            self._way.free()
         if not self._events and seconds != 0:
             self._arrived.clear()
             try:

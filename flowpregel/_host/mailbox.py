@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Any, Final
@@ -23,6 +24,37 @@ the disk takes milliseconds.
 """
 
 
+_MOMENT: Final = 0.05
+"""Seconds that who makes very many calls waits at most, should nobody take them."""
+
+
+class Way:
+    """Where who makes very many calls lets the run go first, which has to start them.
+
+    Both need the interpreter's lock. Who computes and computes leaves the other without
+    it for 5 ms at each of its system calls, and workers without tasks meanwhile.
+    """
+
+    __slots__ = ("_is_asked", "_is_free")
+
+    def __init__(self) -> None:
+        self._is_asked = False
+        self._is_free = threading.Event()
+
+    def give(self, waiting: Collection[Event]) -> None:
+        """Wait until what is *waiting* was taken, or a moment has passed."""
+        self._is_free.clear()
+        self._is_asked = True
+        if waiting:
+            self._is_free.wait(_MOMENT)
+
+    def free(self) -> None:
+        """Note that everything was taken."""
+        if self._is_asked:
+            self._is_asked = False
+            self._is_free.set()
+
+
 class ThreadMailbox:
     """The mailbox of a run whose OS thread waits for it; no other takes anything out."""
 
@@ -33,6 +65,7 @@ class ThreadMailbox:
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._sleeps = False
         """Whether the run waits for the bell."""
+        self._way = Way()
         self.backlog = Backlog()
         self.attend: Callable[[float | None], None] | None = None
         self.interrupt_attend: Callable[[], None] | None = None
@@ -53,6 +86,10 @@ class ThreadMailbox:
         if (interrupt := self.interrupt_attend) is not None:
             interrupt()
 
+    def give_way(self) -> None:
+        """Let the run take what waits before more is posted; not for its own OS thread."""
+        self._way.give(self._events)
+
     def _ring(self) -> None:
         self._sleeps = False
         self._bell.put(None)
@@ -66,6 +103,8 @@ class ThreadMailbox:
         if len(events) == _MOST and self.attend is not None:
             # Nor should who works for this run wait for more work until then.
             self.attend(0)
+        if not events:
+            self._way.free()
         if events or timeout == 0:
             return events
         if self.attend is not None:

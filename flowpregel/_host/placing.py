@@ -116,7 +116,7 @@ class Placing:
         stretch.executor = executor
         is_below = tasks[0].parent is not None and tasks[0].parent.node.role != "body"
         quota = self._quota_for(node, executor, is_below=is_below)
-        if quota is None:
+        if quota is None or quota.admits(stretch):
             self._place(stretch)
         else:
             # Else those before them, which call too, would all wait for what waits behind them.
@@ -177,7 +177,8 @@ class Placing:
     def _leave(self, task_ids: Sequence[str]) -> None:
         for quota in self._quotas.values():
             quota.leave(task_ids)
-            self._place_admitted(quota)
+            if quota.has_line:
+                self._place_admitted(quota)
 
     def _place_admitted(self, quota: Quota) -> None:
         for stretch in quota.admit():

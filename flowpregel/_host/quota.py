@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,10 @@ class Stretch:
     executor: Any = None
     """The `Executor` that is to run them, once that is known."""
 
+    def part(self, tasks: list[Task]) -> Stretch:
+        """Return a stretch of some of the tasks."""
+        return Stretch(self.node, tasks, self.setting, self.around, self.run, self.executor)
+
 
 def stretches(tasks: list[Task]) -> Iterable[list[Task]]:
     """Return *tasks* by those that follow each other, of one node, called by one body or none."""
@@ -52,6 +56,14 @@ class Quota:
         """What waits, and what is left of it."""
         self._waiting: dict[str, Task] = {}
 
+    def admits(self, stretch: Stretch) -> bool:
+        """Return whether all of *stretch* may work now, and nobody waits; then they do."""
+        if self._line or len(self._working) + len(stretch.tasks) > self._most:
+            return False
+        for task in stretch.tasks:
+            self._working.add(task.id)
+        return True
+
     def add(self, stretch: Stretch, *, first: bool = False) -> None:
         """Let the tasks of *stretch* wait behind those that wait, or before them, if *first*."""
         self._waiting.update((task.id, task) for task in stretch.tasks)
@@ -74,7 +86,12 @@ class Quota:
                 self._line.popleft()
             if admitted:
                 self._working.update(task.id for task in admitted)
-                yield replace(stretch, tasks=admitted)
+                yield stretch.part(admitted)
+
+    @property
+    def has_line(self) -> bool:
+        """Whether anybody waits, or has waited and was withdrawn."""
+        return bool(self._line)
 
     def leave(self, task_ids: Iterable[str]) -> None:
         """Note that tasks do not work any more, or wait for others."""

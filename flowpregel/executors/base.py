@@ -136,7 +136,8 @@ class Stopwatch:
 class Mailbox(Protocol):
     """Where events for a run arrive. Safe from any OS thread.
 
-    One that keeps what it is posted has a ``backlog`` too, a `Backlog`.
+    One that keeps what it is posted has a ``backlog`` too, a `Backlog`, and if its run is
+    on another OS thread than a body, ``give_way()``, by which that lets it take what waits.
     """
 
     attend: Callable[[float | None], None] | None

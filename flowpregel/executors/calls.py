@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from flowpregel.executors.base import Job, Mailbox
 
 
+_MANY = 256
+"""Calls after which a body lets the run take them in: some milliseconds."""
+
+
 class Made(set["CallFuture[Any]"]):
     """The calls of one attempt of a body: those that have not succeeded."""
 
@@ -223,9 +227,10 @@ class OwnEnds(Ends):
         mailbox: Where its events go.
         turn: What `CallFuture` takes.
         before_first: Called before the task makes its first call.
+        give_way: Called whenever it has made very many more.
     """
 
-    __slots__ = ("_before_first", "_job", "_mailbox", "_turn", "made")
+    __slots__ = ("_before_first", "_give_way", "_job", "_mailbox", "_turn", "made")
 
     def __init__(
         self,
@@ -233,11 +238,13 @@ class OwnEnds(Ends):
         mailbox: Mailbox,
         turn: Callable[[CallFuture[Any]], None] | None = None,
         before_first: Callable[[], None] | None = None,
+        give_way: Callable[[], None] | None = None,
     ) -> None:
         self._job = job
         self._mailbox = mailbox
         self._turn = turn
         self._before_first = before_first
+        self._give_way = give_way
         self.made = Made()
         """Its calls. One that succeeded is not kept, so that its result goes when its
         caller drops it."""
@@ -260,6 +267,8 @@ class OwnEnds(Ends):
                 variables,
             )
         )  # fmt: skip
+        if not made.count % _MANY and self._give_way is not None:
+            self._give_way()
         return future
 
     def beat(self) -> None:

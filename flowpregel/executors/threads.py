@@ -117,7 +117,8 @@ class ThreadExecutor(Executor):
                 self._parents.add(job.key)
                 self._make_room()
 
-        return OwnEnds(job, mailbox, before_first=note_parent)
+        give_way = getattr(mailbox, "give_way", None)
+        return OwnEnds(job, mailbox, before_first=note_parent, give_way=give_way)
 
 
 class BodyThreads(ThreadExecutor):

@@ -352,8 +352,7 @@ class CrashDriver:
         """Run an attempt, and post what it posts and how it ended."""
         outcome, caught = self._schedule.script(task), None
         if outcome is None:
-            job = self._job(task, setting)
-            ends = OwnEnds(job, self, self._turn)
+            ends = OwnEnds(job := self._job(task, setting), self, self._turn)
             outcome = perform(job, ends)
             caught = caught_of(outcome, ends.made)
         if self._dropped:
@@ -362,9 +361,7 @@ class CrashDriver:
 
     def _job(self, task: Task, setting: Setting) -> Job:
         node, parent = task.node, task.parent
-        error = None
-        if task.error is not None and parent is not None:
-            error = NodeError(parent.name, task.error)
+        error = NodeError(parent.name, task.error) if parent and task.error else None
         return Job(
             info=TaskInfo(
                 task_id=task.id,

@@ -173,6 +173,10 @@ class Dispatch:
 
     def _pack_all(self, slot: Slot, group: list[Flight]) -> tuple[list[Flight], list[bytes]]:
         """Return those of *group* that can be sent, and what is sent of them."""
+        if len(group) == 1:
+            (flight,) = group
+            body = self._pack(slot, flight, self._send_ahead(slot, flight))
+            return ([], []) if body is None else (group, _in_full(flight, body, FULL))
         packed: list[Flight] = []
         parts: list[bytes] = []
         likeness = Likeness()
@@ -188,10 +192,8 @@ class Dispatch:
             body = self._pack(slot, flight, sent)
             if body is not None:
                 packed.append(flight)
-                may_be_first = len(group) > 1 and not flight.leases
-                form = likeness.begin(flight.job, digest, sent) if may_be_first else FULL
-                head = TASK.pack(flight.number, len(digest) + len(body), form)
-                parts += head, digest, body
+                form = FULL if flight.leases else likeness.begin(flight.job, digest, sent)
+                parts += _in_full(flight, body, form)
         parts += likeness.take()
         return packed, parts
 
@@ -289,6 +291,12 @@ class Dispatch:
             slot.read_no_more(lease, 1)
             self.arena.ended(lease)
             self.arena.release(lease)
+
+
+def _in_full(flight: Flight, body: bytes, form: int) -> list[bytes]:
+    """Return the parts of a TASKS frame that are the whole of *flight*."""
+    digest = flight.party.digest
+    return [TASK.pack(flight.number, len(digest) + len(body), form), digest, body]
 
 
 def _blended(known: float | None, seconds: float) -> float:
