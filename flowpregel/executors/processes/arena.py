@@ -222,8 +222,9 @@ def _looks_the_same(data: memoryview, shared: _Shared) -> bool:
     if data.readonly:
         return True
     written = memoryview(shared.segment.memory)
-    edges = (0, max(0, size - _EDGE))
-    if any(data[at : at + _EDGE] != written[at : at + _EDGE] for at in edges):
+    # As bytes: views are compared item by item, which takes eight times as long.
+    edges = slice(0, _EDGE), slice(max(0, size - _EDGE), size)
+    if any(bytes(data[edge]) != bytes(written[edge]) for edge in edges):
         return False
     # The n-th words of all samples at once: a third of the time that sample by sample takes.
     whole = size // 8 * 8

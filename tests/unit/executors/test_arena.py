@@ -130,6 +130,17 @@ def test_an_object_that_was_filled_anew_is_written_anew(pair: Pair) -> None:
     assert first != pair.share(memoryview(source), source)
 
 
+@pytest.mark.parametrize("place", [0, SIZE // 2, SIZE - 1])
+def test_an_object_that_was_changed_is_written_anew(pair: Pair, place: int) -> None:
+    """At its edges to the byte, in between where as much as the distance of two samples changed."""
+    source = bytearray(SIZE)
+    first = pair.share(memoryview(source), source)
+    width = SIZE // 256 if 0 < place < SIZE - 1 else 1
+    source[place : place + width] = b"x" * width
+
+    assert first != pair.share(memoryview(source), source)
+
+
 def test_what_does_not_fit_stays_in_the_parcel() -> None:
     """A full arena makes things slower, not impossible."""
     pair = Pair(limit=SIZE)
