@@ -24,7 +24,7 @@ class LoopMailbox:
         self._loop = loop
         self._thread = get_ident()
         self._events: deque[Event] = deque()
-        self._way = Way()
+        self.way = Way()
         self.backlog = Backlog()
         self._arrived = asyncio.Event()
 
@@ -44,12 +44,12 @@ class LoopMailbox:
 
     def give_way(self) -> None:
         """Let the run take what waits before more is posted; not for its own OS thread."""
-        self._way.give(self._events)
+        self.way.give(self._events)
 
     async def take(self, seconds: float | None) -> list[Event]:
         """Wait for events, at most *seconds*, and return all there are."""
         if not self._events:
-            self._way.free()
+            self.way.free()
         if not self._events and seconds != 0:
             self._arrived.clear()
             try:

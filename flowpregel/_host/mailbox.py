@@ -65,7 +65,8 @@ class ThreadMailbox:
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._sleeps = False
         """Whether the run waits for the bell."""
-        self._way = Way()
+        self.way = Way()
+        """Where a body waits that makes very many calls."""
         self.backlog = Backlog()
         self.attend: Callable[[float | None], None] | None = None
         self.interrupt_attend: Callable[[], None] | None = None
@@ -88,7 +89,7 @@ class ThreadMailbox:
 
     def give_way(self) -> None:
         """Let the run take what waits before more is posted; not for its own OS thread."""
-        self._way.give(self._events)
+        self.way.give(self._events)
 
     def _ring(self) -> None:
         self._sleeps = False
@@ -104,7 +105,7 @@ class ThreadMailbox:
             # Nor should who works for this run wait for more work until then.
             self.attend(0)
         if not events:
-            self._way.free()
+            self.way.free()
         if events or timeout == 0:
             return events
         if self.attend is not None:

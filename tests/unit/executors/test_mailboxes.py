@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from unittest import mock
 
 from flowpregel._core.effects import Emitted
+from flowpregel._host import mailbox as mailboxes
 from flowpregel._host.mailbox import ThreadMailbox
 
 
@@ -91,3 +93,43 @@ def test_who_sleeps_is_woken_by_each_post_and_by_none_that_was_taken() -> None:
 
     assert [*range(count)] == arrived
     assert [] == mailbox.take(0.01)
+
+
+def test_who_makes_very_many_calls_waits_until_they_are_taken() -> None:
+    """So that the run, which has to start them, has the interpreter for itself."""
+    mailbox = mailbox_with(3)
+    begun, gone_on = threading.Event(), threading.Event()
+
+    class Waiting(list[int]):
+        """Tells that it is looked at, which is the last thing before the wait."""
+
+        def __bool__(self) -> bool:
+            begun.set()
+            return True
+
+    def give_way() -> None:
+        mailbox.way.give(Waiting())
+        gone_on.set()
+
+    with mock.patch.object(mailboxes, "_MOMENT", 60):
+        poster = threading.Thread(target=give_way)
+        poster.start()
+        assert begun.wait(30)
+        assert [0, 1, 2] == payloads([*mailbox.take(0)])
+        assert not gone_on.is_set(), "more may be on its way"
+        assert [] == mailbox.take(0)
+        assert gone_on.wait(30)
+        poster.join()
+
+
+def test_who_gives_way_to_nobody_goes_on_after_a_moment() -> None:
+    """A run that has failed takes nothing any more, and its bodies go on to their ends."""
+    mailbox = mailbox_with(1)
+    mailbox.give_way()
+    assert [0] == payloads([*mailbox.take(0)])
+
+
+def test_nobody_waits_for_what_was_taken() -> None:
+    mailbox = ThreadMailbox()
+    with mock.patch.object(mailboxes, "_MOMENT", 60):
+        mailbox.give_way()
