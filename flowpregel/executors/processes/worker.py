@@ -54,7 +54,7 @@ RAN: Final = Struct("<fq")
 """At the start of an ENDED frame: for how many seconds the task ran, and when it began."""
 Order: TypeAlias = bytes | memoryview | Own
 """What there is to say of a task; a tuple if it is like another."""
-_HOLD: Final = 2_000_000
+_HOLD: Final = 5_000_000
 """Nanoseconds for which results of a batch may be held back, to send many at once."""
 
 
