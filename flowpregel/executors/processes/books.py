@@ -78,16 +78,27 @@ class Books:
             except IndexError:
                 # Another OS thread tells them.
                 return
-            if not landed:
-                continue
-            mailbox = landed[0][0].mailbox
-            events: list[Ended] = []
-            for flight, ended in landed:
-                if flight.mailbox is not mailbox:
-                    mailbox.post_all(events)
-                    mailbox, events = flight.mailbox, []
-                events.append(ended)
+            try:
+                _tell(landed)
+            except KeyboardInterrupt:
+                # It is meant for one run, and these may be others'. Who hears it twice ignores it.
+                self._landed.appendleft(landed)
+                self.tell()
+                raise
+
+
+def _tell(landed: list[Landing]) -> None:
+    """Tell the runs of flights that have landed together."""
+    if not landed:
+        return
+    mailbox = landed[0][0].mailbox
+    events: list[Ended] = []
+    for flight, ended in landed:
+        if flight.mailbox is not mailbox:
             mailbox.post_all(events)
+            mailbox, events = flight.mailbox, []
+        events.append(ended)
+    mailbox.post_all(events)
 
 
 def _by_task(flights: Iterable[Flight]) -> dict[str, Flight]:

@@ -69,7 +69,10 @@ class _Slips:
     def _settle(self, event: Event) -> None:
         if not isinstance(event, Ended):
             return
-        future = self._futures.pop(event.task_id)
+        future = self._futures.pop(event.task_id, None)
+        if future is None:
+            # It was told twice, since Ctrl-C came in between.
+            return
         self._done(future)
         if isinstance(event.outcome, Returned):
             try:

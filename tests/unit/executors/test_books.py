@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from flowpregel._core.effects import Ended
+import pytest
+
+from flowpregel._core.effects import Ended, Event
 from flowpregel._core.records import Kind, Node, Withdrawn
 from flowpregel._host.mailbox import ThreadMailbox
 from flowpregel.context import TaskInfo
@@ -48,6 +51,33 @@ def test_each_run_is_told_of_its_own_in_their_order() -> None:
 
     assert (["t1", "t4"], ["t2", "t3"]) == (told(ours), told(theirs))
     assert not books
+
+
+class Interrupted(ThreadMailbox):
+    """A mailbox on whose run's OS thread the user presses Ctrl-C, once."""
+
+    is_over = False
+
+    def post_all(self, events: Sequence[Event]) -> None:
+        """Deliver events, but the first time."""
+        if not self.is_over:
+            self.is_over = True
+            raise KeyboardInterrupt
+        super().post_all(events)
+
+
+def test_ctrl_c_loses_no_other_runs_news() -> None:
+    """It may come while one OS thread tells the runs of several."""
+    first, stopped, other = ThreadMailbox(), Interrupted(), ThreadMailbox()
+    flights = [flight(1, first), flight(2, stopped), flight(3, other)]
+    books = books_of(*flights)
+    books.strike(landed(*flights))
+
+    with pytest.raises(KeyboardInterrupt):
+        books.tell()
+
+    assert (["t2"], ["t3"]) == (told(stopped), told(other))
+    assert {"t1"} == {*told(first)}, "perhaps twice"
 
 
 def test_what_has_ended_twice_is_told_once() -> None:
