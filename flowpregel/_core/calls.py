@@ -53,10 +53,8 @@ class Calls:
         """For each body: its calls that failed."""
         self._caught: dict[str, Collection[str]] = {}
         """For each body that says so: the calls whose failures it has seen."""
-        self._retried: set[str] = set()
-        """The bodies that may be tried again."""
         self._kept: dict[str, list[Write]] = {}
-        """What was recorded of their calls in this superstep."""
+        """What was recorded in this superstep, of bodies that may be tried again."""
         self._asked: dict[str, dict[str, tuple[Any, ...]]] = {}
         self.ended: dict[str, Outcome] = {}
         """How bodies ended whose calls have not all ended yet."""
@@ -70,12 +68,11 @@ class Calls:
         """
         run, callers, fingerprints = self._run, self._callers, self._fingerprints
         self.bodies.setdefault(caller.id, 0)
-        if caller.node.retry or run.options.retry:
-            self._retried.add(caller.id)
         due = []
         is_plain = caller.depth < DEEPEST and not (self._kept or run.pending or run.left)
         for task, call in zip(self._callings.tasks(caller, calls), calls, strict=True):
-            if not (is_plain and task.id not in callers) and not self._is_due(task, call):
+            needs_care = not is_plain or task.id in callers
+            if needs_care and not self._is_due(task, call):
                 continue
             callers[task.id] = call
             if call.fingerprint is not None:
@@ -157,10 +154,11 @@ class Calls:
 
         They are kept here too if the body that made the call may be tried again.
         """
-        if self._fingerprints and (record := self._fingerprints.get(task.id)) is not None:
+        if (record := self._fingerprints.get(task.id)) is not None:
             # Last: the places of the other writes do not depend on it.
             writes = (*writes, (CALLED, record))
-        if self._retried and task.parent is not None and task.parent.id in self._retried:
+        parent = task.parent
+        if parent is not None and (parent.node.retry or self._run.options.retry):
             self._kept[task.id] = list(writes)
         return writes
 
@@ -173,8 +171,7 @@ class Calls:
         if caller is None or parent is None:
             return
         self.bodies[parent.id] -= 1
-        if self._fingerprints:
-            self._fingerprints.pop(identity, None)
+        self._fingerprints.pop(identity, None)
         self._answer(caller, outcome)
         if self._further:
             for call in self._further.pop(identity, ()):

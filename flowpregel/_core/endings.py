@@ -135,21 +135,16 @@ class Endings:
                 check_writes(self.run.program, task.node, outcome.writes)
             except Exception as error:  # noqa: BLE001 - the task fails with it
                 outcome = Raised(error)
-        below = self._below(task)
-        if below is not None:
-            outcome = heard(below, task, outcome)
+        calls = self._calls
+        if calls is not None:
+            outcome = heard(calls, task, outcome)
         if isinstance(outcome, Raised) and self._retries(task, outcome.error, wakeup):
             return
-        if below is not None and below.open_below(task):
+        if calls is not None and calls.open_below(task):
             # What it called is going to end and be kept before it is settled.
-            below.ended[task.id] = outcome
+            calls.ended[task.id] = outcome
             return
         self._settle(task, outcome)
-
-    def _below(self, task: Task) -> Calls | None:
-        """Return the calls, if *task* has made any of them."""
-        calls = self._calls
-        return calls if calls is not None and task.id in calls.bodies else None
 
     def _retries(self, task: Task, error: BaseException, wakeup: Wakeup) -> bool:
         """Plan the next attempt of a task that failed, if it gets one."""

@@ -51,11 +51,7 @@ def task_ids(*parts: object) -> Callable[[Iterable[int]], list[str]]:
         for number in numbers:
             hashed = copy()
             hashed.update(b"\0%d" % number)
-            # Not by `_uuid`: there may be very many.
-            digest = hashed.hexdigest()
-            made.append(
-                f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
-            )
+            made.append(_uuid(hashed.hexdigest()))
         return made
 
     return numbered

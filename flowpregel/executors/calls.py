@@ -201,11 +201,7 @@ def resolve_future(call: Call, outcome: Outcome) -> None:
     try:
         # Not one of the cases below: most end so, and a pattern takes three times as long.
         if isinstance(outcome, Returned):
-            for channel, value in outcome.writes:
-                if channel == RETURN:
-                    future.succeed(value)
-                    return
-            future.succeed(None)
+            future.succeed(returned_by(outcome.writes))
             return
         match outcome:
             case Raised(error):
@@ -261,12 +257,10 @@ class OwnEnds(Ends):
         # Not CallFuture[Any](...), which makes an alias and keeps it on each of them.
         future: CallFuture[Any] = CallFuture(self._turn, made)
         variables = copy_context()
-        self._mailbox.post(
-            Call(
-                info.task_id, info.attempt, node, arguments, fingerprint, describe, future,
-                variables,
-            )
-        )  # fmt: skip
+        made_call = Call(
+            info.task_id, info.attempt, node, arguments, fingerprint, describe, future, variables
+        )
+        self._mailbox.post(made_call)
         if not made.count % _MANY and self._give_way is not None:
             self._give_way()
         return future

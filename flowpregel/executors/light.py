@@ -43,7 +43,6 @@ class Bell(RLock):  # type: ignore[misc]  # final in typeshed alone
         self._sleepers = None
 
 
-_OPEN: Final = frozenset((PENDING, RUNNING))
 _new_bell: Callable[[], Any] = Bell
 BELLS: Final = RLock()
 """Held while a future gets its bell, and while one that has none ends."""
@@ -111,7 +110,7 @@ class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
 
     def done(self) -> bool:
         """Return whether the call has ended."""
-        return self._state not in _OPEN
+        return self._state != PENDING and self._state != RUNNING
 
     def result(self, timeout: float | None = None) -> ResultT:
         """Return what the call returned, or raise what it raised.
@@ -131,14 +130,11 @@ class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
             InvalidStateError: It has ended before.
         """
         with BELLS:
-            bell, state = self.bell, self._state
-            if bell is None and state in _OPEN:
+            bell = self.bell
+            if bell is None:
                 # Nobody waits for it, and nobody can begin to.
-                self._result = value
-                self._state = FINISHED
+                self._finish(value)
                 return
-        if bell is None:
-            bell = self._condition
         with bell:
             self._finish(value)
             if self.is_watched:
@@ -149,7 +145,7 @@ class LightFuture(concurrent.futures.Future[ResultT], Generic[ResultT]):
             cast("Any", self)._invoke_callbacks()  # noqa: SLF001 - its own, untyped
 
     def _finish(self, value: ResultT) -> None:
-        if self._state not in _OPEN:
+        if self._state != PENDING and self._state != RUNNING:
             raise concurrent.futures.InvalidStateError(f"{self._state}: {self!r}")
         self._result = value
         self._state = FINISHED

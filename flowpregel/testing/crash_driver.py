@@ -360,8 +360,10 @@ class CrashDriver:
         self.post(Ended(task.id, task.attempt, outcome, None, caught))
 
     def _job(self, task: Task, setting: Setting) -> Job:
-        node, parent = task.node, task.parent
-        error = NodeError(parent.name, task.error) if parent and task.error else None
+        node, parent, has_saver = task.node, task.parent, self.saver is not None
+        error = None
+        if task.error is not None and parent is not None:
+            error = NodeError(parent.name, task.error)
         return Job(
             info=TaskInfo(
                 task_id=task.id,
@@ -374,9 +376,7 @@ class CrashDriver:
                 path=task.path,
                 answers=task.answers,
                 error=error,
-                run=RunInfo(
-                    RunValues({}, None, setting.previous), has_saver=self.saver is not None
-                ),
+                run=RunInfo(RunValues({}, None, setting.previous), has_saver=has_saver),
             ),
             kind=task.kind,
             node=node,

@@ -13,7 +13,8 @@
                                      hub: the OS thread that waits for the run reads the links
 
 * `executor` the public face. `pool`: which task goes to which worker, how many there are.
-  `slot`: one worker and its tasks. `spawner`: the OS thread that starts workers.
+  `books`: what it has to do, and whom it has to tell. `slot`: one worker and its tasks.
+  `spawner`: the OS thread that starts workers.
 * `hub`: who reads. `reception`: what arrives and what it means. `stopping`: timeouts,
   cancellation. `deadlines`: what is due when. `death`: post-mortems.
 * `frames`: the bytes on a link. `link`, `wire`: its two ends. `patience`: how they wait.

@@ -46,7 +46,7 @@ _MOST_RUNS: Final = 64
 """A worker that was told of more runs is told to forget them, ended ones among them."""
 STALE: Final = 2 * WORTH
 """Seconds after which a batch is looked at again."""
-_TELLING: Final = 8
+_TELLING: Final = 32
 """Tasks that ended together whose run times are taken into account."""
 _OUTLIER: Final = 4
 _FASTER: Final = 0.6

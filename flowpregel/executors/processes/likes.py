@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import repeat
 from typing import Any, TypeAlias
 
 from flowpregel._core.records import Node
-from flowpregel.context import NOTHING_REPORTED, Scope, TaskInfo
+from flowpregel.context import NOTHING_REPORTED, Scope
 from flowpregel.executors.base import Job
 from flowpregel.executors.processes import messages, parcel, payload
 from flowpregel.executors.processes.brief import space_of
@@ -67,25 +68,16 @@ class First:
         """Give the *scope* of one of the others what it does not have yet, but for its ends."""
         job = self._job
         assert job is not None
-        like, (_, task_id, path, _, _) = job.info, own
-        space, has_id = space_of(like)
+        _, task_id, path, _, _ = own
+        space, has_id = space_of(job.info)
         scope.store, scope.control = job.store, job.control
         scope.channels, scope.managed = job.channels, job.managed
-        scope.info = TaskInfo(
-            task_id,
-            like.name,
-            space + task_id if has_id else space,
-            like.step,
-            like.stop,
-            like.attempt,
-            like.first_started,
-            like.triggers,
-            path,
-            like.answers,
-            like.checkpoint_id,
-            like.error,
-            like.compares,
-            self._run(),
+        scope.info = replace(
+            job.info,
+            task_id=task_id,
+            namespace=space + task_id if has_id else space,
+            path=path,
+            run=self._run(),
         )
 
 

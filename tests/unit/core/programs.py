@@ -71,13 +71,13 @@ def called(driver: CrashDriver, caller: Task, target: Node, *args: Any, **fields
 def fed(driver: CrashDriver, given: Any, *kinds: type) -> tuple[Any, list[Any]]:
     """Start a run, perform it up to its first real `Wait`, and return it with its submits."""
     steps = driver.start(given)
-    effect, submitted = next(steps), []
+    effect, started = next(steps), []
     while not isinstance(effect, Wait) or effect.deadline == 0:
         if isinstance(effect, Submit):
-            submitted += effect.tasks
+            started += effect.tasks
             effect = steps.send(None)
         elif isinstance(effect, Wait):
             effect = steps.send(Wakeup([], 1, 0))
         else:
             effect = steps.send(driver.perform(effect))
-    return steps, [effect, *submitted]
+    return steps, [effect, *started]
