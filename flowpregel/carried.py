@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from flowpregel.errors import ConfigurationError
 
 Value = TypeVar("Value")
-Place: TypeAlias = tuple[str | None, str]
+StepId: TypeAlias = tuple[str | None, str]
 """Where a variable is found: its module and its name there; or no module, and its own name."""
 
 _HEADERS: Final = ("traceparent", "tracestate", "baggage")
@@ -34,7 +34,7 @@ _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 class Carried:
     """What a task is given of its caller's context."""
 
-    values: Mapping[Place, Any]
+    values: Mapping[StepId, Any]
     """Of declared variables that have one."""
     headers: Mapping[str, str]
     """W3C trace context."""
@@ -47,12 +47,12 @@ class Carried:
 @dataclass(slots=True)
 class _Declared:
     variable: ContextVar[Any]
-    place: Place | None = None
+    place: StepId | None = None
     """Looked for when it is first needed: the name is not bound yet while it is declared."""
 
 
 _declared: dict[int, _Declared] = {}
-_stand_ins: dict[Place, ContextVar[Any]] = {}
+_stand_ins: dict[StepId, ContextVar[Any]] = {}
 """Variables of this process that stand for those of a program's ``__main__``."""
 
 _brought: ContextVar[Mapping[str, str] | None] = ContextVar("flowpregel_trace", default=None)
@@ -190,7 +190,7 @@ def _attach(headers: Mapping[str, str]) -> None:
 # ------------------------------------------------ where variables are found
 
 
-def place_of(variable: ContextVar[Any]) -> Place | None:
+def place_of(variable: ContextVar[Any]) -> StepId | None:
     """Return where another process finds *variable*; None: it was not declared."""
     declared = _declared.get(id(variable))
     return None if declared is None else _place_of(declared)
@@ -204,7 +204,7 @@ def default_of(variable: ContextVar[Any]) -> tuple[Any, ...]:
         return ()
 
 
-def variable_at(place: Place, *default: Any) -> ContextVar[Any]:
+def variable_at(place: StepId, *default: Any) -> ContextVar[Any]:
     """Return the variable found at *place* in this process, or what stands for it."""
     module, name = place
     found = None if module in (None, _MAIN) else _imported(str(module), name)
@@ -229,15 +229,15 @@ def _imported(module: str, name: str) -> ContextVar[Any] | None:
     return found if isinstance(found, ContextVar) else None
 
 
-def _place_of(declared: _Declared) -> Place:
+def _place_of(declared: _Declared) -> StepId:
     if declared.place is None:
         declared.place = _look_for(declared.variable)
     return declared.place
 
 
-def _look_for(variable: ContextVar[Any]) -> Place:
+def _look_for(variable: ContextVar[Any]) -> StepId:
     """Return a module that holds *variable*: if possible one that others can import."""
-    place: Place = (None, variable.name)
+    place: StepId = (None, variable.name)
     for module, loaded in tuple(sys.modules.items()):
         for name, value in tuple(getattr(loaded, "__dict__", {}).items()):
             if value is variable:

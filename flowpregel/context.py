@@ -51,7 +51,7 @@ class TaskInfo:
 
 
 @dataclass(slots=True, eq=False)
-class Ends:
+class RunClient:
     """The task's ends of what connects it to its run."""
 
     emit: Callable[[Any], None]
@@ -97,7 +97,7 @@ class Scope:
     """What one attempt of a task can reach."""
 
     info: TaskInfo
-    ends: Ends
+    ends: RunClient
     store: Any = None
     control: RunControl | None = None
     channels: Mapping[str, Any] = field(default_factory=dict)

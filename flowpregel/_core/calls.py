@@ -9,7 +9,7 @@ from flowpregel._core import ids
 from flowpregel._core.blame import blame, blamed
 from flowpregel._core.effects import Call, Resolve
 from flowpregel._core.narrator import outputs
-from flowpregel._core.plan import DEEPEST, Callings, too_deep
+from flowpregel._core.plan import DEEPEST, CallPlanner, too_deep
 from flowpregel._core.progress import Run
 from flowpregel._core.records import (
     CALLED,
@@ -41,7 +41,7 @@ class Calls:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._callings = Callings(run.place)
+        self._callings = CallPlanner(run.place)
         self._callers: dict[str, Call] = {}
         """For each task that was called: who waits for it."""
         self._further: dict[str, list[Call]] = {}

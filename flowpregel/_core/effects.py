@@ -26,7 +26,7 @@ class Load:
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class StepId:
     """Where in a run tasks are planned; their ids are made of it."""
 
     checkpoint_id: str
@@ -36,7 +36,7 @@ class Place:
 
 
 @dataclass(slots=True, eq=False)
-class Setting(Place):
+class StepContext(StepId):
     """What the tasks of one superstep have in common."""
 
     channels: Mapping[str, Any]
@@ -54,7 +54,7 @@ class Submit:
     """Start an attempt of each of these tasks; the reply is None, an `Ended` of each follows."""
 
     tasks: list[Task]
-    setting: Setting
+    setting: StepContext
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from flowpregel._core.calls import Calls, heard
 from flowpregel._core.copies import keepable
-from flowpregel._core.effects import Cancel, Effect, Ended, Setting, Submit, Wakeup
+from flowpregel._core.effects import Cancel, Effect, Ended, StepContext, Submit, Wakeup
 from flowpregel._core.plan import handler_task
 from flowpregel._core.progress import Run
 from flowpregel._core.records import (
@@ -40,7 +40,7 @@ class Endings:
         setting: What they have in common.
     """
 
-    def __init__(self, run: Run, tasks: list[Task], setting: Setting) -> None:
+    def __init__(self, run: Run, tasks: list[Task], setting: StepContext) -> None:
         self.run = run
         self.tasks = tasks
         self.setting = setting

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from flowpregel._core import ids
 from flowpregel._core.commands import Send
-from flowpregel._core.effects import Call, Place
+from flowpregel._core.effects import Call, StepId
 from flowpregel._core.program import Program
 from flowpregel._core.records import CALL, INTERRUPT, PULL, TASKS, Kind, Node, Task
 from flowpregel._core.state import State
@@ -23,7 +23,7 @@ In OS threads and worker processes no stack would end what calls itself for ever
 
 
 def plan(
-    program: Program, state: State, updated: Collection[str] | None, place: Place
+    program: Program, state: State, updated: Collection[str] | None, place: StepId
 ) -> list[Task]:
     """Return the tasks of the next superstep: PULL by node name, then PUSH by index.
 
@@ -86,7 +86,7 @@ def _is_due(node: Node, state: State) -> bool:
 
 
 def _input_of(
-    node: Node, program: Program, state: State, place: Place, read: dict[tuple[int, int], Any]
+    node: Node, program: Program, state: State, place: StepId, read: dict[tuple[int, int], Any]
 ) -> Any:
     """Return what *node* is given; what several nodes *read* is read once, and copied for each."""
     name = node.channels
@@ -101,7 +101,7 @@ def _input_of(
     return copy(read[key])
 
 
-def _values_of(node: Node, program: Program, state: State, place: Place) -> dict[str, Any]:
+def _values_of(node: Node, program: Program, state: State, place: StepId) -> dict[str, Any]:
     managed, channels, plain = program.managed, state.channels, program.plain
     holding = cast("Mapping[str, LastValue[Any]]", channels)
     values: dict[str, Any] = {}
@@ -128,7 +128,7 @@ def _mapped(node: Node, value: Any) -> Any:
         raise
 
 
-def _push(program: Program, send: Send, index: int, place: Place) -> Task:
+def _push(program: Program, send: Send, index: int, place: StepId) -> Task:
     path = f"~__pregel_push, {index:010d}"
     node = program.nodes[send.node]
     task = _task(node, Kind.PUSH, send.arg, path, place, PUSHED)
@@ -137,7 +137,7 @@ def _push(program: Program, send: Send, index: int, place: Place) -> Task:
 
 
 def _task(
-    node: Node, kind: Kind, given: Any, path: str, place: Place, triggers: tuple[str, ...]
+    node: Node, kind: Kind, given: Any, path: str, place: StepId, triggers: tuple[str, ...]
 ) -> Task:
     namespace = f"{place.namespace}|{node.name}" if place.namespace else node.name
     identity = ids.planned_id(place.checkpoint_id, namespace, place.step, path, triggers)
@@ -145,14 +145,14 @@ def _task(
     return Task(identity, node, kind, given, path, triggers, space, None, node.timeout)
 
 
-class Callings:
+class CallPlanner:
     """Makes the tasks of the calls that bodies make.
 
     Args:
         place: Where the bodies run.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: StepId) -> None:
         self._place = place
         self._around = f"{place.namespace}|" if place.namespace else ""
         self._known: dict[str, tuple[Callable[[Iterable[int]], list[str]], str]] = {}
@@ -209,7 +209,7 @@ def too_deep(name: str) -> RecursionError:
     )
 
 
-def handler_task(program: Program, failed: Task, error: BaseException, place: Place) -> Task:
+def handler_task(program: Program, failed: Task, error: BaseException, place: StepId) -> Task:
     """Return the task of the node that handles the failure of *failed*."""
     assert failed.node.handler is not None
     node = program.nodes[failed.node.handler]

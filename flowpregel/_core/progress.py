@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from flowpregel._core import ids
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.effects import Commit, Effect, Emit, Place, Setting
+from flowpregel._core.effects import Commit, Effect, Emit, StepContext, StepId
 from flowpregel._core.narrator import Narrator
 from flowpregel._core.program import Options, Program
 from flowpregel._core.recorder import Recorder
@@ -93,14 +93,14 @@ class Run:
         )
 
     @property
-    def place(self) -> Place:
+    def place(self) -> StepId:
         """Where tasks are planned now."""
-        return Place(self.checkpoint_id, self.options.namespace, self.step, self.stop)
+        return StepId(self.checkpoint_id, self.options.namespace, self.step, self.stop)
 
-    def setting(self) -> Setting:
+    def setting(self) -> StepContext:
         """Return what the tasks of the superstep that is planned now have in common."""
         # By position: keywords would take three times as long, here and wherever it is so.
-        return Setting(
+        return StepContext(
             self.checkpoint_id,
             self.options.namespace,
             self.step,

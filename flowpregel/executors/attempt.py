@@ -25,7 +25,7 @@ from flowpregel._core.records import (
     Withdrawn,
 )
 from flowpregel._fault import fault
-from flowpregel.context import Ends, Scope, config_of, current
+from flowpregel.context import RunClient, Scope, config_of, current
 from flowpregel.errors import (
     ConfigurationError,
     GraphInterrupt,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from flowpregel.executors.base import Job
 
 
-def perform(job: Job, ends: Ends) -> Outcome:
+def perform(job: Job, ends: RunClient) -> Outcome:
     """Run an attempt of a sync node and return how it ended; raises nothing."""
     return perform_in(scope_of(job, ends), job)
 
@@ -60,7 +60,7 @@ def perform_in(scope: Scope, job: Job) -> Outcome:
         current.reset(token)
 
 
-async def aperform(job: Job, ends: Ends) -> Outcome:
+async def aperform(job: Job, ends: RunClient) -> Outcome:
     """Run an attempt on the event loop and return how it ended.
 
     Raises:
@@ -96,7 +96,7 @@ def _is_cancelled_from_outside(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
-def scope_of(job: Job, ends: Ends) -> Scope:
+def scope_of(job: Job, ends: RunClient) -> Scope:
     """Return what an attempt of *job* can reach."""
     return Scope(job.info, ends, job.store, job.control, job.channels, job.managed)
 

@@ -22,7 +22,7 @@ from flowpregel._core.records import (
     Returned,
     Write,
 )
-from flowpregel.context import Ends, current
+from flowpregel.context import RunClient, current
 from flowpregel.errors import GraphInterrupt, TaskCancelled
 from flowpregel.executors.light import LightFuture, ResultT
 
@@ -36,7 +36,7 @@ _MANY = 256
 """Calls after which a body lets the run take them in: some milliseconds."""
 
 
-class Made(set["CallFuture[Any]"]):
+class OpenCalls(set["CallFuture[Any]"]):
     """The calls of one attempt of a body: those that have not succeeded."""
 
     count = 0
@@ -57,7 +57,7 @@ class CallFuture(LightFuture[ResultT]):
     def __init__(
         self,
         turn: Callable[[CallFuture[Any]], None] | None = None,
-        open_calls: Made | None = None,
+        open_calls: OpenCalls | None = None,
     ) -> None:
         self._turn = turn
         self._open_calls = open_calls
@@ -215,7 +215,7 @@ def resolve_future(call: Call, outcome: Outcome) -> None:
         return
 
 
-class OwnEnds(Ends):
+class LocalRunClient(RunClient):
     """The ends of a task in this process.
 
     Args:
@@ -241,7 +241,7 @@ class OwnEnds(Ends):
         self._turn = turn
         self._before_first = before_first
         self._give_way = give_way
-        self.made = Made()
+        self.made = OpenCalls()
         """Its calls. One that succeeded is not kept, so that its result goes when its
         caller drops it."""
 
@@ -290,7 +290,7 @@ def asking(result: Callable[[float | None], ResultT], timeout: float | None) -> 
         raise
 
 
-def caught_of(outcome: Outcome, made: Made) -> Collection[str] | None:
+def caught_of(outcome: Outcome, made: OpenCalls) -> Collection[str] | None:
     """Return which of these calls' failures their body has seen; None: it made no call.
 
     A call that has not ended for it yet is among those that it has not seen.

@@ -9,11 +9,17 @@ from typing import Any
 
 from flowpregel._core.effects import Call, Ended
 from flowpregel._core.records import Outcome, Raised, Withdrawn
-from flowpregel.context import Ends
+from flowpregel.context import RunClient
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.attempt import aperform, outcome_of
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
-from flowpregel.executors.calls import Made, OwnEnds, caught_of, resolve_future, stop_calls
+from flowpregel.executors.calls import (
+    LocalRunClient,
+    OpenCalls,
+    caught_of,
+    resolve_future,
+    stop_calls,
+)
 
 
 class CoroutineExecutor(Executor):
@@ -30,7 +36,7 @@ class CoroutineExecutor(Executor):
         self._loop = loop
         self._thread: threading.Thread | None = None
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
-        self._made: dict[JobKey, Made] = {}
+        self._made: dict[JobKey, OpenCalls] = {}
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job* as a coroutine."""
@@ -88,7 +94,7 @@ class CoroutineExecutor(Executor):
         self._thread = self._loop = None
 
     async def _run(self, job: Job, mailbox: Mailbox) -> None:
-        ends = OwnEnds(job, mailbox)
+        ends = LocalRunClient(job, mailbox)
         made = ends.made
         self._made[job.key] = made
         watch = Stopwatch()
@@ -105,7 +111,7 @@ class CoroutineExecutor(Executor):
         mailbox.post(Ended(*job.key, outcome, watch.stop("coroutines"), caught))
 
 
-async def _timed(job: Job, ends: Ends, made: Made) -> Outcome:
+async def _timed(job: Job, ends: RunClient, made: OpenCalls) -> Outcome:
     """Run an attempt, and stop it when it takes too long or shows no sign of life."""
     policy = job.timeout
     if policy is None:
@@ -143,10 +149,10 @@ def _finite(seconds: float) -> float | None:
     return None if seconds == float("inf") else seconds
 
 
-def _watched(ends: Ends, alive: Any, refresh_on: str) -> Ends:
+def _watched(ends: RunClient, alive: Any, refresh_on: str) -> RunClient:
     """Return *ends* that take what passes through them as a sign of life."""
     if refresh_on == "heartbeat":
-        return Ends(ends.emit, ends.call, alive)
+        return RunClient(ends.emit, ends.call, alive)
 
     def emit(payload: Any) -> None:
         alive()
@@ -156,4 +162,4 @@ def _watched(ends: Ends, alive: Any, refresh_on: str) -> Ends:
         alive()
         return ends.call(*args)
 
-    return Ends(emit, call, alive)
+    return RunClient(emit, call, alive)

@@ -24,7 +24,7 @@ from flowpregel._core.effects import Call, Ended
 from flowpregel._core.ran import Span
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.channels.context import contexts_in
-from flowpregel.context import Ends
+from flowpregel.context import RunClient
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
@@ -100,7 +100,7 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
         watch = Stopwatch()
         code = payload.loads(node)
         job = messages.unpack_job(body, code, _FarStore(), None)
-        ends = Ends(emit=_no_stream, call=_no_call, beat=_no_beat)
+        ends = RunClient(emit=_no_stream, call=_no_call, beat=_no_beat)
         context = job.variables or contextvars.Context()
         outcome = context.run(perform, job, ends)
         if code.contexts and home != _HERE:

@@ -13,7 +13,7 @@ from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import TaskExitError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
-from flowpregel.executors.calls import CallFuture, OwnEnds, caught_of, resolve_future
+from flowpregel.executors.calls import CallFuture, LocalRunClient, caught_of, resolve_future
 
 _SLICE = 2_000_000
 """Nanoseconds of short tasks after which what they returned is taken in."""
@@ -60,7 +60,7 @@ class InlineExecutor(Executor):
         until = started + _SLICE
         while self.waiting:
             job, mailbox = self.waiting.popleft()
-            began, ends = time.time_ns(), OwnEnds(job, mailbox, self._turn)
+            began, ends = time.time_ns(), LocalRunClient(job, mailbox, self._turn)
             try:
                 outcome = _outcome_of(job, ends)
                 caught = caught_of(outcome, ends.made)
@@ -84,7 +84,7 @@ class InlineExecutor(Executor):
             mailbox.post(Ended(*job.key, Withdrawn()))
 
 
-def _outcome_of(job: Job, ends: OwnEnds) -> Outcome:
+def _outcome_of(job: Job, ends: LocalRunClient) -> Outcome:
     """Run *job* and return how it ended.
 
     Raises:

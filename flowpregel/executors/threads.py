@@ -11,7 +11,13 @@ from flowpregel._core.effects import Call, Ended
 from flowpregel._core.records import Outcome, Withdrawn
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
-from flowpregel.executors.calls import Made, OwnEnds, caught_of, resolve_future, stop_calls
+from flowpregel.executors.calls import (
+    LocalRunClient,
+    OpenCalls,
+    caught_of,
+    resolve_future,
+    stop_calls,
+)
 
 
 class ThreadExecutor(Executor):
@@ -34,7 +40,7 @@ class ThreadExecutor(Executor):
         self._changed = threading.Condition()
         self._waiting: deque[tuple[Job, Mailbox, contextvars.Context]] = deque()
         self._threads: list[threading.Thread] = []
-        self._running: dict[JobKey, Made] = {}
+        self._running: dict[JobKey, OpenCalls] = {}
         self._parents: set[JobKey] = set()
         """The jobs that made a call: they may be waiting, so they do not count."""
         self._closing = False
@@ -111,14 +117,14 @@ class ThreadExecutor(Executor):
     def _has_place(self) -> bool:
         return len(self._running) - len(self._parents) < self._limit
 
-    def _ends_of(self, job: Job, mailbox: Mailbox) -> OwnEnds:
+    def _ends_of(self, job: Job, mailbox: Mailbox) -> LocalRunClient:
         def note_parent() -> None:
             with self._changed:
                 self._parents.add(job.key)
                 self._make_room()
 
         give_way = getattr(mailbox, "give_way", None)
-        return OwnEnds(job, mailbox, before_first=note_parent, give_way=give_way)
+        return LocalRunClient(job, mailbox, before_first=note_parent, give_way=give_way)
 
 
 class BodyThreads(ThreadExecutor):

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from flowpregel._core.effects import Setting
+from flowpregel._core.effects import StepContext
 from flowpregel._core.program import Nested, Options
 from flowpregel._core.progress import Steps
 from flowpregel._core.records import Address, Arguments, Kind, Node, Task
 from flowpregel._core.run import run
-from flowpregel._host import clock
-from flowpregel._host.keeper import Keeper
-from flowpregel._host.placing import Surroundings
+from flowpregel._engine import clock
+from flowpregel._engine.keeper import Committer
+from flowpregel._engine.placing import RunContext
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import current_scope
 from flowpregel.errors import ConfigurationError
@@ -26,8 +26,8 @@ class Nesting(PregelBase):
     """The part of `Pregel` that runs inside another graph."""
 
     def nested_run(
-        self, task: Task, setting: Setting, around: Surroundings
-    ) -> tuple[Steps, Surroundings]:
+        self, task: Task, setting: StepContext, around: RunContext
+    ) -> tuple[Steps, RunContext]:
         """Return the run that *task* of another graph is, and what its tasks are given."""
         outer = around.options
         assert outer is not None
@@ -55,7 +55,7 @@ class Nesting(PregelBase):
         return run(self.program, options, given), inside
 
     def _nested_options(
-        self, task: Task, setting: Setting, around: Surroundings, outer: Options
+        self, task: Task, setting: StepContext, around: RunContext, outer: Options
     ) -> Options:
         """Return the options of a nested run: its own breakpoints, the outer run's ways."""
         return replace(
@@ -75,9 +75,7 @@ class Nesting(PregelBase):
             now=clock.now(),
         )
 
-    def _inside(
-        self, around: Surroundings, keeper: Keeper | None, options: Options
-    ) -> Surroundings:
+    def _inside(self, around: RunContext, keeper: Committer | None, options: Options) -> RunContext:
         """Return what the tasks of a nested run are given."""
         return replace(
             around,
@@ -88,7 +86,7 @@ class Nesting(PregelBase):
             executor=self.executor if self.executor is not None else around.executor,
         )
 
-    def _keeper(self, around: Surroundings, outer: Options) -> Keeper | None:
+    def _keeper(self, around: RunContext, outer: Options) -> Committer | None:
         if self.checkpointer is None or self.checkpointer is True:
             return around.keeper
         if isinstance(self.checkpointer, BaseCheckpointSaver):

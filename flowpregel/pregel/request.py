@@ -11,11 +11,11 @@ from typing import Any, Literal
 from flowpregel._core.program import Options, Program
 from flowpregel._core.records import Durability
 from flowpregel._core.run import run
+from flowpregel._engine import clock
+from flowpregel._engine.host import Plan
+from flowpregel._engine.keeper import Committers
+from flowpregel._engine.placing import RunContext
 from flowpregel._fault import fault
-from flowpregel._host import clock
-from flowpregel._host.host import Plan
-from flowpregel._host.keeper import Keepers
-from flowpregel._host.placing import Surroundings
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.shapes import Lease
 from flowpregel.context import RunControl
@@ -144,8 +144,8 @@ def _plan(
     if start.loaded is not None or start.metadata:
         metadata = {**start.metadata, **options.metadata}
         options = replace(options, loaded=start.loaded, metadata=metadata)
-    keepers = Keepers()
-    around = Surroundings(
+    keepers = Committers()
+    around = RunContext(
         config=parsed.shown(),
         context=context_of(graph, request.context),
         store=graph.store,

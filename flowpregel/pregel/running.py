@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from flowpregel._host.drivers import adrive, drive, result_of
-from flowpregel._host.elsewhere import running_loop
-from flowpregel._host.host import Host
+from flowpregel._engine.drivers import adrive, drive, result_of
+from flowpregel._engine.elsewhere import running_loop
+from flowpregel._engine.host import Host
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.config import Settings, merged, of_keywords, parse
@@ -126,7 +126,7 @@ class Running(Threads):
         plain = asked.get("stream_mode") in (None, "values") and not asked.get("print_mode")
         if plain and current.get() is not None:
             return self.call_nested(input, config, asked).result()
-        host, request = self._host(input, config, asked, quiet=plain)
+        host, request = self._engine(input, config, asked, quiet=plain)
         items = watched(drive(host), request.view)
         if plain:
             for _ in items:
@@ -146,7 +146,7 @@ class Running(Threads):
         plain = asked.get("stream_mode") in (None, "values") and not asked.get("print_mode")
         if plain and current.get() is not None:
             return await self.call_nested(input, config, asked)
-        host, request = self._host(input, config, asked, quiet=plain, loop=running_loop())
+        host, request = self._engine(input, config, asked, quiet=plain, loop=running_loop())
         items = awatched(adrive(host), request.view)
         if plain:
             async for _ in items:
@@ -180,7 +180,7 @@ class Running(Threads):
             Payloads; with a list of modes ``(mode, payload)``; with
             ``subgraphs=True`` the namespace comes first.
         """
-        host, request = self._host(input, config, self._streaming(asked))
+        host, request = self._engine(input, config, self._streaming(asked))
         items = watched(drive(host), request.view)
         try:
             for item in items:
@@ -198,7 +198,7 @@ class Running(Threads):
         **asked: Unpack[StreamKeywords],
     ) -> AsyncIterator[Any]:
         """`stream`, on the running event loop."""
-        host, request = self._host(input, config, self._streaming(asked), loop=running_loop())
+        host, request = self._engine(input, config, self._streaming(asked), loop=running_loop())
         items = awatched(adrive(host), request.view)
         try:
             async for item in items:
@@ -266,7 +266,7 @@ class Running(Threads):
             return asked
         return {**asked, "output_keys": self.stream_channels_asis}
 
-    def _host(
+    def _engine(
         self,
         given: Any,
         config: Config | None,

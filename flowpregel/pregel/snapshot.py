@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from flowpregel._core import ids
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.effects import Place
+from flowpregel._core.effects import StepId
 from flowpregel._core.narrator import Narrator, interrupts_of, outputs
 from flowpregel._core.plan import plan
 from flowpregel._core.program import Program
@@ -91,7 +91,7 @@ def open_checkpoint(
     pending: dict[str, list[Write]] = {}
     for item in saved.writes:
         pending.setdefault(item.task_id, []).append((item.channel, item.value))
-    place = Place(checkpoint.id, saved.address.namespace, step, step + 2)
+    place = StepId(checkpoint.id, saved.address.namespace, step, step + 2)
     tasks = plan(program, state, None, place)
     own = [write for write in pending.get(RUN_TASK_ID, ()) if write[0] not in SILENT_WRITES]
     applied = None

@@ -10,10 +10,10 @@ from flowpregel._core.commands import Command
 from flowpregel._core.program import Options
 from flowpregel._core.records import Address, Escaped, Kind, Node, Raised, Returned, Task, Write
 from flowpregel._core.state import State
-from flowpregel._host import clock
-from flowpregel._host.elsewhere import elsewhere, run_to_end
+from flowpregel._engine import clock
+from flowpregel._engine.elsewhere import elsewhere, run_to_end
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.context import Ends, TaskInfo
+from flowpregel.context import RunClient, TaskInfo
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
 from flowpregel.executors.attempt import aperform, perform
 from flowpregel.executors.base import Job
@@ -279,7 +279,7 @@ def _nothing(*_: Any) -> None:
     """Connect the writers of an update to no run."""
 
 
-_NO_ENDS = Ends(_nothing, _nothing, _nothing)
+_NO_ENDS = RunClient(_nothing, _nothing, _nothing)
 
 
 def _metadata(parsed: Parsed, saved: Any) -> dict[str, Any]:

@@ -32,7 +32,7 @@ __all__ = ["InMemoryStore", "IndexConfig"]
 _SECONDS = 60
 """Of a minute, in which times to live are given."""
 
-Place = tuple[tuple[str, ...], str]
+StepId = tuple[tuple[str, ...], str]
 
 
 class IndexConfig(TypedDict, total=False):
@@ -96,7 +96,7 @@ class InMemoryStore(BaseStore):
         self._clock = clock
         self._lock = threading.RLock()
         self._data: dict[tuple[str, ...], dict[str, _Kept]] = {}
-        self._expiring: list[tuple[float, int, Place, _Kept]] = []
+        self._expiring: list[tuple[float, int, StepId, _Kept]] = []
         self._notes = 0
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
@@ -132,7 +132,7 @@ class InMemoryStore(BaseStore):
                 return None
 
     def _search(self, op: SearchOp, queries: dict[str, Vector], now: float) -> list[SearchItem]:
-        found: list[tuple[Place, _Kept, float | None]] = [
+        found: list[tuple[StepId, _Kept, float | None]] = [
             (place, kept, None) for place, kept in self._below(op)
         ]
         if op.query:
@@ -146,7 +146,7 @@ class InMemoryStore(BaseStore):
             answer.append(SearchItem(**_fields(place, kept), score=score))
         return answer
 
-    def _below(self, op: SearchOp) -> Iterator[tuple[Place, _Kept]]:
+    def _below(self, op: SearchOp) -> Iterator[tuple[StepId, _Kept]]:
         """Yield what is below the prefix of a search and passes its filter."""
         prefix = tuple(op.namespace_prefix)
         for namespace, items in self._data.items():
@@ -166,11 +166,11 @@ class InMemoryStore(BaseStore):
 
     # -------------------------------------------------------- putting
 
-    def _prepared_puts(self, ops: Sequence[Op], now: float) -> dict[Place, _Kept | None]:
+    def _prepared_puts(self, ops: Sequence[Op], now: float) -> dict[StepId, _Kept | None]:
         """Return what is to be kept under each key: the last put of it."""
         last = {(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
         vectors = self._embedded_puts([*last.values()])
-        puts: dict[Place, _Kept | None] = {}
+        puts: dict[StepId, _Kept | None] = {}
         for place, op in last.items():
             if op.value is None:
                 puts[place] = None
@@ -191,7 +191,7 @@ class InMemoryStore(BaseStore):
             puts[place] = kept
         return puts
 
-    def _put_one(self, place: Place, kept: _Kept | None) -> None:
+    def _put_one(self, place: StepId, kept: _Kept | None) -> None:
         namespace, key = place
         if kept is None:
             items = self._data.get(namespace, {})
@@ -228,13 +228,13 @@ class InMemoryStore(BaseStore):
 
     # -------------------------------------------------------- time
 
-    def _refresh(self, place: Place, kept: _Kept, asked: bool | None, now: float) -> None:
+    def _refresh(self, place: StepId, kept: _Kept, asked: bool | None, now: float) -> None:
         refresh = (self.ttl_config or {}).get("refresh_on_read", True) if asked is None else asked
         if refresh and kept.ttl is not None:
             # Its old entry in the heap is put right when it comes up.
             kept.expires_at = now + kept.ttl
 
-    def _expect(self, expires_at: float, place: Place, kept: _Kept) -> None:
+    def _expect(self, expires_at: float, place: StepId, kept: _Kept) -> None:
         """Note when to look at an item again; the number decides between equal times."""
         self._notes += 1
         heappush(self._expiring, (expires_at, self._notes, place, kept))
@@ -256,7 +256,7 @@ def _value(kept: _Kept, key: str) -> dict[str, Any]:
     return value
 
 
-def _fields(place: Place, kept: _Kept) -> dict[str, Any]:
+def _fields(place: StepId, kept: _Kept) -> dict[str, Any]:
     """Return the fields of an `Item`."""
     return {
         "namespace": place[0],

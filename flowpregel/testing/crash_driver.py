@@ -36,8 +36,8 @@ from flowpregel._core.effects import (
     Load,
     Look,
     Resolve,
-    Setting,
     Share,
+    StepContext,
     Submit,
     Wait,
     Wakeup,
@@ -60,7 +60,7 @@ from flowpregel.context import TaskInfo
 from flowpregel.errors import NodeError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Job
-from flowpregel.executors.calls import CallFuture, OwnEnds, caught_of, resolve_future
+from flowpregel.executors.calls import CallFuture, LocalRunClient, caught_of, resolve_future
 from flowpregel.runinfo import RunInfo, RunValues
 
 __all__ = ["Crash", "CrashDriver", "Crashed", "Schedule", "Seen", "failing", "shuffled"]
@@ -191,7 +191,7 @@ class CrashDriver:
         self.monotonic = 0
         """Nanoseconds of the driver's own clock; it moves to a deadline that is waited for."""
         self._schedule = schedule or Schedule()
-        self._flying: list[tuple[Task, Setting]] = []
+        self._flying: list[tuple[Task, StepContext]] = []
         self._wait: Wait | None = None
         self._result: Result | None = None
         self._dropped = False
@@ -348,18 +348,18 @@ class CrashDriver:
         """Let the next wake-up bring *events*."""
         self.events.extend(events)
 
-    def _end(self, task: Task, setting: Setting) -> None:
+    def _end(self, task: Task, setting: StepContext) -> None:
         """Run an attempt, and post what it posts and how it ended."""
         outcome, caught = self._schedule.script(task), None
         if outcome is None:
-            ends = OwnEnds(job := self._job(task, setting), self, self._turn)
+            ends = LocalRunClient(job := self._job(task, setting), self, self._turn)
             outcome = perform(job, ends)
             caught = caught_of(outcome, ends.made)
         if self._dropped:
             raise Crashed
         self.post(Ended(task.id, task.attempt, outcome, None, caught))
 
-    def _job(self, task: Task, setting: Setting) -> Job:
+    def _job(self, task: Task, setting: StepContext) -> Job:
         node, parent, has_saver = task.node, task.parent, self.saver is not None
         error = None
         if task.error is not None and parent is not None:

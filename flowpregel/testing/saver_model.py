@@ -33,7 +33,7 @@ from flowpregel.checkpoint.base import WRITES_IDX_MAP
 from flowpregel.checkpoint.transactional import TransactionalSaver
 from flowpregel.errors import ConfigurationError, ValueEncodingError
 
-Place: TypeAlias = tuple[str, str]
+StepId: TypeAlias = tuple[str, str]
 """(thread, namespace)."""
 Change: TypeAlias = tuple[Literal["value", "delta", "empty"], Any]
 """What a superstep does to a channel, and with what."""
@@ -118,7 +118,7 @@ class SaverMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.saver = self.make_saver()
-        self.model: dict[Place, ModelSpace] = {}
+        self.model: dict[StepId, ModelSpace] = {}
         self.count = 0
 
     def make_saver(self) -> TransactionalSaver:
@@ -137,7 +137,7 @@ class SaverMachine(RuleBasedStateMachine):
 
     @rule(place=_places, changes=_changes, run_id=st.sampled_from(RUNS), data=st.data())
     def commit(
-        self, place: Place, changes: dict[str, Change], run_id: str, data: st.DataObject
+        self, place: StepId, changes: dict[str, Change], run_id: str, data: st.DataObject
     ) -> None:
         """Commit a checkpoint as a child of any one: a line that goes on, or a fork."""
         known = self.model.get(place, ModelSpace()).checkpoints
@@ -145,7 +145,7 @@ class SaverMachine(RuleBasedStateMachine):
         self.saver.commit([self._checkpoint(place, parent, changes, run_id)])
 
     @rule(places=st.lists(_places, min_size=2, max_size=3), changes=_changes)
-    def commit_several(self, places: list[Place], changes: dict[str, Change]) -> None:
+    def commit_several(self, places: list[StepId], changes: dict[str, Change]) -> None:
         """Commit to several places at once, each going on from its newest."""
         batches = []
         for place in places:
@@ -154,7 +154,7 @@ class SaverMachine(RuleBasedStateMachine):
         self.saver.commit(batches)
 
     @rule(place=_places, changes=_changes)
-    def commit_nothing(self, place: Place, changes: dict[str, Change]) -> None:
+    def commit_nothing(self, place: StepId, changes: dict[str, Change]) -> None:
         """Fail to commit: the last of the batches holds what cannot be kept."""
         batch = self._checkpoint(place, None, changes, "r1", keep=False)
         bad = self._checkpoint(place, None, {"a": ("value", iter_forever())}, "r1", keep=False)
@@ -167,7 +167,7 @@ class SaverMachine(RuleBasedStateMachine):
     @rule(place=_places, task=st.sampled_from(TASKS), pairs=_pairs, data=st.data())
     def write(
         self,
-        place: Place,
+        place: StepId,
         task: str,
         pairs: tuple[tuple[str, Any], ...],
         data: st.DataObject,
@@ -189,7 +189,7 @@ class SaverMachine(RuleBasedStateMachine):
     )
     def end_superstep(
         self,
-        place: Place,
+        place: StepId,
         tasks: list[tuple[str, tuple[tuple[str, Any], ...]]],
         kinds: dict[str, str],
         data: st.DataObject,
@@ -300,7 +300,7 @@ class SaverMachine(RuleBasedStateMachine):
 
     def _checkpoint(
         self,
-        place: Place,
+        place: StepId,
         parent_id: str | None,
         changes: dict[str, Change],
         run_id: str,

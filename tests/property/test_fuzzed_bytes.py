@@ -36,7 +36,7 @@ class Canary:
         return sing, ("it was unpickled",)
 
 
-class Place:
+class StepId:
     """A store for one table, in memory."""
 
     path = Path("the store")
@@ -59,9 +59,9 @@ class Place:
         return self.records.pop(key, None) is not None
 
 
-def table_with(payload: bytes) -> tuple[Table, Place]:
+def table_with(payload: bytes) -> tuple[Table, StepId]:
     """Return a table with one record, and where it lies."""
-    place = Place()
+    place = StepId()
     table = Table(b"log", place, SEAL)  # type: ignore[arg-type]
     table.put(place, KEY, payload)
     return table, place

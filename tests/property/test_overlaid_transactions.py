@@ -30,7 +30,7 @@ STEPS = st.lists(
 )
 
 
-class Setting:
+class StepContext:
     """A file of LMDB's with one database, whose content is what a test says."""
 
     def __init__(self, folder: str) -> None:
@@ -46,10 +46,10 @@ class Setting:
 
 
 @pytest.fixture(scope="module")
-def setting() -> Iterator[Setting]:
+def setting() -> Iterator[StepContext]:
     """Return the file."""
     with tempfile.TemporaryDirectory() as folder:
-        made = Setting(folder)
+        made = StepContext(folder)
         yield made
         made.environment.close()
 
@@ -102,7 +102,7 @@ def check(transaction: Any, db: Any, expected: dict[bytes, bytes]) -> None:
 @settings(max_examples=150, deadline=None)
 @given(content=CONTENTS, layer=LAYERS)
 def test_reading_sees_the_layer_on_top(
-    setting: Setting, content: dict[bytes, bytes], layer: Layer
+    setting: StepContext, content: dict[bytes, bytes], layer: Layer
 ) -> None:
     """Keys of both, values of the upper one, and nothing where that says so."""
     setting.fill(content)
@@ -115,7 +115,7 @@ def test_reading_sees_the_layer_on_top(
 @settings(max_examples=150, deadline=None)
 @given(content=CONTENTS, layer=LAYERS, steps=STEPS)
 def test_a_draft_does_what_lmdb_would(
-    setting: Setting, content: dict[bytes, bytes], layer: Layer, steps: list[Any]
+    setting: StepContext, content: dict[bytes, bytes], layer: Layer, steps: list[Any]
 ) -> None:
     """What is put, dropped and refused, and what is read meanwhile."""
     setting.fill(content)
@@ -159,7 +159,7 @@ def test_a_draft_does_what_lmdb_would(
     ],
     ids=["too large", "no key", "a key that is too long", "dropped by a cursor"],
 )
-def test_what_a_draft_leaves_to_lmdb(setting: Setting, do: Any) -> None:
+def test_what_a_draft_leaves_to_lmdb(setting: StepContext, do: Any) -> None:
     """It says so, and whoever made it begins a real transaction."""
     with setting.environment.begin() as transaction:
         draft = Draft(transaction, setting.numbers, {}, lasts={}, number=1, room=100)

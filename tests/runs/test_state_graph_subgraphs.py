@@ -36,7 +36,7 @@ def ask(state: Items) -> Items:
     return {"items": [interrupt("really?")]}
 
 
-class Place(TypedDict, total=False):
+class StepId(TypedDict, total=False):
     """A state that is replaced, so that an inner graph may return all of it."""
 
     trail: str
@@ -49,13 +49,13 @@ def walk(name: str) -> Any:
 
 def inner(*names: str) -> StateGraph:
     """Return nodes that run one after the other."""
-    builder = StateGraph(Place).add_sequence([(name, walk(name)) for name in names])
+    builder = StateGraph(StepId).add_sequence([(name, walk(name)) for name in names])
     return builder.add_edge(START, names[0])
 
 
 def around(graph: Any, name: str = "inner") -> StateGraph:
     """Return a graph with *graph* between two nodes."""
-    builder = StateGraph(Place)
+    builder = StateGraph(StepId)
     builder.add_sequence([("before", walk("<")), (name, graph), ("after", walk(">"))])
     return builder.add_edge(START, "before")
 
@@ -95,14 +95,14 @@ def test_a_question_of_an_inner_graph_is_answered_through_the_outer(
     """The inner graph goes on where it was; what it did before is not done again."""
     runs: list[int] = []
 
-    def first(state: Place) -> Place:
+    def first(state: StepId) -> StepId:
         runs.append(1)
         return {"trail": state["trail"] + "1"}
 
-    def asks(state: Place) -> Place:
+    def asks(state: StepId) -> StepId:
         return {"trail": state["trail"] + interrupt("letter?")}
 
-    deep = StateGraph(Place).add_sequence([first, asks]).add_edge(START, "first").compile()
+    deep = StateGraph(StepId).add_sequence([first, asks]).add_edge(START, "first").compile()
     app = around(deep).compile(saver, executor=executor)
 
     stopped = drive.invoke(app, {"trail": ""}, thread_id="1")
@@ -133,7 +133,7 @@ def test_the_state_of_an_inner_graph_can_be_addressed_and_edited(
 
 def asking(saver: BaseCheckpointSaver) -> Any:
     """Return a graph around one whose second node asks."""
-    deep = StateGraph(Place).add_sequence(
+    deep = StateGraph(StepId).add_sequence(
         [("a", walk("a")), ("asks", lambda _: {"trail": interrupt("?")}), ("b", walk("b"))]
     )
     return around(deep.add_edge(START, "a").compile()).compile(saver, executor="inline")
@@ -224,9 +224,9 @@ def test_without_subgraphs_a_stream_tells_of_the_outer_graph_alone(drive: Drive)
 def test_a_command_for_the_parent_updates_and_goes_there(drive: Drive, executor: str) -> None:
     """The inner graph ends with it."""
     command = Command(graph=Command.PARENT, update={"trail": "sent up "}, goto="last")
-    deep = StateGraph(Place).add_node("up", lambda _: command).add_node("never", walk("never"))
+    deep = StateGraph(StepId).add_node("up", lambda _: command).add_node("never", walk("never"))
     deep.add_edge(START, "up").add_edge("up", "never")
-    builder = StateGraph(Place).add_node("inner", deep.compile()).add_edge(START, "inner")
+    builder = StateGraph(StepId).add_node("inner", deep.compile()).add_edge(START, "inner")
     builder.add_node("last", walk("last"))
 
     result = drive.invoke(builder.compile(executor=executor), {"trail": ""})

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Arguments, Withdrawn
-from flowpregel._host.mailbox import ThreadMailbox
+from flowpregel._engine.mailbox import ThreadMailbox
 from flowpregel.context import current_scope
 from flowpregel.errors import WorkerDiedError
 from flowpregel.executors.processes import ProcessExecutor

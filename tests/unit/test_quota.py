@@ -7,15 +7,15 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel._core.effects import Setting
+from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Kind, Node, Task
-from flowpregel._host.placing import Surroundings
-from flowpregel._host.quota import Quota, Stretch, stretches
+from flowpregel._engine.placing import RunContext
+from flowpregel._engine.quota import ConcurrencyLimit, TaskGroup, stretches
 from flowpregel.runinfo import RunInfo
 
 NODE = Node(name="n")
-SETTING = Setting("", "", 0, 1, {}, {}, None, False, {})
-AROUND = Surroundings(config={})
+SETTING = StepContext("", "", 0, 1, {}, {}, None, False, {})
+AROUND = RunContext(config={})
 
 
 def task(name: str, node: Node = NODE, parent: Task | None = None) -> Task:
@@ -23,18 +23,18 @@ def task(name: str, node: Node = NODE, parent: Task | None = None) -> Task:
     return Task(name, node, Kind.CALL, None, name, parent=parent)
 
 
-def stretch(*names: str) -> Stretch:
+def stretch(*names: str) -> TaskGroup:
     """Return calls of these names."""
-    return Stretch(NODE, [task(name) for name in names], SETTING, AROUND, RunInfo())
+    return TaskGroup(NODE, [task(name) for name in names], SETTING, AROUND, RunInfo())
 
 
-def admitted(quota: Quota) -> list[str]:
+def admitted(quota: ConcurrencyLimit) -> list[str]:
     """Return the names of those whose turn it is now."""
     return [each.id for part in quota.admit() for each in part.tasks]
 
 
 def test_those_who_came_first_go_first() -> None:
-    quota = Quota(3)
+    quota = ConcurrencyLimit(3)
     quota.add(stretch("a", "b"))
     quota.add(stretch("c", "d", "e"))
     assert ["a", "b", "c"] == admitted(quota)
@@ -45,7 +45,7 @@ def test_those_who_came_first_go_first() -> None:
 
 
 def test_what_others_wait_for_goes_before_them() -> None:
-    quota = Quota(1)
+    quota = ConcurrencyLimit(1)
     quota.add(stretch("a", "b"))
     assert ["a"] == admitted(quota)
     quota.add(stretch("below a"), first=True)
@@ -54,7 +54,7 @@ def test_what_others_wait_for_goes_before_them() -> None:
 
 
 def test_who_is_withdrawn_takes_no_place() -> None:
-    quota = Quota(1)
+    quota = ConcurrencyLimit(1)
     quota.add(stretch("a", "b", "c"))
     assert ["a"] == admitted(quota)
 
@@ -68,7 +68,7 @@ def test_who_is_withdrawn_takes_no_place() -> None:
 
 
 def test_a_part_starts_with_what_the_whole_was_to_start_with() -> None:
-    quota, whole = Quota(1), stretch("a", "b")
+    quota, whole = ConcurrencyLimit(1), stretch("a", "b")
     quota.add(whole)
     (part,) = quota.admit()
     assert whole.setting is part.setting
@@ -77,7 +77,7 @@ def test_a_part_starts_with_what_the_whole_was_to_start_with() -> None:
 
 @given(st.integers(1, 4), st.lists(st.sampled_from(["add", "leave", "withdraw"]), max_size=40))
 def test_never_more_than_may_and_everybody_once(most: int, moves: list[str]) -> None:
-    quota, working, waiting, seen, count = Quota(most), [], [], [], 0
+    quota, working, waiting, seen, count = ConcurrencyLimit(most), [], [], [], 0
     for move in [*moves, *["leave"] * 200]:
         if move == "add":
             names = [str(count + n) for n in range(3)]

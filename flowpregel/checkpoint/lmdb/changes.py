@@ -11,13 +11,13 @@ from flowpregel.checkpoint.lmdb.state import (
     EMPTY,
     LONGEST_CHAIN,
     Change,
-    Place,
     State,
+    StepId,
     nodes_that_differ,
     versions_that_differ,
 )
 
-Places = Callable[[Mapping[str, Version]], Mapping[str, Place]]
+Places = Callable[[Mapping[str, Version]], Mapping[str, StepId]]
 """Finds where the values of channels at given versions are."""
 
 
@@ -40,7 +40,7 @@ class Head:
 def between(
     prepared: Prepared,
     checkpoint: Checkpoint,
-    written: dict[str, Place],
+    written: dict[str, StepId],
     parent: Head | None,
     places: Places,
 ) -> tuple[Change, State]:
@@ -95,7 +95,7 @@ def between(
 
 
 def _look_up(
-    versions: Mapping[str, Version | None], written: dict[str, Place], places: Places
+    versions: Mapping[str, Version | None], written: dict[str, StepId], places: Places
 ) -> None:
     """Fill in where values are that this checkpoint has and its parent has not."""
     wanted = {

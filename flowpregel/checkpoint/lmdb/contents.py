@@ -9,7 +9,7 @@ from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.lmdb.deltarecord import Added, DeltaRecord, Reference
 from flowpregel.checkpoint.lmdb.plain import LARGEST, Kept, as_bytes, size_of
 from flowpregel.checkpoint.lmdb.prepared import Prepared, PreparedDelta, Written
-from flowpregel.checkpoint.lmdb.state import DELTA, HELD_DELTA, HELD_VALUE, VALUE, Place
+from flowpregel.checkpoint.lmdb.state import DELTA, HELD_DELTA, HELD_VALUE, VALUE, StepId
 from flowpregel.checkpoint.lmdb.staterecord import ROOM, Parts
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
 
@@ -49,7 +49,7 @@ class Contents:
         self.parts: Parts = values, self._deltas, tuple(tasks or ())
         """What the record holds."""
 
-    def add_values(self, numbers: Sequence[int], written: dict[str, Place]) -> None:
+    def add_values(self, numbers: Sequence[int], written: dict[str, StepId]) -> None:
         """Add the values of channels, which are not small.
 
         Args:
@@ -74,9 +74,9 @@ class Contents:
     def add_deltas(
         self,
         numbers: Sequence[int],
-        previous: Sequence[Place],
+        previous: Sequence[StepId],
         references: References,
-        written: dict[str, Place],
+        written: dict[str, StepId],
     ) -> None:
         """Add what was added to channels.
 
@@ -115,7 +115,7 @@ class Contents:
         return parts, size
 
 
-def _own_record(previous: Place, body: Added | list[Reference]) -> DeltaRecord:
+def _own_record(previous: StepId, body: Added | list[Reference]) -> DeltaRecord:
     if isinstance(body, list):
         return DeltaRecord(*previous, tuple([tuple(each) for each in body]))
     return DeltaRecord(*previous, body)

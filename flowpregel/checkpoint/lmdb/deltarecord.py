@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from flowpregel.checkpoint.lmdb.plain import Kept
-from flowpregel.checkpoint.lmdb.state import Place
+from flowpregel.checkpoint.lmdb.state import StepId
 
 Added: TypeAlias = bytes | tuple[Kept, ...]
 """An encoded tuple of writes, or each of them as it is kept."""
@@ -46,7 +46,7 @@ class DeltaRecord(NamedTuple):
     body: Added | tuple[tuple[Any, ...], ...]
 
     @property
-    def previous(self) -> Place:
+    def previous(self) -> StepId:
         """Where what it was added to is."""
         return self.kind, self.number
 

@@ -9,7 +9,7 @@ from flowpregel.checkpoint.lmdb import keys, staterecord, taskrecord
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.plain import as_bytes
 from flowpregel.checkpoint.lmdb.scopes import Scope
-from flowpregel.checkpoint.lmdb.state import DELTA, DELTAS, EMPTY, VALUE, Change, Place
+from flowpregel.checkpoint.lmdb.state import DELTA, DELTAS, EMPTY, VALUE, Change, StepId
 from flowpregel.checkpoint.lmdb.view import View
 
 _KIND_OF = {keys.VALUE: VALUE, keys.DELTA: DELTA}
@@ -118,7 +118,7 @@ class _Sweep:
             if (kind, channel, keys.number_of(key)) not in self._needed:
                 self._transaction.delete(key, db=self._book.log.handle)
 
-    def _need(self, channel: int, place: Place) -> None:
+    def _need(self, channel: int, place: StepId) -> None:
         while place[0] != EMPTY:
             kind = DELTA if place[0] in DELTAS else VALUE
             if (kind, channel, place[1]) in self._needed:

@@ -25,7 +25,7 @@ is looked for there next.
 """
 VALUES, DELTAS = (VALUE, HELD_VALUE), (DELTA, HELD_DELTA)
 
-Place = tuple[int, int]
+StepId = tuple[int, int]
 """Which of these, and the number of the checkpoint that wrote it."""
 Seen = Mapping[str, Mapping[str, Version]]
 
@@ -35,7 +35,7 @@ class State:
     """Every channel and node as of one checkpoint."""
 
     versions: dict[str, Version] = field(default_factory=dict)
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, StepId] = field(default_factory=dict)
     seen: dict[str, dict[str, Version]] = field(default_factory=dict)
     metadata: bytes = b""
 
@@ -78,7 +78,7 @@ class Change:
     """How many records have to be read to get the state before this one."""
     versions: dict[str, Version | None]
     """None: the channel has no version."""
-    places: dict[str, Place]
+    places: dict[str, StepId]
     """Of the same channels, in the same order."""
     changed: tuple[str, ...]
     seen: Seen

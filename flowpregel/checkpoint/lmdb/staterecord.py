@@ -25,7 +25,7 @@ from flowpregel._core.records import Version
 from flowpregel.checkpoint.lmdb import formats, keys
 from flowpregel.checkpoint.lmdb.deltarecord import Added
 from flowpregel.checkpoint.lmdb.plain import Kept
-from flowpregel.checkpoint.lmdb.state import HELD_DELTA, Change, Place, Seen
+from flowpregel.checkpoint.lmdb.state import HELD_DELTA, Change, Seen, StepId
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
 
 ROOM = 65_536
@@ -120,7 +120,7 @@ def pack(change: Change, number_of: Callable[[str], int], number: int, held: Par
     return b"".join((beside, own, len(own).to_bytes(_SIZE, "big")))
 
 
-def _columns(places: tuple[Place, ...], number: int) -> tuple[bytes, tuple[int, ...] | None]:
+def _columns(places: tuple[StepId, ...], number: int) -> tuple[bytes, tuple[int, ...] | None]:
     """Return `Record.kinds` and `Record.places`; *number* is the checkpoint's own."""
     if not places:
         return b"", None

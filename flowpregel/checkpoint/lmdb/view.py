@@ -23,8 +23,8 @@ from flowpregel.checkpoint.lmdb.state import (
     EMPTY,
     HELD_VALUE,
     Change,
-    Place,
     State,
+    StepId,
 )
 from flowpregel.checkpoint.lmdb.staterecord import Held, Record
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
@@ -116,12 +116,12 @@ class View:
             state.apply(each)
         return Found(number, change, state)
 
-    def places(self, wanted: Mapping[str, Version]) -> dict[str, Place]:
+    def places(self, wanted: Mapping[str, Version]) -> dict[str, StepId]:
         """Return where the values of channels at these versions are, wherever they are used.
 
         For the rare checkpoint that refers to a version its parent does not have.
         """
-        found: dict[str, Place] = {}
+        found: dict[str, StepId] = {}
         prefix, bound = keys.of_scope(self.scope.number), b""
         while len(found) < len(wanted):
             key = self._log.last_key(self._transaction, prefix, bound)
@@ -138,7 +138,7 @@ class View:
 
     # ------------------------------------------------------------ values
 
-    def value(self, channel: str, place: Place) -> Kept:
+    def value(self, channel: str, place: StepId) -> Kept:
         """Return a channel's value, as it is kept."""
         return self._value(self.channel(channel), place)
 
@@ -228,7 +228,7 @@ class View:
         """Return the key of a task's pending writes."""
         return keys.log(self.scope.number, number, keys.WRITE, tag)
 
-    def _value(self, channel: int, place: Place) -> Kept:
+    def _value(self, channel: int, place: StepId) -> Kept:
         """Return a value from where it is: held, or in a record of its own."""
         kind, number = place
         held = self.held(number) if kind == HELD_VALUE else None

@@ -17,7 +17,7 @@ from flowpregel.checkpoint.lmdb.deltarecord import Reference
 from flowpregel.checkpoint.lmdb.plain import LARGEST, Kept
 from flowpregel.checkpoint.lmdb.prepared import Prepared, PreparedTask, Written, each_of
 from flowpregel.checkpoint.lmdb.scopes import Scope
-from flowpregel.checkpoint.lmdb.state import EMPTY, HELD_VALUE, Place, State
+from flowpregel.checkpoint.lmdb.state import EMPTY, HELD_VALUE, State, StepId
 from flowpregel.checkpoint.lmdb.staterecord import Parts
 from flowpregel.checkpoint.lmdb.taskrecord import Packed
 from flowpregel.checkpoint.lmdb.view import View
@@ -152,7 +152,7 @@ class Put:
             self._seen = self._book.view(self._transaction, self._tip.scope)
         return self._seen
 
-    def _places(self, wanted: Mapping[str, Version]) -> Mapping[str, Place]:
+    def _places(self, wanted: Mapping[str, Version]) -> Mapping[str, StepId]:
         return self._view.places(wanted)
 
     # ------------------------------------------------------------ pending writes
@@ -225,7 +225,7 @@ class Put:
         if held is not None and (parent is None or number != parent.number + 1):
             references, held = self.tasks(prepared), None
         number_of, tip = self._number_of, self._tip
-        written: dict[str, Place] = dict.fromkeys(checkpoint.changed, (EMPTY, number))
+        written: dict[str, StepId] = dict.fromkeys(checkpoint.changed, (EMPTY, number))
         values: dict[int, Kept] = {}
         if prepared.size <= LARGEST:
             # What is usual, for all of them: there can be hundreds.
@@ -315,12 +315,12 @@ class Put:
             return None
         return Head(parent_id, found.number, scope.generation, found.change.chain, found.state)
 
-    def _previous(self, prepared: Prepared, parent: Head | None) -> list[Place]:
+    def _previous(self, prepared: Prepared, parent: Head | None) -> list[StepId]:
         """Return where what each delta was added to is."""
         old = State() if parent is None else parent.state
-        places: list[Place] = []
+        places: list[StepId] = []
         for delta in prepared.deltas:
-            place: Place = (EMPTY, 0)
+            place: StepId = (EMPTY, 0)
             if delta.previous is not None:
                 if old.versions.get(delta.channel) == delta.previous:
                     place = old.places[delta.channel]

@@ -19,14 +19,14 @@ from flowpregel._core.records import (
     Withdrawn,
 )
 from flowpregel.carried import carried_by
-from flowpregel.context import Ends
+from flowpregel.context import RunClient
 from flowpregel.errors import (
     GraphInterrupt,
     ParentCommand,
     TaskCancelled,
     TaskSerializationError,
 )
-from flowpregel.executors.calls import CallFuture, Made, returned_by
+from flowpregel.executors.calls import CallFuture, OpenCalls, returned_by
 from flowpregel.executors.processes import frames, messages, parcel, payload
 from flowpregel.executors.processes.culprit import find_culprit
 from flowpregel.executors.processes.frames import Frame
@@ -41,7 +41,7 @@ class Answer(CallFuture[Any]):
         self.looked_at = True
 
 
-class WorkerEnds:
+class WorkerRunClient:
     """The ends of all tasks of one worker.
 
     Args:
@@ -55,7 +55,7 @@ class WorkerEnds:
         self._waiting: dict[int, Answer] = {}
         self.number = 0
         """The task that runs."""
-        self.made = Made()
+        self.made = OpenCalls()
         """The calls of the task that runs."""
         self.is_used = False
         """Whether a task has called or asked something since `renew`."""
@@ -65,7 +65,7 @@ class WorkerEnds:
 
     def renew(self) -> None:
         """Forget what the last task has called, and waits for: it is not for the next."""
-        self.made = Made()
+        self.made = OpenCalls()
         with self._lock:
             self.is_used = False
             self._waiting.clear()
@@ -124,7 +124,7 @@ class WorkerEnds:
             future.set_exception(error)
 
 
-class TaskEnds(Ends):
+class TaskRunClient(RunClient):
     """The ends of one task.
 
     Methods, since three functions made for each task would cost it more than its own start.
@@ -136,10 +136,10 @@ class TaskEnds(Ends):
 
     __slots__ = ("_ends", "_made", "_number")
 
-    def __init__(self, ends: WorkerEnds, number: int) -> None:
+    def __init__(self, ends: WorkerRunClient, number: int) -> None:
         self._ends = ends
         # What code that has outlived its task calls is not the next one's.
-        self._made = ends.made if number == ends.number else Made()
+        self._made = ends.made if number == ends.number else OpenCalls()
         self._number = number
 
     def emit(self, chunk: Any) -> None:

@@ -13,7 +13,7 @@ from flowpregel.context import NOTHING_REPORTED, Scope
 from flowpregel.executors.base import Job
 from flowpregel.executors.processes import messages, parcel, payload
 from flowpregel.executors.processes.brief import space_of
-from flowpregel.executors.processes.ends import TaskEnds, WorkerEnds
+from flowpregel.executors.processes.ends import TaskRunClient, WorkerRunClient
 from flowpregel.runinfo import RunInfo
 
 NewRun: TypeAlias = Callable[[], RunInfo]
@@ -93,7 +93,7 @@ class LateScope(Scope):
 
     __slots__ = ("_of_worker", "_own")
 
-    def __init__(self, own: Own, ends: WorkerEnds) -> None:
+    def __init__(self, own: Own, ends: WorkerRunClient) -> None:
         self._own, self._of_worker = own, ends
         self.asked, self.question, self.writes, self.reported = 0, None, [], NOTHING_REPORTED
 
@@ -101,5 +101,5 @@ class LateScope(Scope):
         # Asked for what is not there yet.
         own = self._own
         own[-1].complete(self, own)
-        self.ends = TaskEnds(self._of_worker, own[0])
+        self.ends = TaskRunClient(self._of_worker, own[0])
         return object.__getattribute__(self, name)

@@ -34,7 +34,7 @@ from flowpregel.executors.processes import birth, frames, messages, parcel, payl
 from flowpregel.executors.processes.arena import Arena, Door, Returns, returns_in
 from flowpregel.executors.processes.board import Board
 from flowpregel.executors.processes.brief import FIRST, LIKE, TASK, plain_write
-from flowpregel.executors.processes.ends import TaskEnds, WorkerEnds
+from flowpregel.executors.processes.ends import TaskRunClient, WorkerRunClient
 from flowpregel.executors.processes.likes import First, LateScope, Own
 from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.reader import TaskReader
@@ -88,7 +88,7 @@ class Worker:
         self._reader = TaskReader(door, self._returns)
         self._shares = Shares(Arena(setup.shared_limit, segments=setup.segments), door)
         self._flushed = self._now = self._offset = 0
-        self._ends = ends = WorkerEnds(self._outlet, self._inbox.listen)
+        self._ends = ends = WorkerRunClient(self._outlet, self._inbox.listen)
         self._out, self._err = talk.take_over(self._outlet, setup.log_levels, lambda: ends.number)
         self._structured = Structured(self._outlet, lambda: ends.number)
         self._contexts: Contexts | None = None
@@ -242,7 +242,7 @@ class Worker:
                 name, what = node.name, "the input"
                 content = parcel.unpack(order, self._reader.open, payload.DIGEST_SIZE)
                 job = messages.job_of(content, node, self._ends.store, self._runs)
-                scope = scope_of(job, TaskEnds(self._ends, self._ends.number))
+                scope = scope_of(job, TaskRunClient(self._ends, self._ends.number))
         except TaskCancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything

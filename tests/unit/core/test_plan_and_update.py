@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowpregel._core.commands import Send
-from flowpregel._core.effects import Place
+from flowpregel._core.effects import StepId
 from flowpregel._core.plan import plan
 from flowpregel._core.program import Program
 from flowpregel._core.records import ERROR, NO_WRITES, TASKS, Kind
@@ -26,7 +26,7 @@ from flowpregel.channels import (
 from flowpregel.errors import InvalidUpdateError
 from tests.unit.core.programs import node, program
 
-PLACE = Place("checkpoint", "", 0, 10)
+PLACE = StepId("checkpoint", "", 0, 10)
 
 
 def written(

@@ -9,7 +9,7 @@ import pytest
 
 from flowpregel._core.effects import Ended, Event
 from flowpregel._core.records import Kind, Node, Withdrawn
-from flowpregel._host.mailbox import ThreadMailbox
+from flowpregel._engine.mailbox import ThreadMailbox
 from flowpregel.context import TaskInfo
 from flowpregel.executors.base import Job
 from flowpregel.executors.processes.books import Books

@@ -16,7 +16,7 @@ from flowpregel.context import RunControl, TaskInfo
 from flowpregel.executors.base import Job
 from flowpregel.executors.processes import brief, frames, messages
 from flowpregel.executors.processes.brief import FIRST, FULL, LIKE, TASK, Likeness, plain_write
-from flowpregel.executors.processes.ends import WorkerEnds
+from flowpregel.executors.processes.ends import WorkerRunClient
 from flowpregel.executors.processes.likes import First, LateScope, Own
 from flowpregel.executors.processes.parcel import SHARE_FROM
 from flowpregel.executors.processes.payload import DIGEST_SIZE
@@ -72,12 +72,12 @@ def runs() -> dict[int, Any]:
     return {sent().number: messages.unpack_run(sent().data)}
 
 
-def worker_ends() -> WorkerEnds:
+def worker_ends() -> WorkerRunClient:
     """Return the ends of a worker whose frames go nowhere."""
     with socket.socket() as connection:
         outlet = Outlet(connection, 7)
     outlet.forget()
-    return WorkerEnds(outlet, lambda: None)
+    return WorkerRunClient(outlet, lambda: None)
 
 
 @pytest.mark.parametrize("args", [(), (1, "text", None, 2.5, b"bytes", True)])

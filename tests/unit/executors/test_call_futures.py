@@ -12,7 +12,7 @@ import pytest
 
 from flowpregel._core.blame import blame
 from flowpregel._core.records import Raised
-from flowpregel.executors.calls import CallFuture, Made, caught_of
+from flowpregel.executors.calls import CallFuture, OpenCalls, caught_of
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_failure_is_not_seen_by_a_body_whose_other_coroutines_make_their_calls
     when: str,
 ) -> None:
     """`asyncio.gather` has started them all, and tells the body of the first failure alone."""
-    made, futures = Made(), list[CallFuture[Any]]()
+    made, futures = OpenCalls(), list[CallFuture[Any]]()
 
     def fail(number: int) -> None:
         error = OSError(number)

@@ -38,7 +38,7 @@ class Wire:
 
 
 @dataclass
-class Ends:
+class RunClient:
     """The ends of a worker that was never started."""
 
     tokens_read: int
@@ -113,7 +113,7 @@ def desk() -> Iterator[Desk]:
     parts: list[Any] = [owner, owner, meanwhile, arena]
     read, write = os.pipe()
     os.set_blocking(read, False)
-    slot = SlotOfNobody(wire, Ends(read, write))
+    slot = SlotOfNobody(wire, RunClient(read, write))
     yield Desk(Dispatch(*parts), slot, wire, owner, meanwhile, arena)
     os.close(read)
     os.close(write)

@@ -6,8 +6,8 @@ import threading
 from unittest import mock
 
 from flowpregel._core.effects import Emitted
-from flowpregel._host import mailbox as mailboxes
-from flowpregel._host.mailbox import ThreadMailbox
+from flowpregel._engine import mailbox as mailboxes
+from flowpregel._engine.mailbox import ThreadMailbox
 
 
 def mailbox_with(count: int) -> ThreadMailbox:

@@ -19,7 +19,7 @@ FIRST: list[Change] = [(0, b"k", b"1")]
 SECOND: list[Change] = [(0, b"k", b"2"), (0, b"l", b"")]
 
 
-class Place:
+class StepId:
     """An LMDB file with a journal beside it."""
 
     def __init__(self, path: Path) -> None:
@@ -45,7 +45,7 @@ class Place:
             return found
 
 
-def add(place: Place, those: Pending, changes: list[Change]) -> None:
+def add(place: StepId, those: Pending, changes: list[Change]) -> None:
     """Commit *changes* as a process that writes does."""
     with place.lmdb.begin() as transaction:
         draft = those.draft(transaction, place.numbers)
@@ -54,7 +54,7 @@ def add(place: Place, those: Pending, changes: list[Change]) -> None:
     those.add(draft)
 
 
-def put_by_another(place: Place) -> None:
+def put_by_another(place: StepId) -> None:
     """Put a record into the journal as another process does."""
     journal = Journal(place.path, readonly=False)
     journal.make()
@@ -63,15 +63,15 @@ def put_by_another(place: Place) -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path) -> Iterator[StepId]:
     """Return the file."""
-    made = Place(tmp_path)
+    made = StepId(tmp_path)
     yield made
     made.lmdb.close()
 
 
 @pytest.fixture
-def ours(place: Place) -> Iterator[Pending]:
+def ours(place: StepId) -> Iterator[Pending]:
     """Return what a process that writes knows."""
     made = Pending(place.path, readonly=False)
     assert made.make()
@@ -81,14 +81,14 @@ def ours(place: Place) -> Iterator[Pending]:
 
 
 @pytest.fixture
-def theirs(place: Place) -> Iterator[Pending]:
+def theirs(place: StepId) -> Iterator[Pending]:
     """Return what another process knows, that only reads."""
     made = Pending(place.path, readonly=True)
     yield made
     made.close()
 
 
-def test_what_was_added_is_seen_by_all(place: Place, ours: Pending, theirs: Pending) -> None:
+def test_what_was_added_is_seen_by_all(place: StepId, ours: Pending, theirs: Pending) -> None:
     """At once, the newest of it."""
     add(place, ours, FIRST)
     assert [b"1", b"1"] == [place.get(those, b"k") for those in (ours, theirs)]
@@ -99,7 +99,7 @@ def test_what_was_added_is_seen_by_all(place: Place, ours: Pending, theirs: Pend
 
 
 def test_what_was_not_told_is_not_seen_by_those_who_read(
-    place: Place, ours: Pending, theirs: Pending
+    place: StepId, ours: Pending, theirs: Pending
 ) -> None:
     """It may be on its way to the disk; whoever has the lock knows that it is not."""
     put_by_another(place)
@@ -111,7 +111,7 @@ def test_what_was_not_told_is_not_seen_by_those_who_read(
 
 
 def test_nothing_counts_once_lmdb_has_moved_on(
-    place: Place, ours: Pending, theirs: Pending
+    place: StepId, ours: Pending, theirs: Pending
 ) -> None:
     """Whoever moved it took all along."""
     add(place, ours, FIRST)
@@ -124,7 +124,7 @@ def test_nothing_counts_once_lmdb_has_moved_on(
     assert [None, None] == [place.get(those, b"k") for those in (ours, theirs)]
 
 
-def test_an_older_view_of_lmdb_is_not_used(place: Place, ours: Pending) -> None:
+def test_an_older_view_of_lmdb_is_not_used(place: StepId, ours: Pending) -> None:
     """What was in the journal on that one is not known any more."""
     with place.lmdb.begin() as older:
         add(place, ours, FIRST)
@@ -135,7 +135,7 @@ def test_an_older_view_of_lmdb_is_not_used(place: Place, ours: Pending) -> None:
 
 
 def test_a_record_that_was_told_and_is_missing_is_damage(
-    place: Place, ours: Pending, theirs: Pending
+    place: StepId, ours: Pending, theirs: Pending
 ) -> None:
     """Unless LMDB moved on while we looked: so it is looked for twice."""
     add(place, ours, FIRST)
@@ -149,7 +149,7 @@ def test_a_record_that_was_told_and_is_missing_is_damage(
             theirs.seen(transaction, place.numbers, missing)
 
 
-def test_numbers_tell_whether_another_has_written(place: Place, ours: Pending) -> None:
+def test_numbers_tell_whether_another_has_written(place: StepId, ours: Pending) -> None:
     """One more where nobody has, and not the next one where somebody has."""
     first = ours.next_number
     add(place, ours, FIRST)
@@ -169,7 +169,7 @@ def test_numbers_tell_whether_another_has_written(place: Place, ours: Pending) -
     assert ours.next_number > before + 1
 
 
-def test_it_is_lmdbs_turn_after_so_many(place: Place, ours: Pending, monkeypatch: Any) -> None:
+def test_it_is_lmdbs_turn_after_so_many(place: StepId, ours: Pending, monkeypatch: Any) -> None:
     """Or once the journal is full."""
     monkeypatch.setattr(pending, "_MOST", 2)
     with place.lmdb.begin() as transaction:
@@ -185,7 +185,7 @@ def test_it_is_lmdbs_turn_after_so_many(place: Place, ours: Pending, monkeypatch
         ours.draft(transaction, place.numbers)
 
 
-def test_what_is_too_large_is_lmdbs_from_the_beginning(place: Place, ours: Pending) -> None:
+def test_what_is_too_large_is_lmdbs_from_the_beginning(place: StepId, ours: Pending) -> None:
     """Nothing is done for it twice."""
     add(place, ours, [(0, b"k", bytes(SIZE // 2))])
     with place.lmdb.begin() as transaction:

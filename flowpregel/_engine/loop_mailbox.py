@@ -9,7 +9,7 @@ from contextlib import suppress
 from threading import get_ident
 
 from flowpregel._core.effects import Event
-from flowpregel._host.mailbox import Way
+from flowpregel._engine.mailbox import Backpressure
 from flowpregel.executors.base import Backlog
 
 
@@ -24,7 +24,7 @@ class LoopMailbox:
         self._loop = loop
         self._thread = get_ident()
         self._events: deque[Event] = deque()
-        self.way = Way()
+        self.way = Backpressure()
         self.backlog = Backlog()
         self._arrived = asyncio.Event()
 

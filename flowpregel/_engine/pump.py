@@ -29,8 +29,8 @@ from flowpregel._core.effects import (
     Load,
     Look,
     Resolve,
-    Setting,
     Share,
+    StepContext,
     Stopped,
     Submit,
     Wait,
@@ -49,10 +49,10 @@ from flowpregel._core.records import (
     Task,
     Withdrawn,
 )
+from flowpregel._engine.keeper import Committer
+from flowpregel._engine.placing import RunContext, TaskStarter, run_info
+from flowpregel._engine.quota import TaskGroup, stretches
 from flowpregel._fault import fault
-from flowpregel._host.keeper import Keeper
-from flowpregel._host.placing import Placing, Surroundings, run_info
-from flowpregel._host.quota import Stretch, stretches
 from flowpregel.channels.context import Context
 from flowpregel.errors import ParentCommand, TaskCancelled
 from flowpregel.executors.base import Stopwatch
@@ -64,7 +64,7 @@ class Ask:
     """An effect that the driver performs, for a run that keeps its state with *keeper*."""
 
     effect: Commit | Load | Look | Share
-    keeper: Keeper | None
+    keeper: Committer | None
 
 
 _ASKED = (Commit, Load, Look, Share)
@@ -84,11 +84,11 @@ class Active:
     """A run that has not ended."""
 
     steps: Steps
-    around: Surroundings
+    around: RunContext
     parent: Active | None = None
     task: Task | None = None
     """The task of the parent that it is."""
-    setting: Setting | None = None
+    setting: StepContext | None = None
     """Where in the parent that task stands."""
     deadline: int | None = None
     reply: Wakeup | None = None
@@ -112,7 +112,7 @@ class Active:
         if self.around.namespace:
             self.namespace = tuple(self.around.namespace.split("|"))
 
-    def run_of(self, setting: Setting) -> RunInfo:
+    def run_of(self, setting: StepContext) -> RunInfo:
         """Return what a task may know about the run."""
         if self.run is None or self.previous is not setting.previous:
             self.previous = setting.previous
@@ -127,7 +127,7 @@ class Pump:
         placing: Where tasks run.
     """
 
-    def __init__(self, placing: Placing) -> None:
+    def __init__(self, placing: TaskStarter) -> None:
         self.outbox: deque[tuple[tuple[str, ...], str, Any]] = deque()
         """(namespace, mode, payload) of what the user's stream has not had yet."""
         self.stopping: str | None = None
@@ -142,7 +142,7 @@ class Pump:
         """Since when they run; their writers' time is theirs too."""
         self._ready: deque[Active] = deque()
 
-    def run(self, steps: Steps, around: Surroundings) -> Generator[Request, Any, Result]:
+    def run(self, steps: Steps, around: RunContext) -> Generator[Request, Any, Result]:
         """Move the run of *steps*; ask the driver for what has to be waited for."""
         self._root = root = Active(steps, around)
         self._ready.append(root)
@@ -284,7 +284,7 @@ class Pump:
 
     # ------------------------------------------------------------ tasks
 
-    def _submit(self, active: Active, tasks: list[Task], setting: Setting) -> None:
+    def _submit(self, active: Active, tasks: list[Task], setting: StepContext) -> None:
         active.channels = setting.channels
         if active is not self._root:
             self._owners.update((task.id, active) for task in tasks)
@@ -299,11 +299,11 @@ class Pump:
                 for task in alike:
                     self._nest(active, task, setting)
                 continue
-            self._placing.start(Stretch(node, alike, setting, active.around, run))
+            self._placing.start(TaskGroup(node, alike, setting, active.around, run))
             for task in alike:
                 fault("task.submitted", task.id)
 
-    def _nest(self, active: Active, task: Task, setting: Setting) -> None:
+    def _nest(self, active: Active, task: Task, setting: StepContext) -> None:
         """Start the nested run that *task* is."""
         if active.depth >= DEEPEST:
             self._post(task, Raised(too_deep(task.name)))
@@ -339,7 +339,7 @@ class Pump:
             outcome = Escaped(error.command)
         self._post(task, outcome)
 
-    def _closed(self, nested: Active) -> tuple[Task, Setting]:
+    def _closed(self, nested: Active) -> tuple[Task, StepContext]:
         task, setting = nested.task, nested.setting
         assert task is not None
         assert setting is not None

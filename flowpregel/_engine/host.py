@@ -11,12 +11,12 @@ from typing import Any
 
 from flowpregel._core.effects import Commit, Event, Load, Look, Share, Stopped, Wait, Wakeup
 from flowpregel._core.progress import Result, Steps
-from flowpregel._host import clock
-from flowpregel._host.elsewhere import elsewhere
-from flowpregel._host.executors import Executors
-from flowpregel._host.mailbox import ThreadMailbox, loop_mailbox
-from flowpregel._host.placing import Placing, Surroundings
-from flowpregel._host.pump import Ask, Pump, Request
+from flowpregel._engine import clock
+from flowpregel._engine.elsewhere import elsewhere
+from flowpregel._engine.executors import Executors
+from flowpregel._engine.mailbox import ThreadMailbox, loop_mailbox
+from flowpregel._engine.placing import RunContext, TaskStarter
+from flowpregel._engine.pump import Ask, Pump, Request
 from flowpregel.checkpoint.shapes import Lease
 from flowpregel.executors.calls import CallFuture
 from flowpregel.executors.inline import InlineExecutor
@@ -27,7 +27,7 @@ class Plan:
     """What a host is to run, and with what."""
 
     steps: Steps
-    around: Surroundings
+    around: RunContext
     cache: Any = None
     max_concurrency: int | None = None
     resources: ExitStack
@@ -52,7 +52,7 @@ class Host:
         """Tasks that wait for this OS thread."""
         self._mailbox: Any = ThreadMailbox() if loop is None else loop_mailbox(loop)
         self._executors = Executors(self._inline, loop, plan.max_concurrency)
-        self._placing = Placing(self._mailbox, self._executors, plan.max_concurrency)
+        self._placing = TaskStarter(self._mailbox, self._executors, plan.max_concurrency)
         self._pump = Pump(self._placing)
         self.outbox = self._pump.outbox
         self._requests: Generator[Request, Any, Result] | None = None

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from flowpregel._core.effects import Call, Ended, Setting
+from flowpregel._core.effects import Call, Ended, StepContext
 from flowpregel._core.program import Options, Program
 from flowpregel._core.progress import Steps
 from flowpregel._core.records import Kind, Node, Outcome, Raised, Task, Withdrawn
+from flowpregel._engine.executors import Executors
+from flowpregel._engine.keeper import Committer, Committers
+from flowpregel._engine.quota import ConcurrencyLimit, TaskGroup
 from flowpregel._fault import fault
-from flowpregel._host.executors import Executors
-from flowpregel._host.keeper import Keeper, Keepers
-from flowpregel._host.quota import Quota, Stretch
 from flowpregel.context import RunControl, TaskInfo
 from flowpregel.errors import NodeError
 from flowpregel.executors.base import Executor, Job, Mailbox
@@ -26,21 +26,21 @@ class Graph(Protocol):
     program: Program
 
     def nested_run(
-        self, task: Task, setting: Setting, around: Surroundings
-    ) -> tuple[Steps, Surroundings]:
+        self, task: Task, setting: StepContext, around: RunContext
+    ) -> tuple[Steps, RunContext]:
         """Return the run that *task* is, and what its own tasks are given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Surroundings:
+class RunContext:
     """What every task of a run, and every graph nested in it, is given."""
 
     config: Mapping[str, Any]
     context: Any = None
     store: Any = None
     control: RunControl | None = None
-    keeper: Keeper | None = None
-    keepers: Keepers = field(default_factory=Keepers)
+    keeper: Committer | None = None
+    keepers: Committers = field(default_factory=Committers)
     """Those of all savers that the run and the graphs nested in it keep their state with."""
     thread_id: str | None = None
     run_id: str | None = None
@@ -57,7 +57,7 @@ class Surroundings:
     """The checkpoint that the outermost run is replayed from, for graphs nested in it."""
 
 
-class Placing:
+class TaskStarter:
     """Starts the tasks of one outermost run and of the runs nested in it.
 
     Args:
@@ -70,11 +70,11 @@ class Placing:
     def __init__(self, mailbox: Mailbox, executors: Executors, limit: int | None) -> None:
         self.mailbox = mailbox
         self.executors = executors
-        self._quotas: dict[Executor | None, Quota] = {}
+        self._quotas: dict[Executor | None, ConcurrencyLimit] = {}
         """Under None that of the whole run, if it has one; else those of executors that have no
         use for more tasks than so many."""
         if limit is not None:
-            self._quotas[None] = Quota(limit)
+            self._quotas[None] = ConcurrencyLimit(limit)
         self._placed: dict[str, Job] = {}
         self._due: list[Job] = []
         """Jobs that were started, and are given to *next* all at once."""
@@ -85,15 +85,15 @@ class Placing:
     # ------------------------------------------------------------ tasks
 
     def write(
-        self, task: Task, setting: Setting, value: Any, around: Surroundings, run: RunInfo
+        self, task: Task, setting: StepContext, value: Any, around: RunContext, run: RunInfo
     ) -> None:
         """Run the writers of a nested graph's node on what the graph returned."""
         node = replace(task.node, role="leaf", graph=None, steps=(), executor="inline")
         writing = replace(task, node=node, input=value)
-        stretch = Stretch(node, [writing], setting, around, run)
+        stretch = TaskGroup(node, [writing], setting, around, run)
         self.start(stretch, on_loop=self.executors.is_async)
 
-    def start(self, stretch: Stretch, *, on_loop: bool = False) -> None:
+    def start(self, stretch: TaskGroup, *, on_loop: bool = False) -> None:
         """Start an attempt of each task of *stretch*, when its turn comes, where it is to run.
 
         Args:
@@ -123,7 +123,9 @@ class Placing:
             quota.add(stretch, first=is_below)
             self._place_admitted(quota)
 
-    def _quota_for(self, node: Node, executor: Executor, *, is_below: bool) -> Quota | None:
+    def _quota_for(
+        self, node: Node, executor: Executor, *, is_below: bool
+    ) -> ConcurrencyLimit | None:
         """Return what decides when tasks of *node* go to *executor*; None: at once.
 
         Those below another task go to a pool at once: that one is perhaps at work there.
@@ -136,10 +138,10 @@ class Placing:
             return None
         quota = self._quotas.get(executor)
         if quota is None:
-            quota = self._quotas[executor] = Quota(executor.room)
+            quota = self._quotas[executor] = ConcurrencyLimit(executor.room)
         return quota
 
-    def _place(self, stretch: Stretch) -> None:
+    def _place(self, stretch: TaskGroup) -> None:
         """Put the jobs of *stretch* with those that their executor is about to be given."""
         if stretch.executor is not self._next:
             self.flush()
@@ -180,7 +182,7 @@ class Placing:
             if quota.has_line:
                 self._place_admitted(quota)
 
-    def _place_admitted(self, quota: Quota) -> None:
+    def _place_admitted(self, quota: ConcurrencyLimit) -> None:
         for stretch in quota.admit():
             self._place(stretch)
 
@@ -216,7 +218,7 @@ _NOTHING: Mapping[str, Any] = {}
 """What most nodes read in their writers."""
 
 
-def run_info(around: Surroundings, previous: Any) -> RunInfo:
+def run_info(around: RunContext, previous: Any) -> RunInfo:
     """Return what all tasks of a run may know about it."""
     return RunInfo(
         RunValues(around.config, around.context, previous),
@@ -226,7 +228,7 @@ def run_info(around: Surroundings, previous: Any) -> RunInfo:
     )
 
 
-def _jobs(stretch: Stretch) -> list[Job]:
+def _jobs(stretch: TaskGroup) -> list[Job]:
     """Return a job for each task of *stretch*."""
     node, setting, around, run = stretch.node, stretch.setting, stretch.around, stretch.run
     name, step, stop, checkpoint_id = node.name, setting.step, setting.stop, setting.checkpoint_id
@@ -269,7 +271,7 @@ def _jobs(stretch: Stretch) -> list[Job]:
     return jobs
 
 
-def _read_by(node: Node, setting: Setting) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def _read_by(node: Node, setting: StepContext) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return the channels and the managed values that the writers of *node* may read."""
     channels = {name: setting.channels[name] for name in node.reads if name in setting.channels}
     managed = {

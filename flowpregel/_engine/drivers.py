@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeAlias
 
 from flowpregel._core.progress import Result
-from flowpregel._host.host import Host
-from flowpregel._host.pump import Ask
+from flowpregel._engine.host import Host
+from flowpregel._engine.pump import Ask
 
 Item: TypeAlias = tuple[tuple[str, ...], str, Any]
 """(namespace, mode, payload) of something a run emitted."""

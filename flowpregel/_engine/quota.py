@@ -9,29 +9,29 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from flowpregel._core.effects import Setting
+from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Node, Task
 from flowpregel.runinfo import RunInfo
 
 if TYPE_CHECKING:
-    from flowpregel._host.placing import Surroundings
+    from flowpregel._engine.placing import RunContext
 
 
 @dataclass(slots=True, eq=False)
-class Stretch:
+class TaskGroup:
     """Tasks of one node that follow each other, and all that starts them."""
 
     node: Node
     tasks: list[Task]
-    setting: Setting
-    around: Surroundings
+    setting: StepContext
+    around: RunContext
     run: RunInfo
     executor: Any = None
     """The `Executor` that is to run them, once that is known."""
 
-    def part(self, tasks: list[Task]) -> Stretch:
+    def part(self, tasks: list[Task]) -> TaskGroup:
         """Return a stretch of some of the tasks."""
-        return Stretch(self.node, tasks, self.setting, self.around, self.run, self.executor)
+        return TaskGroup(self.node, tasks, self.setting, self.around, self.run, self.executor)
 
 
 def stretches(tasks: list[Task]) -> Iterable[list[Task]]:
@@ -42,7 +42,7 @@ def stretches(tasks: list[Task]) -> Iterable[list[Task]]:
     return [[*alike] for _, alike in groupby(tasks, attrgetter("node", "parent"))]
 
 
-class Quota:
+class ConcurrencyLimit:
     """Lets so many tasks work at once; the others wait, as little as there can be of each.
 
     Args:
@@ -52,11 +52,11 @@ class Quota:
     def __init__(self, most: int) -> None:
         self._most = most
         self._working: set[str] = set()
-        self._line: deque[tuple[Stretch, deque[Task]]] = deque()
+        self._line: deque[tuple[TaskGroup, deque[Task]]] = deque()
         """What waits, and what is left of it."""
         self._waiting: dict[str, Task] = {}
 
-    def admits(self, stretch: Stretch) -> bool:
+    def admits(self, stretch: TaskGroup) -> bool:
         """Return whether all of *stretch* may work now, and nobody waits; then they do."""
         if self._line or len(self._working) + len(stretch.tasks) > self._most:
             return False
@@ -64,7 +64,7 @@ class Quota:
             self._working.add(task.id)
         return True
 
-    def add(self, stretch: Stretch, *, first: bool = False) -> None:
+    def add(self, stretch: TaskGroup, *, first: bool = False) -> None:
         """Let the tasks of *stretch* wait behind those that wait, or before them, if *first*."""
         self._waiting.update((task.id, task) for task in stretch.tasks)
         waiting = stretch, deque(stretch.tasks)
@@ -73,7 +73,7 @@ class Quota:
         else:
             self._line.append(waiting)
 
-    def admit(self) -> Iterator[Stretch]:
+    def admit(self) -> Iterator[TaskGroup]:
         """Yield those whose turn it is now."""
         while self._line and (room := self._most - len(self._working)) > 0:
             stretch, left = self._line[0]

@@ -8,13 +8,13 @@ from functools import cache
 
 from flowpregel._core.effects import Load
 from flowpregel._core.records import Batch, Durability, Saved
+from flowpregel._engine.elsewhere import elsewhere
+from flowpregel._engine.writer import BackgroundWriter, finished
 from flowpregel._fault import fault
-from flowpregel._host.elsewhere import elsewhere
-from flowpregel._host.writer import BackgroundWriter, finished
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 
 
-class Keeper:
+class Committer:
     """A saver, used by one run.
 
     Args:
@@ -82,21 +82,21 @@ class Keeper:
 @cache
 def _on_loop() -> Callable[[BaseCheckpointSaver, Batch], Awaitable[None]]:
     """Return what commits on an event loop: to import it takes time at each commit."""
-    from flowpregel._host.loop_commits import commit_on_loop  # noqa: PLC0415 - imports asyncio
+    from flowpregel._engine.loop_commits import commit_on_loop  # noqa: PLC0415 - imports asyncio
 
     return commit_on_loop
 
 
-class Keepers:
+class Committers:
     """The keepers of one outermost run and of the runs nested in it: one for each saver."""
 
     def __init__(self) -> None:
-        self._by_saver: dict[int, Keeper] = {}
+        self._by_saver: dict[int, Committer] = {}
 
-    def of(self, saver: BaseCheckpointSaver, durability: Durability) -> Keeper:
+    def of(self, saver: BaseCheckpointSaver, durability: Durability) -> Committer:
         """Return the keeper of *saver*, the same each time."""
         if id(saver) not in self._by_saver:
-            self._by_saver[id(saver)] = Keeper(saver, durability)
+            self._by_saver[id(saver)] = Committer(saver, durability)
         return self._by_saver[id(saver)]
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ _MOMENT: Final = 0.05
 """Seconds that who makes very many calls waits at most, should nobody take them."""
 
 
-class Way:
+class Backpressure:
     """Where who makes very many calls lets the run go first, which has to start them.
 
     Both need the interpreter's lock. Who computes and computes leaves the other without
@@ -65,7 +65,7 @@ class ThreadMailbox:
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._sleeps = False
         """Whether the run waits for the bell."""
-        self.way = Way()
+        self.way = Backpressure()
         """Where a body waits that makes very many calls."""
         self.backlog = Backlog()
         self.attend: Callable[[float | None], None] | None = None
@@ -143,6 +143,6 @@ class ThreadMailbox:
 
 def loop_mailbox(loop: Any) -> Any:
     """Return the mailbox of a run on the event loop *loop*."""
-    from flowpregel._host.loop_mailbox import LoopMailbox  # noqa: PLC0415 - imports asyncio
+    from flowpregel._engine.loop_mailbox import LoopMailbox  # noqa: PLC0415 - imports asyncio
 
     return LoopMailbox(loop)

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from flowpregel._core.records import Batch
-from flowpregel._host.elsewhere import elsewhere
+from flowpregel._engine.elsewhere import elsewhere
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 
 _MOST_AT_ONCE = 1000
