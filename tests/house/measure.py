@@ -1,0 +1,59 @@
+"""What the house tests count: code lines, classes, imports."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+PACKAGE: Final = ROOT / "flowpregel"
+_LAYOUT: Final = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+
+
+def package_files() -> list[Path]:
+    """Return every Python file of the package."""
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def module_name(file: Path) -> str:
+    """Return the dotted name of the module that *file* is."""
+    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def code_lines(source: str) -> int:
+    """Return the lines of *source* that hold code: no blanks, comments or docstrings."""
+    held = {
+        line
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type not in _LAYOUT
+        for line in range(token.start[0], token.end[0] + 1)
+    }
+    return len(held - set(_lines_of_strings(ast.parse(source))))
+
+
+def _lines_of_strings(tree: ast.Module) -> Iterator[int]:
+    """Yield the lines of docstrings, those of attributes included."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for statement in node.body:
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str())):
+                    yield from range(statement.lineno, (statement.end_lineno or 0) + 1)
+
+
+def classes(source: str) -> list[str]:
+    """Return the names of all classes that *source* defines, inner ones too."""
+    return [node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]

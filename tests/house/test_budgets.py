@@ -1,0 +1,100 @@
+"""Each room of the package has a number of files and code lines that it may not outgrow."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from tests.house.measure import PACKAGE, classes, code_lines, package_files
+
+
+class Budget(NamedTuple):
+    """The most that a room may hold."""
+
+    files: int
+    lines: int
+    """Of code: no blanks, comments or docstrings."""
+
+
+# To raise a number takes a reason in the commit: a feature that a user can name, or a benchmark.
+ROOMS: Final = {
+    "": Budget(12, 900),
+    "channels": Budget(13, 650),
+    "_core": Budget(18, 2400),
+    "_engine": Budget(6, 800),
+    "executors": Budget(8, 800),
+    "executors/processes": Budget(14, 1900),
+    "_lmdb": Budget(9, 1100),
+    "checkpoint": Budget(13, 1750),
+    "integrations": Budget(4, 400),
+    "store cache": Budget(8, 900),
+    "pregel": Budget(18, 2050),
+    "graph func": Budget(14, 1300),
+    "cli": Budget(14, 1000),
+    "testing": Budget(8, 1250),
+}
+WHOLE: Final = Budget(170, 17_500)
+
+
+def room_of(file: Path) -> str:
+    """Return the room that *file* belongs to: the one whose folder holds it, the innermost."""
+    folder = file.relative_to(PACKAGE).parent.as_posix()
+    folder = "" if folder == "." else folder
+    while folder:
+        for room in ROOMS:
+            if folder in room.split():
+                return room
+        folder = folder.rpartition("/")[0]
+    return ""
+
+
+def used() -> dict[str, Budget]:
+    """Return what each room holds."""
+    held: defaultdict[str, list[int]] = defaultdict(list)
+    for file in package_files():
+        held[room_of(file)].append(code_lines(file.read_text(encoding="utf-8")))
+    return {room: Budget(len(lines), sum(lines)) for room, lines in held.items()}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_stays_within_its_budget(room: str) -> None:
+    """A room that outgrows its number takes a reason, or is not cut right yet."""
+    budget, held = ROOMS[room], used().get(room, Budget(0, 0))
+
+    assert held.lines <= budget.lines, f"{room or 'root'}: {held} of {budget}"
+    assert held.files <= budget.files, f"{room or 'root'}: {held} of {budget}"
+
+
+def test_the_package_stays_within_its_budget() -> None:
+    """All rooms together are held to less than the sum of their numbers."""
+    held = used().values()
+
+    assert sum(each.lines for each in held) <= WHOLE.lines
+    assert sum(each.files for each in held) <= WHOLE.files
+
+
+def test_no_two_classes_have_the_same_name() -> None:
+    """One word, one class: whoever searches for it finds one."""
+    owners = Counter(
+        name for file in package_files() for name in classes(file.read_text(encoding="utf-8"))
+    )
+
+    assert [] == [name for name, count in owners.items() if count > 1]
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("", 0),
+        ('"""Says what."""\n\n# why\nX = 1\n', 1),
+        ("def f():\n    '''One.\n\n    Two.\n    '''\n    return (\n        1\n    )\n", 4),
+        ('class A:\n    x: int\n    """What x is."""\n', 2),
+        ('TEXT = """One\ntwo"""\n', 2),
+    ],
+)
+def test_code_lines_are_those_with_code(source: str, lines: int) -> None:
+    """The measure itself: layout, comments and docstrings are free; text that is data is not."""
+    assert lines == code_lines(source)

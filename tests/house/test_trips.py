@@ -1,0 +1,29 @@
+"""The three trips a newcomer reads: how many functions and files each passes through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.house import trips
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make", "functions", "files"),
+    [
+        (trips.task_call, 90, 25),
+        (trips.superstep_commit, 90, 22),
+        (trips.interrupt_and_resume, 160, 35),
+    ],
+)
+def test_a_trip_is_short(
+    make: Callable[[Path], trips.Trip], functions: int, files: int, tmp_path: Path
+) -> None:
+    """Layers are what a reader pays for first, and the machine too."""
+    trip = make(tmp_path)
+
+    assert len(trip.functions) <= functions, "\n".join(trip.functions)
+    assert len(trip.files) <= files, trip.files
