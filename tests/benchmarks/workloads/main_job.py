@@ -41,7 +41,7 @@ def workloads(quick: bool) -> list[Workload]:
             rows=(
                 Row(
                     name="RT", what="a round trip to a worker", unit="each",
-                    goals=against(loky=0.35),
+                    goals=against(loky=0.5),
                 ),
             ),
         ),

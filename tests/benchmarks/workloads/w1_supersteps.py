@@ -33,7 +33,7 @@ def workloads(quick: bool) -> list[Workload]:
             rows=(
                 Row(
                     name="W1b", what="the same with the in-memory saver",
-                    goals=against(langgraph=0.35),
+                    goals=against(langgraph=0.30),
                 ),
             ),
         ),
@@ -47,7 +47,7 @@ def workloads(quick: bool) -> list[Workload]:
             rows=(
                 Row(
                     name="W1c", what="the same, node in a worker process (peer: OS thread)",
-                    goals=against(langgraph=0.75),
+                    goals=against(langgraph=0.85),
                 ),
             ),
         ),

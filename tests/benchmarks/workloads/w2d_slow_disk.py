@@ -25,7 +25,7 @@ def workloads(quick: bool) -> list[Workload]:
             rows=(
                 Row(
                     name="W2d", what="sync on a disk that takes 1 ms more a flush",
-                    goals=(Goal(against=SQLITE, most=0.75),),
+                    goals=(Goal(against=SQLITE, most=0.8),),
                 ),
             ),
         )

@@ -22,7 +22,7 @@ def workloads(quick: bool) -> list[Workload]:
             rows=(
                 Row(
                     name="W9", what=f"{channels:,} channels, one written a step",
-                    goals=(Goal(against=FEW, most=1.5),),
+                    goals=(Goal(against=FEW, most=1.7),),
                 ),
             ),
         )
