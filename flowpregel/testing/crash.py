@@ -46,7 +46,7 @@ from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
 from flowpregel.testing.crash_process import PickledWorkflow, RunFolder, RunResult, run_workflow
 
-__all__ = ["CrashError", "Point", "Report", "Violation", "crash_everywhere", "effect"]
+__all__ = ["CrashError", "CrashReport", "Point", "Violation", "crash_everywhere", "effect"]
 
 _EFFECT = "effect"
 _MOST_SHOWN = 20
@@ -81,7 +81,7 @@ class Violation:
 
 
 @dataclass(slots=True)
-class Report:
+class CrashReport:
     """What the kills came to."""
 
     points: tuple[Point, ...] = ()
@@ -144,7 +144,7 @@ def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its 
     timeout: float = 60.0,
     modules: Sequence[str] = (),
     folder: str | os.PathLike[str] | None = None,
-) -> Report:
+) -> CrashReport:
     """Kill *workflow* at each of its fault points, and return what became of it.
 
     Args:
@@ -195,11 +195,11 @@ class _CrashTest:
         self._base = base
         self._at_most = at_most
         self._count = 0
-        self._report = Report()
+        self._report = CrashReport()
         self._expected = RunResult(("", ""), ())
         self._effects: Counter[str] = Counter()
 
-    def run(self, in_a_row: int) -> Report:
+    def run(self, in_a_row: int) -> CrashReport:
         """Kill the workflow at every point, *in_a_row* times in a row."""
         clean, report = self._new_folder(), self._report
         status = self._run(clean, None)
