@@ -1,4 +1,4 @@
-"""What `flowpregel doctor` looks at."""
+"""The checks of `flowpregel doctor`: this machine, and the folder of a store."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import platform
 import shutil
 import sys
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from flowpregel._lmdb import folder
 from flowpregel._version import __version__
-from flowpregel.cli.output import size_of
-from flowpregel.cli.stores import reading
+from flowpregel.cli.console import size_of
+from flowpregel.cli.targets import reading
 from flowpregel.errors import StoreError
 
 _NEEDED = ("cloudpickle", "lmdb", "loky", "structlog")
@@ -22,37 +22,56 @@ _LEAST_SHM = 64 << 20
 _LEAST_DISK = 256 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One check and what it found."""
-
-    name: str
-    ok: bool
-    says: str
-
-
-def machine() -> list[Finding]:
-    """Look at Python, the packages, the cores and the shared memory."""
+def check_machine() -> list[dict[str, Any]]:
+    """Check Python, the packages, the cores and the shared memory."""
     python = f"{platform.python_implementation()} {platform.python_version()} on {sys.platform}"
-    return [
-        Finding("python", sys.version_info >= (3, 11), python),
-        Finding("flowpregel", True, __version__),
-        *_packages(),
-        _cores(),
-        *_shared_memory(_SHM),
+    extras = [f"{name} {found}" for name in _EXTRAS if (found := _version(name))]
+    total = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
+    rows = [
+        _row("python", sys.version_info >= (3, 11), python),
+        _row("flowpregel", True, __version__),
+        *(_package(name) for name in _NEEDED),
+        _row("extras", True, ", ".join(extras) or "none"),
+        _row("cores", True, f"{usable} of {total} usable by this process"),
     ]
+    if sys.platform == "linux":
+        rows.append(_shared_memory())
+    return rows
 
 
-def _packages() -> list[Finding]:
-    needed = {name: _version(name) for name in _NEEDED}
-    extras = {name: found for name in _EXTRAS if (found := _version(name))}
-    return [
-        *(
-            Finding(name, found is not None, found or "is not installed: pip install flowpregel")
-            for name, found in needed.items()
-        ),
-        Finding("extras", True, ", ".join(f"{k} {v}" for k, v in extras.items()) or "none"),
+def check_store(path: str) -> list[dict[str, Any]]:
+    """Check the folder of a store, and whether the store in it opens."""
+    try:
+        real = folder.real_path(path)
+    except StoreError as error:
+        return [_row("store", False, str(error))]
+    place = real
+    while not os.path.isdir(place):
+        place = os.path.dirname(place)
+    free = shutil.disk_usage(place).free
+    writable = os.access(place, os.W_OK)
+    rows = [
+        _opens(real),
+        _file_system(place),
+        _row("store's disk", free >= _LEAST_DISK, f"{size_of(free)} free"),
+        _row("store's rights", writable, "writable" if writable else f"{place} is read-only"),
     ]
+    if place == real:
+        mode = os.stat(real).st_mode & 0o777
+        private = not mode & 0o077
+        advice = "" if private else ": others may look into it; chmod 700 it"
+        rows.append(_row("store's mode", private, f"mode {mode:o}{advice}"))
+    return rows
+
+
+def _row(check: str, ok: bool, found: str) -> dict[str, Any]:
+    return {"check": check, "ok": ok, "found": found}
+
+
+def _package(name: str) -> dict[str, Any]:
+    found = _version(name)
+    return _row(name, found is not None, found or "is not installed: pip install flowpregel")
 
 
 def _version(name: str) -> str | None:
@@ -62,63 +81,26 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _cores() -> Finding:
-    total = os.cpu_count() or 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
-    return Finding("cores", True, f"{usable} of {total} usable by this process")
+def _shared_memory() -> dict[str, Any]:
+    if not os.access(_SHM, os.W_OK):
+        return _row(_SHM, False, "cannot be written: big arrays go through pipes")
+    free = shutil.disk_usage(_SHM).free
+    return _row(_SHM, free >= _LEAST_SHM, f"{size_of(free)} free")
 
 
-def _shared_memory(path: str) -> list[Finding]:
-    if sys.platform != "linux":
-        return []
-    if not os.access(path, os.W_OK):
-        return [Finding(path, False, "cannot be written: big arrays go through pipes")]
-    free = shutil.disk_usage(path).free
-    return [Finding(path, free >= _LEAST_SHM, f"{size_of(free)} free")]
-
-
-def store_folder(path: str) -> list[Finding]:
-    """Look at the folder of a store, and whether the store in it opens."""
-    try:
-        real = folder.real_path(path)
-    except StoreError as error:
-        return [Finding("store", False, str(error))]
-    place = real
-    while not os.path.isdir(place):
-        place = os.path.dirname(place)
-    free = shutil.disk_usage(place).free
-    writable = os.access(place, os.W_OK)
-    return [
-        _opens(real),
-        _file_system(place),
-        Finding("store's disk", free >= _LEAST_DISK, f"{size_of(free)} free"),
-        Finding("store's rights", writable, "writable" if writable else f"{place} is read-only"),
-        *_mode(real),
-    ]
-
-
-def _opens(real: str) -> Finding:
+def _opens(real: str) -> dict[str, Any]:
     try:
         if not folder.exists(real):
-            return Finding("store", True, f"none at {real} yet")
+            return _row("store", True, f"none at {real} yet")
         with reading(real) as saver:
-            return Finding("store", True, f"{real} opens, {size_of(saver.size())}")
+            return _row("store", True, f"{real} opens, {size_of(saver.size())}")
     except StoreError as error:
-        return Finding("store", False, str(error))
+        return _row("store", False, str(error))
 
 
-def _file_system(place: str) -> Finding:
+def _file_system(place: str) -> dict[str, Any]:
     try:
         folder.refuse_network(place)
     except StoreError as error:
-        return Finding("store's file system", False, str(error))
-    return Finding("store's file system", True, folder.file_system(place) or "unknown")
-
-
-def _mode(real: str) -> list[Finding]:
-    if not os.path.isdir(real):
-        return []
-    mode = os.stat(real).st_mode & 0o777
-    alone = not mode & 0o077
-    says = f"mode {mode:o}" + ("" if alone else ": others may look into it; chmod 700 it")
-    return [Finding("store's mode", alone, says)]
+        return _row("store's file system", False, str(error))
+    return _row("store's file system", True, folder.file_system(place) or "unknown")

@@ -1,180 +1,207 @@
-"""Runs a flow as a command does: shows its progress, prints its end, returns an exit code."""
+"""The commands that run something, or stop it: run, resume, answer, cancel."""
 
 from __future__ import annotations
 
-import shlex
+import json
 import sys
 import time
-import traceback
-from contextlib import redirect_stdout
-from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowpregel.cli.codes import Code, is_refusal
-from flowpregel.cli.flows import FLOW, load_flow
-from flowpregel.cli.output import note, tell, tell_json
-from flowpregel.cli.preview import FULL, Limits, one_line, plain
-from flowpregel.cli.stores import existing, making, newest, reading
-from flowpregel.cli.view import view_of
-from flowpregel.errors import ConfigurationError, TaskCancelled
+import click
+
+from flowpregel._core.records import Address
+from flowpregel.cli.console import (
+    Code,
+    Function,
+    flow_option,
+    note,
+    print_result,
+    store_command,
+    thread_argument,
+    wants_json,
+)
+from flowpregel.cli.preview import one_line
+from flowpregel.cli.runs import RunRequest, perform
+from flowpregel.cli.status import work_of
+from flowpregel.cli.targets import load_flow, newest, reading, recorded_flow
+from flowpregel.errors import ConfigurationError, EmptyInputError
 
 if TYPE_CHECKING:
-    from flowpregel.pregel.pregel import Pregel
+    from flowpregel.checkpoint.lmdb import LMDBSaver
 
-_RESULT = Limits(depth=6, count=50, size=2_000, total=2_000)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Errand:
-    """What a command was asked to run, and how it is to tell of it."""
-
-    flow: str
-    """``MODULE:FLOW``."""
-    thread_id: str
-    store: str | None
-    as_json: bool
-    quiet: bool
-    traceback: bool
-    max_concurrency: int | None
+_PERIOD = 0.05
+_recorded = flow_option("The flow; by default the one that `flowpregel run` recorded.")
 
 
-def errand_of(flow: str, thread_id: str, options: dict[str, Any]) -> Errand:
-    """Return what the options of `run_options` ask for."""
-    return Errand(flow=flow, thread_id=thread_id, **options)
+def _run_options(function: Function) -> Function:
+    for option in (
+        click.option("--quiet", is_flag=True, help="Show no progress."),
+        click.option("--traceback", is_flag=True, help="Show where a failed run failed."),
+        click.option(
+            "--max-concurrency",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Run at most N tasks at a time.",
+        ),
+    ):
+        function = option(function)
+    return function
 
 
-def with_store(flow: Pregel, store: str | None) -> Pregel:
-    """Return *flow* with the store at *store*, or its own if that is None."""
-    return flow if store is None else flow.copy({"checkpointer": making(store)})
+@store_command
+@click.argument("flow", metavar="MODULE:FLOW")
+@click.option(
+    "--input",
+    "given",
+    metavar="JSON|@FILE",
+    required=True,
+    help="What the flow is given: JSON, @FILE with JSON in it, or @- for stdin.",
+)
+@click.option(
+    "--thread-id", metavar="THREAD", help="The thread to run on; by default the flow's name."
+)
+@_run_options
+def run(flow: str, given: str, thread_id: str | None, **options: Any) -> Code:
+    """Run a flow, or go on with its thread's unfinished run.
 
-
-def recorded_flow(thread_id: str, flow: str | None, store: str | None) -> str:
-    """Return the flow that a thread's run is of: *flow*, or what the run recorded.
-
-    Raises:
-        ConfigurationError: It was not started by the command, so nothing is recorded.
+    MODULE:FLOW is package.module:flow or path/to/file.py:flow. A run that was
+    stopped or killed is run again by the same command: it goes on, and what
+    had finished is not done again.
     """
-    if flow is not None:
-        if store is not None:
-            existing(store)
-        return flow
-    with reading(store) as saver:
-        found = newest(saver, thread_id).checkpoint.metadata.get(FLOW)
-    if not isinstance(found, str):
+    value = _input(given)
+    if thread_id is None:
+        thread_id = load_flow(flow).name
+    return perform(RunRequest(flow=flow, thread_id=thread_id, **options), value, resume="auto")
+
+
+def _input(given: str) -> Any:
+    """Return the value that ``--input`` names."""
+    try:
+        if given == "@-":
+            given = sys.stdin.read()
+        elif given.startswith("@"):
+            given = Path(given[1:]).read_text("utf-8")
+        value = json.loads(given)
+    except OSError as error:
+        raise ConfigurationError(f"--input: {error}") from error
+    except ValueError as error:
         raise ConfigurationError(
-            f"thread {thread_id!r} does not say which flow it is of: pass --flow MODULE:FLOW"
+            f"--input is not JSON: {error}; a text needs quotes of its own: '\"text\"'"
+        ) from error
+    if value is None:
+        raise ConfigurationError(
+            "--input is null, and a run needs input to start with; `flowpregel resume` goes on"
         )
-    return found
+    return value
 
 
-def perform(errand: Errand, given: Any, **asked: Any) -> Code:
-    """Run the flow of *errand* on *given*, tell how it went, and return the exit code."""
+@store_command
+@thread_argument
+@_recorded
+@_run_options
+def resume(thread: str, flow: str | None, **options: Any) -> Code:
+    """Go on with a thread's unfinished run."""
+    found = recorded_flow(thread, flow, options["store"])
+    try:
+        return perform(RunRequest(flow=found, thread_id=thread, **options), None)
+    except EmptyInputError as error:
+        raise ConfigurationError(f"thread {thread!r} has no run to go on with") from error
+
+
+@store_command
+@thread_argument
+@click.argument("value")
+@click.option("--id", "interrupt_id", metavar="ID", help="Which question, if there are several.")
+@click.option("--text", is_flag=True, help="VALUE is text, even where it looks like JSON.")
+@_recorded
+@_run_options
+def answer(
+    thread: str, value: str, interrupt_id: str | None, text: bool, flow: str | None, **options: Any
+) -> Code:
+    """Answer what a thread's run asks, and go on.
+
+    VALUE is JSON; what is not JSON is text.
+    """
+    from flowpregel._core.commands import Command  # noqa: PLC0415 - keeps --help fast
+
+    found = recorded_flow(thread, flow, options["store"])
+    question = _chosen(_questions(found, options["store"], thread), interrupt_id, thread)
+    reply: Any = value
+    if not text:
+        try:
+            reply = json.loads(value)
+        except ValueError:
+            reply = value
+    command: Command[Any] = Command(resume={question: reply})
+    return perform(RunRequest(flow=found, thread_id=thread, **options), command)
+
+
+def _questions(flow: str, store: str | None, thread_id: str) -> dict[str, Any]:
+    """Return the pending questions of a thread by their ids."""
     from flowpregel.checkpoint.base import BaseCheckpointSaver  # noqa: PLC0415 - keeps --help fast
 
-    flow = with_store(load_flow(errand.flow), errand.store)
-    keeps = isinstance(flow.checkpointer, BaseCheckpointSaver)
-    if keeps:
-        asked |= {"thread_id": errand.thread_id}
+    saved = None
+    if store is not None:
+        with reading(store) as saver:
+            saved = saver.load(Address(thread_id))
+    elif isinstance(own := load_flow(flow).checkpointer, BaseCheckpointSaver):
+        saved = own.load(Address(thread_id))
+    if saved is None:
+        raise ConfigurationError(f"there is no thread {thread_id!r} to answer")
+    return {item.id: item.value for work in work_of(saved) for item in work.interrupts}
+
+
+def _chosen(questions: dict[str, Any], interrupt_id: str | None, thread_id: str) -> str:
+    if not questions:
+        raise ConfigurationError(f"thread {thread_id!r} asks nothing")
+    shown = "\n".join(f"  {key}  {one_line(value)}" for key, value in questions.items())
+    if interrupt_id is None:
+        if len(questions) > 1:
+            raise ConfigurationError(
+                f"{len(questions)} questions wait; say which by --id:\n{shown}"
+            )
+        return next(iter(questions))
+    if interrupt_id not in questions:
+        raise ConfigurationError(f"no question has the id {interrupt_id!r}; there are:\n{shown}")
+    return interrupt_id
+
+
+@store_command
+@thread_argument
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Wait this long for its end; 0 only asks.",
+)
+def cancel(thread: str, wait: float, store: str | None) -> Code:
+    """Stop a thread's run, in whatever process it is; what finished is kept.
+
+    Tasks in worker processes are stopped. One that runs on an OS thread of the
+    program ends first.
+    """
+    with reading(store) as saver:
+        newest(saver, thread)
+        owner = saver.cancel(thread)
+        if owner is None:
+            raise ConfigurationError(f"nothing runs on thread {thread!r}")
+        has_ended = _wait_for_end(saver, thread, owner, wait)
+    told = {"thread_id": thread, "status": "stopped" if has_ended else "asked", "owner": str(owner)}
+    if has_ended or wants_json():
+        print_result(told, f"stopped: {thread}; what finished is kept")
     else:
-        asked.pop("resume", None)
-        note("no store: what this run does is not kept (pass --store PATH to keep it)")
-    if errand.max_concurrency is not None:
-        asked["max_concurrency"] = errand.max_concurrency
-    end = _End(errand, keeps)
-    try:
-        return end.reached(*_followed(flow, errand, given, asked))
-    except KeyboardInterrupt:
-        return end.stopped()
-    except TaskCancelled as error:
-        return end.stopped(error.reason)
-    except Exception as error:
-        if is_refusal(error):
-            raise
-        return end.failed(error)
-    finally:
-        if errand.store is not None and isinstance(flow.checkpointer, BaseCheckpointSaver):
-            flow.checkpointer.close()
+        note(f"{owner} was asked to stop {thread!r}, and has not yet")
+    return Code.OK if has_ended or not wait else Code.FAILED
 
 
-def _followed(
-    flow: Pregel, errand: Errand, given: Any, asked: dict[str, Any]
-) -> tuple[Any, tuple[Any, ...]]:
-    """Run to the end; return the output, and what waits for an answer."""
-    output, interrupts = None, ()
-    parts = flow.stream(
-        given,
-        version="v2",
-        stream_mode=["debug", "custom", "progress", "values"],
-        output_keys=flow.output_channels,
-        metadata={FLOW: errand.flow},
-        **asked,
-    )
-    # What tasks print is no result: stdout is for that alone.
-    with redirect_stdout(sys.stderr), view_of(time.monotonic, quiet=errand.quiet) as view:
-        try:
-            for part in parts:
-                if part["type"] == "values":
-                    output, interrupts = part["data"], tuple(part["interrupts"])
-                else:
-                    view.event(part["type"], part["data"])
-        finally:
-            parts.close()  # type: ignore[attr-defined]
-    return output, interrupts
-
-
-class _End:
-    """Tells how a run ended, as text or as JSON."""
-
-    def __init__(self, errand: Errand, keeps: bool) -> None:
-        self._errand = errand
-        self._keeps = keeps
-
-    def reached(self, output: Any, interrupts: tuple[Any, ...]) -> Code:
-        """Tell of a run that ended, or that waits."""
-        if not interrupts:
-            self._tell("done", output=plain(output, FULL))
-            if not self._errand.as_json:
-                tell(one_line(output, _RESULT))
-            return Code.OK
-        asked = [{"id": each.id, "value": plain(each.value, FULL)} for each in interrupts]
-        self._tell("interrupted", interrupts=asked)
-        if not self._errand.as_json:
-            for each in interrupts:
-                tell(f"waits for an answer to {each.id}: {one_line(each.value)}")
-        note(f"answer with: {self._command('answer', 'VALUE')}")
-        return Code.WAITING
-
-    def failed(self, error: Exception) -> Code:
-        """Tell of a run that raised."""
-        notes = getattr(error, "__notes__", [])
-        told = {"type": type(error).__name__, "message": str(error), "notes": [*notes]}
-        self._tell("failed", error=told)
-        if self._errand.traceback:
-            note("".join(traceback.format_exception(error)).rstrip())
-        else:
-            for line in (f"failed: {type(error).__name__}: {error}", *notes):
-                note(str(line))
-        if self._keeps:
-            note(f"what finished is kept; go on with: {self._command('resume')}")
-        return Code.FAILED
-
-    def stopped(self, why: str = "") -> Code:
-        """Tell of a run that Ctrl-C ended, or *why* another did."""
-        self._tell("stopped")
-        if why:
-            note(why)
-        kept = f"what finished is kept; go on with: {self._command('resume')}"
-        note(f"stopped; {kept}" if self._keeps else "stopped; nothing is kept")
-        return Code.STOPPED
-
-    def _tell(self, status: str, **more: Any) -> None:
-        if self._errand.as_json:
-            thread_id = self._errand.thread_id if self._keeps else None
-            tell_json({"status": status, "thread_id": thread_id, **more})
-
-    def _command(self, name: str, *more: str) -> str:
-        errand = self._errand
-        words = ["flowpregel", name, errand.thread_id, *more]
-        # Without a store to look into, the flow must be named: it brings its own.
-        words += ["--flow", errand.flow] if errand.store is None else ["--store", errand.store]
-        return shlex.join(words)
+def _wait_for_end(saver: LMDBSaver, thread: str, owner: Any, seconds: float) -> bool:
+    """Wait for the end of the run of *owner*; return whether it came."""
+    deadline = time.monotonic() + seconds
+    while saver.owner(thread) == owner:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_PERIOD)
+    return True

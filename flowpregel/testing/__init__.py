@@ -1,8 +1,7 @@
-"""Tests that anyone can hold their own parts to, and ways to crash a workflow on purpose.
+"""Tests that anyone can hold their own parts to, and crashes on purpose.
 
 * `ChannelLaws`, `SaverContract`, `StoreContract`, `CacheContract`, `SaverMachine`: what a
   channel, a saver, a store or a cache of your own must do.
-* `CrashDriver`: drives the core by hand, and stops it at any effect.
 * `crash_everywhere`: kills a workflow in a process of its own at each of its fault points.
 
 Each name imports what it needs (pytest, hypothesis) when it is first used.
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from flowpregel.testing.cache_contract import CacheContract
     from flowpregel.testing.channels import ChannelLaws
     from flowpregel.testing.crash import crash_everywhere
-    from flowpregel.testing.crash_driver import Crash, CrashDriver, Crashed, Schedule, Seen
     from flowpregel.testing.saver_contract import SaverContract
     from flowpregel.testing.saver_model import SaverMachine
     from flowpregel.testing.store_contract import StoreContract
@@ -24,13 +22,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CacheContract",
     "ChannelLaws",
-    "Crash",
-    "CrashDriver",
-    "Crashed",
     "SaverContract",
     "SaverMachine",
-    "Schedule",
-    "Seen",
     "StoreContract",
     "crash_everywhere",
 ]
@@ -38,13 +31,8 @@ __all__ = [
 _HOMES = {
     "CacheContract": "cache_contract",
     "ChannelLaws": "channels",
-    "Crash": "crash_driver",
-    "CrashDriver": "crash_driver",
-    "Crashed": "crash_driver",
     "SaverContract": "saver_contract",
     "SaverMachine": "saver_model",
-    "Schedule": "crash_driver",
-    "Seen": "crash_driver",
     "StoreContract": "store_contract",
     "crash_everywhere": "crash",
 }

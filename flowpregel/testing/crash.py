@@ -20,10 +20,10 @@ process until it ends. Every time:
 
 * its result, and the history in its store, are those of the undisturbed run;
 * no task ran again after its result was committed;
-* every side effect that it told of (`effect`) was made at least once, and none
+* every side effect that it noted (`effect`) was made at least once, and none
   by a task that was committed already.
 
-What ran, and what the engine was told is committed, stands in a log outside the
+The passed points, the committed tasks and the effects stand in a log outside the
 store that survives every kill.
 """
 
@@ -32,37 +32,41 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from flowpregel import _fault
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
-from flowpregel.testing.crash_child import Came, Order
-from flowpregel.testing.crash_log import (
-    EFFECT,
-    Point,
-    differences,
-    effects,
-    is_at_effect,
-    is_at_write,
-    points,
-    run_again,
-)
-from flowpregel.testing.crash_runs import CrashError, Nursery, Series
+from flowpregel.testing.crash_process import PickledWorkflow, RunFolder, RunResult, run_workflow
 
-__all__ = ["CrashError", "Point", "Report", "Violation", "crash_everywhere", "effect"]
+__all__ = ["CrashError", "CrashReport", "Point", "Violation", "crash_everywhere", "effect"]
 
-Workflow = Callable[[Path], Any]
+_EFFECT = "effect"
 _MOST_SHOWN = 20
 _TRIES = 20
-"""Runs of which one at least should come by a point that the undisturbed run came by."""
+"""Runs of which at least one should pass a point that the undisturbed run passed."""
+
+
+class CrashError(Exception):
+    """The harness cannot do its work: the workflow fails when nobody disturbs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The *n*-th pass of a fault point in one process."""
+
+    name: str
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.n}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ class Violation:
 
 
 @dataclass(slots=True)
-class Report:
+class CrashReport:
     """What the kills came to."""
 
     points: tuple[Point, ...] = ()
@@ -85,14 +89,14 @@ class Report:
     writes: int = 0
     """How many of them stand before or after a durable write."""
     effects: int = 0
-    """How many of them stand before or after a side effect that it tells of."""
+    """How many of them stand before or after a side effect."""
     kills: int = 0
     """How many processes were killed."""
     runs: int = 0
     """How many processes were started to run the workflow."""
     missed: list[Point] = field(default_factory=list)
-    """Points that none of 20 runs came by again: which worker gets which task, and what goes
-    into one commit, is not fixed."""
+    """Points that none of 20 runs passed again: which worker gets which task, and which
+    tasks share a commit, is not fixed."""
     violations: list[Violation] = field(default_factory=list)
 
     @property
@@ -127,12 +131,12 @@ def effect(what: str) -> None:
         scope = current.get()
         task_id = "-" if scope is None else scope.info.task_id
         _fault.fault("effect.before")
-        _fault.append(log, f"{EFFECT}\t{os.getpid()}\t0\t{task_id} {what}\n")
+        _fault.append(log, f"{_EFFECT}\t{os.getpid()}\t0\t{task_id} {what}\n")
         _fault.fault("effect.after")
 
 
 def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its own
-    workflow: Workflow | str,
+    workflow: Callable[[Path], Any] | str,
     *,
     in_a_row: int = 1,
     at_most: int | None = None,
@@ -140,15 +144,14 @@ def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its 
     timeout: float = 60.0,
     modules: Sequence[str] = (),
     folder: str | os.PathLike[str] | None = None,
-) -> Report:
+) -> CrashReport:
     """Kill *workflow* at each of its fault points, and return what became of it.
 
     Args:
         workflow: A function of a folder (`pathlib.Path`), or its ``"module:name"``.
         in_a_row: How many kills in a row. With 2, the run that goes on after a
             kill is killed too, at each of its points; with 3 the one after that, too.
-        at_most: Use only so many points, evenly spread; of each run that goes
-            on so many too.
+        at_most: Use at most this many points of each run, evenly spread.
         history: Compare what is in the LMDB stores below its folder.
         timeout: Seconds that a run may take.
         modules: Names of modules to import once, before any run; saves time.
@@ -171,123 +174,102 @@ def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its 
         pickled: bytes = cloudpickle.dumps(workflow)
     else:
         pickled = pickle.dumps(workflow)
-    with (
-        tempfile.TemporaryDirectory(prefix="flowpregel-crash-") as temporary,
-        Nursery(tuple(modules), timeout) as nursery,
-    ):
+    with tempfile.TemporaryDirectory(prefix="flowpregel-crash-") as temporary:
         base = Path(temporary if folder is None else folder)
-        return _Harness(nursery, pickled, base, history, at_most).run(in_a_row)
+        sent = PickledWorkflow(pickled, has_history=history)
+        start = partial(run_workflow, sent, modules=modules, timeout=timeout)
+        return _CrashTest(start, base, at_most).run(in_a_row)
 
 
-class _Harness:
-    """Runs one workflow again and again.
+class _CrashTest:
+    """Runs one workflow again and again, and kills it.
 
     Args:
-        nursery: Runs it.
-        workflow: The pickled workflow.
-        base: Where its folders are made.
-        history: Whether histories are compared.
-        at_most: How many points are used.
+        start: Runs it in a folder, with a fault, and returns its exit code.
+        base: The folder for the folders of its runs.
+        at_most: How many points of a run are used.
     """
 
-    def __init__(
-        self, nursery: Nursery, workflow: bytes, base: Path, history: bool, at_most: int | None
-    ) -> None:
-        self._nursery = nursery
-        self._workflow = workflow
+    def __init__(self, start: Callable[..., int], base: Path, at_most: int | None) -> None:
+        self._start = start
         self._base = base
-        self._history = history
         self._at_most = at_most
         self._count = 0
-        self._report = Report()
-        self._expected = Came(("", ""), ())
+        self._report = CrashReport()
+        self._expected = RunResult(("", ""), ())
         self._effects: Counter[str] = Counter()
 
-    def run(self, in_a_row: int) -> Report:
-        """Kill the workflow everywhere, so many times in a row."""
-        clean = self._new_series()
+    def run(self, in_a_row: int) -> CrashReport:
+        """Kill the workflow at every point, *in_a_row* times in a row."""
+        clean, report = self._new_folder(), self._report
         status = self._run(clean, None)
         if status != 0:
             raise CrashError(f"undisturbed, the workflow ends with {status}:\n{clean.printed()}")
-        self._expected = clean.came()
-        self._effects = Counter(effects(clean.lines()))
-        self._report.points = tuple(points(clean.lines()))
-        self._report.writes = sum(is_at_write(point) for point in self._report.points)
-        self._report.effects = sum(is_at_effect(point) for point in self._report.points)
-        shutil.rmtree(clean.folder)
-        for point in self._chosen(self._report.points):
-            self._kill_at(self._new_series, (), point, in_a_row - 1)
-        return self._report
+        self._expected, log = clean.result(), clean.log()
+        self._effects = Counter(_effects(log))
+        report.points = (*_points(log),)
+        names = [point.name.removeprefix("worker.") for point in report.points]
+        report.writes = sum(name in ("store.write.before", "store.write.after") for name in names)
+        report.effects = sum(name in ("effect.before", "effect.after") for name in names)
+        shutil.rmtree(clean.path)
+        for point in self._chosen(report.points):
+            self._kill_at(self._new_folder, (point,), in_a_row - 1)
+        return report
 
     def _kill_at(
-        self, begin: Callable[[], Series], before: tuple[Point, ...], point: Point, more: int
+        self, begin: Callable[[], RunFolder], points: tuple[Point, ...], more: int
     ) -> None:
-        """Kill at *point*, in as many new series as it takes to come by it."""
+        """Kill at the last of *points*, in as many runs as it takes to pass it."""
         for _ in range(_TRIES):
-            if self._kill(begin(), (*before, point), more):
+            if self._kill(begin(), points, more):
                 return
-        self._report.missed.append(point)
+        self._report.missed.append(points[-1])
 
-    def _kill(self, series: Series, killed_at: tuple[Point, ...], more: int) -> bool:
-        """Run on to the last point, kill there, go on to the end, and compare.
+    def _kill(self, folder: RunFolder, points: tuple[Point, ...], more: int) -> bool:
+        """Run up to the last point, kill there, go on to the end, and compare.
 
-        Returns whether there is no need for another try.
+        Returns whether no other try is needed.
         """
-        series.once.unlink(missing_ok=True)
-        dead = None
+        folder.acted.unlink(missing_ok=True)
+        killed = None
         try:
-            status = self._run(series, killed_at[-1])
-            met = series.once.exists()
+            status = self._run(folder, points[-1])
+            met = folder.acted.exists()
             self._report.kills += met
             if met and more:
-                dead = series.copy(self._new_folder())
-            at = len(series.lines())
-            # A worker that was killed fails its task, and with it, perhaps, the run.
+                killed = folder.copy_to(self._new_path())
+            before = len(folder.log())
+            # The death of a worker fails its task, and perhaps the run.
             if status != 0 and met:
-                status = self._run(series, None)
+                status = self._run(folder, None)
         except TimeoutError:
-            self._report.violations.append(Violation(killed_at, "a run took too long"))
+            self._report.violations.append(Violation(points, "a run took too long"))
             return True
-        problems = [*self._problems(series, status)]
-        self._report.violations += [Violation(killed_at, problem) for problem in problems]
-        if dead is not None:
-            for second in self._chosen([*points(series.lines()[at:])]):
-                self._kill_at(partial(self._copy, dead), killed_at, second, more - 1)
-            shutil.rmtree(dead.folder)
+        problems = [*self._problems(folder, status)]
+        self._report.violations += [Violation(points, problem) for problem in problems]
+        if killed is not None:
+            for point in self._chosen([*_points(folder.log()[before:])]):
+                copy = partial(lambda killed: killed.copy_to(self._new_path()), killed)
+                self._kill_at(copy, (*points, point), more - 1)
+            shutil.rmtree(killed.path)
         if not problems:
-            shutil.rmtree(series.folder)
+            shutil.rmtree(folder.path)
         return met or bool(problems)
 
-    def _run(self, series: Series, point: Point | None) -> int:
+    def _run(self, folder: RunFolder, point: Point | None) -> int:
         self._report.runs += 1
-        # Stores of a test need no key of the user's, and shall not make one.
-        key = os.environ.get("FLOWPREGEL_STORE_KEY", "the key of a test")
-        env = {_fault.TRACE: str(series.log), "FLOWPREGEL_STORE_KEY": key}
-        if point is not None:
-            env |= {_fault.FAULT: f"{point}:kill", _fault.ONCE: str(series.once)}
-        return self._nursery.run(
-            Order(
-                workflow=self._workflow,
-                folder=str(series.work),
-                result=str(series.result),
-                output=str(series.output),
-                env=env,
-                path=tuple(sys.path),
-                history=self._history,
-            )
-        )
+        return self._start(folder, fault="" if point is None else f"{point}:kill")
 
-    def _problems(self, series: Series, status: int) -> Iterator[str]:
+    def _problems(self, folder: RunFolder, status: int) -> Iterator[str]:
         if status != 0:
-            yield f"the run that went on ended with {status}:\n{series.printed()}"
+            yield f"the run that went on ended with {status}:\n{folder.printed()}"
             return
-        came = series.came()
-        if came.result[0] != self._expected.result[0]:
-            yield f"the result is {came.result[1]}, not {self._expected.result[1]}"
-        yield from differences(self._expected.history, came.history)
-        lines = series.lines()
-        yield from run_again(lines)
-        for what in (self._effects - Counter(effects(lines))).elements():
+        result, log = folder.result(), folder.log()
+        if result.value[0] != self._expected.value[0]:
+            yield f"the result is {result.value[1]}, not {self._expected.value[1]}"
+        yield from _differences(self._expected.history, result.history)
+        yield from _repetitions(log)
+        for what in (self._effects - Counter(_effects(log))).elements():
             yield f"the effect {what!r} was lost"
 
     def _chosen(self, points: Sequence[Point]) -> Sequence[Point]:
@@ -296,12 +278,51 @@ class _Harness:
             return points
         return [points[index * len(points) // most] for index in range(most)]
 
-    def _new_series(self) -> Series:
-        return Series(self._new_folder())
+    def _new_folder(self) -> RunFolder:
+        return RunFolder(self._new_path())
 
-    def _copy(self, series: Series) -> Series:
-        return series.copy(self._new_folder())
-
-    def _new_folder(self) -> Path:
+    def _new_path(self) -> Path:
         self._count += 1
         return self._base / f"{self._count:06}"
+
+
+def _points(log: Sequence[Sequence[str]]) -> Iterator[Point]:
+    """Yield each point that was passed, once, in the order of the first pass."""
+    yield from dict.fromkeys(Point(name, int(n)) for name, _, n, _ in log if name != _EFFECT)
+
+
+def _effects(log: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield from (about.partition(" ")[2] for name, _, _, about in log if name == _EFFECT)
+
+
+def _repetitions(log: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield what a task did after the engine knew that its result is committed."""
+    committed: set[str] = set()
+    for name, _, _, about in log:
+        task_id, _, what = about.partition(" ")
+        if name.endswith(".commit.after"):
+            committed.update(about.split())
+        elif name.removeprefix("worker.") == "task.before" and about in committed:
+            yield f"task {about} ran again after its result was committed"
+        elif name == _EFFECT and task_id in committed:
+            yield f"the effect {what!r} was made again by a committed task"
+
+
+def _differences(
+    expected: Sequence[tuple[str, ...]], found: Sequence[tuple[str, ...]]
+) -> Iterator[str]:
+    """Yield the first line in which two histories differ."""
+    for old, new in zip(expected, found, strict=False):
+        if old != new:
+            place = f"checkpoint {old[3]} of thread {old[1]!r}, namespace {old[2]!r}"
+            yield f"{place}, has {_difference(new, old)}, not {_difference(old, new)}"
+            return
+    if len(expected) != len(found):
+        yield f"the history has {len(found)} checkpoints, not {len(expected)}"
+
+
+def _difference(one: tuple[str, ...], other: tuple[str, ...]) -> str:
+    """Return the first text of *one* that *other* has not, from where they differ."""
+    text, its = next((a, b) for a, b in zip(one, other, strict=True) if a != b)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, its, strict=False)))
+    return f"...{text[max(0, same - 40) : same + 80]}..."

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import pickle
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -29,11 +30,8 @@ _HELP = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add ``--crash-everywhere``."""
-    parser.getgroup("flowpregel").addoption(
-        "--crash-everywhere",
-        action="store_true",
-        help="kill tests marked crash_everywhere at each of their fault points",
-    )
+    help_ = "kill tests marked crash_everywhere at each of their fault points"
+    parser.getgroup("flowpregel").addoption("--crash-everywhere", action="store_true", help=help_)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,8 +45,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     marker = pyfuncitem.get_closest_marker(_MARKER)
     if marker is None or not pyfuncitem.config.getoption("--crash-everywhere"):
         return None
-    # Imported here: those who do not use the option do not pay for it.
-    from flowpregel.testing.crash import crash_everywhere  # noqa: PLC0415
+    from flowpregel.testing.crash import crash_everywhere  # noqa: PLC0415 - only with the option
 
     report = crash_everywhere(_workflow_of(pyfuncitem), modules=("pytest",), **marker.kwargs)
     text = str(report)
@@ -59,7 +56,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say at how many points each test was killed."""
+    """Add the number of points at which each test was killed."""
     lines = [
         f"{report.nodeid}: {text}"
         for reports in terminalreporter.stats.values()
@@ -76,8 +73,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 def _workflow_of(item: pytest.Function) -> Callable[[Path], None]:
     """Return the test as a function of the folder that takes the place of ``tmp_path``."""
-    import pickle  # noqa: PLC0415 - as above
-
     names = item._fixtureinfo.argnames  # noqa: SLF001 - the one place that has them
     given = {name: item.funcargs[name] for name in names if name != "tmp_path"}
     try:
@@ -88,44 +83,36 @@ def _workflow_of(item: pytest.Function) -> Callable[[Path], None]:
             f"{', '.join(given)} cannot be sent there ({error}); use tmp_path and plain values",
             pytrace=False,
         )
-    qualname = item.function.__qualname__
-    module = item.module.__name__
-    return partial(call_test, module, str(item.path), qualname, given, "tmp_path" in names)
+    module = (item.module.__name__, str(item.path))
+    return partial(call_test, module, item.function.__qualname__, given, "tmp_path" in names)
 
 
 def call_test(
-    module: str,
-    file: str,
-    qualname: str,
-    given: Mapping[str, Any],
-    wants_folder: bool,
-    folder: Path,
+    module: tuple[str, str], qualname: str, given: Mapping[str, Any], wants_folder: bool, path: Path
 ) -> None:
     """Call a test in this process.
 
     Args:
-        module: The name of its module.
-        file: Where that is, for modules that cannot be imported by name.
+        module: The name and the file of its module.
         qualname: Which test: a function, or a method of a class.
         given: Its fixtures and parameters.
         wants_folder: Whether it takes ``tmp_path``.
-        folder: What it gets for it.
+        path: The folder that it gets as ``tmp_path``.
     """
-    names = qualname.split(".")
-    found: Any = _imported(module, file)
-    for name in names[:-1]:
-        found = getattr(found, name)()
-    more = {"tmp_path": folder} if wants_folder else {}
-    getattr(found, names[-1])(**given, **more)
+    *classes, name = qualname.split(".")
+    found: Any = _imported(*module)
+    for each in classes:
+        found = getattr(found, each)()
+    getattr(found, name)(**given, **({"tmp_path": path} if wants_folder else {}))
 
 
-def _imported(module: str, file: str) -> Any:
+def _imported(name: str, file: str) -> Any:
     try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError:
-        spec = importlib.util.spec_from_file_location(module, file)
+        return importlib.import_module(name)
+    except ModuleNotFoundError:  # a test file that is in no package
+        spec = importlib.util.spec_from_file_location(name, file)
         assert spec is not None
         assert spec.loader is not None
-        loaded = sys.modules[module] = importlib.util.module_from_spec(spec)
+        loaded = sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(loaded)
         return loaded

@@ -12,7 +12,7 @@ from flowpregel._core.state import load_state
 from flowpregel.channels.base import BaseChannel
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.checkpoint.transactional import TransactionalSaver
-from flowpregel.testing.crash_driver import Crash, CrashDriver, Crashed, Schedule, shuffled
+from tests.crash_driver import Crash, CrashDriver, Crashed, Schedule, shuffled
 from tests.strategies import Down, Faults, Recipe
 
 

@@ -14,7 +14,7 @@ from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.lmdb.requests import Watch
 from flowpregel.checkpoint.shapes import Lease
 from flowpregel.cli.app import app as command
-from flowpregel.cli.codes import Code
+from flowpregel.cli.console import Code
 from flowpregel.errors import TaskCancelled
 from flowpregel.func import entrypoint, task
 from tests.runs.cli_jobs import half_way, hold, let_go

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.cli.app import app
-from flowpregel.cli.codes import Code
+from flowpregel.cli.console import Code
 from tests.runs.cli_flows import FLOWS
 
 Invoke = Callable[..., Result]

@@ -15,7 +15,7 @@ import pytest
 
 from flowpregel import _fault
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from flowpregel.testing.crash import CrashError, Point, Report, Violation, crash_everywhere
+from flowpregel.testing.crash import CrashError, CrashReport, Point, Violation, crash_everywhere
 from tests.runs import crash_flows
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ ALL = bool(os.environ.get("FLOWPREGEL_CRASH_ALL"))
 """Whether a run in worker processes is killed at all of its points."""
 
 
-def killed(name: str, **more: Any) -> Report:
+def killed(name: str, **more: Any) -> CrashReport:
     """Kill a workflow of `crash_flows` everywhere."""
     report = crash_everywhere(f"{FLOWS}:{name}", modules=(FLOWS,), **more)
     print(name, report)
@@ -155,7 +155,7 @@ def test_a_workflow_that_fails_undisturbed_is_refused() -> None:
 def test_a_report_reads_as_a_sentence() -> None:
     """First the counts, then each violation with where it was killed."""
     points = (Point("a", 1), Point("b", 2))
-    report = Report(
+    report = CrashReport(
         points, writes=1, kills=2, runs=5, violations=[Violation(points, "it was lost")]
     )
 

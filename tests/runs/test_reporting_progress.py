@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from flowpregel import get_runtime, report_progress
-from flowpregel.cli.tally import Tally
-from flowpregel.cli.view import Plain
+from flowpregel.cli.progress import Counters, LineView
 from flowpregel.errors import ConfigurationError
 from flowpregel.func import entrypoint, task
 from flowpregel.pregel.progress import View
@@ -164,7 +163,7 @@ def test_the_command_line_shows_how_far_running_tasks_are(
 ) -> None:
     """In its lines, beside the counts."""
     now = [0.0]
-    with Plain(lambda: now[0]) as view:
+    with LineView(lambda: now[0]) as view:
         started = {"id": "1", "name": "work", "error": None, "interrupts": []}
         view.event("debug", {"type": "task", "step": 1, "payload": started})
         now[0] = 3.0
@@ -173,13 +172,13 @@ def test_the_command_line_shows_how_far_running_tasks_are(
     assert "work: 0 done, 1 in flight, 0.25" in capsys.readouterr().err
 
 
-def test_the_tally_forgets_what_a_task_said_when_it_ends() -> None:
+def test_the_counters_forget_what_a_task_said_when_it_ends() -> None:
     """A table shows what runs."""
-    tally = Tally(0.0)
-    tally.note_report(report(1))
-    assert [report(1)] == tally.reports_of("work")
+    counters = Counters(0.0)
+    counters.note_report(report(1))
+    assert [report(1)] == counters.reports_of("work")
 
     ended = {"id": "1", "name": "work", "error": None, "interrupts": []}
-    tally.note({"type": "task_result", "step": 0, "payload": ended}, 1.0)
+    counters.note({"type": "task_result", "step": 0, "payload": ended}, 1.0)
 
-    assert [] == tally.reports_of("work")
+    assert [] == counters.reports_of("work")

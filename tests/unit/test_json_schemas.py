@@ -1,10 +1,13 @@
-"""What annotations say as JSON Schema."""
+"""JSON Schema of annotations, written by pydantic or msgspec."""
 
 from __future__ import annotations
 
 import datetime
 import enum
 import operator
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import (
@@ -14,7 +17,6 @@ from typing import (
     Literal,
     NamedTuple,
     NewType,
-    NotRequired,
     Optional,
     TypedDict,
 )
@@ -43,12 +45,12 @@ class Point:
     count: ClassVar[int] = 0
 
 
-class Tree(TypedDict):
+class Tree(typing_extensions.TypedDict):
     """Contains itself."""
 
     value: int
     children: list[Tree]
-    note: NotRequired[str]
+    note: typing_extensions.NotRequired[str]
 
 
 class Pair(NamedTuple):
@@ -89,7 +91,6 @@ UserId = NewType("UserId", int)
         (int | str, {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
         (Literal["a", "b"], {"enum": ["a", "b"], "type": "string"}),
         (Literal["a", 1], {"enum": ["a", 1]}),
-        (Colour, {"enum": ["red", "blue"], "type": "string"}),
         (set[int], {"type": "array", "uniqueItems": True, "items": {"type": "integer"}}),
         (list, {"type": "array", "items": {}}),
         (tuple[int, ...], {"type": "array", "items": {"type": "integer"}}),
@@ -163,13 +164,59 @@ def test_classes_inside_others_are_referred_to() -> None:
     assert Inner.model_json_schema() == schema["$defs"]["Inner"]
 
 
+def test_an_enum_is_a_definition() -> None:
+    schema = json_schema_of(list[Colour], "T")
+
+    assert {"$ref": "#/$defs/Colour"} == schema["items"]
+    assert ["red", "blue"] == schema["$defs"]["Colour"]["enum"]
+
+
+def test_a_field_that_pydantic_refuses_allows_any_value() -> None:
+    """Before Python 3.12 it refuses a nested class of `typing.TypedDict`."""
+    inner = TypedDict("inner", {"n": int})  # noqa: UP013 - a class of typing, on purpose
+    outer = TypedDict("outer", {"inner": inner, "m": int})  # type: ignore[valid-type] # noqa: UP013
+
+    properties = json_schema_of(outer, "T")["properties"]
+
+    assert {"title": "M", "type": "integer"} == properties["m"]
+    assert ({"title": "Inner"} == properties["inner"]) is (sys.version_info < (3, 12))
+
+
+def without(*modules: str) -> str:
+    """Return what a program prints of two schemas where some modules are not installed."""
+    code = f"""
+        import sys
+        sys.modules.update(dict.fromkeys({modules!r}))
+        from flowpregel.pregel.jsonschema import json_schema_of, model_of
+        from flowpregel.errors import ConfigurationError
+        print(model_of(int, "Number"))
+        try:
+            print(json_schema_of(int, "Number"))
+        except ConfigurationError as error:
+            print(error)
+    """
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_without_pydantic_msgspec_writes_the_schema() -> None:
+    pytest.importorskip("msgspec")
+
+    assert "<class 'int'>\n{'title': 'Number', 'type': 'integer'}\n" == without("pydantic")
+
+
+def test_with_neither_the_error_names_both() -> None:
+    assert "a JSON Schema needs pydantic or msgspec" in without("pydantic", "msgspec")
+
+
 def test_names_that_are_not_there_say_nothing() -> None:
     broken = TypedDict("broken", {"a": "NoSuchClass"})  # type: ignore[name-defined] # noqa: F821, UP013 - that is the point
 
     assert {"title": "A"} == json_schema_of(broken, "T")["properties"]["a"]
 
 
-@pytest.mark.parametrize("typ", [Inner, Point, Outer, Colour, dict[str, list[int]], int | None])
+@pytest.mark.parametrize("typ", [Inner, Point, Outer, dict[str, list[int]], int | None])
 def test_pydantic_says_the_same(typ: Any) -> None:
     """But for the title and the order, and the doc of a class."""
 

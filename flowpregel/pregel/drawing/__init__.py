@@ -1,14 +1,11 @@
 """Drawings of a program: its nodes and edges, and what a run did with them.
 
-A `Graph` is plain data; the other modules here turn it into text and pictures::
-
-    Graph ─┬─> mermaid ──────────────────────> Mermaid text
-           ├─> layers ──> wires ──> canvas ──> boxes and lines in a terminal
-           └─> dot ─────> graphviz ──────────> SVG, PNG
+A `Graph` and a `RunDrawing` are plain data that draw themselves: as Mermaid, as a list or
+a table for a terminal, and with Graphviz as SVG and PNG.
 """
 
-from flowpregel.pregel.drawing.graph import END, START, Edge, Graph, NodeShape
-from flowpregel.pregel.drawing.program import graph_of
+from flowpregel.pregel.drawing.formats import Edge
+from flowpregel.pregel.drawing.graph import END, START, Graph, NodeShape, graph_of
 from flowpregel.pregel.drawing.run import RunDrawing, TaskRecord, draw_run
 
 __all__ = [

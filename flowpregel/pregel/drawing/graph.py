@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from html import escape
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.drawing import dot, mermaid, terminal
+from flowpregel.pregel.drawing.formats import (
+    Box,
+    Charset,
+    Cluster,
+    Drawing,
+    Edge,
+    Kind,
+    Picture,
+    to_list,
+)
 
 START: Final = "__start__"
 """The marker for what a run is given."""
 END: Final = "__end__"
 """The marker for what a run gives back."""
-
-Kind: TypeAlias = Literal["node", "start", "end"]
-Direction: TypeAlias = Literal["TD", "LR", "BT", "RL"]
-Charset: TypeAlias = Literal["unicode", "ascii"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +38,8 @@ class NodeShape:
     """What the program says about it; `Graph.to_json` passes it on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """A way from one node to another."""
-
-    source: str
-    target: str
-    data: str | None = None
-    """The label: the channel, or the answer that leads this way."""
-    conditional: bool = False
-    """Whether the source decides, each time, if it goes this way."""
-
-
 @dataclass(frozen=True)
-class Graph:
+class Graph(Drawing):
     """The nodes and edges of a program.
 
     In a notebook it shows itself.
@@ -60,16 +52,14 @@ class Graph:
         ConfigurationError: An edge starts or ends at a node that is not there.
 
     Example:
-        >>> graph = Graph({"a": NodeShape("a"), "b": NodeShape("b")}, [Edge("a", "b")])
+        >>> nodes = {name: NodeShape(name) for name in "abc"}
+        >>> graph = Graph(nodes, [Edge("a", "b"), Edge("a", "c", "later", conditional=True)])
         >>> print(graph.draw_ascii(charset="ascii"))
-        +-----+
-        |  a  |
-        +--+--+
-           |
-           v
-        +-----+
-        |  b  |
-        +-----+
+        a
+          +-> b
+          +. later .> c
+        b
+        c
     """
 
     nodes: dict[str, NodeShape]
@@ -84,41 +74,37 @@ class Graph:
                         f"{end!r}, and the graph has none; add it to the nodes"
                     )
 
-    def draw_mermaid(self, *, direction: Direction = "TD") -> str:
-        """Return the graph in Mermaid's language; nested graphs are boxes around their nodes.
-
-        Args:
-            direction: Top down, left to right, bottom to top or right to left.
-        """
-        return mermaid.draw(self, direction=direction)
-
     def draw_ascii(self, *, charset: Charset = "unicode") -> str:
-        """Return the graph as boxes and lines for a terminal.
+        """Return the graph as a list: each node, and below it the edges that leave it.
 
         Args:
             charset: Line-drawing characters, or nothing but ASCII.
         """
-        return terminal.draw(self.flat(), ascii_only=charset == "ascii")
+        flat = self.flat()
+        return to_list({id_: node.name for id_, node in flat.nodes.items()}, flat.edges, charset)
 
-    def print_ascii(self) -> None:
-        """Print `draw_ascii`."""
-        print(self.draw_ascii())
+    def picture(
+        self, notes: Mapping[str, str] | None = None, styles: Mapping[str, str] | None = None
+    ) -> Picture:
+        """Return what is drawn.
 
-    def draw_svg(self) -> str:
-        """Return the graph as an SVG picture, made by the ``dot`` program of Graphviz.
-
-        Raises:
-            ConfigurationError: ``dot`` is not installed, or failed.
+        Args:
+            notes: A second line for the labels of some nodes, by their ids in `flat`.
+            styles: The styles of some nodes, by their ids in `flat`.
         """
-        return dot.render(self, "svg").decode()
+        flat = self.flat()
 
-    def draw_png(self) -> bytes:
-        """Return the graph as a PNG picture, made by the ``dot`` program of Graphviz.
+        def members(graph: Graph, prefix: str) -> Iterator[Box | Cluster]:
+            for id_, node in graph.nodes.items():
+                full = prefix + id_
+                note = (notes or {}).get(full)
+                label = f"{node.name}\n{note}" if note else node.name
+                if node.subgraph is not None:
+                    yield Cluster(full, label, [*members(node.subgraph, f"{full}:")])
+                elif full in flat.nodes:
+                    yield Box(full, label, node.kind, (styles or {}).get(full, ""))
 
-        Raises:
-            ConfigurationError: ``dot`` is not installed, or failed.
-        """
-        return dot.render(self, "png")
+        return Picture([*members(self, "")], flat.edges)
 
     def to_json(self) -> dict[str, Any]:
         """Return the graph as values that ``json.dumps`` takes (if the metadata is)."""
@@ -134,78 +120,119 @@ class Graph:
         graph give way to the edges that lead to and from it, where it has both.
         """
         nodes: dict[str, NodeShape] = {}
-        heads: dict[str, list[Edge]] = {}
-        tails: dict[str, list[Edge]] = {}
         edges: list[Edge] = []
+        ways: dict[str, tuple[list[Edge], list[Edge]]] = {}
         for id_, node in self.nodes.items():
             if node.subgraph is None:
                 nodes[id_] = node
-                heads[id_] = tails[id_] = [Edge(id_, id_)]
+                ways[id_] = [Edge(id_, id_)], [Edge(id_, id_)]
             else:
-                inner = _Inlined(id_, node.subgraph.flat())
+                inner, *ways_of_it = _inlined(id_, node.subgraph.flat())
                 nodes |= inner.nodes
                 edges += inner.edges
-                heads[id_], tails[id_] = inner.heads, inner.tails
+                ways[id_] = ways_of_it[0], ways_of_it[1]
         for edge in self.edges:
-            edges += _joined(edge, tails[edge.source], heads[edge.target])
+            edges += _joined(edge, ways[edge.source][1], ways[edge.target][0])
         return Graph(nodes, edges)
 
-    def _repr_html_(self) -> str:
-        return f'<pre style="line-height: 1.2">{escape(self.draw_ascii())}</pre>'
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {
-            "text/plain": self.draw_ascii(),
-            "text/html": self._repr_html_(),
-            "text/vnd.mermaid": self.draw_mermaid(),
-        }
+def graph_of(
+    triggers: Mapping[str, Iterable[str]],
+    writes: Mapping[str, Iterable[str]],
+    input_channels: str | Iterable[str],
+    output_channels: str | Iterable[str],
+    *,
+    sends: Mapping[str, Iterable[str]] | None = None,
+    subgraphs: Mapping[str, Graph] | None = None,
+) -> Graph:
+    """Return the graph of a program whose edges are channels.
+
+    There is an edge from a node to another, labelled with the channel, where
+    the one writes a channel that triggers the other; from the start to what the
+    input triggers; and to the end from what writes the output.
+
+    Args:
+        triggers: For each node, by its name, the channels that make it run.
+        writes: For nodes that write, the channels they are known to write.
+        input_channels: The channels a run's input is written to.
+        output_channels: The channels a run's output is read from.
+        sends: For nodes that send tasks, the nodes they may send them to.
+        subgraphs: For nodes that are graphs and are to be shown, what is inside.
+
+    Example:
+        >>> graph = graph_of({"double": ["a"]}, {"double": ["b"]}, "a", "b")
+        >>> [(edge.source, edge.data, edge.target) for edge in graph.edges]
+        [('__start__', 'a', 'double'), ('double', 'b', '__end__')]
+    """
+    readers: dict[str, list[str]] = {}
+    for name, channels in triggers.items():
+        for channel in dict.fromkeys(channels):
+            readers.setdefault(channel, []).append(name)
+    edges = [*_channel_edges(START, _names(input_channels), readers)]
+    for channel in _names(output_channels):
+        readers.setdefault(channel, []).append(END)
+    for name in triggers:
+        edges += _channel_edges(name, writes.get(name, ()), readers)
+        edges += [Edge(name, end, conditional=True) for end in (sends or {}).get(name, ())]
+    shapes = {name: NodeShape(name, "node", (subgraphs or {}).get(name)) for name in triggers}
+    if any(edge.source == START for edge in edges):
+        shapes = {START: NodeShape(START, "start"), **shapes}
+    if any(edge.target == END for edge in edges):
+        shapes[END] = NodeShape(END, "end")
+    return Graph(shapes, edges)
 
 
-class _Inlined:
-    """A nested graph, renamed for the graph around it, and its ways in and out."""
+def _channel_edges(
+    source: str, channels: Iterable[str], readers: Mapping[str, list[str]]
+) -> Iterator[Edge]:
+    """Yield one edge to each node that these channels trigger."""
+    labels: dict[str, list[str]] = {}
+    for channel in sorted(channels):
+        for reader in readers.get(channel, ()):
+            labels.setdefault(reader, []).append(channel)
+    for reader, names in labels.items():
+        yield Edge(source, reader, ", ".join(names))
 
-    def __init__(self, prefix: str, graph: Graph) -> None:
-        starts = {id_ for id_, node in graph.nodes.items() if node.kind == "start"}
-        ends = {id_ for id_, node in graph.nodes.items() if node.kind == "end"}
-        renamed = [
+
+def _names(channels: str | Iterable[str]) -> list[str]:
+    return [channels] if isinstance(channels, str) else list(channels)
+
+
+def _inlined(prefix: str, graph: Graph) -> tuple[Graph, list[Edge], list[Edge]]:
+    """Return a nested graph renamed for the graph around it, its ways in and its ways out."""
+    starts = {id_ for id_, node in graph.nodes.items() if node.kind == "start"}
+    ends = {id_ for id_, node in graph.nodes.items() if node.kind == "end"}
+
+    def renamed(edges: Iterable[Edge]) -> list[Edge]:
+        return [
             Edge(f"{prefix}:{e.source}", f"{prefix}:{e.target}", e.data, e.conditional)
-            for e in graph.edges
+            for e in edges
         ]
-        pairs = list(zip(graph.edges, renamed, strict=True))
-        self.heads = [new for old, new in pairs if old.source in starts]
-        self.tails = [new for old, new in pairs if old.target in ends]
-        through = any(old.source in starts and old.target in ends for old in graph.edges)
-        markers = starts | ends
-        if through or not self.heads or not self.tails:
-            markers = set()
-            self.heads = list(self._ends_of(prefix, starts or graph.nodes))
-            self.tails = list(self._ends_of(prefix, ends or graph.nodes))
-        self.edges = [
-            new for old, new in pairs if old.source not in markers and old.target not in markers
-        ]
-        self.nodes = {
-            f"{prefix}:{id_}": NodeShape(f"{prefix}:{node.name}", node.kind, None, node.metadata)
-            for id_, node in graph.nodes.items()
-            if id_ not in markers
-        }
 
-    @staticmethod
-    def _ends_of(prefix: str, ids: Any) -> Iterator[Edge]:
-        for id_ in ids:
-            yield Edge(f"{prefix}:{id_}", f"{prefix}:{id_}")
+    heads = [edge for edge in graph.edges if edge.source in starts]
+    tails = [edge for edge in graph.edges if edge.target in ends]
+    markers = starts | ends
+    if not heads or not tails or any(edge.target in ends for edge in heads):
+        markers = set()
+        heads = [Edge(id_, id_) for id_ in starts or graph.nodes]
+        tails = [Edge(id_, id_) for id_ in ends or graph.nodes]
+    nodes = {
+        f"{prefix}:{id_}": NodeShape(f"{prefix}:{node.name}", node.kind, None, node.metadata)
+        for id_, node in graph.nodes.items()
+        if id_ not in markers
+    }
+    inside = [edge for edge in graph.edges if not markers & {edge.source, edge.target}]
+    return Graph(nodes, renamed(inside)), renamed(heads), renamed(tails)
 
 
 def _joined(edge: Edge, tails: list[Edge], heads: list[Edge]) -> Iterator[Edge]:
     """Yield *edge* between each way out of its source and each way into its target."""
     for tail in tails:
         for head in heads:
-            labels = dict.fromkeys(filter(None, (tail.data, edge.data, head.data)))
-            yield Edge(
-                tail.source,
-                head.target,
-                ", ".join(labels) or None,
-                edge.conditional or tail.conditional or head.conditional,
-            )
+            parts = (tail, edge, head)
+            labels = dict.fromkeys(part.data for part in parts if part.data)
+            conditional = any(part.conditional for part in parts)
+            yield Edge(tail.source, head.target, ", ".join(labels) or None, conditional)
 
 
 def _node_to_json(id_: str, node: NodeShape) -> dict[str, Any]:

@@ -5,25 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from html import escape
 from typing import Any, Literal, TypeAlias
+from unicodedata import east_asian_width
 
-from flowpregel.pregel.drawing import dot, mermaid
-from flowpregel.pregel.drawing.graph import Edge, Graph, NodeShape
-from flowpregel.pregel.drawing.layers import width
+from flowpregel.pregel.drawing.formats import Charset, Drawing, Edge, Picture
+from flowpregel.pregel.drawing.graph import Graph, NodeShape
 
 Status: TypeAlias = Literal["done", "failed", "waiting", "open", "cancelled"]
-Direction: TypeAlias = Literal["TD", "LR", "BT", "RL"]
 _Row: TypeAlias = tuple[str, str, str, str, str]
 
 _MARKS: dict[Status, str] = {
     "done": "✓", "failed": "✗", "waiting": "?", "open": "…", "cancelled": "-",
 }  # fmt: skip
 _ASCII = str.maketrans({"✓": "+", "✗": "x", "…": "~", "█": "#"})
-_SEVERITY: dict[Status, int] = {"cancelled": 0, "done": 1, "open": 2, "waiting": 3, "failed": 4}
-_CLASSES: dict[Status, str] = {
-    "done": "done", "failed": "failed", "waiting": "waiting", "open": "open", "cancelled": "idle",
-}  # fmt: skip
+_SEVERITY: tuple[Status, ...] = ("cancelled", "done", "open", "waiting", "failed")
 _BAR = 20
 
 
@@ -85,7 +80,7 @@ class TaskRecord:
 
 
 @dataclass(frozen=True)
-class RunDrawing:
+class RunDrawing(Drawing):
     """A graph and the tasks that a run made of it; in a notebook it shows itself.
 
     Args:
@@ -96,7 +91,7 @@ class RunDrawing:
     graph: Graph
     tasks: tuple[TaskRecord, ...]
 
-    def draw_ascii(self, *, charset: Literal["unicode", "ascii"] = "unicode") -> str:
+    def draw_ascii(self, *, charset: Charset = "unicode") -> str:
         """Return a table of the supersteps: each task's outcome, time and trouble.
 
         Args:
@@ -118,58 +113,19 @@ class RunDrawing:
 
     __str__ = draw_ascii
 
-    def print_ascii(self) -> None:
-        """Print `draw_ascii`."""
-        print(self.draw_ascii())
-
-    def draw_mermaid(self, *, direction: Direction = "TD") -> str:
-        """Return the graph in Mermaid's language, its nodes coloured by how their tasks ended."""
-        graph, classes = self._coloured()
-        return mermaid.draw(graph, direction=direction, classes=classes)
-
-    def draw_svg(self) -> str:
-        """Return the coloured graph as an SVG picture, made by the ``dot`` program of Graphviz.
-
-        Raises:
-            ConfigurationError: ``dot`` is not installed, or failed.
-        """
-        graph, classes = self._coloured()
-        return dot.render(graph, "svg", classes=classes).decode()
-
-    def draw_png(self) -> bytes:
-        """Return the coloured graph as a PNG picture, made by the ``dot`` program of Graphviz.
-
-        Raises:
-            ConfigurationError: ``dot`` is not installed, or failed.
-        """
-        graph, classes = self._coloured()
-        return dot.render(graph, "png", classes=classes)
+    def picture(self) -> Picture:
+        """Return the graph with calls and times, its nodes in the style of their worst task."""
+        styles, notes = {}, {}
+        for id_, tasks in _grouped(_all(self.tasks)).items():
+            worst = max((task.status for task in tasks), key=_SEVERITY.index)
+            styles[id_] = "idle" if worst == "cancelled" else worst
+            notes[id_] = " ".join(filter(None, (_times(tasks), _seconds(tasks))))
+        idle = {id_: "idle" for id_, node in self.graph.flat().nodes.items() if node.kind == "node"}
+        return _with_calls(self.graph, "", self.tasks).picture(notes, idle | styles)
 
     def to_json(self) -> dict[str, Any]:
         """Return the tasks as values that ``json.dumps`` takes."""
         return {"tasks": [task.to_json() for task in self.tasks]}
-
-    def _coloured(self) -> tuple[Graph, dict[str, str]]:
-        """Return the graph with calls and times, and the style class of each node."""
-        classes, notes = {}, {}
-        for id_, tasks in _grouped(_all(self.tasks)).items():
-            worst = max(tasks, key=lambda task: _SEVERITY[task.status])
-            classes[id_] = _CLASSES[worst.status]
-            notes[id_] = " ".join(filter(None, (_times(tasks), _seconds(tasks))))
-        for id_, node in self.graph.flat().nodes.items():
-            if node.kind == "node":
-                classes.setdefault(id_, "idle")
-        return _with_notes(_with_calls(self.graph, "", self.tasks), "", notes), classes
-
-    def _repr_html_(self) -> str:
-        return f'<pre style="line-height: 1.2">{escape(self.draw_ascii())}</pre>'
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {
-            "text/plain": self.draw_ascii(),
-            "text/html": self._repr_html_(),
-            "text/vnd.mermaid": self.draw_mermaid(),
-        }
 
 
 def draw_run(graph: Graph, tasks: Iterable[TaskRecord]) -> RunDrawing:
@@ -217,15 +173,19 @@ def _alike(tasks: Iterable[TaskRecord]) -> Iterable[list[TaskRecord]]:
 
 
 def _aligned(rows: list[_Row]) -> list[str]:
-    columns = list(zip(*rows, strict=True))
-    sizes = [max(map(width, column)) for column in columns]
-    return [
-        "  ".join(
-            " " * (size - width(cell)) + cell if index == 3 else cell + " " * (size - width(cell))
-            for index, (cell, size) in enumerate(zip(row, sizes, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    sizes = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        gaps = [" " * (size - _width(cell)) for cell, size in zip(row, sizes, strict=True)]
+        cells = [cell + gap for cell, gap in zip(row, gaps, strict=True)]
+        cells[3] = gaps[3] + row[3]  # times are numbers
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _width(text: str) -> int:
+    """Return how many columns *text* takes in a terminal."""
+    return sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
 
 
 def _all(tasks: Iterable[TaskRecord]) -> Iterator[TaskRecord]:
@@ -292,13 +252,3 @@ def _with_calls(graph: Graph, prefix: str, tasks: Iterable[TaskRecord]) -> Graph
             inner = _with_calls(node.subgraph, f"{prefix}{id_}:", found)
             nodes[id_] = replace(node, subgraph=inner)
     return Graph(nodes, edges)
-
-
-def _with_notes(graph: Graph, prefix: str, notes: dict[str, str]) -> Graph:
-    nodes: dict[str, NodeShape] = {}
-    for id_, node in graph.nodes.items():
-        note = notes.get(prefix + id_)
-        inner = node.subgraph and _with_notes(node.subgraph, f"{prefix}{id_}:", notes)
-        name = f"{node.name}\n{note}" if note else node.name
-        nodes[id_] = replace(node, name=name, subgraph=inner)
-    return Graph(nodes, graph.edges)

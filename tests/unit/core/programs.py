@@ -10,7 +10,7 @@ from flowpregel._core.effects import Call, Submit, Wait, Wakeup
 from flowpregel._core.program import Program, compile_program
 from flowpregel._core.records import TASKS, Arguments, Node, Outcome, Task
 from flowpregel.channels import LastValue, Topic
-from flowpregel.testing.crash_driver import CrashDriver
+from tests.crash_driver import CrashDriver
 
 
 def node(name: str, call: Callable[[Any], Any] = str, **fields: Any) -> Node:

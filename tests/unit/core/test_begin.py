@@ -16,7 +16,7 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import interrupt
 from flowpregel.errors import EmptyInputError, UnknownInterruptError
 from flowpregel.pregel.edit import Edit, StateUpdate
-from flowpregel.testing.crash_driver import CrashDriver, Schedule
+from tests.crash_driver import CrashDriver, Schedule
 from tests.unit.core.programs import ends, node, program, submitted
 
 

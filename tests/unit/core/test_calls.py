@@ -13,7 +13,7 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import interrupt
 from flowpregel.errors import ReplayMismatchError
 from flowpregel.policies import RetryPolicy
-from flowpregel.testing.crash_driver import CrashDriver
+from tests.crash_driver import CrashDriver
 from tests.strategies import call
 from tests.unit.core.programs import node, program
 

@@ -37,7 +37,7 @@ from flowpregel._core.records import (
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import GraphDrained, ParentCommand, TaskCancelled, WorkerDiedError
 from flowpregel.policies import RetryPolicy
-from flowpregel.testing.crash_driver import CrashDriver, Schedule
+from tests.crash_driver import CrashDriver, Schedule
 from tests.unit.core.programs import ends, fed, node, program, submitted
 
 

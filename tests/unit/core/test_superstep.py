@@ -33,7 +33,7 @@ from flowpregel._core.records import (
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import NodeCancelledError, ParentCommand, TaskCancelled
 from flowpregel.policies import RetryPolicy
-from flowpregel.testing.crash_driver import CrashDriver, Schedule
+from tests.crash_driver import CrashDriver, Schedule
 from tests.unit.core.programs import ends, fed, node, program, submitted
 
 SECOND = 1_000_000_000

@@ -1,4 +1,4 @@
-"""Values that cannot be decoded here, shown as such."""
+"""Decodes values for display, even where some cannot be decoded."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from flowpregel.checkpoint.lmdb import PythonCodec
 
 
 class Unreadable:
-    """Stands for a value that cannot be decoded here, its class missing perhaps.
+    """Stands for a value that cannot be decoded here, perhaps because its class is missing.
 
     Args:
-        why: What was in the way.
+        why: The error.
     """
 
     def __init__(self, why: str) -> None:
@@ -21,8 +21,8 @@ class Unreadable:
         return f"<unreadable: {self.why}>"
 
 
-class LenientCodec(PythonCodec):
-    """Decodes what can be, and shows the rest as `Unreadable`.
+class TolerantCodec(PythonCodec):
+    """Decodes what can be decoded, and shows the rest as `Unreadable`.
 
     One value whose class is gone must not hide all the others.
     """
@@ -31,5 +31,5 @@ class LenientCodec(PythonCodec):
         """Return the value that was encoded, or an `Unreadable`."""
         try:
             return super().decode(data)
-        except Exception as error:  # noqa: BLE001 - unpickling runs any code of the user's
+        except Exception as error:  # noqa: BLE001 - unpickling may run code of the user
             return Unreadable(f"{type(error).__name__}: {error}")

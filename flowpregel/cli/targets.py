@@ -1,0 +1,199 @@
+"""The flow, the store and the checkpoint that the arguments of a command name."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+from itertools import islice
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from flowpregel._core.records import Address, Saved
+from flowpregel._lmdb import folder
+from flowpregel.errors import ConfigurationError, StoreError
+
+if TYPE_CHECKING:
+    from flowpregel.checkpoint.lmdb import LMDBSaver
+    from flowpregel.pregel.pregel import Pregel
+
+FLOW = "flow"
+"""The key in the metadata of a run for the flow that the command ran."""
+KEY_FILE = "FLOWPREGEL_ENCRYPTION_KEY_FILE"
+_STEP = re.compile(r"-?\d{1,7}")
+
+
+# ---------------------------------------------------------------- flows
+
+
+def load_flow(name: str) -> Pregel:
+    """Import the flow named ``package.module:flow`` or ``path/to/file.py:flow``.
+
+    Raises:
+        ConfigurationError: There is none; the message lists those that exist.
+    """
+    from flowpregel.pregel.pregel import Pregel  # noqa: PLC0415 - keeps --help fast
+
+    where, _, attribute = name.rpartition(":")
+    if not where or not attribute:
+        raise ConfigurationError(
+            f"{name!r} names no flow: write MODULE:FLOW, such as jobs.census:count, or FILE.py:FLOW"
+        )
+    module = _module(where)
+    found: Any = module
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, Pregel):
+        return found
+    if found is not None and hasattr(found, "compile"):
+        raise ConfigurationError(
+            f"{name!r} is a {type(found).__name__} that is not compiled: name what .compile() "
+            "returns"
+        )
+    there = [key for key, value in vars(module).items() if isinstance(value, Pregel)]
+    what = "is not there" if found is None else f"is a {type(found).__name__}, not a flow"
+    raise ConfigurationError(
+        f"{name!r} {what}; the flows of {where} are: {', '.join(there) or '(none)'}"
+    )
+
+
+def _module(where: str) -> ModuleType:
+    name, place = where, os.getcwd()
+    if where.endswith(".py") or os.sep in where:
+        path = os.path.realpath(where)
+        if not os.path.isfile(path):
+            raise ConfigurationError(f"there is no file {where}")
+        place, file = os.path.split(path)
+        name = file.removesuffix(".py")
+    if place not in sys.path:
+        sys.path.insert(0, place)  # worker processes get the same path
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == name
+        why = "there is no such module" if missing else f"{type(error).__name__}: {error}"
+        raise ConfigurationError(f"{where} cannot be imported: {why}") from error
+
+
+def recorded_flow(thread_id: str, flow: str | None, store: str | None) -> str:
+    """Return the name of a thread's flow: *flow*, or the one that its run recorded.
+
+    Raises:
+        ConfigurationError: It was not started by the command, so nothing is recorded.
+    """
+    if flow is not None:
+        if store is not None:
+            existing(store)
+        return flow
+    with reading(store) as saver:
+        found = newest(saver, thread_id).checkpoint.metadata.get(FLOW)
+    if not isinstance(found, str):
+        raise ConfigurationError(
+            f"thread {thread_id!r} does not say which flow it is of: pass --flow MODULE:FLOW"
+        )
+    return found
+
+
+# ---------------------------------------------------------------- stores
+
+
+def reading(path: str | None) -> LMDBSaver:
+    """Open a store that exists, to look at it; nothing in it is made or changed.
+
+    Raises:
+        ConfigurationError: No path was given.
+        StoreError: There is no store, or it cannot be opened.
+    """
+    from flowpregel.cli.tolerant_codec import TolerantCodec  # noqa: PLC0415 - keeps --help fast
+
+    real = existing(path)
+    return opened(real, readonly=True, lock=os.access(real, os.W_OK), codec=TolerantCodec())
+
+
+def writing(path: str | None) -> LMDBSaver:
+    """Open a store that exists, to change it; raises as `reading` does."""
+    return opened(existing(path))
+
+
+def opened(path: str, **asked: Any) -> LMDBSaver:
+    """Open a store, or make it, with the key in the file that a variable names."""
+    from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions  # noqa: PLC0415 - as above
+
+    file = os.environ.get(KEY_FILE)
+    options = StoreOptions(encryption_key=key_in(file) if file else None)
+    return LMDBSaver(path, options=options, **asked)
+
+
+def key_in(file: str) -> bytes:
+    """Return the encryption key that a file holds.
+
+    Raises:
+        ConfigurationError: It cannot be read.
+    """
+    try:
+        with open(file, "rb") as source:
+            return source.read()
+    except OSError as error:
+        raise ConfigurationError(f"the key file {file} cannot be read: {error.strerror}") from error
+
+
+def existing(path: str | None) -> str:
+    """Return the real path of a store that exists."""
+    if not path:
+        raise ConfigurationError("which store? pass --store PATH, or set FLOWPREGEL_STORE")
+    real = folder.real_path(path)
+    if not folder.exists(real):
+        raise StoreError(f"there is no store at {real}")
+    return real
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def newest(saver: LMDBSaver, thread_id: str) -> Saved:
+    """Return a thread's newest checkpoint.
+
+    Raises:
+        ConfigurationError: The store has no such thread.
+    """
+    saved = saver.load(Address(thread_id))
+    if saved is None:
+        raise ConfigurationError(
+            f"the store at {saver.path} has no thread {thread_id!r}; `flowpregel ls` lists them"
+        )
+    return saved
+
+
+def find_checkpoint(saver: LMDBSaver, thread_id: str, name: str | None) -> Saved:
+    """Return a checkpoint of a thread: the newest if *name* is None.
+
+    Args:
+        saver: The open store.
+        thread_id: Whose.
+        name: A step (``3``; the newest checkpoint of that step), an id, or the
+            beginning of an id that no other has.
+
+    Raises:
+        ConfigurationError: There is none, or more than one.
+    """
+    latest = newest(saver, thread_id)
+    if name is None:
+        return latest
+    exact = saver.load(Address(thread_id, "", name))
+    if exact is not None:
+        return exact
+    history = saver.history(Address(thread_id))
+    if _STEP.fullmatch(name):
+        found = [*islice((each for each in history if each.checkpoint.step == int(name)), 1)]
+    else:
+        found = [*islice((each for each in history if each.checkpoint.id.startswith(name)), 2)]
+    if not found:
+        raise ConfigurationError(
+            f"thread {thread_id!r} has no checkpoint {name!r}; `flowpregel history` lists them"
+        )
+    if len(found) > 1:
+        raise ConfigurationError(
+            f"several checkpoints of thread {thread_id!r} begin with {name!r}; give more of the id"
+        )
+    return found[0]
