@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from flowpregel._version import __version__
+from flowpregel import __version__
 
 _COMMANDS = {
     "run": "Run a flow, or go on with its thread's unfinished run.",

@@ -9,8 +9,8 @@ import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+from flowpregel import __version__
 from flowpregel._lmdb import folder
-from flowpregel._version import __version__
 from flowpregel.cli.output import size_of
 from flowpregel.cli.stores import reading
 from flowpregel.errors import StoreError
