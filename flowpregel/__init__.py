@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowpregel._version import __version__
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from flowpregel._core.commands import Command, Interrupt, Send
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flowpregel.pregel.node import NodeBuilder
     from flowpregel.pregel.pregel import Pregel
     from flowpregel.pregel.progress import progress
-    from flowpregel.taskruntime import Runtime, get_runtime
+    from flowpregel.runtime import Runtime, get_runtime
 
 __all__ = [
     "END",
@@ -66,13 +66,13 @@ _HOMES = {
     "Pregel": "pregel.pregel",
     "RetryPolicy": "policies",
     "RunControl": "context",
-    "Runtime": "taskruntime",
+    "Runtime": "runtime",
     "Send": "_core.commands",
     "StateGraph": "graph.state",
     "TimeoutPolicy": "policies",
     "carry": "carried",
     "entrypoint": "func",
-    "get_runtime": "taskruntime",
+    "get_runtime": "runtime",
     "interrupt": "context",
     "progress": "pregel.progress",
     "report_progress": "context",

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.effects import Report
@@ -14,11 +14,60 @@ from flowpregel._core.ids import interrupt_id
 from flowpregel._core.records import Arguments, Node, Write
 from flowpregel.carried import headers_in, trace_headers
 from flowpregel.errors import ConfigurationError, GraphInterrupt
-from flowpregel.runinfo import RunInfo
 
 PROGRESS_EVERY: Final = 0.05
 """Seconds for which a report of progress that says nothing new is left out."""
 NOTHING_REPORTED: Final = (float("-inf"), None)
+
+
+class RunValues(NamedTuple):
+    """What the user gave a run, and its thread."""
+
+    config: Mapping[str, Any]
+    """The run's config; `get_config` adds what is the task's own."""
+    context: Any
+    """The run's context, as the user gave it."""
+    previous: Any
+    """What the thread's previous run saved (functional API)."""
+
+
+_NO_VALUES = RunValues({}, None, None)
+
+
+class RunInfo:
+    """What every task of a run may know about it.
+
+    Args:
+        values: What the user gave the run, or what makes it: a task in another
+            process seldom asks, and then has its own copy.
+        thread_id: Its thread.
+        run_id: Its id.
+        has_saver: Whether questions can be kept until they are answered.
+    """
+
+    __slots__ = ("_values", "has_saver", "run_id", "sent", "thread_id")
+
+    def __init__(
+        self,
+        values: RunValues | Callable[[], RunValues] = _NO_VALUES,
+        thread_id: str | None = None,
+        run_id: str | None = None,
+        has_saver: bool = False,
+    ) -> None:
+        self._values = values
+        self.thread_id = thread_id
+        self.run_id = run_id
+        self.has_saver = has_saver
+        self.sent: Any = None
+        """Where an executor keeps how it sends this; opaque here."""
+
+    @property
+    def values(self) -> RunValues:
+        """What the user gave the run."""
+        if callable(self._values):
+            self._values = self._values()
+        return self._values
+
 
 _NO_RUN = RunInfo()
 

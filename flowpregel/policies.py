@@ -50,7 +50,7 @@ class RetryPolicy:
     """When to try a failed task again.
 
     Example:
-        >>> RetryPolicy(initial_interval=1.0, jitter=False).delay(2, luck=0.0)
+        >>> RetryPolicy(initial_interval=1.0, jitter=False).delay(2, jitter=0.0)
         2.0
     """
 
@@ -96,12 +96,12 @@ class RetryPolicy:
             return isinstance(error, tuple(self.retry_on))
         return bool(self.retry_on(error))
 
-    def delay(self, attempt: int, luck: float) -> float | None:
+    def delay(self, attempt: int, jitter: float) -> float | None:
         """Return the seconds to wait after *attempt*, or None to give up.
 
         Args:
             attempt: Which attempt failed, counted from 1.
-            luck: A random number in [0, 1).
+            jitter: A random number in [0, 1).
         """
         if attempt >= self.max_attempts:
             return None
@@ -110,7 +110,7 @@ class RetryPolicy:
         except OverflowError:  # after a thousand attempts or so
             grown = self.max_interval if self.initial_interval else 0.0
         wait = min(self.max_interval, grown)
-        return wait + luck * min(1.0, wait) if self.jitter else wait
+        return wait + jitter * min(1.0, wait) if self.jitter else wait
 
 
 def _is_number(value: Any) -> bool:

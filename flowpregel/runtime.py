@@ -1,6 +1,96 @@
-"""What a run offers its tasks; defined in `flowpregel.taskruntime` and `flowpregel.context`."""
+"""What a run offers its tasks as one record: the `Runtime` that a parameter can ask for."""
 
-from flowpregel.context import RunControl, report_progress
-from flowpregel.taskruntime import ExecutionInfo, Runtime, get_runtime
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar, cast
+
+from flowpregel.context import RunControl, Scope, current_scope, report_progress
 
 __all__ = ["ExecutionInfo", "RunControl", "Runtime", "get_runtime", "report_progress"]
+
+ContextT = TypeVar("ContextT")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionInfo:
+    """Where in a run the code is."""
+
+    checkpoint_id: str | None
+    checkpoint_ns: str
+    task_id: str
+    thread_id: str | None = None
+    run_id: str | None = None
+    node_attempt: int = 1
+    """Which attempt this is, counted from 1."""
+    node_first_attempt_time: float | None = None
+    """When the first attempt began: seconds since the epoch."""
+
+
+def _nothing(*_: Any) -> None:
+    """Do nothing: the stream writer and its kin, for code outside a run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime(Generic[ContextT]):
+    """What a run offers its tasks; ask for it with a parameter named ``runtime``."""
+
+    context: ContextT = cast(Any, None)
+    store: Any = None
+    stream_writer: Callable[[Any], None] = _nothing
+    heartbeat: Callable[[], None] = _nothing
+    progress: Callable[..., None] = _nothing
+    """Say how far the task is: ``progress(done, total, message)``, as `report_progress` does."""
+    previous: Any = None
+    execution_info: ExecutionInfo | None = None
+    control: RunControl | None = None
+
+    @property
+    def drain_requested(self) -> bool:
+        """Whether the run was asked to stop at the next barrier."""
+        return self.control is not None and self.control.drain_requested
+
+    @property
+    def drain_reason(self) -> str | None:
+        """Why it was asked to, or None."""
+        return None if self.control is None else self.control.drain_reason
+
+    def override(self, **changes: Any) -> Runtime[ContextT]:
+        """Return a runtime with these fields changed."""
+        return replace(self, **changes)
+
+
+def get_runtime(context_schema: type[ContextT] | None = None) -> Runtime[ContextT]:
+    """Return the runtime of the running task.
+
+    Args:
+        context_schema: The type of the run's context, for type checkers alone.
+
+    Raises:
+        RuntimeError: Called outside of a run.
+    """
+    return runtime_of(current_scope("get_runtime()"))
+
+
+def runtime_of(scope: Scope) -> Runtime[Any]:
+    """Return the runtime that the task of *scope* is shown."""
+    info, values = scope.info, scope.info.run.values
+    return Runtime(
+        context=values.context,
+        store=scope.store,
+        stream_writer=scope.ends.emit,
+        heartbeat=scope.ends.beat,
+        progress=scope.progress,
+        previous=values.previous,
+        execution_info=ExecutionInfo(
+            checkpoint_id=info.checkpoint_id,
+            checkpoint_ns=info.namespace,
+            task_id=info.task_id,
+            thread_id=info.run.thread_id,
+            run_id=info.run.run_id,
+            node_attempt=info.attempt,
+            node_first_attempt_time=info.first_started / 1e9,
+        ),
+        control=scope.control,
+    )

@@ -38,13 +38,12 @@ from flowpregel._core.effects import (
     Resolve,
     Share,
     StepContext,
+    Steps,
     Submit,
     Wait,
     Wakeup,
 )
-from flowpregel._core.narrator import outputs
 from flowpregel._core.program import Options, Program
-from flowpregel._core.progress import Result, Steps
 from flowpregel._core.records import (
     RUN_TASK_ID,
     Address,
@@ -55,13 +54,14 @@ from flowpregel._core.records import (
     Withdrawn,
 )
 from flowpregel._core.run import run
+from flowpregel._core.run_state import Result
+from flowpregel._core.stream_events import outputs
 from flowpregel.checkpoint.transactional import TransactionalSaver
-from flowpregel.context import TaskInfo
+from flowpregel.context import RunInfo, RunValues, TaskInfo
 from flowpregel.errors import NodeError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Job
 from flowpregel.executors.calls import CallFuture, LocalRunClient, caught_of, resolve_future
-from flowpregel.runinfo import RunInfo, RunValues
 
 __all__ = ["Crash", "CrashDriver", "Crashed", "Schedule", "Seen", "failing", "shuffled"]
 

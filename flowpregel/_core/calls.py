@@ -1,16 +1,14 @@
-"""The calls that bodies make: planned, replayed from what was kept, and answered."""
+"""The calls that bodies make: planned, answered from what was kept, and resolved."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from flowpregel._core import ids
-from flowpregel._core.blame import blame, blamed
-from flowpregel._core.effects import Call, Resolve
-from flowpregel._core.narrator import outputs
-from flowpregel._core.plan import DEEPEST, CallPlanner, too_deep
-from flowpregel._core.progress import Run
+from flowpregel._core.effects import Call, Resolve, StepId
+from flowpregel._core.plan import DEEPEST, call_task, too_deep
 from flowpregel._core.records import (
     CALLED,
     ERROR,
@@ -19,114 +17,121 @@ from flowpregel._core.records import (
     Returned,
     Task,
     Write,
+    add_failed_calls,
+    failed_calls,
 )
+from flowpregel._core.run_state import Run
+from flowpregel._core.stream_events import outputs
 from flowpregel.errors import ReplayMismatchError
 
 _FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
 """What is kept in the place of a failure that is to be tried again."""
 
 
-class Failure(NamedTuple):
-    """How a call ended that failed."""
+class CallFailure(NamedTuple):
+    """A call that failed."""
 
     task: Task
     error: BaseException | None
-    """None: no call of its body's present attempt."""
+    """None: the present attempt of the body did not make the call."""
     is_late: bool
-    """Whether its body had ended before."""
+    """Whether the body had ended before."""
+
+
+@dataclass(slots=True)
+class BodyCalls:
+    """What is known of the calls that one body has made."""
+
+    running: int = 0
+    """How many calls are running."""
+    failures: dict[str, CallFailure] = field(default_factory=dict)
+    """The calls that failed, by task id."""
+    caught: Collection[str] | None = None
+    """The calls whose failures the body has seen; None: its executor does not report them."""
+    asked: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    """The interrupts of the calls, by task path."""
+    outcome: Outcome | None = None
+    """How the body ended, if some of its calls are still running."""
+
+    def is_unseen(self, failure: CallFailure) -> bool:
+        """Return whether the body has not seen *failure*."""
+        return failure.is_late or (self.caught is not None and failure.task.id not in self.caught)
 
 
 class Calls:
-    """The calls of one superstep. Each costs the same, however many there are."""
+    """The calls that the bodies of one superstep make.
 
-    def __init__(self, run: Run) -> None:
+    Args:
+        run: The run that the superstep belongs to.
+        place: The superstep.
+    """
+
+    def __init__(self, run: Run, place: StepId) -> None:
         self._run = run
-        self._callings = CallPlanner(run.place)
-        self._callers: dict[str, Call] = {}
-        """For each task that was called: who waits for it."""
-        self._further: dict[str, list[Call]] = {}
-        """Who waits for it too: a body's later attempts."""
-        self._fingerprints: dict[str, tuple[str | None, str]] = {}
-        self.bodies: dict[str, int] = {}
-        """For each task that has made calls: how many of them are running."""
-        self._failures: dict[str, dict[str, Failure]] = {}
-        """For each body: its calls that failed."""
-        self._caught: dict[str, Collection[str]] = {}
-        """For each body that says so: the calls whose failures it has seen."""
+        self._place = place
+        self._waiting: dict[str, list[Call]] = {}
+        """The calls that wait for each running task: one for each attempt of the body."""
+        self._bodies: dict[str, BodyCalls] = {}
         self._kept: dict[str, list[Write]] = {}
         """What was recorded in this superstep, of bodies that may be tried again."""
-        self._asked: dict[str, dict[str, tuple[Any, ...]]] = {}
-        self.ended: dict[str, Outcome] = {}
-        """How bodies ended whose calls have not all ended yet."""
-        self.looked_up: list[Task] = []
-        """Calls whose results another run may have shared: they start when we know."""
 
-    def plan(self, caller: Task, calls: Sequence[Call]) -> list[Task]:
-        """Return the tasks that are to be run for *calls*, which *caller* has made.
+    def _body(self, task: Task) -> BodyCalls:
+        return self._bodies.setdefault(task.id, BodyCalls())
 
-        The others are answered at once, by their records for one, or run already.
+    def plan(self, caller: Task, call: Call) -> Task | None:
+        """Return the task that is to be run for a *call* of *caller*.
+
+        None: the call is answered at once, by its record for one, or runs already.
         """
-        run, callers, fingerprints = self._run, self._callers, self._fingerprints
-        self.bodies.setdefault(caller.id, 0)
-        due = []
-        is_plain = caller.depth < DEEPEST and not (self._kept or run.pending or run.left)
-        for task, call in zip(self._callings.tasks(caller, calls), calls, strict=True):
-            needs_care = not is_plain or task.id in callers
-            if needs_care and not self._is_due(task, call):
-                continue
-            callers[task.id] = call
-            if call.fingerprint is not None:
-                fingerprints[task.id] = call.fingerprint, call.describe
-            due.append(task)
-        self.bodies[caller.id] += len(due)
-        return due
-
-    def _is_due(self, task: Task, call: Call) -> bool:
-        """Return whether *task* is to be run for *call*; else it is answered, now or later."""
+        task = call_task(caller, call, self._place)
         outcome: Outcome | None
         if task.depth > DEEPEST:
-            error = too_deep(task.name)
-            self._failed(task, error, late=False)
-            outcome = Raised(error)
+            outcome = self._failed_at_once(task, too_deep(task.name))
         else:
             outcome = self._replayed(task, call)
         if outcome is not None:
             if task.writes:
-                self._run.after.extend(self._run.narrator.updates(task, cached=True))
+                self._run.after.extend(self._run.stream_events.updates(task, cached=True))
             self._answer(call, outcome)
-            return False
-        if task.id in self._callers:
-            self._further.setdefault(task.id, []).append(call)
-            return False
-        return True
+            return None
+        if task.id in self._waiting:
+            self._waiting[task.id].append(call)
+            return None
+        self._waiting[task.id] = [call]
+        self._body(caller).running += 1
+        return task
 
     def _answer(self, call: Call, outcome: Outcome) -> None:
-        """Have a caller told the outcome of its call, once that is kept."""
+        """Resolve *call* once the outcome is kept."""
         after = self._run.after
-        if after and isinstance(last := after[-1], Resolve):
-            last.answers.append((call, outcome))
+        if after and isinstance(after[-1], Resolve):
+            after[-1].answers.append((call, outcome))
         else:
             after.append(Resolve([(call, outcome)]))
 
-    def _recorded(self, task: Task) -> tuple[Sequence[Write], Any]:
-        """Return what was recorded under the id of *task*, and of which call it was."""
-        kept: Sequence[Write] = self._kept.get(task.id) or ()
-        if not kept and self._run.hand_back:
-            kept = self._run.pending.get(task.id) or ()
-            if not kept and self._run.left is not None:
-                # Not held on to: it goes when the call's caller drops it.
-                kept = self._run.left(task.id)
-        running = self._fingerprints.get(task.id) if task.id in self._callers else None
+    # ------------------------------------------------------------ records
+
+    def _recorded(self, task: Task) -> tuple[Sequence[Write], tuple[str | None, str] | None]:
+        """Return what was recorded under the id of *task*, and which call that was."""
+        run = self._run
+        kept: Sequence[Write] = self._kept.get(task.id, ())
+        if not kept and run.hand_back:
+            kept = run.pending.get(task.id) or (run.left(task.id) if run.left else ())
         for channel, value in kept:
             if channel == CALLED:
                 return kept, value
-        return kept, running
+        return kept, self._record_of(task)
+
+    def _record_of(self, task: Task) -> tuple[str | None, str] | None:
+        """Return the record of which call *task* is, if it runs and calls of its kind have one."""
+        if task.id not in self._waiting:
+            return None
+        call = self._waiting[task.id][0]
+        return None if call.fingerprint is None else (call.fingerprint, call.describe)
 
     def _replayed(self, task: Task, call: Call) -> Outcome | None:
         """Return what was recorded of a call, None if nothing that can be used again."""
         recorded, was = self._recorded(task)
-        if not recorded and was is None:
-            return None
         if was is not None and was[0] != call.fingerprint:
             match self._run.options.on_mismatch:
                 case "error":
@@ -145,16 +150,15 @@ class Calls:
         for channel, value in recorded:
             if channel == ERROR and isinstance(value, BaseException):
                 # It may bring the body down only now: it was kept while another call asked.
-                self._failed(task, value, late=False)
-                return Raised(value)
+                return self._failed_at_once(task, value)
         return None
 
     def recorded(self, task: Task, writes: Sequence[Write]) -> Sequence[Write]:
-        """Return *writes* of a call with the record of which call it was.
+        """Return *writes* of a task, with the record of which call it was if it is one.
 
         They are kept here too if the body that made the call may be tried again.
         """
-        if (record := self._fingerprints.get(task.id)) is not None:
+        if (record := self._record_of(task)) is not None:
             # Last: the places of the other writes do not depend on it.
             writes = (*writes, (CALLED, record))
         parent = task.parent
@@ -162,97 +166,102 @@ class Calls:
             self._kept[task.id] = list(writes)
         return writes
 
+    # ------------------------------------------------------------ ends
+
     def resolve(self, task: Task, outcome: Outcome) -> None:
         """Answer those who wait for *task*, once how it ended is kept."""
-        identity, parent = task.id, task.parent
-        if identity in self.bodies:
-            self._callings.ended(task)
-        caller = self._callers.pop(identity, None)
-        if caller is None or parent is None:
-            return
-        self.bodies[parent.id] -= 1
-        self._fingerprints.pop(identity, None)
-        self._answer(caller, outcome)
-        if self._further:
-            for call in self._further.pop(identity, ()):
-                self._answer(call, outcome)
+        waiting = self._waiting.pop(task.id, ())
+        for call in waiting:
+            self._answer(call, outcome)
+        if waiting and task.parent is not None:
+            self._body(task.parent).running -= 1
 
-    def open_below(self, body: Task) -> bool:
-        """Return whether calls of *body* are still running."""
-        return self.bodies.get(body.id, 0) > 0
+    def hold(self, body: Task, outcome: Outcome) -> bool:
+        """Note how *body* ended, and return whether calls that it made are still running."""
+        calls = self._bodies.get(body.id)
+        if calls is None or not calls.running:
+            return False
+        calls.outcome = outcome
+        return True
 
-    def failed(self, task: Task, error: BaseException) -> None:
-        """Note that a call failed, perhaps when its body had ended already."""
-        self._failed(task, error, late=task.parent is not None and task.parent.id in self.ended)
+    def has_ended(self, body: Task) -> bool:
+        """Return whether *body* has ended, and calls that it made were running then."""
+        return body.id in self._bodies and self._bodies[body.id].outcome is not None
 
-    def _failed(self, task: Task, error: BaseException, *, late: bool) -> None:
-        parent = task.parent
-        assert parent is not None
-        # One that an earlier attempt of the body made is not this one's to raise.
-        asked = task.id not in self._callers or any(
-            call.attempt == parent.attempt
-            for call in (self._callers[task.id], *self._further.get(task.id, ()))
-        )
-        failure = Failure(task, error if asked else None, late)
-        self._failures.setdefault(parent.id, {})[task.id] = failure
-        blame(error, (task.id,))
+    def released(self, body: Task) -> Outcome | None:
+        """Return how *body* ended before its calls, which have all ended now; once."""
+        calls = self._bodies.get(body.id)
+        if calls is None or calls.running:
+            return None
+        outcome, calls.outcome = calls.outcome, None
+        return outcome
+
+    def final_outcome(self, body: Task, outcome: Outcome) -> Outcome:
+        """Return how *body* ended: with the failure of one of its calls, if it never saw it."""
+        calls = self._bodies.get(body.id)
+        if isinstance(outcome, Returned) and calls is not None:
+            for failure in calls.failures.values():
+                if failure.error is not None and calls.is_unseen(failure):
+                    return Raised(failure.error)
+        return outcome
 
     def saw(self, body: Task, caught: Collection[str]) -> None:
         """Note which failures *body* has seen of the calls that it made."""
-        self._caught[body.id] = caught
+        self._body(body).caught = caught
 
-    def unseen_failure(self, body: Task) -> BaseException | None:
-        """Return the first failure of a call that *body* never looked at."""
-        failures = self._failures.get(body.id)
-        if failures is None:
-            return None
-        for failure in failures.values():
-            if failure.error is not None and self._is_unseen(body, failure):
-                return failure.error
-        return None
+    # ------------------------------------------------------------ failures and interrupts
 
-    def _is_unseen(self, body: Task, failure: Failure) -> bool:
-        caught = self._caught.get(body.id)
-        return failure.is_late or (caught is not None and failure.task.id not in caught)
+    def failed(self, task: Task, error: BaseException) -> None:
+        """Note that a call failed, perhaps when its body had ended already."""
+        assert task.parent is not None
+        # A call that only an earlier attempt of the body made is not this one's to raise.
+        waiting = self._waiting.get(task.id)
+        asked = waiting is None or any(call.attempt == task.parent.attempt for call in waiting)
+        failure = CallFailure(task, error if asked else None, self.has_ended(task.parent))
+        self._note_failure(failure, error)
+
+    def _failed_at_once(self, task: Task, error: BaseException) -> Outcome:
+        self._note_failure(CallFailure(task, error, False), error)
+        return Raised(error)
+
+    def _note_failure(self, failure: CallFailure, error: BaseException) -> None:
+        task = failure.task
+        assert task.parent is not None
+        self._body(task.parent).failures[task.id] = failure
+        add_failed_calls(error, (task.id,))
 
     def uncaught(self, body: Task, error: BaseException) -> None:
         """Forget failures that brought *body* down, so that a resume tries them again.
 
-        So are those that it has not seen. A failure that the body caught is part of
-        what it did, and is replayed.
+        The same holds for those that it has not seen. A failure that the body caught is
+        part of what it did, and is replayed.
         """
-        failures = self._failures.pop(body.id, None)
-        if not failures:
+        calls = self._bodies.get(body.id)
+        if calls is None:
             return
-        found = blamed(error)
+        failures, calls.failures = calls.failures, {}
+        found = failed_calls(error)
         for task_id, failure in failures.items():
-            if task_id in found or self._is_unseen(body, failure):
+            if task_id in found or calls.is_unseen(failure):
                 self._forget(failure.task)
 
     def _forget(self, task: Task) -> None:
         """Keep that *task* is to be tried again, in the place of its failure."""
+        run = self._run
         self._kept.pop(task.id, None)
-        if before := self._run.pending.get(task.id):
-            self._run.pending[task.id] = [each for each in before if each[0] != ERROR]
-        self._run.recorder.keep(self._run.checkpoint_id, task.id, task.path, _FORGOTTEN)
+        if before := run.pending.get(task.id):
+            run.pending[task.id] = [each for each in before if each[0] != ERROR]
+        run.recorder.keep(run.checkpoint_id, task.id, task.path, _FORGOTTEN)
 
     def interrupted(self, task: Task, interrupts: tuple[Any, ...]) -> None:
         """Note what a call asks; its body asks it too."""
         assert task.parent is not None
-        self._asked.setdefault(task.parent.id, {})[task.path] = interrupts
+        self._body(task.parent).asked[task.path] = interrupts
 
     def interrupts_below(self, body: Task) -> Iterable[Any]:
         """Return what the calls of *body* ask, in the order in which it made them."""
-        asked = self._asked.get(body.id, {})
+        asked = self._bodies[body.id].asked if body.id in self._bodies else {}
         return [item for path in sorted(asked) for item in asked[path]]
-
-
-def heard(calls: Calls, body: Task, outcome: Outcome) -> Outcome:
-    """Return how *body* ended: with the failure of one of its *calls*, if it never looked at it."""
-    if not isinstance(outcome, Returned):
-        return outcome
-    unseen = calls.unseen_failure(body)
-    return outcome if unseen is None else Raised(unseen)
 
 
 def _shown(record: tuple[str | None, str]) -> str:

@@ -13,7 +13,7 @@ import hashlib
 import marshal
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pickle import PickleBuffer
 from typing import Any
 
@@ -85,6 +85,22 @@ def home_of(target: Any) -> tuple[str, str]:
     if module == "__main__":
         module = f"__main__:{getattr(sys.modules.get('__main__'), '__file__', '')}"
     return module, str(owner.__qualname__)
+
+
+def space_of(name: str, functions: Sequence[Any], version: str | None = None) -> tuple[str, ...]:
+    """Return the cache namespace of what *functions* return.
+
+    Two functions share one only if they have the same home and the same code
+    (or *version*) and close over equal values.
+
+    Raises:
+        ConfigurationError: A function closes over what has no content, such as a lock.
+    """
+    parts = [name]
+    for function in functions:
+        parts.extend(home_of(function))
+        parts.append(code_digest(function, with_state=True) if version is None else version)
+    return tuple(parts)
 
 
 class _Feeder:

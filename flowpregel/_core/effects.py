@@ -1,17 +1,15 @@
 """What a run asks for (effects), and what it is told (events).
 
-The run is a generator: it yields an effect and is sent the reply named here. Those
-that every task causes are not frozen, since that would double what making one costs.
+The run is a generator: it yields an effect and is sent the reply named here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
-from flowpregel._core.ran import Span
-from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Task
+from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Span, Task
 
 # ---------------------------------------------------------------- effects
 
@@ -25,9 +23,9 @@ class Load:
     """Only checkpoints with a smaller id than this one."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class StepId:
-    """Where in a run tasks are planned; their ids are made of it."""
+    """The superstep that tasks are planned for; their ids are made of it."""
 
     checkpoint_id: str
     namespace: str
@@ -35,7 +33,7 @@ class StepId:
     stop: int
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class StepContext(StepId):
     """What the tasks of one superstep have in common."""
 
@@ -49,7 +47,7 @@ class StepContext(StepId):
     """Answers that nested graphs may be waiting for, by interrupt id."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Submit:
     """Start an attempt of each of these tasks; the reply is None, an `Ended` of each follows."""
 
@@ -66,7 +64,7 @@ class Cancel:
     """False: only where no work is lost by it (it waits, or it is a coroutine)."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Resolve:
     """Hand the callers of these calls their outcomes; the reply is None."""
 
@@ -75,17 +73,13 @@ class Resolve:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait for something to happen; the reply is a `Wakeup`."""
+    """Wait for an event; the reply is a `Wakeup`."""
 
     deadline: int | None = None
-    """Monotonic nanoseconds at which to wake up with what there is; 0 is at once."""
+    """Monotonic nanoseconds at which to wake up in any case; 0 is at once, None is never."""
 
 
-WHENEVER: Final = Wait()
-"""Wait until something happens, whenever that is."""
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Commit:
     """Keep a batch, as durably as the run's mode says; the reply is None."""
 
@@ -118,11 +112,14 @@ class Emit:
 
 Effect: TypeAlias = Load | Submit | Cancel | Resolve | Wait | Commit | Look | Share | Emit
 
+Steps: TypeAlias = Generator[Effect, Any, Any]
+"""A part of a run: a generator of effects."""
+
 
 # ---------------------------------------------------------------- events
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(slots=True, eq=False)
 class Call:
     """A running task called a `@task` function, or a graph, and may wait for it."""
 
@@ -193,5 +190,5 @@ class Wakeup:
     """Wall-clock nanoseconds, strictly increasing."""
     monotonic: int
     """Nanoseconds, for deadlines."""
-    luck: float = 0.0
-    """A random number in [0, 1), for the jitter of retries."""
+    jitter: float = 0.0
+    """A random number in [0, 1), for the delays of retries."""

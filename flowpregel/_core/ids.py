@@ -1,18 +1,14 @@
-"""Ids that are the same on every replay, because they are made of where things stand."""
+"""Ids that are the same on every replay: they are made of a task's place in its run."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 
 from flowpregel._core.records import Version
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NOTHING = hashlib.blake2b(digest_size=16)
-"""Copied in half the time in which one is made."""
 _GREGORIAN_OFFSET = 0x01B21DD213814000
 """100-nanosecond intervals between 1582-10-15 and 1970-01-01 (RFC 9562, 5.1)."""
 
@@ -21,49 +17,17 @@ _VERSION_6 = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-6([0-9a-f]{3})-([0-9a-f]{4
 
 def task_id(*parts: object) -> str:
     """Return the id of the task that *parts* describe, in the form of a UUID."""
-    return _id_of("\0".join([part if type(part) is str else str(part) for part in parts]))
-
-
-def planned_id(
-    checkpoint_id: str, namespace: str, step: int, path: str, triggers: tuple[str, ...]
-) -> str:
-    """Return the `task_id` of a task that is planned, which is made for every task."""
-    return _id_of("\0".join((f"{checkpoint_id}\0{namespace}\0{step}\0{path}", *triggers)))
-
-
-def _id_of(text: str) -> str:
-    hashed = _NOTHING.copy()
-    hashed.update(text.encode())
-    return _uuid(hashed.hexdigest())
-
-
-def task_ids(*parts: object) -> Callable[[Iterable[int]], list[str]]:
-    """Return what gives the `task_id` of *parts* and a number, for many numbers.
-
-    Example:
-        >>> task_ids("a", "b")([7]) == [task_id("a", "b", 7)]
-        True
-    """
-    start = hashlib.blake2b("\0".join(map(str, parts)).encode(), digest_size=16)
-
-    def numbered(numbers: Iterable[int]) -> list[str]:
-        copy, made = start.copy, []
-        for number in numbers:
-            hashed = copy()
-            hashed.update(b"\0%d" % number)
-            made.append(_uuid(hashed.hexdigest()))
-        return made
-
-    return numbered
-
-
-def _uuid(digest: str) -> str:
-    return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
+    digits = _digest("\0".join(map(str, parts)))
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def interrupt_id(namespace: str, index: int) -> str:
     """Return the id of the *index*-th question of the task at *namespace*: 32 hex digits."""
-    return hashlib.blake2b(f"{namespace}|{index}".encode(), digest_size=16).hexdigest()
+    return _digest(f"{namespace}|{index}")
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def is_interrupt_id(value: object) -> bool:
@@ -71,7 +35,6 @@ def is_interrupt_id(value: object) -> bool:
     return isinstance(value, str) and len(value) == 32 and set(value) <= set("0123456789abcdef")
 
 
-@lru_cache(maxsize=256)
 def checkpoint_id(now: int, step: int) -> str:
     """Return an id that sorts by *now* (wall-clock nanoseconds): a version 6 UUID.
 
@@ -79,8 +42,7 @@ def checkpoint_id(now: int, step: int) -> str:
     step, go where RFC 9562 5.6 has clock sequence and node.
     """
     intervals, rest = divmod(now, 100)
-    stamp = intervals + _GREGORIAN_OFFSET
-    digits = f"{stamp:015x}"
+    digits = f"{intervals + _GREGORIAN_OFFSET:015x}"
     return (
         f"{digits[-15:-7]}-{digits[-7:-3]}-6{digits[-3:]}-"
         f"{0x8000 | (rest << 7):x}-{(step + 2) & 0xFFFFFFFFFFFF:012x}"
@@ -90,7 +52,7 @@ def checkpoint_id(now: int, step: int) -> str:
 def time_of(checkpoint_id: str) -> int:
     """Return the wall-clock nanoseconds that an id was made of; 0 if it is none of that kind.
 
-    Another library's version 6 UUIDs tell their time too, to 128 nanoseconds.
+    Another library's version 6 UUIDs give their time too, to 128 nanoseconds.
 
     Example:
         >>> time_of(checkpoint_id(1_800_000_000_123_456_789, 3))
@@ -121,5 +83,4 @@ def next_version(newest: Version | None, now: int) -> Version:
     if isinstance(newest, str):
         counter = int(newest.split(".", 1)[0]) + 1
         return f"{counter:032}.{now}"
-    following = int(newest) + 1
-    return now if now > following else following
+    return max(now, int(newest) + 1)

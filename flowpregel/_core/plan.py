@@ -1,25 +1,21 @@
-"""Which tasks are due: planned from channels, versions, and what was seen."""
+"""Which tasks are due: planned from channels, their versions, and the versions that nodes saw."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from copy import copy
-from typing import Any, cast
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from flowpregel._core import ids
 from flowpregel._core.commands import Send
 from flowpregel._core.effects import Call, StepId
-from flowpregel._core.program import Program
-from flowpregel._core.records import CALL, INTERRUPT, PULL, TASKS, Kind, Node, Task
-from flowpregel._core.state import State
-from flowpregel.channels import LastValue
-from flowpregel.channels.base import MISSING
+from flowpregel._core.program import Program, State
+from flowpregel._core.records import INTERRUPT, PULLED, TASKS, Kind, Node, Task
 
 PUSHED = ("__pregel_push",)
-"""What a `Send` is triggered by: no channel, so nothing is marked as seen."""
+"""The trigger of a task that was sent: no channel, so nothing is marked as seen."""
 DEEPEST = 1_000
 """How deep tasks, or graphs, may be nested: as deep as Python's own calls, unless told otherwise.
-In OS threads and worker processes no stack would end what calls itself for ever."""
+In OS threads and worker processes no stack would end endless nesting."""
 
 
 def plan(
@@ -31,96 +27,63 @@ def plan(
         program: The nodes and what triggers them.
         state: The channels as the last barrier left them.
         updated: The channels that may trigger a node; none, or None: any may.
-        place: Where in the run this is.
+        place: The superstep.
     """
     tasks = []
-    read: dict[tuple[int, int], Any] = {}
     for name in _candidates(program, state, updated):
         node = program.nodes[name]
         if _is_due(node, state):
-            given = _input_of(node, program, state, place, read)
-            path = f"~__pregel_pull, {node.name}"
-            tasks.append(_task(node, PULL, given, path, place, node.triggers))
+            given = _input_of(node, program, state, place)
+            tasks.append(_task(node, Kind.PULL, given, f"{PULLED}{name}", place, node.triggers))
     topic = state.channels.get(TASKS)
     if topic is not None and topic.is_available():
-        # A node may be gone since: who goes on with the thread is told so (`begin`).
+        # A node may be gone since: `start` refuses to go on with the thread then.
         tasks.extend(
-            _push(program, send, i, place)
-            for i, send in enumerate(topic.get())
+            _push(program, send, index, place)
+            for index, send in enumerate(topic.get())
             if send.node in program.nodes
         )
     return tasks
 
 
-def _candidates(program: Program, state: State, updated: Collection[str] | None) -> Sequence[str]:
+def _candidates(program: Program, state: State, updated: Collection[str] | None) -> list[str]:
     """Return the nodes that may be due.
 
-    When nothing was updated that is any: of a channel that holds a value from the
-    start nobody is told, so the nodes that it triggers run when nothing else is due.
+    When nothing was updated that is any: a channel that holds a value from the start
+    is never updated, and the nodes that it triggers run when nothing else is due.
     """
     if not updated:
         return sorted(program.nodes) if state.versions else []
-    if len(updated) == 1:
-        return program.triggers.get(next(iter(updated)), ())
-    triggers = program.triggers
-    return sorted({name for channel in triggers.keys() & updated for name in triggers[channel]})
+    return sorted({name for channel in updated for name in program.triggers.get(channel, ())})
 
 
 def _is_due(node: Node, state: State) -> bool:
-    """Return whether a trigger holds a value the node has not seen."""
-    channels = state.channels
-    seen = state.seen.get(node.name)
-    for trigger in node.triggers:
-        if not channels[trigger].is_available():
-            continue
-        if seen is None:
-            break
-        version = state.versions.get(trigger)
-        last = seen.get(trigger)
-        if version is not None and (last is None or version > last):  # type: ignore[operator]
-            break
-    else:
+    """Return whether a trigger holds a value the node has not seen, and there is an input."""
+    if not any(_is_unseen(trigger, node, state) for trigger in node.triggers):
         return False
-    read = node.channels
-    return read == trigger or not isinstance(read, str) or channels[read].is_available()
+    return not isinstance(node.channels, str) or state.channels[node.channels].is_available()
 
 
-def _input_of(
-    node: Node, program: Program, state: State, place: StepId, read: dict[tuple[int, int], Any]
-) -> Any:
-    """Return what *node* is given; what several nodes *read* is read once, and copied for each."""
-    name = node.channels
-    if isinstance(name, str):
-        channel = state.channels[name]
+def _is_unseen(trigger: str, node: Node, state: State) -> bool:
+    if not state.channels[trigger].is_available():
+        return False
+    seen = state.seen.get(node.name)
+    version = state.versions.get(trigger)
+    if seen is None:
+        return True
+    return version is not None and (trigger not in seen or version > seen[trigger])  # type: ignore[operator]
+
+
+def _input_of(node: Node, program: Program, state: State, place: StepId) -> Any:
+    """Return what *node* is given."""
+    value: Any
+    if isinstance(node.channels, str):
+        channel = state.channels[node.channels]
         value = channel if node.contexts else channel.get()
-        return value if node.mapper is None else _mapped(node, value)
-    key = id(name), id(node.mapper)
-    if key not in read:
+    else:
         value = _values_of(node, program, state, place)
-        read[key] = value if node.mapper is None else _mapped(node, value)
-    return copy(read[key])
-
-
-def _values_of(node: Node, program: Program, state: State, place: StepId) -> dict[str, Any]:
-    managed, channels, plain = program.managed, state.channels, program.plain
-    holding = cast("Mapping[str, LastValue[Any]]", channels)
-    values: dict[str, Any] = {}
-    for name in node.channels:
-        if name in plain:
-            if (value := holding[name].value) is not MISSING:
-                values[name] = value
-        elif name in managed:
-            values[name] = managed[name].get(place.step, place.stop)
-        elif name in node.contexts:
-            values[name] = channels[name]
-        elif (channel := channels[name]).is_available():
-            values[name] = channel.get()
-    return values
-
-
-def _mapped(node: Node, value: Any) -> Any:
-    """Return the input that a node's own mapper makes of what was read."""
-    assert node.mapper is not None
+    if node.mapper is None:
+        return value
     try:
         return node.mapper(value)
     except Exception as error:
@@ -128,84 +91,70 @@ def _mapped(node: Node, value: Any) -> Any:
         raise
 
 
+def _values_of(node: Node, program: Program, state: State, place: StepId) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name in node.channels:
+        if name in program.managed:
+            values[name] = program.managed[name].get(place.step, place.stop)
+            continue
+        channel = state.channels[name]
+        if name in node.contexts:
+            values[name] = channel
+        elif channel.is_available():
+            values[name] = channel.get()
+    return values
+
+
 def _push(program: Program, send: Send, index: int, place: StepId) -> Task:
     path = f"~__pregel_push, {index:010d}"
-    node = program.nodes[send.node]
-    task = _task(node, Kind.PUSH, send.arg, path, place, PUSHED)
-    task.timeout = send.timeout or node.timeout
+    task = _task(program.nodes[send.node], Kind.PUSH, send.arg, path, place, PUSHED)
+    task.timeout = send.timeout or task.timeout
     return task
 
 
 def _task(
     node: Node, kind: Kind, given: Any, path: str, place: StepId, triggers: tuple[str, ...]
 ) -> Task:
-    namespace = f"{place.namespace}|{node.name}" if place.namespace else node.name
-    identity = ids.planned_id(place.checkpoint_id, namespace, place.step, path, triggers)
-    space = f"{namespace}:{identity}"
-    return Task(identity, node, kind, given, path, triggers, space, None, node.timeout)
+    around = f"{place.namespace}|{node.name}" if place.namespace else node.name
+    identity = ids.task_id(place.checkpoint_id, around, place.step, path, *triggers)
+    return Task(
+        identity,
+        node,
+        kind,
+        given,
+        path,
+        triggers,
+        namespace=f"{around}:{identity}",
+        timeout=node.timeout,
+    )
 
 
-class CallPlanner:
-    """Makes the tasks of the calls that bodies make.
+def call_task(caller: Task, call: Call, place: StepId) -> Task:
+    """Return the task of the next call that *caller* makes, and count the call.
 
-    Args:
-        place: Where the bodies run.
+    Its id is made of the caller and the index of the call; which function was called,
+    and with what, is compared with what was recorded.
     """
-
-    def __init__(self, place: StepId) -> None:
-        self._place = place
-        self._around = f"{place.namespace}|" if place.namespace else ""
-        self._known: dict[str, tuple[Callable[[Iterable[int]], list[str]], str]] = {}
-        """For each caller: what makes the ids of its calls, and the beginning of their paths."""
-
-    def tasks(self, caller: Task, calls: Sequence[Call]) -> list[Task]:
-        """Return the tasks of the next calls that *caller* makes, and count them.
-
-        Who called, and the how-manieth call it was, make the id; which function it
-        was and with what is compared with what was recorded.
-        """
-        numbered, path = self._known.get(caller.id) or self._begin(caller)
-        around, depth, tasks = self._around, caller.depth + 1, []
-        indices = range(caller.calls, caller.calls + len(calls))
-        caller.calls += len(calls)
-        for index, identity, call in zip(indices, numbered(indices), calls, strict=True):
-            node = call.node
-            task = Task(
-                identity,
-                node,
-                CALL,
-                call.arguments,
-                f"{path}{index:010d}",
-                (),
-                f"{around}{node.name}:{identity}",
-                caller,
-                node.timeout,
-                depth,
-                call.variables,
-            )
-            if node.role == "graph":
-                suffix = f"|{caller.graphs}" if caller.graphs else ""
-                caller.graphs += 1
-                task.namespace = f"{caller.namespace}{suffix}"
-            tasks.append(task)
-        return tasks
-
-    def _begin(self, caller: Task) -> tuple[Callable[[Iterable[int]], list[str]], str]:
-        """Return what the first call of *caller* needs, and keep it for the others."""
-        place = self._place
-        numbered = ids.task_ids(place.checkpoint_id, place.namespace, place.step, caller.id)
-        known = self._known[caller.id] = numbered, f"~__pregel_push, {caller.path}, "
-        return known
-
-    def ended(self, caller: Task) -> None:
-        """Forget a task that makes no more calls."""
-        self._known.pop(caller.id, None)
-
-
-def too_deep(name: str) -> RecursionError:
-    """Return the error for a task or a graph that is nested too deep."""
-    return RecursionError(
-        f"{name!r} is nested more than {DEEPEST:,} deep: does it call itself without end?"
+    node, index = call.node, caller.calls
+    caller.calls += 1
+    identity = ids.task_id(place.checkpoint_id, place.namespace, place.step, caller.id, index)
+    if node.role == "graph":
+        namespace = f"{caller.namespace}|{caller.graphs}" if caller.graphs else caller.namespace
+        caller.graphs += 1
+    else:
+        around = f"{place.namespace}|{node.name}" if place.namespace else node.name
+        namespace = f"{around}:{identity}"
+    return Task(
+        identity,
+        node,
+        Kind.CALL,
+        call.arguments,
+        f"~__pregel_push, {caller.path}, {index:010d}",
+        namespace=namespace,
+        parent=caller,
+        timeout=node.timeout,
+        depth=caller.depth + 1,
+        variables=call.variables,
     )
 
 
@@ -220,10 +169,17 @@ def handler_task(program: Program, failed: Task, error: BaseException, place: St
     return task
 
 
+def too_deep(name: str) -> RecursionError:
+    """Return the error for a task or a graph that is nested too deep."""
+    return RecursionError(
+        f"{name!r} is nested more than {DEEPEST:,} deep: does it call itself without end?"
+    )
+
+
 def breaks_before(state: State, tasks: Iterable[Task], where: frozenset[str] | str) -> bool:
     """Return whether a breakpoint on one of *tasks* stops the run here.
 
-    A breakpoint the user was shown does not stop again until a channel changes.
+    A breakpoint at which the run stopped before does not stop it again until a channel changes.
     """
     if not where:
         return False

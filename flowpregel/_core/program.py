@@ -1,15 +1,15 @@
-"""A compiled program: nodes, channels, and the indexes that planning needs."""
+"""A compiled program, the options of a run of it, and the live state of its channels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from flowpregel._core.ids import next_version
 from flowpregel._core.records import Address, Durability, Node, Saved, Version
-from flowpregel.channels import DeltaChannel, LastValue
-from flowpregel.channels.base import BaseChannel
+from flowpregel.channels import DeltaChannel
+from flowpregel.channels.base import MISSING, BaseChannel
 from flowpregel.managed import managed_value
 from flowpregel.policies import CachePolicy, RetryPolicy
 
@@ -28,20 +28,16 @@ class Program:
     channels: Mapping[str, BaseChannel[Any, Any]]
     """Empty channels, as declared."""
     managed: Mapping[str, Any]
-    """Values made up for each task from where the run is, such as `IsLastStep`."""
+    """Values worked out for each task from the number of its superstep, such as `IsLastStep`."""
     input_channels: Keys
     output_channels: Keys
     stream_channels: Keys
     triggers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """For each channel, the nodes that it triggers, sorted."""
     finishing: tuple[str, ...] = ()
-    """The channels to tell when nothing else is left to do."""
+    """The channels whose `finish` is called when no task is due."""
     consumed: frozenset[str] = frozenset()
-    """The channels to tell when they triggered a task."""
-    plain: frozenset[str] = frozenset()
-    """The channels that take one write and hold it: there can be hundreds, so they are
-    written and read in bulk, without a call for each."""
-    deltas: frozenset[str] = frozenset()
+    """The channels whose `consume` is called when they triggered a task."""
     untracked: frozenset[str] = frozenset()
     """The channels that no checkpoint keeps, and that no `Send` may carry along."""
     caches: bool = False
@@ -81,9 +77,6 @@ def compile_program(
         consumed=frozenset(
             key for key, item in channels.items() if type(item).consume is not BaseChannel.consume
         ),
-        # Not by isinstance: what a subclass does with a write is its own.
-        plain=frozenset(key for key, item in channels.items() if type(item) is LastValue),
-        deltas=frozenset(key for key, item in channels.items() if isinstance(item, DeltaChannel)),
         untracked=frozenset(key for key, item in channels.items() if not item.is_tracked),
         caches=any(node.cache is not None for node in nodes.values()),
     )
@@ -91,7 +84,7 @@ def compile_program(
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """What the graph around it tells a nested run."""
+    """What a nested run is given by the graph around it."""
 
     resuming: bool = False
     answers: Mapping[str, Any] = field(default_factory=dict)
@@ -107,7 +100,7 @@ class Options:
     """What one run was asked for."""
 
     address: Address | None = None
-    """Where it keeps checkpoints; None: nowhere."""
+    """Where its checkpoints are kept; None: nowhere."""
     namespace: str = ""
     durability: Durability = Durability.ASYNC
     recursion_limit: int = 10_000
@@ -115,7 +108,7 @@ class Options:
     interrupt_after: Names = frozenset()
     output_channels: Keys = ()
     modes: frozenset[str] = frozenset()
-    """The stream modes somebody reads."""
+    """The stream modes that are read."""
     step_timeout: float | None = None
     retry: tuple[RetryPolicy, ...] = ()
     """For nodes that have none of their own."""
@@ -133,3 +126,87 @@ class Options:
     """What is kept at *address*, if it was loaded before."""
     now: int = 0
     """Wall-clock nanoseconds at the start."""
+
+
+@dataclass(slots=True, eq=False)
+class State:
+    """The live state between two barriers: channels, their versions, and which node saw which."""
+
+    channels: dict[str, BaseChannel[Any, Any]]
+    versions: dict[str, Version] = field(default_factory=dict)
+    seen: dict[str, Mapping[str, Version]] = field(default_factory=dict)
+    """Its inner mappings are never changed, only replaced, so a copy may be shallow."""
+    newest: Version | None = None
+    """The newest of all versions."""
+    tick_channels: set[str] = field(default_factory=set)
+    """The available channels that change when a superstep does not write them."""
+    updates_since_snapshot: dict[str, int] = field(default_factory=dict)
+    """For each DeltaChannel: how many deltas its value takes to rebuild."""
+
+    def copy(self, changing: Iterable[str]) -> State:
+        """Return the state as it is, if no channels but *changing* change from now on."""
+        channels = dict(self.channels)
+        for name in changing:
+            channels[name] = channels[name].copy()
+            channels[name].key = name
+        return State(
+            channels,
+            dict(self.versions),
+            dict(self.seen),
+            self.newest,
+            set(self.tick_channels),
+            dict(self.updates_since_snapshot),
+        )
+
+
+def new_state(program: Program) -> State:
+    """Return the state of a new thread."""
+    channels = program.channels.items()
+    return State({name: _live(declared, name, MISSING) for name, declared in channels})
+
+
+def load_state(program: Program, saved: Saved) -> State:
+    """Return the state that *saved* describes."""
+    checkpoint = saved.checkpoint
+    versions = dict(checkpoint.channel_versions)
+    newest = max(versions.values(), default=None, key=_order)
+    state = State({}, versions, dict(checkpoint.versions_seen), newest)
+    for name, declared in program.channels.items():
+        channel = _live(declared, name, checkpoint.values.get(name, MISSING))
+        history = saved.deltas.get(name)
+        if history is not None and name not in checkpoint.values:
+            channel = _live(declared, name, history.seed)
+            if isinstance(channel, DeltaChannel):
+                channel.replay(history.writes)
+                state.updates_since_snapshot[name] = len(history.writes)
+            else:
+                for writes in history.writes:
+                    channel.update(writes)
+        state.channels[name] = channel
+        if channel.reacts_to_silence and channel.is_available():
+            state.tick_channels.add(name)
+    return state
+
+
+def _order(version: Version) -> Any:
+    return version
+
+
+def _live(declared: BaseChannel[Any, Any], name: str, saved: Any) -> BaseChannel[Any, Any]:
+    """Return a live channel of the declared kind that holds *saved*."""
+    channel = declared.from_checkpoint(saved)
+    channel.key = name
+    return channel
+
+
+def read(channels: Mapping[str, BaseChannel[Any, Any]], keys: Keys) -> Any:
+    """Return the bare value of one channel (None: it is empty), or a dict of several."""
+    if isinstance(keys, str):
+        channel = channels[keys]
+        return channel.get() if channel.is_available() else None
+    return {key: channel.get() for key in keys if (channel := channels[key]).is_available()}
+
+
+def names(keys: Keys | Sequence[str]) -> tuple[str, ...]:
+    """Return *keys* as a tuple of names."""
+    return (keys,) if isinstance(keys, str) else tuple(keys)

@@ -1,18 +1,13 @@
-"""The records of a run: frozen, with named fields; what is stored has no behaviour.
-
-Those that every task or superstep causes are not frozen, which would double what making
-one costs. Nothing changes them all the same.
-"""
+"""The records of a run: nodes and tasks, how tasks end, and what is kept of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from flowpregel._core.callee import Callee
-from flowpregel._core.ran import Ran, Span
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 
 Version: TypeAlias = int | str | float
@@ -64,8 +59,12 @@ class Kind(Enum):
     HANDLER = 3
 
 
-PULL, CALL, HANDLER = Kind.PULL, Kind.CALL, Kind.HANDLER
-"""To look a member up in its class takes as long as three calls, and is done for every task."""
+PULLED = "~__pregel_pull, "
+"""The start of the path of a task that its node's triggers made; the node's name follows."""
+
+Span: TypeAlias = tuple[int, float, str, int]
+"""When an attempt ran, as its executor saw it: wall-clock nanoseconds at its beginning,
+seconds, the kind of executor, and the process it ran in (0: not known)."""
 
 
 # ---------------------------------------------------------------- what is compiled
@@ -166,7 +165,7 @@ class Task:
 # ---------------------------------------------------------------- how a task ended
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Returned:
     """It returned; these are its writes."""
 
@@ -202,6 +201,34 @@ class Withdrawn:
 
 Outcome: TypeAlias = Returned | Raised | Interrupted | Escaped | Withdrawn
 
+_FAILED_CALLS = "__flowpregel_calls__"
+
+
+def add_failed_calls(error: BaseException, calls: Iterable[str]) -> None:
+    """Note on *error* the ids of the calls that failed with it."""
+    # Not setattr, which the error's class may refuse.
+    error.__dict__[_FAILED_CALLS] = {*error.__dict__.get(_FAILED_CALLS, ()), *calls}
+
+
+def failed_calls(error: BaseException) -> set[str]:
+    """Return the ids of the calls that failed with *error*, or with one that led to it.
+
+    They are noted on the error itself, so that a copy from a worker has them too.
+    """
+    found: set[str] = set()
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        link = waiting.pop()
+        if link is None or id(link) in seen:
+            continue
+        seen.add(id(link))
+        found.update(link.__dict__.get(_FAILED_CALLS, ()))
+        waiting += (link.__cause__, link.__context__)
+        if isinstance(link, BaseExceptionGroup):
+            waiting += link.exceptions
+    return found
+
 
 # ---------------------------------------------------------------- what is kept
 
@@ -235,7 +262,7 @@ class DeltaHistory:
     """One tuple for each superstep since the snapshot, oldest first."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The durable state at a barrier, as a saver is given it and gives it back.
 
@@ -264,7 +291,24 @@ class Checkpoint:
     """What the user gave (``config["metadata"]``), ``run_id``, ``parents``."""
 
 
-@dataclass(slots=True)
+class Ran(NamedTuple):
+    """How a task ran: when, for how long, where, and how often it was tried."""
+
+    name: str
+    """The name of its node."""
+    began: int
+    """Wall-clock nanoseconds of the last attempt."""
+    seconds: float
+    """How long the last attempt took."""
+    attempts: int
+    """How often it was tried; 0: never, its result was shared by another run."""
+    executor: str
+    pid: int
+    error: str = ""
+    """What the last attempt failed with, in one line; empty: it did not fail."""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskWrites:
     """Pending writes of one task: kept before its superstep's barrier.
 
@@ -282,11 +326,10 @@ class TaskWrites:
     @property
     def kept(self) -> tuple[Write, ...]:
         """The writes, and how it ran as one more: what a saver of ours keeps."""
-        ran = self.ran
-        return self.writes if ran is None else (*self.writes, (RAN, ran))
+        return self.writes if self.ran is None else (*self.writes, (RAN, self.ran))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Batch:
     """What belongs together: committed in one transaction, or not at all."""
 
@@ -309,8 +352,8 @@ class PendingWrite:
 Recall: TypeAlias = Callable[[str], Sequence[Write]]
 """Returns what is kept of a call that finished, by its task's id; empty: there is no such."""
 
-KeptRan: TypeAlias = tuple[str, str, Ran | bytes]
-"""(task id, task path, `Ran` as it is kept)."""
+KeptRan: TypeAlias = tuple[str, str, Ran]
+"""(task id, task path, how it ran)."""
 
 
 def parted(
@@ -320,7 +363,7 @@ def parted(
     writes, ran = [], []
     for path, write in kept:
         if write.channel == RAN:
-            ran.append((write.task_id, path, write.value))
+            ran.append((write.task_id, path, Ran(*write.value)))
         else:
             writes.append(write)
     return tuple(writes), tuple(ran)

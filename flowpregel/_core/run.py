@@ -6,17 +6,14 @@ it can be stopped at any ``yield``, and is tested by hand.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from flowpregel._core.begin import begin
-from flowpregel._core.effects import Effect
-from flowpregel._core.narrator import task_entry
+from flowpregel._core.effects import Steps
 from flowpregel._core.plan import breaks_before, plan
-from flowpregel._core.program import Options, Program
-from flowpregel._core.progress import Result, Run, Steps
+from flowpregel._core.program import Options, Program, read
 from flowpregel._core.records import Task
-from flowpregel._core.state import read
+from flowpregel._core.run_state import Run
+from flowpregel._core.start import start
 from flowpregel._core.superstep import Superstep
 from flowpregel._core.update import Applied, apply, barrier_of, changing
 from flowpregel.errors import (
@@ -26,15 +23,13 @@ from flowpregel.errors import (
     ParentCommand,
 )
 
-__all__ = ["Result", "run"]
-
 
 def run(program: Program, options: Options, given: Any) -> Steps:
     """Run *program* on *given* until no task is due; return its `Result`.
 
     Args:
         program: The nodes and channels.
-        options: Where it keeps what, how long it may take, who listens.
+        options: Its address and limits, and the stream modes that are read.
         given: The input; None goes on; a `Command` answers, writes or goes somewhere.
 
     Raises:
@@ -45,13 +40,13 @@ def run(program: Program, options: Options, given: Any) -> Steps:
         InvalidUpdateError: A node wrote what cannot be, or commands a graph around that is not.
         Exception: What a task raised when it would not be tried again.
     """
-    now = yield from begin(program, options, given)
+    now = yield from start(program, options, given)
     try:
         return (yield from _repeat(now))
     except GeneratorExit:
         raise
     except BaseException as error:
-        # What has not been kept by now, nobody may hear of.
+        # What has not been kept by now is told to nobody.
         now.after.clear()
         yield from now.leave()
         if isinstance(error, ParentCommand) and options.nested is None:
@@ -63,52 +58,34 @@ def run(program: Program, options: Options, given: Any) -> Steps:
 
 def _repeat(run: Run) -> Steps:
     """Repeat supersteps until none is due, or the run stops to ask."""
-    options, wants_checkpoints = run.options, run.narrator.wants_checkpoints
+    options = run.options
     while True:
         if run.step > run.stop:
-            if wants_checkpoints:
-                yield from _tell_checkpoint(run, ())
+            yield from _show_checkpoint(run, [])
             raise GraphRecursionError(options.recursion_limit)
         setting = run.setting()
         tasks = plan(run.program, run.state, run.updated, setting)
-        if wants_checkpoints:
-            yield from _tell_checkpoint(run, tasks)
+        yield from _show_checkpoint(run, tasks)
         if not tasks:
             break
-        if options.interrupt_before and breaks_before(run.state, tasks, options.interrupt_before):
+        if breaks_before(run.state, tasks, options.interrupt_before):
             return (yield from _pause(run))
         if (reason := options.drain()) is not None:
             raise GraphDrained(reason)
-        # Not by name: what is alive while a commit is awaited, the collector has to look at.
         paused = yield from Superstep(run, tasks, setting).go()
         if paused:
             return (yield from _ask(run, tasks))
         yield from _end(run, tasks)
-        if options.interrupt_after and breaks_before(run.state, tasks, options.interrupt_after):
-            return (yield from _pause_after(run))
+        if breaks_before(run.state, tasks, options.interrupt_after):
+            yield from _show_checkpoint(run, None)
+            return (yield from _pause(run))
         run.hand_back, run.resuming = True, False
-    result = run.result()
     yield from run.leave()
-    return result
+    return run.result()
 
 
-def _end(run: Run, tasks: list[Task]) -> Iterable[Effect]:
-    """Apply what the tasks wrote; return what keeps it, and what waits for that."""
-    try:
-        _barrier(run, tasks)
-    except BaseException as error:  # noqa: BLE001 - it is raised when they are kept
-        return _failed(run, error)
-    return run.save("loop")
-
-
-def _failed(run: Run, error: BaseException) -> Steps:
-    """Keep what the tasks wrote, which are done all the same, and raise *error*."""
-    yield from run.flush()
-    raise error
-
-
-def _barrier(run: Run, tasks: list[Task]) -> None:
-    """Apply what the tasks wrote, or leave the state as it was; show it."""
+def _end(run: Run, tasks: list[Task]) -> Steps:
+    """Apply what the tasks wrote, or leave the state as it was; show it, and keep it."""
     brought = barrier_of(tasks)
     before = run.state
     if run.recorder.at_exit:
@@ -118,40 +95,30 @@ def _barrier(run: Run, tasks: list[Task]) -> None:
     try:
         applied = apply(run.program, run.state, brought, version)
     except BaseException:
+        # The tasks are done all the same, and what they wrote is kept.
         run.state = before
+        yield from run.flush()
         raise
     run.note(applied)
     run.updated = applied.updated
     if _shows(run, applied):
-        run.say()
+        run.show()
+    yield from run.save("loop")
 
 
 def _shows(run: Run, applied: Applied) -> bool:
     """Return whether an output channel was written and changed."""
-    outputs = run.narrator.outputs
+    outputs = run.stream_events.outputs
     return not (applied.written.isdisjoint(outputs) or applied.updated.isdisjoint(outputs))
 
 
 def _pause(run: Run) -> Steps:
-    """Stop at a breakpoint."""
-    _tell_breakpoint(run)
-    result = run.result(paused=True)
+    """Stop at a breakpoint or an interrupt."""
+    # A run that stops and asks nothing is shown once, also if a graph inside of it stopped.
+    if not run.interrupts and run.options.nested is None:
+        run.after.extend(run.stream_events.breakpoint())
     yield from run.leave()
-    return result
-
-
-def _pause_after(run: Run) -> Steps:
-    """Stop at a breakpoint after a task, and tell of the checkpoint that it left."""
-    if run.narrator.wants_checkpoints:
-        yield from _tell_checkpoint(run, None)
-    return (yield from _pause(run))
-
-
-def _tell_breakpoint(run: Run) -> None:
-    """Tell that the run stops, and nobody asks: once, also if a graph inside of it stopped."""
-    if run.options.nested is None:
-        told = run.narrator.interrupted((), {})
-        run.after.extend(effect for effect in told if effect.mode == "updates")
+    return run.result(paused=True)
 
 
 def _ask(run: Run, tasks: list[Task]) -> Steps:
@@ -161,36 +128,32 @@ def _ask(run: Run, tasks: list[Task]) -> Steps:
         before = run.state.copy(changing(run.program, run.state, brought))
         version = run.options.next_version(run.state.newest, run.tick())
         try:
-            applied = apply(run.program, run.state, brought, version)
-            if _shows(run, applied):
-                run.say(run.state.channels)
+            if _shows(run, apply(run.program, run.state, brought, version)):
+                run.show()
         finally:
             run.state = before
-    if not run.interrupts:
-        _tell_breakpoint(run)
-    result = run.result(paused=True)
-    yield from run.leave()
-    return result
+    return (yield from _pause(run))
 
 
-def _tell_checkpoint(run: Run, tasks: list[Task] | tuple[Task, ...] | None) -> Steps:
-    """Tell the stream of the checkpoint that the run is at."""
+def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
+    """Show the stream the checkpoint that the run is at; None: its *tasks* are to be planned."""
     address = run.recorder.address
-    if address is None:
+    if address is None or not run.stream_events.wants_checkpoints:
         return
     if tasks is None:
-        tasks = plan(run.program, run.state, run.updated, run.place)
-    values = read(run.state.channels, run.program.stream_channels)
+        tasks = plan(run.program, run.state, run.updated, run.setting())
+    parent = run.parent_id and config_of(address.thread_id, address.namespace, run.parent_id)
     payload = {
         "config": config_of(address.thread_id, address.namespace, run.checkpoint_id),
-        "parent_config": run.parent_id
-        and config_of(address.thread_id, address.namespace, run.parent_id),
-        "values": values,
+        "parent_config": parent,
+        "values": read(run.state.channels, run.program.stream_channels),
         "metadata": {"source": run.source, "step": run.step - 1, **run.options.metadata},
         "next": [task.name for task in tasks],
-        "tasks": [task_entry(task, run.pending.get(task.id, ()), run.narrator) for task in tasks],
+        "tasks": [
+            run.stream_events.task_entry(task, run.pending.get(task.id, ())) for task in tasks
+        ],
     }
-    yield from run.narrator.checkpoint(payload, run.step, run.now)
+    yield from run.stream_events.checkpoint(payload, run.step, run.now)
 
 
 def config_of(thread_id: str, namespace: str, checkpoint_id: str | None) -> dict[str, Any]:

@@ -1,52 +1,49 @@
 """One superstep: start the tasks that are due, and take in how each of them ends.
 
 A wake-up brings any number of events. What they ask for is done in this order:
-tasks are started or stopped; what finished is committed; and only then does
-anybody hear of it, the stream as well as the bodies that wait for calls.
+tasks are started or stopped; what finished is committed; and only then is it
+told to anybody: to the stream, and to the bodies that wait for calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
-from operator import attrgetter
-from typing import Any, Final, cast
+from collections.abc import Sequence
+from typing import Any, Literal
 
-from flowpregel._core.calls import Calls
-from flowpregel._core.deadline import Deadline, clock_of, wait_for
+from flowpregel._core import ids
+from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import (
     Call,
-    Effect,
     Emitted,
     Ended,
-    Event,
+    Look,
     Share,
+    StepContext,
+    Steps,
     Stopped,
+    Wait,
     Wakeup,
 )
-from flowpregel._core.endings import Endings
-from flowpregel._core.progress import Steps
+from flowpregel._core.outcomes import Outcomes
 from flowpregel._core.records import (
+    ERROR,
+    ERROR_SOURCE,
+    RESUME,
+    Arguments,
+    Kind,
     Raised,
     Returned,
     Task,
     Withdrawn,
+    Write,
 )
-from flowpregel._core.replay import answer_from_pending, recorded_error, restore
-from flowpregel._core.sharing import look_up
-
-_CALLER: Final[Any] = attrgetter("caller", "attempt")
-
-
-def _by_kind(events: list[Event]) -> Iterable[tuple[type, Iterable[Event]]]:
-    """Return *events* by those of one kind that follow each other."""
-    if len(events) == 1:
-        # As most wake-ups bring, where tasks are not many.
-        return ((type(events[0]), events),)
-    return groupby(events, type)
+from flowpregel._core.run_state import Run
+from flowpregel._core.stream_events import outputs
+from flowpregel.errors import ConfigurationError
+from flowpregel.policies import CachePolicy
 
 
-class Superstep(Endings):
+class Superstep:
     """The tasks of one superstep, and those that they call.
 
     Args:
@@ -55,7 +52,14 @@ class Superstep(Endings):
         setting: What they have in common.
     """
 
-    _deadline: Deadline | None = None
+    def __init__(self, run: Run, tasks: list[Task], setting: StepContext) -> None:
+        self.run = run
+        self.tasks = tasks
+        self.outcomes = Outcomes(run, tasks, setting)
+        self._deadline: int | None = None
+        """The monotonic nanoseconds at which it has to be over."""
+        self._looked_up: list[Task] = []
+        """Calls whose results another run may have shared: they start when we know."""
 
     # ------------------------------------------------------------ the story
 
@@ -64,61 +68,53 @@ class Superstep(Endings):
 
         If not, the last results are left to the barrier.
         """
+        outcomes = self.outcomes
         try:
             yield from self._start()
-            while self.open:
-                wakeup = yield wait_for(self._attempts, self._deadline)
+            while outcomes.open:
+                wakeup = yield self._wait()
                 self.run.note_time(wakeup.now)
-                if self._deadline is not None:
-                    self._deadline.check(wakeup.monotonic, self.open.values())
+                self._check_deadline(wakeup)
                 yield from self._take_in(wakeup)
-                if self._calls is not None and self._calls.looked_up:
-                    yield from self._look_up(self._calls)
-                if not self.open and self._may_pass():
+                yield from self._look_up_calls()
+                if not (outcomes.open or outcomes.paused or outcomes.ends_run):
                     return False
                 yield from self.run.flush()
         except GeneratorExit:
             raise
         except BaseException:
             # The time is over, or a commit failed: nobody waits for what still runs.
-            self._cancel_all(kill=True)
+            outcomes.cancel_all(kill=True)
             yield from self._at_once()
             raise
-        if not self._may_pass():
+        if outcomes.paused or outcomes.ends_run:
             yield from self.run.flush()
-            self._raise()
-        return self.paused
+            outcomes.raise_failure()
+        return outcomes.paused
 
-    def _start(self) -> Iterable[Effect]:
-        """Return what starts the tasks that are due."""
+    def _at_once(self) -> Steps:
+        """Do what is to be done at once."""
+        effects, self.outcomes.effects = self.outcomes.effects, []
+        yield from effects
+
+    # ------------------------------------------------------------ start
+
+    def _start(self) -> Steps:
+        """Start the tasks that are due; some may be done already."""
         run = self.run
-        is_plain = run.starts_plainly and not (run.pending or run.answers or run.after)
-        if not is_plain or run.recorder.gathered:
-            return self._start_with_care()
-        for task in self.tasks:
-            self.open[task.id] = task
-        return (self._start_of(self.tasks),)
-
-    def _start_with_care(self) -> Steps:
-        """Start the tasks that are due, where some may be done already, or somebody follows."""
-        run, due = self.run, self.tasks.copy()
-        if run.pending:
-            due = [left for task in due if (left := self._left_to_do(task)) is not None]
-        if run.narrator.follows_tasks:
-            run.after.extend(run.narrator.planned(self.tasks, run.step, run.now))
+        due = [left for task in self.tasks.copy() if (left := self._left_to_do(task)) is not None]
+        run.after.extend(run.stream_events.planned(self.tasks, run.step, run.now))
         if run.program.caches or run.options.cache is not None:
             due = yield from self._without_shared(due)
         if run.options.step_timeout is not None:
-            self._deadline, self.stopped = yield from clock_of(run, run.options.step_timeout)
-            if self.stopped is not None:
+            yield from self._set_deadline(run.options.step_timeout)
+            if self.outcomes.stopped is not None:
                 return
         for task in due:
-            self.open[task.id] = task
-            if run.pending or run.answers:
-                answer_from_pending(run, task)
-        if run.after or run.recorder.gathered:
-            yield from run.flush()
-        self._submit(due, self._effects)
+            self.outcomes.open[task.id] = task
+            answer_from_pending(run, task)
+        yield from run.flush()
+        self.outcomes.submit(due, self.outcomes.effects)
         yield from self._at_once()
 
     def _left_to_do(self, task: Task) -> Task | None:
@@ -127,84 +123,204 @@ class Superstep(Endings):
             case "due":
                 return task
             case "failed":
-                return self._left_to_do(self._handler_for(task, recorded_error(self.run, task)))
+                error = recorded_error(self.run, task)
+                return self._left_to_do(self.outcomes.handler_for(task, error))
         return None
+
+    # ------------------------------------------------------------ time
+
+    def _set_deadline(self, seconds: float) -> Steps:
+        """Set the deadline *seconds* from now; the run may turn out to have been stopped."""
+        # The last wake-up's time will not do: a reader of the stream may have paused since.
+        wakeup = yield Wait(0)
+        self.run.note_time(wakeup.now)
+        self._deadline = wakeup.monotonic + int(seconds * 1e9)
+        for event in wakeup.events:
+            if isinstance(event, Stopped):
+                self.outcomes.stopped = event.reason
+
+    def _wait(self) -> Wait:
+        """Return the effect that waits for events, the next attempt and the deadline."""
+        times = (self.outcomes.attempts.earliest, self._deadline)
+        return Wait(min((time for time in times if time is not None), default=None))
+
+    def _check_deadline(self, wakeup: Wakeup) -> None:
+        """End the superstep if it took too long.
+
+        Raises:
+            TimeoutError: It did; the message names the tasks that are still open.
+        """
+        if self._deadline is not None and wakeup.monotonic >= self._deadline:
+            names = ", ".join(sorted({task.name for task in self.outcomes.open.values()}))
+            raise TimeoutError(
+                f"superstep {self.run.step} took longer than "
+                f"step_timeout={self.run.options.step_timeout} seconds; still running: {names}"
+            )
+
+    # ------------------------------------------------------------ events
+
+    def _take_in(self, wakeup: Wakeup) -> Steps:
+        """Take in what happened, and do what is to be done at once."""
+        run, outcomes = self.run, self.outcomes
+        again = [
+            outcomes.open[task_id]
+            for task_id in outcomes.attempts.take(wakeup.monotonic)
+            if task_id in outcomes.open
+        ]
+        outcomes.submit(again, outcomes.effects)
+        for event in wakeup.events:
+            match event:
+                case Ended():
+                    outcomes.ended(event, wakeup)
+                case Call():
+                    self._called(event)
+                case Emitted():
+                    if (task := outcomes.open.get(event.task_id)) is not None:
+                        run.after.extend(run.stream_events.emitted(task, event))
+                case Stopped():
+                    outcomes.stopped = event.reason
+                    outcomes.cancel_all(kill=True)
+        if outcomes.shared:
+            run.after.append(Share(outcomes.shared))
+            outcomes.shared = {}
+        yield from self._at_once()
+
+    def _called(self, call: Call) -> None:
+        """Plan a call that a body has made."""
+        run, outcomes = self.run, self.outcomes
+        caller = outcomes.open.get(call.caller)
+        if caller is None or caller.attempt != call.attempt:
+            return
+        task = outcomes.calls.plan(caller, call)
+        if task is None:
+            return
+        outcomes.open[task.id] = task
+        run.after.extend(run.stream_events.started(task, run.step, run.now))
+        if outcomes.stopped is not None:
+            outcomes.settle(task, Withdrawn())
+            return
+        answer_from_pending(run, task)
+        if task.node.cache is None:
+            outcomes.submit((task,), outcomes.effects)
+        else:
+            self._looked_up.append(task)
+
+    # ------------------------------------------------------------ shared results
 
     def _without_shared(self, tasks: list[Task]) -> Steps:
         """Take results that were shared before, and return the tasks left to run."""
-        known = yield from look_up(tasks, self.run.options.cache)
+        run = self.run
+        known = yield from look_up(tasks, run.options.cache)
         for task in tasks:
             if task.id in known:
                 task.writes = known[task.id]
-                task.span = (self.run.now, 0.0, "cache", 0)
-                self._keep(task, task.writes)
-                self.run.after.extend(self.run.narrator.updates(task, cached=True))
+                task.span = (run.now, 0.0, "cache", 0)
+                self.outcomes.keep(task, task.writes)
+                run.after.extend(run.stream_events.updates(task, cached=True))
         return [task for task in tasks if task.id not in known]
 
-    def _look_up(self, calls: Calls) -> Steps:
+    def _look_up_calls(self) -> Steps:
         """Answer the new calls that another run made before, and start the others."""
-        tasks, calls.looked_up = calls.looked_up, []
+        tasks, self._looked_up = self._looked_up, []
+        outcomes = self.outcomes
         for task in tasks:
             try:
                 due = yield from self._without_shared([task])
             except Exception as error:  # noqa: BLE001 - a user's key_func; the call fails with it
-                self._settle(task, Raised(error))
-                yield from self._at_once()
-                continue
-            if due:
-                self._submit(due, self._effects)
+                outcomes.settle(task, Raised(error))
             else:
-                del self.open[task.id]
-                calls.resolve(task, Returned(task.writes))
-                if task.parent is not None:
-                    self._let_end(calls, task.parent)
+                outcomes.submit(due, outcomes.effects)
+                if not due:
+                    del outcomes.open[task.id]
+                    outcomes.resolve(task, Returned(task.writes))
             yield from self._at_once()
 
-    # ------------------------------------------------------------ events
 
-    def _take_in(self, wakeup: Wakeup) -> Sequence[Effect]:
-        """Take in what happened, and return what is to be done at once."""
-        opened = self.open
-        if self._attempts is not None:
-            again = [opened.get(task_id) for task_id in self._attempts.take(wakeup.monotonic)]
-            self._submit([task for task in again if task is not None], self._effects)
-        for kind, events in _by_kind(wakeup.events):
-            if kind is Ended:
-                self._all_ended(cast("Iterable[Ended]", events), wakeup)
-            elif kind is Call:
-                self._all_called(cast("Iterable[Call]", events))
-            elif kind is Emitted:
-                for event in cast("Iterable[Emitted]", events):
-                    if (task := opened.get(event.task_id)) is not None:
-                        self.run.after.extend(self.run.narrator.emitted(task, event))
-            else:
-                for stop in cast("Iterable[Stopped]", events):
-                    self.stopped = stop.reason
-                    self._cancel_all(kill=True)
-        if self._shared:
-            self.run.after.append(Share(self._shared))
-            self._shared = {}
-        return self._at_once() if self._effects else ()
+def look_up(tasks: Sequence[Task], default: CachePolicy | None) -> Steps:
+    """Give tasks their cache keys, and return what other runs shared of them, by task id.
 
-    def _all_called(self, calls: Iterable[Call]) -> None:
-        for (caller_id, attempt), made in groupby(calls, _CALLER):
-            caller = self.open.get(caller_id)
-            if caller is not None and caller.attempt == attempt:
-                self._called(caller, [*made])
+    A call has its own policy alone; *default* is the run's, for other tasks.
+    """
+    keyed = []
+    for task in tasks:
+        policy = task.node.cache or (None if task.kind is Kind.CALL else default)
+        if policy is not None:
+            task.cache_key = (task.node.space, _key_of(task, policy), policy.ttl)
+            keyed.append((task.cache_key[:2], task))
+    if not keyed:
+        return {}
+    found = yield Look(tuple({key for key, _ in keyed}))
+    known: dict[str, Sequence[Write]] = {}
+    for key, task in keyed:
+        if key in found:
+            task.cache_key = None
+            known[task.id] = tuple(found[key])
+    return known
 
-    def _called(self, caller: Task, made: list[Call]) -> None:
-        """Plan the calls that *caller* has made, one after the other."""
-        calls, run = self.calls, self.run
-        tells, may_answer = run.narrator.wants_tasks, run.pending or run.answers
-        due: list[Task] = []
-        for task in calls.plan(caller, made):
-            self.open[task.id] = task
-            if tells:
-                run.after.extend(run.narrator.started(task, run.step, run.now))
-            if self.stopped is not None:
-                self._settle(task, Withdrawn())
-                continue
-            if may_answer:
-                answer_from_pending(run, task)
-            (due if task.node.cache is None else calls.looked_up).append(task)
-        self._submit(due, self._effects)
+
+def _key_of(task: Task, policy: CachePolicy) -> str:
+    """Return the key under which the result of *task* is shared.
+
+    Raises:
+        ConfigurationError: The input has no content to make a key of.
+    """
+    given = task.input
+    if policy.key_func is None:
+        if isinstance(given, Arguments):
+            given = (given.args, dict(given.kwargs))
+        return digest_of(given, f"the input of {task.name!r}", strict=True)
+    made: Any
+    if isinstance(given, Arguments):
+        made = policy.key_func(*given.args, **given.kwargs)
+    else:
+        made = policy.key_func(given)
+    if not isinstance(made, str | bytes):
+        raise ConfigurationError(
+            f"the key_func of {task.name!r} returned {type(made).__qualname__}; "
+            "a key is str or bytes"
+        )
+    return digest_of(made, "a key", strict=True)
+
+
+# ---------------------------------------------------------------- what an earlier run kept
+
+
+def restore(run: Run, task: Task) -> Literal["done", "failed", "due"]:
+    """Give *task* back what it wrote in an earlier run, and return what is left to do for it.
+
+    ``"failed"``: its error handler is to run. Any other failure is forgotten,
+    and the task is due again.
+    """
+    writes = run.pending.get(task.id)
+    if not writes or not run.hand_back:
+        return "due"
+    if done := outputs(writes):
+        task.writes = tuple(done)
+        return "done"
+    kinds = {channel for channel, _ in writes}
+    if task.node.handler is not None and {ERROR, ERROR_SOURCE} <= kinds:
+        return "failed"
+    return "due"
+
+
+def recorded_error(run: Run, task: Task) -> BaseException:
+    """Return what *task* failed with in an earlier run."""
+    for channel, value in run.pending.get(task.id, ()):
+        if channel == ERROR and isinstance(value, BaseException):
+            return value
+    return RuntimeError(f"node {task.name!r} failed in an earlier run")
+
+
+def answer_from_pending(run: Run, task: Task) -> None:
+    """Give *task* the answers it had, and the new one it waits for, which is kept."""
+    for channel, value in run.pending.get(task.id, ()):
+        if channel == RESUME:
+            task.answers = tuple(value)
+    if not run.answers or task.node.role == "graph":
+        return
+    expected = ids.interrupt_id(task.namespace, len(task.answers))
+    if expected in run.answers:
+        task.answers = (*task.answers, run.answers.pop(expected))
+        run.recorder.keep(run.checkpoint_id, task.id, task.path, ((RESUME, task.answers),))
+        # If the call is made again, by the next attempt of its body, it has its answers too.
+        run.pending.setdefault(task.id, []).append((RESUME, task.answers))

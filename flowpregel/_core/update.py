@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from flowpregel._core.commands import Send
-from flowpregel._core.program import Program
-from flowpregel._core.records import (
-    HANDLER,
-    SILENT_WRITES,
-    TASKS,
-    Delta,
-    Node,
-    Task,
-    Version,
-    Write,
-)
-from flowpregel._core.state import State
+from flowpregel._core.program import Program, State
+from flowpregel._core.records import SILENT_WRITES, TASKS, Delta, Kind, Node, Task, Version, Write
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.overwrite import has_overwrite
 from flowpregel.errors import InvalidUpdateError
 
 TO_NODE = "branch:to:"
-"""What the name of a channel begins with that makes a node of a `StateGraph` run."""
+"""The start of the name of a channel that makes a node of a `StateGraph` run."""
 
 
 @dataclass(slots=True)
@@ -50,8 +40,6 @@ class Applied:
     written: set[str] = field(default_factory=set)
     """The channels that were written, changed or not."""
     deltas: dict[str, Delta] = field(default_factory=dict)
-    held: dict[str, Any] = field(default_factory=dict)
-    """The values of changed channels that are plain."""
 
     def then(self, later: Applied) -> Applied:
         """Return what this barrier and *later* did, as if it were one.
@@ -65,14 +53,8 @@ class Applied:
                 deltas[name] = delta
             elif before := self.deltas.get(name):
                 deltas[name] = Delta(before.previous, (*before.writes, *delta.writes))
-        return Applied(
-            later.version,
-            list(dict.fromkeys((*self.changed, *later.changed))),
-            later.updated,
-            later.written,
-            deltas,
-            {**self.held, **later.held},
-        )
+        changed = list(dict.fromkeys((*self.changed, *later.changed)))
+        return Applied(later.version, changed, later.updated, later.written, deltas)
 
 
 def check_writes(program: Program, author: str | Node, writes: Iterable[Write]) -> None:
@@ -86,11 +68,8 @@ def check_writes(program: Program, author: str | Node, writes: Iterable[Write]) 
     Raises:
         InvalidUpdateError: A channel or the target of a `Send` does not exist.
     """
-    plain, channels = program.plain, program.channels
     for channel, value in writes:
-        if channel in plain:
-            continue
-        if channel in channels:
+        if channel in program.channels:
             if channel == TASKS:
                 _check_send(program, author, value)
         elif channel not in SILENT_WRITES:
@@ -119,106 +98,79 @@ def _check_send(program: Program, author: str | Node, value: Any) -> None:
 
 def barrier_of(tasks: Iterable[Task]) -> list[Writes]:
     """Return what *tasks* bring, in the order in which it is applied."""
-    ordered = list(tasks)
-    if len(ordered) > 1:
-        ordered.sort(key=_place)
     return [
-        # A handler was not triggered: the task that failed was, and has seen what did it.
-        Writes(task.writes, task.node.name, () if task.kind is HANDLER else task.triggers)
-        for task in ordered
+        # A handler was not triggered: the task that failed was, and has seen its triggers.
+        Writes(task.writes, task.name, () if task.kind is Kind.HANDLER else task.triggers)
+        for task in sorted(tasks, key=_barrier_order)
     ]
 
 
-def _place(task: Task) -> tuple[int, str]:
+def _barrier_order(task: Task) -> tuple[int, str]:
     """Return where its writes come: those of a handler where the failed task's would have."""
-    handled = task.parent if task.kind is HANDLER else None
+    handled = task.parent if task.kind is Kind.HANDLER else None
     return (handled or task).kind.value, task.path
 
 
 def apply(program: Program, state: State, brought: Sequence[Writes], version: Version) -> Applied:
     """Fold what tasks brought into the channels of *state*.
 
-    A barrier where some task was triggered is a superstep: channels that were
-    not written learn so, and if nothing could run next, all are told to finish.
+    A barrier where some task was triggered is a superstep: channels that react to
+    it are updated without a write too, and if nothing could run next, all finish.
 
     Raises:
         InvalidUpdateError: A channel cannot take its writes.
     """
-    held, by_channel = _gathered(program, brought)
-    applied = Applied(version, [], set(), set(), {}, held)
-    is_superstep = _see(state, brought)
-    if program.consumed:
-        _consume(program, state, brought, applied)
-    if held:
-        _hold(state, applied)
-    for name, values in by_channel.items():
+    applied = Applied(version)
+    triggers = {name for item in brought for name in item.triggers}
+    _see(state, brought)
+    for name in triggers & program.consumed:
+        if state.channels[name].consume():
+            _note_change(state, name, applied)
+    for name, values in _by_channel(brought).items():
         try:
-            _update(program, state, name, values, applied)
+            _update(state, name, values, applied)
         except Exception as error:
             error.add_note(f"channel {name!r} was written by {_writers_of(name, brought)}")
             raise
-    if is_superstep:
-        if state.restless:
-            _pass_over(state, applied.written, applied)
-        if program.finishing and not _anything_to_run(program, applied):
-            _finish(program, state, applied)
+    if triggers:
+        _end_superstep(program, state, applied)
     return applied
 
 
-def _gathered(
-    program: Program, brought: Sequence[Writes]
-) -> tuple[dict[str, Any], dict[str, list[Any]]]:
-    """Return the writes to plain channels, and each other channel's writes."""
-    plain = program.plain
-    writes = (
-        brought[0].writes if len(brought) == 1 else [w for item in brought for w in item.writes]
-    )
-    held = {name: value for name, value in writes if name in plain}
-    by_channel: dict[str, list[Any]] = {}
-    if len(held) < len(writes):
-        others = [write for write in writes if write[0] not in plain]
-        if len(held) + len(others) < len(writes):
-            # A plain channel was written twice: it says so itself.
-            held, others = {}, [*writes]
-        for name, value in others:
+def _see(state: State, brought: Sequence[Writes]) -> None:
+    """Note which versions of their triggers the tasks have seen."""
+    for item in brought:
+        if item.triggers:
+            # A channel that held a value from the start has no version, and was seen all the same.
+            seen = {name: state.versions[name] for name in item.triggers if name in state.versions}
+            state.seen[item.reader] = {**state.seen.get(item.reader, {}), **seen}
+
+
+def _by_channel(brought: Sequence[Writes]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for item in brought:
+        for name, value in item.writes:
             if name not in SILENT_WRITES:
-                by_channel.setdefault(name, []).append(value)
-    return held, by_channel
+                found.setdefault(name, []).append(value)
+    return found
 
 
-def _hold(state: State, applied: Applied) -> None:
-    """Give plain channels their writes, one each: what `_update` does, for all of them."""
-    channels: dict[str, Any] = state.channels
-    versions = state.versions
-    held, version = applied.held, applied.version
-    for name, value in held.items():
-        channels[name].value = value
-        versions[name] = version
-    applied.changed.extend(held)
-    applied.updated.update(held)
-    applied.written.update(held)
-    state.newest = version
-
-
-def _pass_over(state: State, written: Set[str], applied: Applied) -> None:
-    """Tell the channels that nobody wrote so."""
-    for name in state.restless - written:
+def _end_superstep(program: Program, state: State, applied: Applied) -> None:
+    """Update the channels that react to silence; if no node can run next, let channels finish."""
+    for name in state.tick_channels - applied.written:
         if state.channels[name].update(()):
             _note_change(state, name, applied)
-
-
-def _finish(program: Program, state: State, applied: Applied) -> None:
-    """Tell the channels that wait for it that nothing else is left to do."""
-    for name in program.finishing:
-        if state.channels[name].finish():
-            _note_change(state, name, applied)
+    if TASKS not in applied.updated and applied.updated.isdisjoint(program.triggers):
+        for name in program.finishing:
+            if state.channels[name].finish():
+                _note_change(state, name, applied)
 
 
 def changing(program: Program, state: State, brought: Sequence[Writes]) -> set[str]:
     """Return the channels that `apply` may change."""
     names = {name for item in brought for name in item.triggers}
     names.update(name for item in brought for name, _ in item.writes)
-    names.update(state.restless, program.finishing)
+    names.update(state.tick_channels, program.finishing)
     return names & state.channels.keys()
 
 
@@ -231,44 +183,14 @@ def _writers_of(channel: str, brought: Sequence[Writes]) -> str:
     )
 
 
-def _see(state: State, brought: Sequence[Writes]) -> bool:
-    """Note what tasks have seen; return whether any of them was triggered."""
-    is_superstep = False
-    versions = state.versions
-    for item in brought:
-        if not item.triggers:
-            continue
-        is_superstep = True
-        before = state.seen.get(item.reader)
-        # What held a value from the start has no version, and was seen all the same.
-        seen = dict(before) if before else {}
-        for name in item.triggers:
-            if name in versions:
-                seen[name] = versions[name]
-        state.seen[item.reader] = seen
-    return is_superstep
-
-
-def _consume(program: Program, state: State, brought: Sequence[Writes], applied: Applied) -> None:
-    """Tell the channels that wait for it that they triggered a task."""
-    triggers = {name for item in brought for name in item.triggers}
-    for name in triggers & program.consumed:
-        if state.channels[name].consume():
-            _note_change(state, name, applied)
-
-
-def _update(program: Program, state: State, name: str, values: list[Any], applied: Applied) -> None:
+def _update(state: State, name: str, values: list[Any], applied: Applied) -> None:
     channel = state.channels[name]
     applied.written.add(name)
     previous = state.versions.get(name)
-    if not channel.update(values):
-        return
-    _note_change(state, name, applied)
-    # Not by its class: that is an abstract one's, which costs more than all the rest here.
-    if name in program.deltas:
-        _note_delta(
-            state, cast("DeltaChannel[Any, Any]", channel), Delta(previous, tuple(values)), applied
-        )
+    if channel.update(values):
+        _note_change(state, name, applied)
+        if isinstance(channel, DeltaChannel):
+            _note_delta(state, channel, Delta(previous, tuple(values)), applied)
 
 
 def _note_delta(
@@ -291,17 +213,10 @@ def _note_change(state: State, name: str, applied: Applied) -> None:
     if state.versions.get(name) != applied.version:
         applied.changed.append(name)
         state.versions[name] = state.newest = applied.version
-    available = channel.is_available()
-    if available:
+    if channel.is_available():
         applied.updated.add(name)
+        if channel.reacts_to_silence:
+            state.tick_channels.add(name)
     else:
         applied.updated.discard(name)
-    if channel.reacts_to_silence:
-        if available:
-            state.restless.add(name)
-        else:
-            state.restless.discard(name)
-
-
-def _anything_to_run(program: Program, applied: Applied) -> bool:
-    return TASKS in applied.updated or not applied.updated.isdisjoint(program.triggers)
+        state.tick_channels.discard(name)

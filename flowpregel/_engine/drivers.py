@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeAlias
 
-from flowpregel._core.progress import Result
+from flowpregel._core.run_state import Result
 from flowpregel._engine.host import Host
 from flowpregel._engine.pump import Ask
 

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from flowpregel._core.effects import Commit, Event, Load, Look, Share, Stopped, Wait, Wakeup
-from flowpregel._core.progress import Result, Steps
+from flowpregel._core.effects import Commit, Event, Load, Look, Share, Steps, Stopped, Wait, Wakeup
+from flowpregel._core.run_state import Result
 from flowpregel._engine import clock
 from flowpregel._engine.elsewhere import elsewhere
 from flowpregel._engine.executors import Executors

@@ -6,18 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from flowpregel._core.effects import Call, Ended, StepContext
+from flowpregel._core.effects import Call, Ended, StepContext, Steps
 from flowpregel._core.program import Options, Program
-from flowpregel._core.progress import Steps
 from flowpregel._core.records import Kind, Node, Outcome, Raised, Task, Withdrawn
 from flowpregel._engine.executors import Executors
 from flowpregel._engine.keeper import Committer, Committers
 from flowpregel._engine.quota import ConcurrencyLimit, TaskGroup
 from flowpregel._fault import fault
-from flowpregel.context import RunControl, TaskInfo
+from flowpregel.context import RunControl, RunInfo, RunValues, TaskInfo
 from flowpregel.errors import NodeError
 from flowpregel.executors.base import Executor, Job, Mailbox
-from flowpregel.runinfo import RunInfo, RunValues
 
 
 class Graph(Protocol):

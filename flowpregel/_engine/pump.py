@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 
 from flowpregel._core.commands import Command
 from flowpregel._core.effects import (
-    WHENEVER,
     Call,
     Cancel,
     Commit,
@@ -31,13 +30,13 @@ from flowpregel._core.effects import (
     Resolve,
     Share,
     StepContext,
+    Steps,
     Stopped,
     Submit,
     Wait,
     Wakeup,
 )
 from flowpregel._core.plan import DEEPEST, too_deep
-from flowpregel._core.progress import Result, Steps
 from flowpregel._core.records import (
     RETURN,
     Escaped,
@@ -49,14 +48,15 @@ from flowpregel._core.records import (
     Task,
     Withdrawn,
 )
+from flowpregel._core.run_state import Result
 from flowpregel._engine.keeper import Committer
 from flowpregel._engine.placing import RunContext, TaskStarter, run_info
 from flowpregel._engine.quota import TaskGroup, stretches
 from flowpregel._fault import fault
 from flowpregel.channels.context import Context
+from flowpregel.context import RunInfo
 from flowpregel.errors import ParentCommand, TaskCancelled
 from flowpregel.executors.base import Stopwatch
-from flowpregel.runinfo import RunInfo
 
 
 @dataclass(slots=True)
@@ -164,7 +164,7 @@ class Pump:
                     self._nested_ended(active, done.result)
             self._placing.flush()
             deadline = self._deadline()
-            self._deliver((yield WHENEVER if deadline is None else Wait(deadline)))
+            self._deliver((yield Wait(deadline)))
 
     def stop(self, reason: str) -> None:
         """Tell every run to end: at its next wake-up it cancels its tasks."""
@@ -248,7 +248,7 @@ class Pump:
                     wakeup.events = events
                     active.reply = wakeup
                 else:
-                    active.reply = Wakeup(events, wakeup.now, wakeup.monotonic, wakeup.luck)
+                    active.reply = Wakeup(events, wakeup.now, wakeup.monotonic, wakeup.jitter)
                 self._ready.append(active)
 
     def _route(self, events: list[Event]) -> None:

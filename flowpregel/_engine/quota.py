@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Node, Task
-from flowpregel.runinfo import RunInfo
+from flowpregel.context import RunInfo
 
 if TYPE_CHECKING:
     from flowpregel._engine.placing import RunContext

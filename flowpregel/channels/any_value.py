@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from flowpregel.channels.base import MISSING
-from flowpregel.channels.holding import HoldingChannel
+from flowpregel.channels.base import MISSING, HoldingChannel
 
 Value = TypeVar("Value")
 

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from flowpregel.channels.base import MISSING
+from flowpregel.channels.base import MISSING, HoldingChannel
 from flowpregel.channels.folding import concrete, detached, identity_of
-from flowpregel.channels.holding import HoldingChannel
 from flowpregel.channels.overwrite import only_replacement
 from flowpregel.errors import ConfigurationError
 

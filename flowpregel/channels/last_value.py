@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from flowpregel.channels.base import MISSING, BaseChannel, Missing
-from flowpregel.channels.holding import HoldingChannel
+from flowpregel.channels.base import MISSING, BaseChannel, HoldingChannel, Missing
 from flowpregel.errors import InvalidUpdateError
 
 Value = TypeVar("Value")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from flowpregel.channels.base import MISSING
-from flowpregel.channels.holding import GuardedChannel
+from flowpregel.channels.base import MISSING, GuardedChannel
 
 Value = TypeVar("Value")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from flowpregel._version import __version__
+from flowpregel import __version__
 from flowpregel.cli import looking, maintenance, running
 from flowpregel.cli.console import code_of, print_error
 from flowpregel.errors import FlowPregelError

@@ -9,8 +9,8 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from flowpregel import __version__
 from flowpregel._lmdb import folder
-from flowpregel._version import __version__
 from flowpregel.cli.console import size_of
 from flowpregel.cli.targets import reading
 from flowpregel.errors import StoreError

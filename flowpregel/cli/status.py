@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from flowpregel._core.ran import Ran
 from flowpregel._core.records import (
     CALLED,
     CONTROL_WRITES,
@@ -18,6 +17,7 @@ from flowpregel._core.records import (
     TASKS,
     DeltaHistory,
     PendingWrite,
+    Ran,
     Saved,
 )
 
@@ -48,7 +48,7 @@ def work_of(saved: Saved) -> list[Work]:
     for write in saved.writes:
         if write.task_id != RUN_TASK_ID:
             of_task.setdefault(write.task_id, []).append(write)
-    ran = {task_id: Ran.of(kept, path) for task_id, path, kept in saved.ran}
+    ran = {task_id: ran for task_id, _, ran in saved.ran}
     step = saved.checkpoint.step + 1
     made = [_work(task_id, writes, step, ran.get(task_id)) for task_id, writes in of_task.items()]
     # What takes in the input is no node of the user's.

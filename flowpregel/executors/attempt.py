@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from flowpregel import _fault
 from flowpregel._core.callee import Callee, Injection
 from flowpregel._core.records import (
-    CALL,
     RETURN,
     Arguments,
     Escaped,
     Interrupted,
+    Kind,
     Outcome,
     Raised,
     Returned,
@@ -34,7 +34,7 @@ from flowpregel.errors import (
     TaskCancelled,
     TaskExitError,
 )
-from flowpregel.taskruntime import runtime_of
+from flowpregel.runtime import runtime_of
 
 if TYPE_CHECKING:
     from flowpregel.executors.base import Job
@@ -160,7 +160,7 @@ def _attempt(job: Job, scope: Scope, *, prefer_async: bool = False) -> Generator
     if scope.question is not None:
         # It has asked, and caught what was to end it, with an `except` that catches all.
         raise scope.question
-    if job.kind is CALL:
+    if job.kind is Kind.CALL:
         scope.writes = [(RETURN, value)]
         return
     for writer in node.writers:

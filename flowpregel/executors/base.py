@@ -22,8 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
 
 from flowpregel._core.effects import Call, Event
-from flowpregel._core.ran import Span
-from flowpregel._core.records import Kind, Node, Outcome
+from flowpregel._core.records import Kind, Node, Outcome, Span
 from flowpregel.context import TaskInfo
 from flowpregel.policies import TimeoutPolicy
 

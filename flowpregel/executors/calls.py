@@ -10,7 +10,6 @@ from concurrent.futures._base import FINISHED
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from flowpregel._core.blame import blamed
 from flowpregel._core.effects import Call, Emitted
 from flowpregel._core.records import (
     RETURN,
@@ -21,6 +20,7 @@ from flowpregel._core.records import (
     Raised,
     Returned,
     Write,
+    failed_calls,
 )
 from flowpregel.context import RunClient, current
 from flowpregel.errors import GraphInterrupt, TaskCancelled
@@ -297,10 +297,10 @@ def caught_of(outcome: Outcome, made: OpenCalls) -> Collection[str] | None:
     """
     if not made.count:
         return None
-    is_of_a_call = isinstance(outcome, Raised) and bool(blamed(outcome.error))
+    is_of_a_call = isinstance(outcome, Raised) and bool(failed_calls(outcome.error))
     caught: set[str] = set()
     for future in list(made):
         unseen = not future.looked_at or (is_of_a_call and future.may_be_unseen)
         if not unseen and (failure := future.failure) is not None:
-            caught |= blamed(failure)
+            caught |= failed_calls(failure)
     return caught

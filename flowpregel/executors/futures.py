@@ -21,8 +21,7 @@ from struct import Struct
 from typing import Any, Final
 
 from flowpregel._core.effects import Call, Ended
-from flowpregel._core.ran import Span
-from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel._core.records import Outcome, Raised, Span, Withdrawn
 from flowpregel.channels.context import contexts_in
 from flowpregel.context import RunClient
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flowpregel._core import ids
-from flowpregel._core.begin import input_writes, not_before
-from flowpregel._core.narrator import Narrator, outputs
-from flowpregel._core.program import Options, Program
-from flowpregel._core.progress import Run
-from flowpregel._core.recorder import Recorder
+from flowpregel._core.program import Options, Program, State, new_state
 from flowpregel._core.records import INPUT, INTERRUPT, TASKS, Batch, Node, Saved, Source, Write
-from flowpregel._core.state import State, new_state
+from flowpregel._core.run_state import Recorder, Run
+from flowpregel._core.start import input_writes, not_before
+from flowpregel._core.stream_events import StreamEvents, outputs
 from flowpregel._core.update import Writes, apply, barrier_of, check_writes
 from flowpregel.errors import InvalidUpdateError
 from flowpregel.pregel.snapshot import Open, open_checkpoint
@@ -80,7 +78,7 @@ class Edit:
             program=self.program,
             options=self.options,
             recorder=Recorder(self.program, self.options),
-            narrator=Narrator(frozenset(), (), ()),
+            stream_events=StreamEvents(frozenset(), (), ()),
             state=new_state(self.program) if opened is None else opened.state,
             now=now,
         )

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from flowpregel._core.copies import IMMUTABLE
+from flowpregel._core.copies import IMMUTABLE, Replayed
 from flowpregel._core.program import Program
 from flowpregel._core.records import DeltaHistory, Saved
-from flowpregel._core.replayed import Replayed
 from flowpregel.channels import DeltaChannel
 
 _STEP: Final = 64

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from flowpregel._core.effects import StepContext
+from flowpregel._core.effects import StepContext, Steps
 from flowpregel._core.program import Nested, Options
-from flowpregel._core.progress import Steps
 from flowpregel._core.records import Address, Arguments, Kind, Node, Task
 from flowpregel._core.run import run
 from flowpregel._engine import clock

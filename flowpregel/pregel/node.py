@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any, Self
 
 from flowpregel._core.callee import callee_of
+from flowpregel._core.digest import space_of
 from flowpregel._core.records import Node
-from flowpregel._core.sharing import space_of
 from flowpregel.errors import ConfigurationError
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.write import ChannelWrite, ChannelWriteEntry, entries_of

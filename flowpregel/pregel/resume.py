@@ -20,11 +20,10 @@ from typing import Any
 
 from flowpregel._core.commands import Command
 from flowpregel._core.digest import digest_of
-from flowpregel._core.effects import Emit
-from flowpregel._core.program import Keys, Program
-from flowpregel._core.progress import Result, Steps
+from flowpregel._core.effects import Emit, Steps
+from flowpregel._core.program import Keys, Program, read
 from flowpregel._core.records import Address, Saved
-from flowpregel._core.state import read
+from flowpregel._core.run_state import Result
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, InputMismatchError
 from flowpregel.pregel.snapshot import Open, open_checkpoint

@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from flowpregel._core.narrator import outputs
-from flowpregel._core.ran import Ran
 from flowpregel._core.records import (
     CALLED,
     ERROR,
@@ -25,9 +23,11 @@ from flowpregel._core.records import (
     RUN_TASK_ID,
     Address,
     Checkpoint,
+    Ran,
     Saved,
     Write,
 )
+from flowpregel._core.stream_events import outputs
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.transactional import TransactionalSaver
 from flowpregel.pregel.drawing import START, TaskRecord
@@ -125,8 +125,7 @@ def tasks_of(
 def _found_on(saved: Saved) -> dict[str, _Found]:
     """Return what is kept on a checkpoint of tasks, by their ids."""
     found: dict[str, _Found] = {}
-    for task_id, path, kept in saved.ran:
-        ran = Ran.of(kept, path)
+    for task_id, path, ran in saved.ran:
         found[task_id] = _Found(task_id, path, ran.name, ran=ran)
     for write in saved.writes:
         if write.task_id != RUN_TASK_ID:

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 from flowpregel._core import ids
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.effects import StepId
-from flowpregel._core.narrator import Narrator, interrupts_of, outputs
 from flowpregel._core.plan import plan
-from flowpregel._core.program import Program
+from flowpregel._core.program import Program, State, load_state, read
 from flowpregel._core.records import (
     ERROR,
     NO_WRITES,
@@ -22,7 +21,7 @@ from flowpregel._core.records import (
     Version,
     Write,
 )
-from flowpregel._core.state import State, load_state, read
+from flowpregel._core.stream_events import StreamEvents, interrupts_of, outputs
 from flowpregel._core.update import Applied, Writes, apply, barrier_of
 
 Config = dict[str, Any]
@@ -145,12 +144,12 @@ def snapshot(
 
 def _shown(task: Task, pending: Any, program: Program, *, live: bool, state: Any) -> PregelTask:
     channels = program.stream_channels
-    narrator = Narrator(frozenset(), program.output_channels, channels)
+    events = StreamEvents(frozenset(), program.output_channels, channels)
     done = outputs(pending)
     error = next((value for channel, value in pending if channel == ERROR), None)
     result: Any = None
     if done:
-        written = narrator.result_of([write for write in done if write[0] != NO_WRITES])
+        written = events.result_of([write for write in done if write[0] != NO_WRITES])
         result = written.get(channels) if isinstance(channels, str) else written
     return PregelTask(
         id=task.id,

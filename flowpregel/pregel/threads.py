@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from flowpregel._core.commands import Command
-from flowpregel._core.program import Options
+from flowpregel._core.program import Options, State
 from flowpregel._core.records import Address, Escaped, Kind, Node, Raised, Returned, Task, Write
-from flowpregel._core.state import State
 from flowpregel._engine import clock
 from flowpregel._engine.elsewhere import elsewhere, run_to_end
 from flowpregel.checkpoint.base import BaseCheckpointSaver

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flowpregel._core.program import names
 from flowpregel._core.records import (
     CALLED,
     ERROR,
@@ -15,7 +16,6 @@ from flowpregel._core.records import (
     RETURN,
     TASKS,
 )
-from flowpregel._core.state import names
 from flowpregel._engine.executors import check_executor
 from flowpregel.channels.base import BaseChannel
 from flowpregel.errors import ConfigurationError

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Outcome
-from flowpregel.context import current_scope
+from flowpregel.context import RunInfo, RunValues, current_scope
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.processes import ProcessExecutor, messages
-from flowpregel.runinfo import RunInfo, RunValues
 from tests.runs.pooling import Run, error_of, job_of, value_of
 
 

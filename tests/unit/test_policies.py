@@ -90,16 +90,16 @@ class TestRetryPolicy:
     ) -> None:
         policy = RetryPolicy(max_interval=3.0, max_attempts=6, jitter=False)
 
-        assert policy.delay(attempt, luck=0.9) == wait
+        assert policy.delay(attempt, jitter=0.9) == wait
 
     @pytest.mark.parametrize(
-        ("initial", "luck", "wait"),
+        ("initial", "jitter", "wait"),
         [(4.0, 0.0, 4.0), (4.0, 0.5, 4.5), (0.01, 0.5, 0.015), (0.0, 0.9, 0.0)],
     )
     def test_jitter_adds_a_second_at_most_and_never_more_than_the_wait(
-        self, initial: float, luck: float, wait: float
+        self, initial: float, jitter: float, wait: float
     ) -> None:
-        assert RetryPolicy(initial_interval=initial).delay(1, luck) == pytest.approx(wait)
+        assert RetryPolicy(initial_interval=initial).delay(1, jitter) == pytest.approx(wait)
 
     @pytest.mark.parametrize(("initial", "wait"), [(0.5, 128.0), (0, 0.0)])
     @pytest.mark.parametrize("factor", [2, 2.0])
@@ -110,10 +110,10 @@ class TestRetryPolicy:
             initial_interval=initial, backoff_factor=factor, max_attempts=10**6, jitter=False
         )
 
-        assert policy.delay(99_999, luck=0.0) == wait
+        assert policy.delay(99_999, jitter=0.0) == wait
 
     def test_one_attempt_is_none_again(self) -> None:
-        assert RetryPolicy(max_attempts=1).delay(1, luck=0.0) is None
+        assert RetryPolicy(max_attempts=1).delay(1, jitter=0.0) is None
 
     @pytest.mark.parametrize(
         ("retry_on", "error", "expected"),

@@ -11,7 +11,7 @@ from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Kind, Node, Task
 from flowpregel._engine.placing import RunContext
 from flowpregel._engine.quota import ConcurrencyLimit, TaskGroup, stretches
-from flowpregel.runinfo import RunInfo
+from flowpregel.context import RunInfo
 
 NODE = Node(name="n")
 SETTING = StepContext("", "", 0, 1, {}, {}, None, False, {})

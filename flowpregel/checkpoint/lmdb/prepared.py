@@ -162,7 +162,7 @@ class Prepared:
             kept, size = self._encoder.all(values, channels, _write_of, task.task_id)
         if task.ran is None:
             return channels, kept, size
-        ran = codec.encode(task.ran.to_bytes(task.path))
+        ran = codec.encode(tuple(task.ran))
         return (*channels, RAN), (*kept, ran), size + len(ran)
 
     def _prepare(self, checkpoint: Checkpoint, codec: Codec) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, cast
 
+from flowpregel._core.copies import Replayed
 from flowpregel._core.records import (
     Address,
     Checkpoint,
@@ -21,7 +22,6 @@ from flowpregel._core.records import (
     Source,
     parted,
 )
-from flowpregel._core.replayed import Replayed
 from flowpregel._lmdb.codec import Codec, decode, reading
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import convert

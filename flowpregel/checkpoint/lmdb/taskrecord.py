@@ -12,8 +12,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from flowpregel._core.ran import PULLED
-from flowpregel._core.records import PendingWrite
+from flowpregel._core.records import PULLED, PendingWrite
 from flowpregel._lmdb.codec import Codec
 from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.lmdb.plain import Kept, value_of

@@ -9,12 +9,11 @@ from itertools import repeat
 from typing import Any, TypeAlias
 
 from flowpregel._core.records import Node
-from flowpregel.context import NOTHING_REPORTED, Scope
+from flowpregel.context import NOTHING_REPORTED, RunInfo, Scope
 from flowpregel.executors.base import Job
 from flowpregel.executors.processes import messages, parcel, payload
 from flowpregel.executors.processes.brief import space_of
 from flowpregel.executors.processes.ends import TaskRunClient, WorkerRunClient
-from flowpregel.runinfo import RunInfo
 
 NewRun: TypeAlias = Callable[[], RunInfo]
 Own: TypeAlias = tuple[int, str, str, tuple[Any, ...], "First"]

@@ -12,7 +12,6 @@ from operator import attrgetter
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from flowpregel._core.blame import blame, blamed
 from flowpregel._core.records import (
     Arguments,
     Escaped,
@@ -23,14 +22,15 @@ from flowpregel._core.records import (
     Raised,
     Returned,
     Withdrawn,
+    add_failed_calls,
+    failed_calls,
 )
 from flowpregel.carried import Carried, bring, carried_by
-from flowpregel.context import RunControl, TaskInfo
+from flowpregel.context import RunControl, RunInfo, RunValues, TaskInfo
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import Job
 from flowpregel.executors.processes import parcel, payload
 from flowpregel.executors.processes.culprit import find_culprit
-from flowpregel.runinfo import RunInfo, RunValues
 
 INFO_FIELDS: Final = tuple(field.name for field in fields(TaskInfo))[:-1]
 info_values: Final = attrgetter(*INFO_FIELDS)
@@ -310,7 +310,7 @@ def _pack_checked(
 def _pack_error(error: BaseException, task: str, share: parcel.Share | None) -> bytes:
     text = "".join(traceback.format_exception(error))
     try:
-        data, _ = parcel.pack((error, error.__cause__, text, blamed(error)), share)
+        data, _ = parcel.pack((error, error.__cause__, text, failed_calls(error)), share)
         # Many exceptions can be pickled and not unpickled: required keyword arguments.
         if share is None or not parcel.leases_in(data)[0]:
             parcel.unpack(data)
@@ -319,7 +319,7 @@ def _pack_error(error: BaseException, task: str, share: parcel.Share | None) -> 
         if cause == "it cannot be pickled as a whole":
             cause = f"{type(problem).__name__}: {problem}"
         stand_in = TaskSerializationError(task, "the error", path, cause)
-        data, _ = parcel.pack((stand_in, None, text, blamed(error)))
+        data, _ = parcel.pack((stand_in, None, text, failed_calls(error)))
     return bytes((_RAISED,)) + data
 
 
@@ -383,7 +383,7 @@ def unpack_outcome(
             error, cause, text, calls = content
             # A pickle leaves out what the error was raised while handling.
             if calls:
-                blame(error, calls)
+                add_failed_calls(error, calls)
             error.__cause__ = cause if cause is not None else WorkerTraceback(text)
             error.add_note(f"{origin}\n{text}" if cause is not None else origin)
             return Raised(error)

@@ -11,8 +11,7 @@ from functools import partial
 from typing import Final
 
 from flowpregel._core.effects import Call, Ended, Event
-from flowpregel._core.ran import Span
-from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel._core.records import Outcome, Raised, Span, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.base import Job, JobKey, Mailbox
 from flowpregel.executors.processes import frames, messages

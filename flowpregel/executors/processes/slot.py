@@ -12,8 +12,7 @@ from enum import Enum
 from typing import Literal, TypeAlias
 
 from flowpregel._core.effects import Ended
-from flowpregel._core.ran import Span
-from flowpregel._core.records import Outcome, Returned
+from flowpregel._core.records import Outcome, Returned, Span
 from flowpregel.executors.base import Job, Mailbox
 from flowpregel.executors.processes import frames
 from flowpregel.executors.processes.arena import Door, Returns

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from flowpregel import _fault
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
-from flowpregel.context import Scope
+from flowpregel.context import RunInfo, Scope
 from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform_in, scope_of
 from flowpregel.executors.calls import caught_of
@@ -41,7 +41,6 @@ from flowpregel.executors.processes.reader import TaskReader
 from flowpregel.executors.processes.setup import Setup
 from flowpregel.executors.processes.structured import Structured
 from flowpregel.executors.processes.wire import Inbox, Outlet
-from flowpregel.runinfo import RunInfo
 
 if TYPE_CHECKING:
     from flowpregel.executors.processes.contexts import Contexts

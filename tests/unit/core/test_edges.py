@@ -9,12 +9,11 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from flowpregel._core import ids
-from flowpregel._core.blame import blame, blamed
 from flowpregel._core.commands import Send
 from flowpregel._core.digest import code_digest
 from flowpregel._core.plan import PUSHED
-from flowpregel._core.records import Kind, Node, Task
-from flowpregel._core.sharing import look_up
+from flowpregel._core.records import Kind, Node, Task, add_failed_calls, failed_calls
+from flowpregel._core.superstep import look_up
 from flowpregel.channels import DeltaChannel
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import GraphRecursionError
@@ -26,13 +25,13 @@ def test_an_error_goes_back_to_what_it_groups_follows_and_was_raised_in_the_plac
     """Whatever the way from one to the other, and though one of them leads to itself."""
     errors = [OSError(name) for name in "abcd"]
     for name, error in zip("abcd", errors, strict=True):
-        blame(error, (name,))
+        add_failed_calls(error, (name,))
     grouped = ExceptionGroup("all", errors[:2])
     errors[2].__cause__, errors[3].__context__ = grouped, errors[2]
     errors[0].__context__ = errors[3]
 
-    assert {"a", "b", "c", "d"} == blamed(errors[3])
-    assert set() == blamed(KeyError("other"))
+    assert {"a", "b", "c", "d"} == failed_calls(errors[3])
+    assert set() == failed_calls(KeyError("other"))
 
 
 @pytest.mark.parametrize("text", ["", "17", "1f1e4fc8-6bee-4d33-8880-000000000003"])

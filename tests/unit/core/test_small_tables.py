@@ -9,13 +9,13 @@ from typing import Any, Optional
 import pytest
 
 from flowpregel._core import ids
-from flowpregel._core.begin import command_writes, update_writes
 from flowpregel._core.callee import callee_of
 from flowpregel._core.commands import Command, Send
 from flowpregel._core.copies import keepable
-from flowpregel._core.narrator import Narrator, task_entry
 from flowpregel._core.plan import PUSHED
 from flowpregel._core.records import ERROR, Arguments, Kind, Node, Task
+from flowpregel._core.start import command_writes, update_writes
+from flowpregel._core.stream_events import StreamEvents
 from flowpregel.errors import InvalidUpdateError, RecordedError
 from tests.unit.core.programs import node, program
 
@@ -71,9 +71,9 @@ def task_of(kind: Kind = Kind.PULL, given: Any = 1, **more: Any) -> Task:
     return Task(id="1", node=shown, kind=kind, input=given, path="p", triggers=PUSHED, **more)
 
 
-def narrator_of(*modes: str) -> Narrator:
-    """Return a narrator that shows the channel ``a``."""
-    return Narrator(frozenset(modes), ("a",), ("a",))
+def events_of(*modes: str) -> StreamEvents:
+    """Return the stream events that show the channel ``a``."""
+    return StreamEvents(frozenset(modes), ("a",), ("a",))
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def narrator_of(*modes: str) -> Narrator:
 )
 def test_several_writes_to_one_channel_are_shown_in_order(writes: Any, result: Any) -> None:
     """Channels that no stream shows are left out; what a call returned is shown."""
-    assert result == narrator_of("tasks").result_of(writes)
+    assert result == events_of("tasks").result_of(writes)
 
 
 def test_a_calls_start_shows_its_arguments_and_its_nodes_metadata() -> None:
     """The input of a call is a pair of positional and named arguments."""
     task = task_of(Kind.CALL, Arguments((1,), {"b": 2}))
 
-    (event,) = narrator_of("tasks").started(task, 0, 0)
+    (event,) = events_of("tasks").started(task, 0, 0)
 
     assert ((1,), {"b": 2}) == event.payload["input"]
     assert {"colour": "blue"} == event.payload["metadata"]
@@ -103,7 +103,7 @@ def test_a_calls_start_shows_its_arguments_and_its_nodes_metadata() -> None:
 
 def test_debug_wraps_an_event_with_its_step_and_time() -> None:
     """The payload is the one that its own mode shows."""
-    tasks, debug = narrator_of("tasks", "debug").started(task_of(), 4, 1_000_000_000)
+    tasks, debug = events_of("tasks", "debug").started(task_of(), 4, 1_000_000_000)
 
     assert tasks.payload == debug.payload["payload"]
     assert (4, "task") == (debug.payload["step"], debug.payload["type"])
@@ -114,7 +114,7 @@ def test_a_checkpoint_lists_a_failed_task_with_its_error_alone() -> None:
     """It has no interrupts, and no result."""
     error = OSError("x")
 
-    entry = task_entry(task_of(), [(ERROR, error)], narrator_of("checkpoints"))
+    entry = events_of("checkpoints").task_entry(task_of(), [(ERROR, error)])
 
     assert {"id": "1", "name": "n", "error": error, "state": None} == entry
 

@@ -12,7 +12,7 @@ import pytest
 
 from flowpregel._core.records import RETURN, Arguments, Kind, Node, Outcome, Raised, Returned
 from flowpregel.carried import carry
-from flowpregel.context import RunControl, TaskInfo
+from flowpregel.context import RunControl, RunInfo, RunValues, TaskInfo
 from flowpregel.executors.base import Job
 from flowpregel.executors.processes import brief, frames, messages
 from flowpregel.executors.processes.brief import FIRST, FULL, LIKE, TASK, Likeness, plain_write
@@ -21,7 +21,6 @@ from flowpregel.executors.processes.likes import First, LateScope, Own
 from flowpregel.executors.processes.parcel import SHARE_FROM
 from flowpregel.executors.processes.payload import DIGEST_SIZE
 from flowpregel.executors.processes.wire import Outlet
-from flowpregel.runinfo import RunInfo, RunValues
 
 DIGEST = b"d" * DIGEST_SIZE
 NODE = Node(name="n")

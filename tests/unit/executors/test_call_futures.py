@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from flowpregel._core.blame import blame
-from flowpregel._core.records import Raised
+from flowpregel._core.records import Raised, add_failed_calls
 from flowpregel.executors.calls import CallFuture, OpenCalls, caught_of
 
 
@@ -110,7 +109,7 @@ def test_a_failure_is_not_seen_by_a_body_whose_other_coroutines_make_their_calls
 
     def fail(number: int) -> None:
         error = OSError(number)
-        blame(error, (str(number),))
+        add_failed_calls(error, (str(number),))
         futures[number].set_exception(error)
 
     async def one(number: int) -> Any:

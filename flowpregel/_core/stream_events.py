@@ -1,4 +1,4 @@
-"""Tells the user's stream what happens, in LangGraph's shapes."""
+"""The events of a run's stream, in LangGraph's shapes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from flowpregel._core import ids
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.effects import Emit, Emitted, Report
-from flowpregel._core.program import Keys
+from flowpregel._core.program import Keys, names
 from flowpregel._core.records import (
     CONTROL_WRITES,
     ERROR,
@@ -21,11 +21,10 @@ from flowpregel._core.records import (
     Task,
     Write,
 )
-from flowpregel._core.state import names
 
 
-class Narrator:
-    """Makes the events of one run, for the modes that somebody reads.
+class StreamEvents:
+    """Makes the events of one run, for the modes that are read.
 
     Args:
         modes: The stream modes that are read.
@@ -34,21 +33,16 @@ class Narrator:
     """
 
     def __init__(self, modes: frozenset[str], output_channels: Keys, stream_channels: Keys) -> None:
-        debug = "debug" in modes
-        self.modes = modes
-        self.wants_values = "values" in modes
-        self.wants_updates = "updates" in modes
-        self.wants_tasks = debug or "tasks" in modes
-        self.wants_checkpoints = debug or "checkpoints" in modes
-        self.follows_tasks = self.wants_tasks or self.wants_updates
-        """Whether anybody hears how single tasks end."""
-        self.outputs = frozenset(names(output_channels))
+        self._modes = modes
         self._output = output_channels
+        self.outputs = frozenset(names(output_channels))
         self._streams = frozenset(names(stream_channels))
+        self._wants_tasks = bool(modes & {"tasks", "debug"})
+        self.wants_checkpoints = bool(modes & {"checkpoints", "debug"})
 
     def updates(self, task: Task, *, cached: bool = False) -> Iterable[Emit]:
-        """Tell what *task* wrote."""
-        if self.wants_updates and not task.node.hidden:
+        """Yield the event of what *task* wrote."""
+        if "updates" in self._modes and not task.node.hidden:
             payload: dict[str, Any] = {task.name: self._update_of(task.writes)}
             if cached:
                 payload["__metadata__"] = {"cached": True}
@@ -69,25 +63,33 @@ class Narrator:
             return None
         return values[0] if len(values) == 1 else values
 
+    def values(self, output: Any) -> Iterable[Emit]:
+        """Yield the event of what the output channels hold."""
+        if "values" in self._modes:
+            yield Emit("values", output)
+
     def emitted(self, task: Task, event: Emitted) -> Iterable[Emit]:
-        """Tell what *task* gives the stream while it runs."""
+        """Yield the event of what *task* gives the stream while it runs."""
         report = event.payload
         if not isinstance(report, Report):
-            if "custom" in self.modes:
+            if "custom" in self._modes:
                 yield Emit("custom", report, event.namespace)
-        elif "progress" in self.modes:
+        elif "progress" in self._modes:
             yield Emit("progress", {"id": task.id, "name": task.name, **asdict(report)})
 
     def interrupted(self, interrupts: tuple[Any, ...], current: Any) -> Iterable[Emit]:
-        """Tell what a task asks; *current* is what the output channels hold."""
-        if self.wants_updates:
+        """Yield the events of what a task asks; *current* is what the output channels hold."""
+        yield from self.breakpoint(interrupts)
+        shown = {**current, INTERRUPT: interrupts} if isinstance(current, dict) else None
+        yield from self.values(shown or {INTERRUPT: interrupts})
+
+    def breakpoint(self, interrupts: tuple[Any, ...] = ()) -> Iterable[Emit]:
+        """Yield the event of a run that stops, and asks nothing unless there are *interrupts*."""
+        if "updates" in self._modes:
             yield Emit("updates", {INTERRUPT: interrupts})
-        if self.wants_values:
-            shown = {**current, INTERRUPT: interrupts} if isinstance(current, dict) else None
-            yield Emit("values", shown or {INTERRUPT: interrupts})
 
     def planned(self, tasks: Sequence[Task], step: int, at: int) -> Iterable[Emit]:
-        """Tell which tasks there are, and which had been done before."""
+        """Yield the events of tasks that are planned, of which some may have been done before."""
         for task in tasks:
             yield from self.started(task, step, at)
         for task in tasks:
@@ -95,12 +97,9 @@ class Narrator:
                 yield from self.updates(task, cached=True)
 
     def started(self, task: Task, step: int, at: int) -> Iterable[Emit]:
-        """Tell that *task* starts."""
-        if not self.wants_tasks or task.node.hidden:
-            return ()
-        return self._started(task, step, at)
-
-    def _started(self, task: Task, step: int, at: int) -> Iterable[Emit]:
+        """Yield the events of *task*'s start."""
+        if not self._wants_tasks or task.node.hidden:
+            return
         given = task.input
         if task.kind is Kind.CALL:
             given = (given.args, dict(given.kwargs))
@@ -115,8 +114,8 @@ class Narrator:
         yield from self._wrapped("tasks", "task", payload, step, at)
 
     def ended(self, task: Task, step: int, at: int, end: Any = None) -> Iterable[Emit]:
-        """Tell how *task* ended: *end* is an exception, interrupts, or None."""
-        if not self.wants_tasks or task.node.hidden:
+        """Yield the events of *task*'s end: *end* is an exception, interrupts, or None."""
+        if not self._wants_tasks or task.node.hidden:
             return
         payload = {
             "id": task.id,
@@ -129,52 +128,44 @@ class Narrator:
 
     def result_of(self, writes: Sequence[Write]) -> dict[str, Any]:
         """Return a task's writes by channel; several to one are a list under ``$writes``."""
-        result: dict[str, Any] = {}
+        found: dict[str, list[Any]] = {}
         for channel, value in writes:
-            if channel not in self._streams and channel != RETURN:
-                continue
-            if channel not in result:
-                result[channel] = value
-            elif isinstance(result[channel], dict) and "$writes" in result[channel]:
-                result[channel]["$writes"].append(value)
-            else:
-                result[channel] = {"$writes": [result[channel], value]}
-        return result
+            if channel in self._streams or channel == RETURN:
+                found.setdefault(channel, []).append(value)
+        return {
+            channel: values[0] if len(values) == 1 else {"$writes": values}
+            for channel, values in found.items()
+        }
 
     def checkpoint(self, payload: Mapping[str, Any], step: int, at: int) -> Iterable[Emit]:
-        """Tell that a checkpoint was saved."""
+        """Yield the events of a checkpoint that was saved."""
         yield from self._wrapped("checkpoints", "checkpoint", payload, step - 1, at)
 
     def _wrapped(
         self, mode: str, kind: str, payload: Mapping[str, Any], step: int, at: int
     ) -> Iterable[Emit]:
-        if mode in self.modes:
+        if mode in self._modes:
             yield Emit(mode, payload)
-        if "debug" in self.modes:
+        if "debug" in self._modes:
             stamp = ids.timestamp(at)
             event = {"step": step, "timestamp": stamp, "type": kind, "payload": payload}
             yield Emit("debug", event)
+
+    def task_entry(self, task: Task, pending: Sequence[Write]) -> dict[str, Any]:
+        """Return how a checkpoint's event lists *task*, given its *pending* writes."""
+        entry: dict[str, Any] = {"id": task.id, "name": task.name, "state": None}
+        error = next((value for channel, value in pending if channel == ERROR), None)
+        if error is not None:
+            return entry | {"error": error}
+        if done := outputs(pending):
+            entry["result"] = self.result_of([w for w in done if w[0] != NO_WRITES])
+        asked = interrupts_of(pending, live=False)
+        return entry | {"interrupts": [asdict(item) for item in asked]}
 
 
 def outputs(writes: Iterable[Write]) -> list[Write]:
     """Return the writes that show that a task has finished."""
     return [write for write in writes if write[0] not in CONTROL_WRITES]
-
-
-def task_entry(
-    task: Task, pending: Sequence[Write], narrator: Narrator, *, live: bool = False
-) -> dict[str, Any]:
-    """Return how a checkpoint's event lists *task*, given its *pending* writes."""
-    entry: dict[str, Any] = {"id": task.id, "name": task.name}
-    error = next((value for channel, value in pending if channel == ERROR), None)
-    done = outputs(pending)
-    if error is not None:
-        entry["error"] = error
-        return entry | {"state": None}
-    if done:
-        entry["result"] = narrator.result_of([w for w in done if w[0] != NO_WRITES])
-    entry["interrupts"] = [asdict(item) for item in interrupts_of(pending, live=live)]
-    return entry | {"state": None}
 
 
 def interrupts_of(pending: Iterable[Write], *, live: bool) -> tuple[Interrupt, ...]:

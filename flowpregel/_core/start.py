@@ -20,12 +20,9 @@ from typing import Any
 
 from flowpregel._core import ids
 from flowpregel._core.commands import Command, Send
-from flowpregel._core.effects import Commit, Load
-from flowpregel._core.narrator import Narrator, interrupts_of
+from flowpregel._core.effects import Commit, Load, Steps
 from flowpregel._core.plan import plan
-from flowpregel._core.program import Nested, Options, Program
-from flowpregel._core.progress import Run, Steps
-from flowpregel._core.recorder import Recorder
+from flowpregel._core.program import Options, Program, load_state, names, new_state, read
 from flowpregel._core.records import (
     INPUT,
     INTERRUPT,
@@ -37,7 +34,8 @@ from flowpregel._core.records import (
     Saved,
     Write,
 )
-from flowpregel._core.state import load_state, names, new_state, read
+from flowpregel._core.run_state import Recorder, Run
+from flowpregel._core.stream_events import StreamEvents, interrupts_of
 from flowpregel._core.update import TO_NODE, Writes, apply, barrier_of, check_writes
 from flowpregel.errors import (
     ConfigurationError,
@@ -47,20 +45,20 @@ from flowpregel.errors import (
 )
 
 
-def begin(program: Program, options: Options, given: Any) -> Steps:
+def start(program: Program, options: Options, given: Any) -> Steps:
     """Load the thread, take in what was given, and return the `Run` to go on with."""
     saved: Saved | None = None
-    if options.address is not None:
-        nested = options.nested or Nested()
-        if options.loaded is None:
-            saved = yield Load(options.address, nested.before)
-        else:
-            saved = options.loaded[0]
-        if saved is None and options.address.checkpoint_id is not None:
-            raise LookupError(
-                f"thread {options.address.thread_id!r} has no checkpoint "
-                f"{options.address.checkpoint_id!r}"
-            )
+    if options.loaded is not None:
+        saved = options.loaded[0]
+    elif options.address is not None:
+        before = None if options.nested is None else options.nested.before
+        saved = yield Load(options.address, before)
+    if saved is None and _is_addressed(options):
+        assert options.address is not None
+        raise LookupError(
+            f"thread {options.address.thread_id!r} has no checkpoint "
+            f"{options.address.checkpoint_id!r}"
+        )
     run = _loaded(program, options, saved)
     yield from _take_in(run, saved, given)
     return run
@@ -71,7 +69,7 @@ def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
         program=program,
         options=options,
         recorder=Recorder(program, options),
-        narrator=Narrator(options.modes, options.output_channels, program.stream_channels),
+        stream_events=StreamEvents(options.modes, options.output_channels, program.stream_channels),
         state=new_state(program) if saved is None else load_state(program, saved),
         now=options.now,
         checkpoint_id=f"{options.now:x}",
@@ -83,7 +81,7 @@ def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
         run.step = checkpoint.step + 1
         run.source = checkpoint.source
         run.now = not_before(run.now, saved)
-        run.updated = None if not checkpoint.updated_channels else {*checkpoint.updated_channels}
+        run.updated = set(checkpoint.updated_channels or ()) or None
         for item in saved.writes:
             run.pending.setdefault(item.task_id, []).append((item.channel, item.value))
         run.left = saved.left
@@ -104,16 +102,14 @@ def not_before(now: int, saved: Saved) -> int:
 
 
 def _take_in(run: Run, saved: Saved | None, given: Any) -> Steps:
-    options = run.options
-    nested = options.nested
-    run.resuming = bool(run.state.versions) and (
-        nested.resuming if nested is not None else _goes_on(run, saved, given)
-    )
-    addressed = nested.addressed if nested else _is_addressed(options)
+    nested = run.options.nested
+    command = given if isinstance(given, Command) else None
     if nested is not None:
-        answering = bool(nested.answers)
+        goes_on, addressed, answering = nested.resuming, nested.addressed, bool(nested.answers)
     else:
-        answering = isinstance(given, Command) and given.resume is not None
+        goes_on, addressed = _goes_on(run, saved, given), _is_addressed(run.options)
+        answering = command is not None and command.resume is not None
+    run.resuming = bool(run.state.versions) and goes_on
     replaying = addressed and not answering
     superseded = addressed and saved is not None and not saved.is_latest
     run.hand_back = not (replaying or superseded)
@@ -125,21 +121,20 @@ def _take_in(run: Run, saved: Saved | None, given: Any) -> Steps:
             run.pending[task_id] = [write for write in writes if write[0] != RESUME]
     forks = run.resuming and replaying and not is_branch
     _collect_answers(run)
-    elsewhere = isinstance(given, Command) and given.goto
-    if run.resuming and saved is not None and not elsewhere:
+    if run.resuming and saved is not None and not (command and command.goto):
         _check_next(run, saved)
-    if isinstance(given, Command) and nested is None:
-        yield from _obey(run, given, keep=not forks)
+    if command is not None and nested is None:
+        yield from _obey(run, command, keep=not forks)
     _apply_own_writes(run)
     if run.resuming:
         yield from _go_on(run, forks=forks)
     else:
-        yield from _start(run, given)
+        yield from _start_anew(run, given)
 
 
 def _check_next(run: Run, saved: Saved) -> None:
     """Refuse to go on as if all were done where a node that is due is gone from the program."""
-    if any(channel not in SILENT_WRITES for channel, _ in run.pending.get(RUN_TASK_ID, ())):
+    if _own_writes(run):
         return  # it was told to go elsewhere
     updated, values = saved.checkpoint.updated_channels or (), saved.checkpoint.values
     # What is no channel of the program stays in the state for ever: it is due only at first.
@@ -195,13 +190,10 @@ def _obey(run: Run, command: Command[Any], *, keep: bool) -> Steps:
         writes.append((RESUME, dict(run.answers)))
     if not writes:
         raise EmptyInputError("Received empty Command input: give it update, resume or goto")
-    own = run.pending.setdefault(RUN_TASK_ID, [])
-    own[:] = [write for write in own if write[0] != RESUME]
-    first = len(own)
-    own.extend(writes)
+    # Positions count from what is kept already: a write's place never changes.
+    kept = [write for write in run.pending.get(RUN_TASK_ID, ()) if write[0] != RESUME]
+    run.pending[RUN_TASK_ID] = kept = [*kept, *writes]
     if keep and run.kept_id is not None:
-        # Positions count from what is kept already: a write's place never changes.
-        kept = [*own[:first], *writes]
         run.recorder.keep(run.checkpoint_id, RUN_TASK_ID, "", kept)
         if (batch := run.recorder.pending()) is not None:
             yield Commit(batch)
@@ -266,7 +258,7 @@ def _answers_of(run: Run, resume: Any) -> dict[str, Any]:
         raise ConfigurationError(
             "Cannot use Command(resume=...) without checkpointer: nothing was kept to resume"
         )
-    pending = [item.id for item in pending_interrupts(run)]
+    pending = _pending_interrupts(run)
     if isinstance(resume, Mapping) and resume and all(map(ids.is_interrupt_id, resume)):
         unknown = sorted(resume.keys() - set(pending))
         if unknown and run.hand_back:
@@ -288,50 +280,50 @@ def _answers_of(run: Run, resume: Any) -> dict[str, Any]:
         )
     if not pending:
         raise UnknownInterruptError(
-            "there is nothing to resume: no interrupt of this thread waits for an answer",
-            "not_pending",
+            "there is nothing to resume: no interrupt of this thread waits for an answer"
         )
     return {pending[0]: resume}
 
 
-def pending_interrupts(run: Run) -> list[Any]:
-    """Return the questions on this thread that wait for an answer, each once."""
-    found = {
-        item.id: item
+def _pending_interrupts(run: Run) -> list[str]:
+    """Return the ids of the questions on this thread that wait for an answer."""
+    asked = (
+        item.id
         for task_id, writes in run.pending.items()
         if task_id != RUN_TASK_ID
         for item in interrupts_of(writes, live=True)
-    }
-    return list(found.values())
+    )
+    return list(dict.fromkeys(asked))
 
 
 # ---------------------------------------------------------------- channels
 
 
+def _own_writes(run: Run) -> list[Write]:
+    """Return the writes that the run itself made: those of `Command.update` and `goto`."""
+    return [write for write in run.pending.get(RUN_TASK_ID, ()) if write[0] not in SILENT_WRITES]
+
+
 def _apply_own_writes(run: Run) -> None:
-    """Apply the writes that the run itself made: those of `Command.update` and `goto`."""
-    writes = [w for w in run.pending.get(RUN_TASK_ID, ()) if w[0] not in SILENT_WRITES]
-    if not writes:
-        return
-    version = run.options.next_version(run.state.newest, run.tick())
-    applied = apply(run.program, run.state, [Writes(writes)], version)
-    run.note(applied)
-    if run.updated is not None:
-        run.updated |= applied.updated
+    if writes := _own_writes(run):
+        version = run.options.next_version(run.state.newest, run.tick())
+        applied = apply(run.program, run.state, [Writes(writes)], version)
+        run.note(applied)
+        if run.updated is not None:
+            run.updated |= applied.updated
 
 
 def _go_on(run: Run, *, forks: bool) -> Steps:
     """Continue after the loaded checkpoint, past the breakpoint that stopped there."""
     run.state.seen[INTERRUPT] = dict(run.state.versions)
+    run.show()
     if forks:
-        run.say()
         yield from run.save("fork")
-        return
-    run.say()
-    yield from run.flush(commit=False)
+    else:
+        yield from run.flush(commit=False)
 
 
-def _start(run: Run, given: Any) -> Steps:
+def _start_anew(run: Run, given: Any) -> Steps:
     """Apply new input, and drop what an earlier run left unfinished."""
     writes = list(input_writes(run.program, given))
     if not writes:
@@ -341,7 +333,7 @@ def _start(run: Run, given: Any) -> Steps:
         raise EmptyInputError(
             f"Received no input for {', '.join(names(run.program.input_channels))}"
         )
-    dropped = plan(run.program, run.state, None, run.place)
+    dropped = plan(run.program, run.state, None, run.setting())
     for task in dropped:
         task.writes = ()
     version = run.options.next_version(run.state.newest, run.tick())

@@ -1,0 +1,282 @@
+"""How the tasks of one superstep end: what is kept of it, and what it leads to."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+from flowpregel._core.calls import Calls
+from flowpregel._core.copies import keepable
+from flowpregel._core.effects import Cancel, Effect, Ended, StepContext, Submit, Wakeup
+from flowpregel._core.plan import handler_task
+from flowpregel._core.program import Options, read
+from flowpregel._core.records import (
+    ERROR,
+    ERROR_SOURCE,
+    INTERRUPT,
+    NO_WRITES,
+    Escaped,
+    Interrupted,
+    Kind,
+    Outcome,
+    Raised,
+    Returned,
+    Task,
+    Withdrawn,
+    Write,
+)
+from flowpregel._core.run_state import Run, ran_of
+from flowpregel._core.update import check_writes
+from flowpregel.errors import (
+    GraphDrained,
+    NodeCancelledError,
+    ParentCommand,
+    TaskCancelled,
+    WorkerDiedError,
+)
+
+
+class Attempts:
+    """The tasks that failed and wait for their next attempt.
+
+    Args:
+        options: The run's policies, for tasks that have none of their own.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._due: list[tuple[int, str]] = []
+        """(monotonic nanoseconds, task id): a heap."""
+        self._deaths: dict[str, int] = {}
+        """For each task, the number of workers that died of it."""
+
+    @property
+    def earliest(self) -> int | None:
+        """When the next attempt is due, in monotonic nanoseconds; None if none is."""
+        return self._due[0][0] if self._due else None
+
+    def plan(self, task: Task, error: BaseException, wakeup: Wakeup) -> bool:
+        """Plan the next attempt of a task that failed; return whether it gets one."""
+        delay = self._delay(task, error, wakeup.jitter)
+        if delay is None:
+            return False
+        task.attempt += 1
+        task.calls = task.graphs = 0
+        heapq.heappush(self._due, (wakeup.monotonic + int(delay * 1e9), task.id))
+        return True
+
+    def _delay(self, task: Task, error: BaseException, jitter: float) -> float | None:
+        """Return the seconds until the next attempt of *task*, or None to give up."""
+        deaths = 0
+        if isinstance(error, WorkerDiedError):
+            deaths = self._deaths[task.id] = self._deaths.get(task.id, 0) + 1
+        # A call has its own policies alone.
+        policies = task.node.retry or (() if task.kind is Kind.CALL else self._options.retry)
+        for policy in policies:
+            if policy.matches(error):
+                if deaths >= policy.max_worker_deaths:
+                    return None
+                return policy.delay(task.attempt, jitter)
+        return None
+
+    def take(self, monotonic: int) -> list[str]:
+        """Return the tasks whose next attempt is due by now; they wait no longer."""
+        taken = []
+        while self._due and self._due[0][0] <= monotonic:
+            taken.append(heapq.heappop(self._due)[1])
+        return taken
+
+    def drop(self) -> set[str]:
+        """Return the tasks that wait; they wait no longer."""
+        waiting = {task_id for _, task_id in self._due}
+        self._due.clear()
+        return waiting
+
+
+class Outcomes:
+    """The open tasks of a superstep, and what became of those that have ended.
+
+    Args:
+        run: The run it belongs to.
+        tasks: The planned tasks, in the order in which their writes are applied.
+        setting: What they have in common.
+    """
+
+    def __init__(self, run: Run, tasks: list[Task], setting: StepContext) -> None:
+        self.run = run
+        self.tasks = tasks
+        self.setting = setting
+        self.open: dict[str, Task] = {}
+        """Tasks that run or wait for their next attempt."""
+        self.calls = Calls(run, setting)
+        self.attempts = Attempts(run.options)
+        self.effects: list[Effect] = []
+        """What is to be done at once."""
+        self.shared: dict[tuple[tuple[str, ...], str], tuple[Any, float | None]] = {}
+        """Results for the cache, by key: writes, and for how many seconds they are kept."""
+        self.paused = False
+        self.failure: BaseException | None = None
+        self.escaped: object = None
+        self.stopped: str | None = None
+
+    def submit(self, tasks: Sequence[Task], effects: list[Effect]) -> None:
+        """Have an attempt of each of *tasks* started after *effects*."""
+        for task in tasks:
+            if task.first_started is None:
+                task.first_started = self.run.now
+        if effects and isinstance(last := effects[-1], Submit):
+            last.tasks.extend(tasks)
+        elif tasks:
+            effects.append(Submit([*tasks], self.setting))
+
+    def cancel_all(self, *, kill: bool) -> None:
+        """Stop what still runs; a task that waits for its next attempt will have none."""
+        waiting = self.attempts.drop()
+        for task_id, task in list(self.open.items()):
+            if task_id in waiting:
+                self.settle(task, Withdrawn())
+            elif not self.calls.has_ended(task):
+                self.effects.append(Cancel(task_id, kill))
+
+    @property
+    def ends_run(self) -> bool:
+        """Whether a failure, a command or a stop ends the run before the barrier."""
+        return not (self.failure is self.escaped is self.stopped is None)
+
+    def raise_failure(self) -> None:
+        """Raise what ends the run, unless it is paused."""
+        if self.failure is not None:
+            raise self.failure
+        if self.stopped is not None:
+            raise TaskCancelled(self.stopped)
+        if self.escaped is not None:
+            raise ParentCommand(self.escaped)
+
+    # ------------------------------------------------------------ how a task ends
+
+    def ended(self, event: Ended, wakeup: Wakeup) -> None:
+        """Take in that an attempt of a task ended."""
+        task, outcome = self.open.get(event.task_id), event.outcome
+        if task is None or task.attempt != event.attempt:
+            return
+        task.span = event.span
+        if event.caught is not None:
+            self.calls.saw(task, event.caught)
+        if isinstance(outcome, Returned):
+            try:
+                check_writes(self.run.program, task.node, outcome.writes)
+            except Exception as error:  # noqa: BLE001 - the task fails with it
+                outcome = Raised(error)
+        outcome = self.calls.final_outcome(task, outcome)
+        if isinstance(outcome, Raised) and self._retries(task, outcome.error, wakeup):
+            return
+        # The calls that it made are going to end and be kept before it is settled.
+        if not self.calls.hold(task, outcome):
+            self.settle(task, outcome)
+
+    def _retries(self, task: Task, error: BaseException, wakeup: Wakeup) -> bool:
+        """Plan the next attempt of a task that failed, if it gets one."""
+        if self.failure is not None or self.stopped is not None:
+            return False
+        if not self.attempts.plan(task, error, wakeup):
+            return False
+        self.calls.uncaught(task, error)
+        return True
+
+    def settle(self, task: Task, outcome: Outcome) -> None:
+        """Record how *task* ended for good."""
+        del self.open[task.id]
+        outcome = self.calls.final_outcome(task, outcome)
+        match outcome:
+            case Returned():
+                self._returned(task, outcome)
+            case Raised():
+                self._raised(task, outcome.error)
+            case Interrupted():
+                self._interrupted(task, outcome)
+            case Escaped():
+                self.escaped = outcome.command
+                self.cancel_all(kill=False)
+            case Withdrawn():
+                if task.kind is not Kind.CALL and not self.ends_run:
+                    self.failure = NodeCancelledError(task.name)
+            case _:
+                assert_never(outcome)
+        self.resolve(task, outcome)
+
+    def resolve(self, task: Task, outcome: Outcome) -> None:
+        """Answer those who wait for *task*, and settle its body if it waited for this call."""
+        self.calls.resolve(task, outcome)
+        body = task.parent
+        if body is not None and (held := self.calls.released(body)) is not None:
+            self.settle(body, held)
+
+    def keep(self, task: Task, writes: Sequence[Write]) -> None:
+        """Keep the writes that *task* ended with."""
+        run, writes = self.run, self.calls.recorded(task, writes)
+        run.recorder.keep(run.checkpoint_id, task.id, task.path, writes, ran_of(task, writes))
+
+    def _returned(self, task: Task, outcome: Returned) -> None:
+        run = self.run
+        task.writes = outcome.writes or ((NO_WRITES, None),)
+        self.keep(task, task.writes)
+        if task.cache_key is not None:
+            self.shared[task.cache_key[:2]] = task.writes, task.cache_key[2]
+        run.after.extend(run.stream_events.updates(task))
+        run.after.extend(run.stream_events.ended(task, run.step, run.now))
+
+    def _raised(self, task: Task, error: BaseException) -> None:
+        run = self.run
+        if isinstance(error, GraphDrained):
+            self.failure = self.failure or error
+            return
+        error.add_note(
+            f"During task with name {task.name!r} and id {task.id!r} (attempt {task.attempt})"
+        )
+        run.after.extend(run.stream_events.ended(task, run.step, run.now, error))
+        writes: tuple[Write, ...] = ((ERROR, keepable(error)),)
+        if task.kind is Kind.CALL:
+            self.keep(task, writes)
+            self.calls.uncaught(task, error)
+            self.calls.failed(task, error)
+        elif task.node.handler is not None and self.stopped is None:
+            self.keep(task, (*writes, (ERROR_SOURCE, task.name)))
+            if self.failure is None:
+                # Otherwise the handler runs when the failing run is resumed.
+                self._hand_over(task, error)
+        else:
+            self.keep(task, writes)
+            self.calls.uncaught(task, error)
+            if self.failure is None:
+                self.failure = error
+                self.cancel_all(kill=False)
+
+    def _hand_over(self, failed: Task, error: BaseException) -> None:
+        """Start the error handler of a task, once its failure is kept."""
+        handler, run = self.handler_for(failed, error), self.run
+        self.open[handler.id] = handler
+        run.after.extend(run.stream_events.started(handler, run.step, run.now))
+        self.submit((handler,), run.after)
+
+    def handler_for(self, failed: Task, error: BaseException) -> Task:
+        """Return the task that handles the failure of *failed*, which is in this superstep too."""
+        handler = handler_task(self.run.program, failed, error, self.setting)
+        self.tasks.append(handler)
+        return handler
+
+    def _interrupted(self, task: Task, outcome: Interrupted) -> None:
+        run = self.run
+        asked = {item.id: item for item in self.calls.interrupts_below(task)}
+        asked |= {item.id: item for item in outcome.interrupts}
+        interrupts = tuple(asked.values())
+        self.keep(task, ((INTERRUPT, interrupts),))
+        run.after.extend(run.stream_events.ended(task, run.step, run.now, interrupts))
+        if task.kind is Kind.CALL:
+            self.calls.interrupted(task, interrupts)
+            return
+        self.paused = True
+        run.interrupts |= asked
+        if interrupts:
+            shown = read(run.state.channels, run.options.output_channels)
+            run.after.extend(run.stream_events.interrupted(interrupts, shown))
