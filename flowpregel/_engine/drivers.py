@@ -5,7 +5,6 @@ A driver has performed what the engine asks for, and hands on what the run emits
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
@@ -22,17 +21,20 @@ Item: TypeAlias = tuple[tuple[str, ...], str, Any]
 
 def drive(engine: Engine) -> Iterator[Item]:
     """Run to the end on this OS thread, yielding what is emitted on the way."""
+    outbox = engine.outbox
     try:
         while (request := engine.next_request()) is not None:
-            yield from drained(engine.outbox)
+            while outbox:
+                yield outbox.popleft()
             engine.perform(request)
-        yield from drained(engine.outbox)
-    except GeneratorExit:
+        while outbox:
+            yield outbox.popleft()
+    except BaseException as error:
         finish(engine)
-        raise
-    except BaseException:
-        finish(engine)
-        yield from drained(engine.outbox)
+        if isinstance(error, GeneratorExit):
+            outbox.clear()
+        while outbox:
+            yield outbox.popleft()
         raise
     finally:
         engine.close()
@@ -40,20 +42,20 @@ def drive(engine: Engine) -> Iterator[Item]:
 
 async def adrive(engine: Engine) -> AsyncIterator[Item]:
     """Run to the end on the running event loop, yielding what is emitted on the way."""
+    outbox = engine.outbox
     try:
         while (request := engine.next_request()) is not None:
-            for item in drained(engine.outbox):
-                yield item
+            while outbox:
+                yield outbox.popleft()
             await engine.perform_on_loop(request)
-        for item in drained(engine.outbox):
-            yield item
-    except GeneratorExit:
+        while outbox:
+            yield outbox.popleft()
+    except BaseException as error:
         await afinish(engine)
-        raise
-    except BaseException:
-        await afinish(engine)
-        for item in drained(engine.outbox):
-            yield item
+        if isinstance(error, GeneratorExit):
+            outbox.clear()
+        while outbox:
+            yield outbox.popleft()
         raise
     finally:
         engine.close()
@@ -82,12 +84,6 @@ async def afinish(engine: Engine) -> None:
             request = engine.next_request()
     except BaseException as error:  # noqa: BLE001 - the run ends; its reason is known
         engine.fail(error)
-
-
-def drained(outbox: deque[Item]) -> Iterator[Item]:
-    """Yield what is left in the outbox."""
-    while outbox:
-        yield outbox.popleft()
 
 
 def result_of(engine: Engine) -> Result:

@@ -21,33 +21,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from flowpregel._core.effects import (
-    Call,
-    Cancel,
-    Commit,
-    Emit,
-    Ended,
-    Event,
-    Load,
-    Look,
-    Resolve,
-    Share,
-    Stopped,
-    Submit,
-    Wait,
-    Wakeup,
-)
+from flowpregel._core import effects
+from flowpregel._core.effects import Ended, Event, Stopped, Wait, Wakeup
 from flowpregel._core.progress import Result, Steps
 from flowpregel._core.records import Outcome, Task, Withdrawn
 from flowpregel._engine.inbox import Inbox, LoopInbox, now
-from flowpregel._engine.nested import (
-    ActiveRun,
-    ForWriters,
-    RunContext,
-    RunEnd,
-    RunTree,
-    outcome_of,
-)
+from flowpregel._engine.nested import ActiveRun, ForWriters, RunContext, RunTree, outcome_of
 from flowpregel._engine.tasks import Executors, TaskStarter
 from flowpregel._fault import fault
 from flowpregel.channels.context import Context
@@ -83,7 +62,7 @@ class IORequest:
     """What one of the runs needs that may take time."""
 
     run: ActiveRun
-    effect: Commit | Load | Look | Share | LeaveContexts
+    effect: effects.Commit | effects.Load | effects.Look | effects.Share | LeaveContexts
 
 
 EngineRequest: TypeAlias = Wait | IORequest
@@ -126,11 +105,16 @@ class Engine:
         """
         if self._failure is not None:
             raise self._failure
+        runs, self._request = self._runs, None
         try:
-            self._request = self._move()
+            while runs.ready and self._request is None:
+                self._request = self._advance(runs.ready.popleft())
+            self._tasks.flush()
         except BaseException as error:
-            self._failure, self._request = error, None
+            self._failure = error
             raise
+        if self._request is None and self.result is None:
+            self._request = runs.next_wait()
         return self._request
 
     def perform(self, request: EngineRequest) -> None:
@@ -180,9 +164,8 @@ class Engine:
             self._tasks.stop_all()
         self._executors.close(wait=not isinstance(failure, TimeoutError))
         try:
-            if contexts := self._contexts_of(self._runs.open_runs()):
-                with suppress(Exception):
-                    self._leave(LeaveContexts(contexts, failure))
+            with suppress(Exception):
+                self._leave(self._contexts_of(self._runs.root), failure)
             self._plan.around.committers.close()
         finally:
             self._plan.resources.close()
@@ -198,7 +181,7 @@ class Engine:
             self.perform(request)
             return
         try:
-            if isinstance(effect, Commit):
+            if isinstance(effect, effects.Commit):
                 assert committer is not None
                 await committer.commit_on_loop(effect.batch)
             else:
@@ -210,18 +193,18 @@ class Engine:
     def _reply_to(self, request: IORequest) -> Any:
         committer, cache = request.run.around.committer, self._plan.cache
         match request.effect:
-            case Commit(batch):
+            case effects.Commit(batch):
                 assert committer is not None
                 committer.commit(batch)
-            case Load() as load:
+            case effects.Load() as load:
                 return None if committer is None else committer.load(load)
-            case Look(keys):
+            case effects.Look(keys):
                 return {} if cache is None else cache.get(keys)
-            case Share(entries):
+            case effects.Share(entries):
                 if cache is not None:
                     cache.set(entries)
-            case LeaveContexts() as leaving:
-                self._leave(leaving)
+            case LeaveContexts(contexts, error):
+                self._leave(contexts, error)
         return None
 
     def _take(self, request: Wait) -> list[Event]:
@@ -243,32 +226,19 @@ class Engine:
             BaseException: The run has failed meanwhile, so nobody will answer.
         """
         while not future.done():
-            if self._is_async and not (self._inline.waiting or self._inbox.has_events):
+            request = self._request
+            is_idle = not (self._inline.waiting or self._inbox.has_events)
+            if self._is_async and request == Wait() and is_idle:
                 return
-            if self._request is not None:
-                self.perform(self._request)
+            if request is not None:
+                self.perform(request)
             self.next_request()
 
     def _deliver(self, events: list[Event]) -> None:
-        ended = [event.task_id for event in events if isinstance(event, Ended)]
-        callers = [event.caller for event in events if isinstance(event, Call)]
+        self._tasks.note(events)
         self._runs.deliver(Wakeup(events, now(), time.monotonic_ns(), random.random()))
-        if callers:
-            self._tasks.called(callers)
-        for task_id in ended:
-            fault("task.ended", task_id)
-        if ended:
-            self._tasks.ended(ended)
 
     # ------------------------------------------------------------ moving runs
-
-    def _move(self) -> EngineRequest | None:
-        while self._runs.ready:
-            request = self._advance(self._runs.ready.popleft())
-            if request is not None or self.result is not None:
-                return request
-        self._tasks.flush()
-        return self._runs.next_wait()
 
     def _advance(self, run: ActiveRun) -> IORequest | None:
         """Move one run to what it has to wait for, or to its end."""
@@ -278,52 +248,51 @@ class Engine:
             try:
                 effect = run.steps.send(reply) if failure is None else run.steps.throw(failure)
             except StopIteration as stop:
-                return self._end(run, RunEnd(result=stop.value))
+                run.end = stop.value
             except BaseException as error:  # noqa: BLE001 - how it ended is the result
-                return self._end(run, RunEnd(error=error))
-            match effect:
-                case Submit():
-                    self._submit(run, effect)
-                case Wait(deadline):
-                    self._runs.wait(run, deadline)
-                    return None
-                case Emit() | Resolve() | Cancel():
-                    self._do(run, effect)
-                case _:
-                    self._tasks.flush()
-                    return IORequest(run, effect)
-        self._ended(run, run.end)
-        return None
+                run.end = error
+            else:
+                match effect:
+                    case effects.Submit():
+                        self._submit(run, effect)
+                    case Wait(deadline):
+                        self._runs.wait(run, deadline)
+                        return None
+                    case effects.Emit() | effects.Resolve() | effects.Cancel():
+                        self._do(run, effect)
+                    case _:
+                        self._tasks.flush()
+                        return IORequest(run, effect)
+        return self._end(run, run.end)
 
-    def _do(self, run: ActiveRun, effect: Emit | Resolve | Cancel) -> None:
+    def _do(self, run: ActiveRun, effect: effects.Emit | effects.Resolve | effects.Cancel) -> None:
         """Do what needs no waiting."""
         match effect:
-            case Resolve(answers):
+            case effects.Resolve(answers):
                 self._tasks.resolve(answers)
-            case Emit(mode, payload, namespace):
-                where = run.namespace if namespace is None else namespace
-                self.outbox.append((where, mode, payload))
-            case Cancel(task_id, kill):
-                nested = self._runs.nested_in(task_id)
+            case effects.Emit(mode, payload, namespace):
+                if namespace is None:
+                    namespace = tuple(filter(None, run.around.namespace.split("|")))
+                self.outbox.append((namespace, mode, payload))
+            case effects.Cancel(task_id, kill):
+                nested = self._runs.nested.get(task_id)
                 if nested is None or nested.end is not None:
                     self._tasks.cancel(task_id, kill=kill)
                 elif kill:
                     nested.stop("the run was stopped")
 
-    def _submit(self, run: ActiveRun, effect: Submit) -> None:
+    def _submit(self, run: ActiveRun, effect: effects.Submit) -> None:
         """Start tasks; those that are nested graphs become runs."""
-        tasks, setting = effect.tasks, effect.setting
+        tasks, setting, runs = effect.tasks, effect.setting, self._runs
         run.channels = setting.channels
-        self._runs.own(run, tasks)
-        if self._runs.stopping is not None:
+        runs.own(run, tasks)
+        if runs.stopping is not None:
             for task in tasks:
                 self._post(task, Withdrawn())
             return
-        leaves = [task for task in tasks if task.node.role != "graph"]
-        if leaves:
-            self._tasks.start(run, leaves, setting)
+        self._tasks.start(run, (task for task in tasks if task.node.role != "graph"), setting)
         for task in tasks:
-            if task.node.role == "graph" and (failed := self._runs.nest(run, task, setting)):
+            if task.node.role == "graph" and (failed := runs.nest(run, task, setting)):
                 self._post(task, failed)
             fault("task.submitted", task.id)
 
@@ -332,40 +301,44 @@ class Engine:
 
     # ------------------------------------------------------------ ends of runs
 
-    def _end(self, run: ActiveRun, end: RunEnd) -> IORequest | None:
-        """End a run, after its `Context` channels have been left."""
-        run.end = end
-        # Runs that are still nested in a failed outermost one are dropped with it.
-        ending = self._runs.open_runs() if run is self._runs.root else [run]
-        if contexts := self._contexts_of(ending):
-            return IORequest(run, LeaveContexts(contexts, end.error))
-        self._ended(run, end)
-        return None
-
-    def _ended(self, run: ActiveRun, end: RunEnd) -> None:
-        """Tell the parent of a nested run how it ended, or the driver of the outermost."""
+    def _end(self, run: ActiveRun, end: Result | BaseException) -> IORequest | None:
+        """Leave the contexts of a run; then tell its parent, or the driver, how it ended."""
         if run.failure is not None:
-            end = RunEnd(error=run.failure)
+            run.end = end = run.failure
+        elif contexts := self._contexts_of(run):
+            return IORequest(run, LeaveContexts(contexts, _error_of(end)))
         if run.task is None:
-            if end.error is not None:
-                raise end.error
-            self.result = end.result
-            return
+            if isinstance(end, BaseException):
+                raise end
+            self.result = end
+            return None
         outcome = outcome_of(run.task, end)
         if isinstance(outcome, ForWriters):
             self._tasks.write(run, outcome.value)
         else:
             self._post(run.task, outcome)
+        return None
 
-    def _contexts_of(self, runs: Sequence[ActiveRun]) -> list[Context[Any]]:
-        return [context for run in runs for context in run.take_contexts()]
+    def _contexts_of(self, run: ActiveRun) -> list[Context[Any]]:
+        """Return the `Context` channels to leave when *run* ends, and forget them.
 
-    def _leave(self, leaving: LeaveContexts) -> None:
-        contexts, error = leaving.contexts, leaving.error
+        With a failed outermost run all end that are nested in it.
+        """
+        runs = self._runs
+        ending = [run, *runs.nested.values()] if run is runs.root else [run]
+        return [context for each in ending for context in each.take_contexts()]
+
+    def _leave(self, contexts: Sequence[Context[Any]], error: BaseException | None) -> None:
+        if not contexts:
+            return
         self._tasks.leave([each.held.token for each in contexts], error)
         with ExitStack() as closing:
             for channel in contexts:
                 closing.callback(channel.close, error)
+
+
+def _error_of(end: Result | BaseException) -> BaseException | None:
+    return end if isinstance(end, BaseException) else None
 
 
 def _timeout(request: Wait) -> float | None:

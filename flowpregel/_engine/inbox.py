@@ -96,7 +96,7 @@ class LoopInbox(Inbox):
 
     def post_all(self, events: Sequence[Event]) -> None:
         """Deliver events, from any OS thread."""
-        self._events.extend(events)
+        super().post_all(events)
         if threading.get_ident() == self._thread:
             self._is_awake.set()
             return

@@ -66,14 +66,6 @@ class NestedGraph(Protocol):
         """Return the run that *task* is, and what its own tasks are given."""
 
 
-@dataclass(slots=True)
-class RunEnd:
-    """How a run ended."""
-
-    result: Result | None = None
-    error: BaseException | None = None
-
-
 @dataclass(eq=False, slots=True)
 class ActiveRun:
     """A run that has not ended: the outermost, or one nested in another."""
@@ -99,12 +91,8 @@ class ActiveRun:
     """Its live channels, known once it has submitted a task."""
     info: RunInfo | None = None
     watch: Stopwatch = field(default_factory=Stopwatch)
-    end: RunEnd | None = None
-
-    @property
-    def namespace(self) -> tuple[str, ...]:
-        """Where its chunks of the stream come from."""
-        return tuple(self.around.namespace.split("|")) if self.around.namespace else ()
+    end: Result | BaseException | None = None
+    """What it returned or raised."""
 
     def info_in(self, setting: StepContext) -> RunInfo:
         """Return what its tasks may know about it."""
@@ -144,7 +132,7 @@ class RunTree:
         self.stopping: str | None = None
         """Why all of them are to end."""
         self._waiting: dict[ActiveRun, None] = {}
-        self._nested: dict[str, ActiveRun] = {}
+        self.nested: dict[str, ActiveRun] = {}
         """The nested runs, by the id of the task that each of them is."""
         self._owners: dict[str, ActiveRun] = {}
         """The nested run that each task belongs to that was submitted by one."""
@@ -159,7 +147,7 @@ class RunTree:
         except Exception as error:  # noqa: BLE001 - the task fails with it
             return Raised(error)
         run = ActiveRun(steps, around, parent, task, setting, parent.depth + 1)
-        self._nested[task.id] = run
+        self.nested[task.id] = run
         self.ready.append(run)
         return None
 
@@ -167,14 +155,6 @@ class RunTree:
         """Note that *tasks* belong to *run*."""
         if run is not self.root:
             self._owners.update((task.id, run) for task in tasks)
-
-    def nested_in(self, task_id: str) -> ActiveRun | None:
-        """Return the nested run that a task is."""
-        return self._nested.get(task_id)
-
-    def open_runs(self) -> list[ActiveRun]:
-        """Return all runs that have not ended."""
-        return [self.root, *self._nested.values()]
 
     def stop(self, reason: str) -> None:
         """Tell every run to end: at its next wake-up it cancels its tasks."""
@@ -197,33 +177,28 @@ class RunTree:
         return Wait(min(deadlines, default=None))
 
     def deliver(self, wakeup: Wakeup) -> None:
-        """Give each run its events, and make those ready that have any, or are due."""
+        """Give each run its events, and make those ready that have any, or are due.
+
+        The event of a task that is not known goes to the outermost run, which ignores it.
+        """
+        root = self.root
         for event in wakeup.events:
-            self._route(event)
+            match event:
+                case Stopped(reason):
+                    self.stop(reason)
+                case Ended(task_id):
+                    if (nested := self.nested.pop(task_id, None)) is not None:
+                        event.span = nested.watch.stop("graph")
+                    self._owners.pop(task_id, root).inbox.append(event)
+                case Call(caller):
+                    self._owners.get(caller, root).inbox.append(event)
+                case _:
+                    self._owners.get(event.task_id, root).inbox.append(event)
         for run in list(self._waiting):
             if run.inbox or (run.deadline is not None and run.deadline <= wakeup.monotonic):
                 run.reply, run.inbox = replace(wakeup, events=run.inbox), []
                 del self._waiting[run]
                 self.ready.append(run)
-
-    def _route(self, event: Event) -> None:
-        """Put *event* into the inbox of its run.
-
-        One of a task that is not known goes to the outermost, which ignores it.
-        """
-        match event:
-            case Stopped(reason):
-                self.stop(reason)
-                return
-            case Ended(task_id):
-                owner = self._owners.pop(task_id, self.root)
-                if (nested := self._nested.pop(task_id, None)) is not None:
-                    event.span = nested.watch.stop("graph")
-            case Call(caller):
-                owner = self._owners.get(caller, self.root)
-            case _:
-                owner = self._owners.get(event.task_id, self.root)
-        owner.inbox.append(event)
 
 
 @dataclass(slots=True)
@@ -233,19 +208,18 @@ class ForWriters:
     value: Any
 
 
-def outcome_of(task: Task, end: RunEnd) -> Outcome | ForWriters:
+def outcome_of(task: Task, end: Result | BaseException) -> Outcome | ForWriters:
     """Return what the end of a nested run means for the *task* that it is."""
-    is_call, error = task.kind is Kind.CALL, end.error
-    if error is None:
-        assert end.result is not None
-        if end.result.paused:
-            return Interrupted(end.result.interrupts)
-        values = end.result.values
-        return Returned(((RETURN, values),)) if is_call else ForWriters(values)
-    if isinstance(error, TaskCancelled):
-        return Withdrawn()
-    if isinstance(error, ParentCommand):
-        if error.command.graph == Command.PARENT and not is_call:
-            return ForWriters(replace(error.command, graph=None))
-        return Escaped(error.command)
-    return Raised(error)
+    is_call = task.kind is Kind.CALL
+    match end:
+        case Result(paused=True):
+            return Interrupted(end.interrupts)
+        case Result(values):
+            return Returned(((RETURN, values),)) if is_call else ForWriters(values)
+        case TaskCancelled():
+            return Withdrawn()
+        case ParentCommand():
+            if end.command.graph == Command.PARENT and not is_call:
+                return ForWriters(replace(end.command, graph=None))
+            return Escaped(end.command)
+    return Raised(end)

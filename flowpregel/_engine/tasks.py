@@ -5,13 +5,13 @@ from __future__ import annotations
 import concurrent.futures
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from flowpregel._core.effects import Call, Ended, StepContext
+from flowpregel._core.effects import Call, Ended, Event, StepContext
 from flowpregel._core.records import Kind, Node, Outcome, Raised, Task, Withdrawn
 from flowpregel._engine.nested import ActiveRun
 from flowpregel._fault import fault
@@ -26,11 +26,6 @@ NAMES: Final = ("processes", "threads", "inline")
 
 
 # -------------------------------------------------------------------- where
-
-
-def default_executor() -> str:
-    """Return the executor of programs that name none: ``FLOWPREGEL_EXECUTOR``, or processes."""
-    return os.environ.get("FLOWPREGEL_EXECUTOR") or "processes"
 
 
 def check_executor(value: Any) -> Any:
@@ -66,12 +61,16 @@ class Executors:
         self._made: dict[object, Executor] = {}
 
     def for_node(self, node: Node, default: Any, *, on_loop: bool = False) -> Executor:
-        """Return where an attempt of *node* runs.
+        """Return where an attempt of *node* runs, by *default* where the run says.
+
+        Without either it is ``FLOWPREGEL_EXECUTOR``, or worker processes.
 
         Raises:
             TypeError: An async node, in a sync run that cannot await it.
         """
-        if on_loop or self._awaits(node):
+        if on_loop or any(
+            step.is_async or (self.is_async and step.coroutine is not None) for step in node.steps
+        ):
             if not self.is_async and node.role == "leaf" and not node.is_task:
                 raise async_in_sync_run(node.name)
             return self._once("loop", self._new_coroutines)
@@ -79,26 +78,20 @@ class Executors:
             return self._once("body", BodyThreads)
         wanted = node.executor if node.executor is not None else default
         if wanted is None:
-            wanted = default_executor()
-        if isinstance(wanted, Executor):
-            return wanted
-        match check_executor(wanted):
+            wanted = os.environ.get("FLOWPREGEL_EXECUTOR") or "processes"
+        match wanted:
+            case Executor():
+                return wanted
             case "inline":
                 return self._inline
             case "threads":
                 return self._once("threads", lambda: ThreadExecutor(self._threads_limit))
             case "processes":
-                from flowpregel.executors.processes import (  # noqa: PLC0415 - imports loky
-                    default_pool,
-                )
+                from flowpregel.executors import default_pool  # noqa: PLC0415 - imports loky
 
                 return default_pool()
+        check_executor(wanted)
         return self._once(wanted, lambda: _adapted(wanted))
-
-    def _awaits(self, node: Node) -> bool:
-        return any(
-            step.is_async or (self.is_async and step.coroutine is not None) for step in node.steps
-        )
 
     def _once(self, key: object, make: Callable[[], Executor]) -> Executor:
         if key not in self._made:
@@ -136,13 +129,9 @@ class TaskGroup:
 
     run: ActiveRun
     setting: StepContext
+    node: Node
     tasks: Sequence[Task]
     executor: Executor
-
-    @property
-    def node(self) -> Node:
-        """The node of all of them."""
-        return self.tasks[0].node
 
 
 class ConcurrencyLimit:
@@ -216,10 +205,31 @@ class TaskStarter:
         self._entered: set[Executor] = set()
         """Where nodes ran that read `Context` channels."""
 
-    def start(self, run: ActiveRun, tasks: Sequence[Task], setting: StepContext) -> None:
+    def start(
+        self,
+        run: ActiveRun,
+        tasks: Iterable[Task],
+        setting: StepContext,
+        *,
+        on_loop: bool = False,
+    ) -> None:
         """Start an attempt of each task when its turn comes, where it is to run."""
-        for _, alike in groupby(tasks, attrgetter("node", "parent")):
-            self._start_alike(run, [*alike], setting)
+        for (node, parent), group in groupby(tasks, attrgetter("node", "parent")):
+            alike = [*group]
+            try:
+                executor = self._executors.for_node(node, run.around.executor, on_loop=on_loop)
+                if any(task.timeout for task in alike):
+                    check_timeout(node, executor)
+            except Exception as error:  # noqa: BLE001 - the tasks fail with it
+                for task in alike:
+                    self._mailbox.post(Ended(task.id, task.attempt, Raised(error)))
+                continue
+            if node.contexts:
+                self._entered.add(executor)
+            self._queue(
+                TaskGroup(run, setting, node, alike, executor),
+                is_below=parent is not None and parent.node.role != "body",
+            )
 
     def write(self, run: ActiveRun, value: Any) -> None:
         """Run the writers of the node that nested *run* is on the *value* that it returned."""
@@ -229,49 +239,25 @@ class TaskStarter:
         assert setting is not None
         node = replace(task.node, role="leaf", graph=None, steps=(), executor="inline")
         writing = replace(task, node=node, input=value)
-        self._start_alike(parent, [writing], setting, on_loop=self._executors.is_async)
+        self.start(parent, [writing], setting, on_loop=self._executors.is_async)
 
-    def _start_alike(
-        self, run: ActiveRun, tasks: list[Task], setting: StepContext, *, on_loop: bool = False
-    ) -> None:
-        node, parent = tasks[0].node, tasks[0].parent
-        try:
-            executor = self._executors.for_node(node, run.around.executor, on_loop=on_loop)
-            if any(task.timeout is not None for task in tasks):
-                check_timeout(node, executor)
-        except Exception as error:  # noqa: BLE001 - the tasks fail with it
-            for task in tasks:
-                self._mailbox.post(Ended(task.id, task.attempt, Raised(error)))
-            return
-        if node.contexts:
-            self._entered.add(executor)
-        group = TaskGroup(run, setting, tasks, executor)
-        is_below = parent is not None and parent.node.role != "body"
-        limit = self._limit_for(node, executor, is_below=is_below)
-        if limit is None:
-            self._place(group)
-        else:
-            # Before those that wait: these would all wait for what waits behind them.
-            self._place_all(limit.acquire(group, first=is_below))
+    def _queue(self, group: TaskGroup, *, is_below: bool) -> None:
+        """Place *group*, or let it wait until as few tasks run as may.
 
-    def _limit_for(
-        self, node: Node, executor: Executor, *, is_below: bool
-    ) -> ConcurrencyLimit | None:
-        """Return what decides when tasks of *node* go to *executor*; None: at once.
-
-        Those below another task go to a pool at once: that one perhaps runs there.
+        Tasks below another task go to a pool at once: that one perhaps runs there.
         """
-        if node.role != "leaf":
-            return None
-        if executor.room is None or None in self._limits:
-            return self._limits.get(None)
-        if is_below:
-            return None
-        return self._limits.setdefault(executor, ConcurrencyLimit(executor.room))
-
-    def _place_all(self, groups: Iterable[TaskGroup]) -> None:
-        for group in groups:
-            self._place(group)
+        executor, limits = group.executor, self._limits
+        if group.node.role != "leaf":
+            limit = None
+        elif executor.room is None or None in limits:
+            limit = limits.get(None)
+        elif is_below:
+            limit = None
+        else:
+            limit = limits.setdefault(executor, ConcurrencyLimit(executor.room))
+        # Before those that wait: these would all wait for what waits behind them.
+        for ready in [group] if limit is None else limit.acquire(group, first=is_below):
+            self._place(ready)
 
     def _place(self, group: TaskGroup) -> None:
         """Put the jobs of *group* with those that its executor is about to be given."""
@@ -286,16 +272,19 @@ class TaskStarter:
             for executor, jobs in due.items():
                 executor.start_all(jobs, self._mailbox)
 
-    def called(self, callers: Sequence[str]) -> None:
-        """Note that tasks made calls: while they wait, others may run."""
+    def note(self, events: Iterable[Event]) -> None:
+        """Note which tasks have ended, or wait for calls: others may run in their place."""
+        done: list[str] = []
+        for event in events:
+            if isinstance(event, Ended):
+                self._jobs.pop(event.task_id, None)
+                done.append(event.task_id)
+                fault("task.ended", event.task_id)
+            elif isinstance(event, Call):
+                done.append(event.caller)
         for limit in self._limits.values():
-            self._place_all(limit.release(callers))
-
-    def ended(self, task_ids: Sequence[str]) -> None:
-        """Note that attempts ended: others may run."""
-        for task_id in task_ids:
-            self._jobs.pop(task_id, None)
-        self.called(task_ids)
+            for group in limit.release(done):
+                self._place(group)
 
     def cancel(self, task_id: str, *, kill: bool) -> None:
         """Withdraw a task that waits, or stop one that runs."""
@@ -344,7 +333,11 @@ def _jobs(group: TaskGroup) -> list[Job]:
     info = group.run.info_in(setting)
     compares = info.has_saver or bool(node.retry or (around.options and around.options.retry))
     channels = {name: setting.channels[name] for name in node.reads if name in setting.channels}
-    managed = _managed(node, setting)
+    managed = {
+        name: value.get(setting.step, setting.stop)
+        for name, value in setting.managed.items()
+        if name in node.reads
+    }
     return [
         Job(
             info=TaskInfo(
@@ -359,7 +352,7 @@ def _jobs(group: TaskGroup) -> list[Job]:
                 path=task.path,
                 answers=task.answers,
                 checkpoint_id=setting.checkpoint_id,
-                error=_node_error(task),
+                error=None if task.kind is not Kind.HANDLER else _node_error(task),
                 compares=compares,
                 run=info,
             ),
@@ -378,17 +371,8 @@ def _jobs(group: TaskGroup) -> list[Job]:
     ]
 
 
-def _managed(node: Node, setting: StepContext) -> Mapping[str, Any]:
-    """Return the managed values that the writers of *node* may read."""
-    return {
-        name: value.get(setting.step, setting.stop)
-        for name, value in setting.managed.items()
-        if name in node.reads
-    }
-
-
-def _node_error(task: Task) -> NodeError | None:
+def _node_error(handler: Task) -> NodeError | None:
     """Return what an error handler is told."""
-    if task.kind is not Kind.HANDLER or task.error is None or task.parent is None:
+    if handler.error is None or handler.parent is None:
         return None
-    return NodeError(task.parent.name, task.error)
+    return NodeError(handler.parent.name, handler.error)
