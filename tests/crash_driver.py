@@ -336,9 +336,10 @@ class CrashDriver:
 
     # ------------------------------------------------------------ tasks
 
+    backlog = None
+    attend = None
     attentive = False
-    attend: Callable[[float | None], None] | None = None
-    interrupt_attend: Callable[[], None] | None = None
+    interrupt_attend = None
 
     def post(self, event: Event) -> None:
         """Let the next wake-up bring *event*."""

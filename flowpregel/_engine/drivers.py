@@ -1,78 +1,118 @@
 """The two drivers: the only code that is written for sync and for async.
 
-A driver performs what the pump asks for, and hands on what the run emits.
-Everything else, `Host` does for both.
+A driver has performed what the engine asks for, and hands on what the run emits.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import AsyncIterator, Iterator
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
+from flowpregel._core.effects import Wait
 from flowpregel._core.run_state import Result
-from flowpregel._engine.host import Host
-from flowpregel._engine.pump import Ask
+from flowpregel._engine.engine import Engine
+
+Params = ParamSpec("Params")
+Value = TypeVar("Value")
 
 Item: TypeAlias = tuple[tuple[str, ...], str, Any]
 """(namespace, mode, payload) of something a run emitted."""
 
 
-def drive(host: Host) -> Iterator[Item]:
+def drive(engine: Engine) -> Iterator[Item]:
     """Run to the end on this OS thread, yielding what is emitted on the way."""
+    outbox = engine.outbox
     try:
-        request = host.begin()
-        while request is not None:
-            while host.outbox:
-                yield host.outbox.popleft()
-            request = host.perform(request)
-        yield from drained(host.outbox)
-    except GeneratorExit:
-        host.finish()
-        raise
-    except BaseException:
-        host.finish()
-        yield from drained(host.outbox)
+        while (request := engine.next_request()) is not None:
+            while outbox:
+                yield outbox.popleft()
+            engine.perform(request)
+        while outbox:
+            yield outbox.popleft()
+    except BaseException as error:
+        finish(engine)
+        if isinstance(error, GeneratorExit):
+            outbox.clear()
+        while outbox:
+            yield outbox.popleft()
         raise
     finally:
-        host.close()
+        engine.close()
 
 
-async def adrive(host: Host) -> AsyncIterator[Item]:
+async def adrive(engine: Engine) -> AsyncIterator[Item]:
     """Run to the end on the running event loop, yielding what is emitted on the way."""
+    outbox = engine.outbox
     try:
-        request = host.begin()
-        while request is not None:
-            while host.outbox:
-                yield host.outbox.popleft()
-            if isinstance(request, Ask):
-                blocks = host.blocks(request)
-                request = await host.perform_elsewhere(request) if blocks else host.perform(request)
-            elif host.inline_work:
-                request = host.perform(request)
-            else:
-                request = await host.await_events(request)
-        for item in drained(host.outbox):
-            yield item
-    except GeneratorExit:
-        await host.afinish()
-        raise
-    except BaseException:
-        await host.afinish()
-        for item in drained(host.outbox):
-            yield item
+        while (request := engine.next_request()) is not None:
+            while outbox:
+                yield outbox.popleft()
+            await engine.perform_on_loop(request)
+        while outbox:
+            yield outbox.popleft()
+    except BaseException as error:
+        await afinish(engine)
+        if isinstance(error, GeneratorExit):
+            outbox.clear()
+        while outbox:
+            yield outbox.popleft()
         raise
     finally:
-        host.close()
+        engine.close()
 
 
-def drained(outbox: deque[Item]) -> Iterator[Item]:
-    """Yield what is left in the outbox."""
-    while outbox:
-        yield outbox.popleft()
+def finish(engine: Engine) -> None:
+    """End a run that was left early: cancel its tasks, keep what finished."""
+    try:
+        request = engine.stop()
+        while request is not None:
+            engine.perform(request)
+            request = engine.next_request()
+    except BaseException as error:  # noqa: BLE001 - the run ends; its reason is known
+        engine.fail(error)
 
 
-def result_of(host: Host) -> Result:
+async def afinish(engine: Engine) -> None:
+    """`finish`, on the event loop; only its waits are awaited, so that it cannot be cancelled."""
+    try:
+        request = engine.stop()
+        while request is not None:
+            if isinstance(request, Wait):
+                await engine.perform_on_loop(request)
+            else:
+                engine.perform(request)
+            request = engine.next_request()
+    except BaseException as error:  # noqa: BLE001 - the run ends; its reason is known
+        engine.fail(error)
+
+
+def result_of(engine: Engine) -> Result:
     """Return what a run that was driven to its end left."""
-    assert host.result is not None
-    return host.result
+    assert engine.result is not None
+    return engine.result
+
+
+# -------------------------------------------------------------------- event loops
+
+
+async def elsewhere(
+    work: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs
+) -> Value:
+    """Do *work* on another OS thread, and return what it returns."""
+    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+    return await asyncio.to_thread(work, *args, **kwargs)
+
+
+def run_to_end(coroutine: Any) -> Any:
+    """Run *coroutine* on an event loop of its own; there must be none on this OS thread."""
+    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+    return asyncio.run(coroutine)
+
+
+def running_loop() -> Any:
+    """Return the event loop that runs on this OS thread."""
+    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+    return asyncio.get_running_loop()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from flowpregel.executors.resources import resource
 
 if TYPE_CHECKING:
-    from flowpregel.executors.futures import FuturesExecutor
+    from flowpregel.executors.adapter import FuturesExecutor
     from flowpregel.executors.processes import ProcessExecutor, default_pool
 
 __all__ = ["FuturesExecutor", "ProcessExecutor", "default_pool", "resource"]
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(processes, name)
     if name == "FuturesExecutor":
-        from flowpregel.executors import futures  # noqa: PLC0415
+        from flowpregel.executors import adapter  # noqa: PLC0415
 
-        return futures.FuturesExecutor
+        return adapter.FuturesExecutor
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,6 @@ import inspect
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flowpregel import _fault
 from flowpregel._core.callee import Callee, Injection
 from flowpregel._core.records import (
     RETURN,
@@ -40,9 +39,9 @@ if TYPE_CHECKING:
     from flowpregel.executors.base import Job
 
 
-def perform(job: Job, ends: RunClient) -> Outcome:
+def perform(job: Job, client: RunClient) -> Outcome:
     """Run an attempt of a sync node and return how it ended; raises nothing."""
-    return perform_in(scope_of(job, ends), job)
+    return perform_in(scope_of(job, client), job)
 
 
 def perform_in(scope: Scope, job: Job) -> Outcome:
@@ -60,13 +59,13 @@ def perform_in(scope: Scope, job: Job) -> Outcome:
         current.reset(token)
 
 
-async def aperform(job: Job, ends: RunClient) -> Outcome:
+async def aperform(job: Job, client: RunClient) -> Outcome:
     """Run an attempt on the event loop and return how it ended.
 
     Raises:
         asyncio.CancelledError: The attempt was cancelled from outside.
     """
-    scope = scope_of(job, ends)
+    scope = scope_of(job, client)
     token = current.set(scope)
     try:
         steps = _attempt(job, scope, prefer_async=True)
@@ -96,9 +95,9 @@ def _is_cancelled_from_outside(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
-def scope_of(job: Job, ends: RunClient) -> Scope:
+def scope_of(job: Job, client: RunClient) -> Scope:
     """Return what an attempt of *job* can reach."""
-    return Scope(job.info, ends, job.store, job.control, job.channels, job.managed)
+    return Scope(job.info, client, job.store, job.control, job.channels, job.managed)
 
 
 def outcome_of(job: Job, error: BaseException) -> Outcome:
@@ -144,21 +143,19 @@ def future_returned(name: str) -> TypeError:
 def _attempt(job: Job, scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any, None]:
     """Call the node's steps, then its writers; yield what is to be awaited.
 
-    What they wrote is in *scope* then: to return it would take an exception's time.
+    What they wrote is in *scope* afterwards.
     """
     node = job.node
     value = job.input
-    if _fault.points is not None:
-        fault("task.before", scope.info.task_id)
+    fault("task.before", scope.info.task_id)
     if node.contexts:
         value = _entered(node.contexts, value)
     for callee in node.steps:
         result = call(callee, value, scope, prefer_async=prefer_async)
         value = (yield result) if hasattr(result, "__await__") else result
-    if _fault.points is not None:
-        fault("task.after", scope.info.task_id)
+    fault("task.after", scope.info.task_id)
     if scope.question is not None:
-        # It has asked, and caught what was to end it, with an `except` that catches all.
+        # It asked, and an `except` that catches everything caught the question.
         raise scope.question
     if job.kind is Kind.CALL:
         scope.writes = [(RETURN, value)]

@@ -80,13 +80,11 @@ class Capabilities:
 
 
 class Backlog:
-    """What a run was given to stream and has not taken in yet, in bytes.
+    """Back-pressure: what was posted to a run and has not been taken in yet, in bytes.
 
     Executors that can make a task wait count here what they post, and hold back
     the task when it is too much. Safe from any OS thread.
     """
-
-    __slots__ = ("_held", "_lock", "limit", "size")
 
     def __init__(self) -> None:
         self.size = 0
@@ -120,8 +118,6 @@ class Backlog:
 class Stopwatch:
     """Measures one attempt, from when it is made."""
 
-    __slots__ = ("_started", "began")
-
     def __init__(self) -> None:
         self.began = time.time_ns()
         self._started = time.monotonic_ns()
@@ -133,22 +129,11 @@ class Stopwatch:
 
 
 class Mailbox(Protocol):
-    """Where events for a run arrive. Safe from any OS thread.
+    """Where events for a run arrive. Safe from any OS thread."""
 
-    One that keeps what it is posted has a ``backlog`` too, a `Backlog`, and if its run is
-    on another OS thread than a body, ``give_way()``, by which that lets it take what waits.
-    """
-
-    attend: Callable[[float | None], None] | None
-    """Set by an executor whose links the waiting OS thread can read itself: called
-    by a sync run instead of blocking, with the seconds it may take (None: for
-    ever); returns when it has posted something, or the time is over, or `post`
-    was called from elsewhere (then ``interrupt_attend`` was called)."""
-    attentive: bool
-    """Whether the run's own OS thread comes to `attend` whenever it waits. False for
-    a run that cannot block (it lives on an event loop): the executor reads for it."""
-    interrupt_attend: Callable[[], None] | None
-    """Makes a blocked `attend` return; safe from any OS thread."""
+    @property
+    def backlog(self) -> Backlog | None:
+        """Counts what the run has not taken in yet; None: nothing is held back for it."""
 
     def post(self, event: Event) -> None:
         """Deliver an event."""
@@ -197,6 +182,9 @@ class Executor(ABC):
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:  # noqa: B027
         """Leave the contexts of a run that ended with *error*, or well, in other processes.
+
+        Returns when they have been left in every process that entered them, or that
+        process has died. May block, for a bounded time.
 
         Args:
             contexts: Their tokens. In this process the run leaves them itself.

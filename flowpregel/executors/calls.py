@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import sys
-from _thread import get_ident
+import threading
 from collections.abc import Callable, Collection, Generator, Sequence
-from concurrent.futures._base import FINISHED
+from contextlib import suppress
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from flowpregel._core.effects import Call, Emitted
 from flowpregel._core.records import (
@@ -24,16 +24,18 @@ from flowpregel._core.records import (
 )
 from flowpregel.context import RunClient, current
 from flowpregel.errors import GraphInterrupt, TaskCancelled
-from flowpregel.executors.light import LightFuture, ResultT
 
 if TYPE_CHECKING:
     import asyncio
 
     from flowpregel.executors.base import Job, Mailbox
 
+ResultT = TypeVar("ResultT")
 
-_MANY = 256
-"""Calls after which a body lets the run take them in: some milliseconds."""
+_CALL_SIZE: Final = 32 << 10
+"""Bytes that a call counts for in its run's `Backlog`."""
+_LONGEST_HOLD: Final = 0.05
+"""Seconds for which a body is held back at most; a run that has failed takes nothing in."""
 
 
 class OpenCalls(set["CallFuture[Any]"]):
@@ -45,7 +47,7 @@ class OpenCalls(set["CallFuture[Any]"]):
     """The body itself, if it is a coroutine."""
 
 
-class CallFuture(LightFuture[ResultT]):
+class CallFuture(concurrent.futures.Future[ResultT]):
     """The result of a call, to be waited for by an OS thread or awaited by a coroutine.
 
     Args:
@@ -59,19 +61,18 @@ class CallFuture(LightFuture[ResultT]):
         turn: Callable[[CallFuture[Any]], None] | None = None,
         open_calls: OpenCalls | None = None,
     ) -> None:
+        super().__init__()
         self._turn = turn
         self._open_calls = open_calls
+        self.looked_at = False
+        """Whether somebody has asked how the call ended."""
+        self._is_aside = False
+        """Whether a coroutine that the body has started awaits it, not the body itself."""
+        self._told_after: int | None = None
+        """How many calls the body had made when such a coroutine was told how it ended."""
         if open_calls is not None:
             open_calls.add(self)
             open_calls.count += 1
-
-    settled_by = ("_turn", "_open_calls", "looked_at")
-    looked_at = False
-    """Whether somebody has asked how the call ended."""
-    _aside = False
-    """Whether a coroutine awaits it that the body has started: what became of that, who knows?"""
-    _told_after: int | None = None
-    """How many calls the body had made when such a coroutine was told how it ended."""
 
     def result(self, timeout: float | None = None) -> ResultT:
         """Return what the call returned, or raise what it raised.
@@ -79,100 +80,97 @@ class CallFuture(LightFuture[ResultT]):
         Args:
             timeout: Seconds to wait at most; None is for ever.
         """
-        if self._state == FINISHED and self._exception is None:
-            self.looked_at = True
-            value: ResultT = self._result
-            return value
         self._look(".result()")
-        return asking(super().result, timeout)
+        try:
+            return super().result(timeout)
+        except GraphInterrupt as question:
+            # The call asks, so the task that waits for it does too.
+            scope = current.get()
+            if scope is not None:
+                scope.question = question
+            raise
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what the call raised, or None."""
         self._look(".exception()")
         return super().exception(timeout)
 
+    def set_result(self, result: ResultT) -> None:
+        """Take the result, which only the holders of the future need from now on."""
+        if self._open_calls is not None:
+            self._open_calls.discard(self)
+        super().set_result(result)
+
     def __await__(self) -> Generator[Any, Any, ResultT]:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
-        made = self._open_calls
-        self._aside = (
-            not self.looked_at
-            and made is not None
-            and made.home is not None
-            and asyncio.current_task() is not made.home
+        calls = self._open_calls
+        home = None if calls is None else calls.home
+        self._is_aside = (
+            not self.looked_at and home is not None and asyncio.current_task() is not home
         )
         self.looked_at = True
         if not self.done():
-            waiter = asyncio.get_running_loop().create_future()
-            self.add_done_callback(_Waker(waiter))
-            yield from waiter
-        elif self._aside and self._exception is not None:
+            yield from _done_on(asyncio.get_running_loop(), self)
+        elif self._is_aside and self.failure is not None:
             # Coroutines that were started with this one make their calls before it goes on.
             yield
-        if self._aside and made is not None:
-            self._told_after = made.count
+        if self._is_aside and calls is not None:
+            self._told_after = calls.count
         return self.result()
-
-    def succeed(self, value: ResultT) -> None:
-        """Take the result, which nobody but the holders of the future needs any more."""
-        if self._open_calls is not None:
-            self._open_calls.discard(self)
-        LightFuture.succeed(self, value)
 
     @property
     def failure(self) -> Exception | None:
         """What the call failed with, if it has."""
         if not self.done() or self.cancelled():
             return None
-        error = concurrent.futures.Future.exception(self)
+        error = super().exception()
         return error if isinstance(error, Exception) else None
 
     @property
     def may_be_unseen(self) -> bool:
-        """Whether its failure may have gone by the body, though somebody awaited it.
+        """Whether the body may have missed its failure, though somebody awaited it.
 
         Of what `asyncio.gather` has awaited, a body sees the first failure alone. One
         that made a call after it was told of this one may have seen it.
         """
-        made = self._open_calls
-        return self._aside and made is not None and self._told_after in (None, made.count)
+        calls = self._open_calls
+        return self._is_aside and calls is not None and self._told_after in (None, calls.count)
 
     def _look(self, how: str) -> None:
         """Note that somebody asks; where waiting would stop the whole run, say so."""
         self.looked_at = True
-        if self.done():
-            return
-        if self._turn is not None:
+        if self._turn is not None and not self.done():
             self._turn(self)
-        elif _on_event_loop():
+        if not self.done() and _on_event_loop():
             raise RuntimeError(
                 f"{how} of a task that is not done would stop the event loop that the task's "
                 "result arrives on: use await"
             )
 
+    def __reduce__(self) -> Any:
+        # As plain data it would arrive, and never end.
+        raise TypeError("this is the future of a call: pass on what its result() returns")
 
-class _Waker:
-    """Wakes the coroutine that awaits a future, on its own event loop.
 
-    Unlike `asyncio.wrap_future`, which wakes the loop through a socket for each
-    future, it knows when it is called on that loop already.
+def _done_on(loop: asyncio.AbstractEventLoop, future: CallFuture[Any]) -> asyncio.Future[None]:
+    """Return a future of *loop* that is done when *future* is.
+
+    Unlike that of `asyncio.wrap_future` it can be cancelled without cancelling the call.
     """
+    done = loop.create_future()
 
-    __slots__ = ("_thread", "_waiter")
+    def finish() -> None:
+        if not done.done():
+            done.set_result(None)
 
-    def __init__(self, waiter: asyncio.Future[None]) -> None:
-        self._waiter = waiter
-        self._thread = get_ident()
+    def wake(_: object) -> None:
+        # The loop may have been closed: its run ended before the call did.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(finish)
 
-    def __call__(self, _: object) -> None:
-        if get_ident() == self._thread:
-            self._wake()
-        elif not (loop := self._waiter.get_loop()).is_closed():
-            loop.call_soon_threadsafe(self._wake)
-
-    def _wake(self) -> None:
-        if not self._waiter.done():
-            self._waiter.set_result(None)
+    future.add_done_callback(wake)
+    return done
 
 
 def _on_event_loop() -> bool:
@@ -189,44 +187,36 @@ def _on_event_loop() -> bool:
 
 def returned_by(writes: Sequence[Write]) -> Any:
     """Return what the call returned that made *writes*."""
-    for channel, value in writes:
-        if channel == RETURN:
-            return value
-    return None
+    return next((value for channel, value in writes if channel == RETURN), None)
 
 
 def resolve_future(call: Call, outcome: Outcome) -> None:
-    """Give the future of *call* what became of it."""
+    """Give the future of *call* its outcome."""
     future: CallFuture[Any] = call.reply
-    try:
-        # Not one of the cases below: most end so, and a pattern takes three times as long.
-        if isinstance(outcome, Returned):
-            future.succeed(returned_by(outcome.writes))
-            return
+    # A body that was stopped has been told so already.
+    with suppress(concurrent.futures.InvalidStateError):
         match outcome:
+            case Returned(writes):
+                future.set_result(returned_by(writes))
             case Raised(error):
                 future.set_exception(error)
             case Interrupted(interrupts):
                 future.set_exception(GraphInterrupt(interrupts))
             case _:
                 future.set_exception(TaskCancelled("the call was withdrawn"))
-    except concurrent.futures.InvalidStateError:
-        # Its body was stopped, and told so.
-        return
 
 
 class LocalRunClient(RunClient):
-    """The ends of a task in this process.
+    """Connects a task in this process to its run.
 
     Args:
         job: What the task is.
         mailbox: Where its events go.
         turn: What `CallFuture` takes.
         before_first: Called before the task makes its first call.
-        give_way: Called whenever it has made very many more.
+        may_wait: Whether a task that makes many calls may be held back until the run
+            has taken them in.
     """
-
-    __slots__ = ("_before_first", "_give_way", "_job", "_mailbox", "_turn", "made")
 
     def __init__(
         self,
@@ -234,13 +224,14 @@ class LocalRunClient(RunClient):
         mailbox: Mailbox,
         turn: Callable[[CallFuture[Any]], None] | None = None,
         before_first: Callable[[], None] | None = None,
-        give_way: Callable[[], None] | None = None,
+        *,
+        may_wait: bool = False,
     ) -> None:
         self._job = job
         self._mailbox = mailbox
         self._turn = turn
         self._before_first = before_first
-        self._give_way = give_way
+        self._may_wait = may_wait
         self.made = OpenCalls()
         """Its calls. One that succeeded is not kept, so that its result goes when its
         caller drops it."""
@@ -251,55 +242,50 @@ class LocalRunClient(RunClient):
 
     def call(self, node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
         """Make a call, and return its future."""
-        made, info = self.made, self._job.info
-        if not made.count and self._before_first is not None:
+        info = self._job.info
+        if not self.made.count and self._before_first is not None:
             self._before_first()
-        # Not CallFuture[Any](...), which makes an alias and keeps it on each of them.
-        future: CallFuture[Any] = CallFuture(self._turn, made)
-        variables = copy_context()
-        made_call = Call(
-            info.task_id, info.attempt, node, arguments, fingerprint, describe, future, variables
-        )
-        self._mailbox.post(made_call)
-        if not made.count % _MANY and self._give_way is not None:
-            self._give_way()
+        # Not CallFuture[Any](...): the alias would add an attribute to each future.
+        future: CallFuture[Any] = CallFuture(self._turn, self.made)
+        call = Call(
+            info.task_id, info.attempt, node, arguments, fingerprint, describe, future,
+            copy_context(),
+        )  # fmt: skip
+        self._mailbox.post(call)
+        if self._may_wait:
+            self._hold_back()
         return future
 
+    def _hold_back(self) -> None:
+        """Back-pressure for a body that makes calls faster than its run starts them."""
+        backlog = self._mailbox.backlog
+        if backlog is not None and backlog.add(_CALL_SIZE):
+            taken = threading.Event()
+            if backlog.hold(taken.set):
+                taken.wait(_LONGEST_HOLD)
+
     def beat(self) -> None:
-        """Show nothing: where nothing can be timed out, nobody listens."""
+        """Do nothing: tasks in this process have no idle timeout."""
 
 
-def stop_calls(made: Collection[CallFuture[Any]], reason: str) -> None:
-    """Wake a body that waits for calls, with the news that it is to end."""
-    for future in list(made):
-        if not future.done():
-            try:
+def stop_calls(calls: Collection[CallFuture[Any]], reason: str) -> None:
+    """Wake a body that waits for *calls*, which is to end."""
+    for future in list(calls):
+        with suppress(concurrent.futures.InvalidStateError):
+            if not future.done():
                 future.set_exception(TaskCancelled(reason))
-            except concurrent.futures.InvalidStateError:
-                continue
 
 
-def asking(result: Callable[[float | None], ResultT], timeout: float | None) -> ResultT:
-    """Return the *result* of a call; if it asks instead, so does the task that waits for it."""
-    try:
-        return result(timeout)
-    except GraphInterrupt as question:
-        scope = current.get()
-        if scope is not None:
-            scope.question = question
-        raise
-
-
-def caught_of(outcome: Outcome, made: OpenCalls) -> Collection[str] | None:
+def caught_of(outcome: Outcome, calls: OpenCalls) -> Collection[str] | None:
     """Return which of these calls' failures their body has seen; None: it made no call.
 
     A call that has not ended for it yet is among those that it has not seen.
     """
-    if not made.count:
+    if not calls.count:
         return None
     is_of_a_call = isinstance(outcome, Raised) and bool(failed_calls(outcome.error))
     caught: set[str] = set()
-    for future in list(made):
+    for future in list(calls):
         unseen = not future.looked_at or (is_of_a_call and future.may_be_unseen)
         if not unseen and (failure := future.failure) is not None:
             caught |= failed_calls(failure)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from flowpregel._core.effects import Call, Ended
@@ -36,7 +38,7 @@ class CoroutineExecutor(Executor):
         self._loop = loop
         self._thread: threading.Thread | None = None
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
-        self._made: dict[JobKey, OpenCalls] = {}
+        self._calls: dict[JobKey, OpenCalls] = {}
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job* as a coroutine."""
@@ -68,7 +70,7 @@ class CoroutineExecutor(Executor):
         """Cancel a coroutine; one that waits for calls, only if *kill*."""
         if self._loop is None:
             return
-        if self._made.get(key) and not kill:
+        if self._calls.get(key) and not kill:
             return
         if self._thread is None:
             self._cancel(key)
@@ -76,7 +78,7 @@ class CoroutineExecutor(Executor):
             self._loop.call_soon_threadsafe(self._cancel, key)
 
     def _cancel(self, key: JobKey) -> None:
-        stop_calls(self._made.get(key, set()), "the run was stopped")
+        stop_calls(self._calls.get(key, ()), "the run was stopped")
         if (task := self._tasks.get(key)) is not None:
             task.cancel()
 
@@ -94,72 +96,71 @@ class CoroutineExecutor(Executor):
         self._thread = self._loop = None
 
     async def _run(self, job: Job, mailbox: Mailbox) -> None:
-        ends = LocalRunClient(job, mailbox)
-        made = ends.made
-        self._made[job.key] = made
+        client = LocalRunClient(job, mailbox)
+        calls = self._calls[job.key] = client.made
         watch = Stopwatch()
         try:
-            outcome = await _timed(job, ends, made)
+            outcome = await _timed(job, client, calls)
         except asyncio.CancelledError:
             outcome = Withdrawn()
         except BaseException as error:  # noqa: BLE001 - how it ended is the result
             outcome = outcome_of(job, error)
-        caught = caught_of(outcome, made)
-        # Who keeps a future does not keep the body with it.
-        made.home = None
-        del self._made[job.key]
+        caught = caught_of(outcome, calls)
+        # A future that is kept must not keep the body alive.
+        calls.home = None
+        del self._calls[job.key]
         mailbox.post(Ended(*job.key, outcome, watch.stop("coroutines"), caught))
 
 
-async def _timed(job: Job, ends: RunClient, made: OpenCalls) -> Outcome:
+async def _timed(job: Job, client: RunClient, calls: OpenCalls) -> Outcome:
     """Run an attempt, and stop it when it takes too long or shows no sign of life."""
     policy = job.timeout
     if policy is None:
-        made.home = asyncio.current_task()
-        return await aperform(job, ends)
-    began = last = time.monotonic()
+        calls.home = asyncio.current_task()
+        return await aperform(job, client)
+    began = last_sign = time.monotonic()
 
-    def alive(*_: Any) -> None:
-        nonlocal last
-        last = time.monotonic()
+    def beat() -> None:
+        nonlocal last_sign
+        last_sign = time.monotonic()
 
-    run_limit = float("inf") if policy.run_timeout is None else float(policy.run_timeout)  # type: ignore[arg-type]
-    idle_limit = float("inf") if policy.idle_timeout is None else float(policy.idle_timeout)  # type: ignore[arg-type]
-    attempt = asyncio.ensure_future(aperform(job, _watched(ends, alive, policy.refresh_on)))
-    made.home = attempt
+    run_limit, idle_limit = _seconds(policy.run_timeout), _seconds(policy.idle_timeout)
+    attempt = asyncio.ensure_future(aperform(job, _watched(client, beat, policy.refresh_on)))
+    calls.home = attempt
     try:
         while True:
             now = time.monotonic()
-            over = began + run_limit, last + idle_limit
-            if min(over) <= now:
+            left = min(began + run_limit, last_sign + idle_limit) - now
+            if left <= 0:
                 break
-            done, _ = await asyncio.wait({attempt}, timeout=_finite(min(over) - now))
+            done, _ = await asyncio.wait({attempt}, timeout=None if left == inf else left)
             if done:
                 return attempt.result()
     finally:
         if not attempt.done():
             attempt.cancel()
             await asyncio.wait({attempt})
-    if began + run_limit <= now:
-        return Raised(NodeTimeoutError(job.node.name, now - began, "run", run_limit))
-    return Raised(NodeTimeoutError(job.node.name, now - began, "idle", idle_limit))
+    elapsed = now - began
+    if elapsed >= run_limit:
+        return Raised(NodeTimeoutError(job.node.name, elapsed, "run", run_limit))
+    return Raised(NodeTimeoutError(job.node.name, elapsed, "idle", idle_limit))
 
 
-def _finite(seconds: float) -> float | None:
-    return None if seconds == float("inf") else seconds
+def _seconds(limit: Any) -> float:
+    return inf if limit is None else float(limit)
 
 
-def _watched(ends: RunClient, alive: Any, refresh_on: str) -> RunClient:
-    """Return *ends* that take what passes through them as a sign of life."""
+def _watched(client: RunClient, beat: Callable[[], None], refresh_on: str) -> RunClient:
+    """Return *client* with *beat* called for what counts as a sign of life."""
     if refresh_on == "heartbeat":
-        return RunClient(ends.emit, ends.call, alive)
+        return RunClient(client.emit, client.call, beat)
 
     def emit(payload: Any) -> None:
-        alive()
-        ends.emit(payload)
+        beat()
+        client.emit(payload)
 
     def call(*args: Any) -> Any:
-        alive()
-        return ends.call(*args)
+        beat()
+        return client.call(*args)
 
-    return RunClient(emit, call, alive)
+    return RunClient(emit, call, beat)

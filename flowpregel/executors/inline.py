@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from flowpregel._core.effects import Call, Ended, Event
+from flowpregel._core.effects import Call, Ended
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import TaskExitError
 from flowpregel.executors.attempt import perform
-from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
+from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
 from flowpregel.executors.calls import CallFuture, LocalRunClient, caught_of, resolve_future
 
-_SLICE = 2_000_000
-"""Nanoseconds of short tasks after which what they returned is taken in."""
+_SLICE: Final = 0.002
+"""Seconds of short tasks after which the run takes in what they returned."""
 
 
 class InlineExecutor(Executor):
@@ -49,33 +48,25 @@ class InlineExecutor(Executor):
         """Hand the caller that made *call* its outcome."""
         resolve_future(call, outcome)
 
-    def work(self) -> list[Event]:
-        """Run jobs, at least one and for about two milliseconds; return how they ended.
+    def work(self) -> None:
+        """Run jobs: at least one, and for about two milliseconds, until one fails.
 
         Raises:
             KeyboardInterrupt: The user pressed Ctrl-C meanwhile.
         """
-        events: list[Event] = []
-        started, pid = time.monotonic_ns(), os.getpid()
-        until = started + _SLICE
+        until = time.monotonic() + _SLICE
         while self.waiting:
             job, mailbox = self.waiting.popleft()
-            began, ends = time.time_ns(), LocalRunClient(job, mailbox, self._turn)
+            watch, client = Stopwatch(), LocalRunClient(job, mailbox, self._turn)
             try:
-                outcome = _outcome_of(job, ends)
-                caught = caught_of(outcome, ends.made)
+                outcome = _outcome_of(job, client)
             except BaseException:
-                # What ended before is taken in when the run is told to end.
-                for event in (*events, Ended(*job.key, Withdrawn())):
-                    mailbox.post(event)
+                mailbox.post(Ended(*job.key, Withdrawn()))
                 raise
-            ended, info = time.monotonic_ns(), job.info
-            span = (began, (ended - started) / 1e9, "inline", pid)
-            events.append(Ended(info.task_id, info.attempt, outcome, span, caught))
-            if isinstance(outcome, Raised) or ended > until:
-                break
-            started = ended
-        return events
+            caught = caught_of(outcome, client.made)
+            mailbox.post(Ended(*job.key, outcome, watch.stop("inline"), caught))
+            if isinstance(outcome, Raised) or time.monotonic() > until:
+                return
 
     def withdraw(self) -> None:
         """Withdraw every job that waits."""
@@ -84,16 +75,18 @@ class InlineExecutor(Executor):
             mailbox.post(Ended(*job.key, Withdrawn()))
 
 
-def _outcome_of(job: Job, ends: LocalRunClient) -> Outcome:
+def _outcome_of(job: Job, client: LocalRunClient) -> Outcome:
     """Run *job* and return how it ended.
 
     Raises:
         KeyboardInterrupt: By Ctrl-C, which is meant for the whole program.
     """
     variables = job.variables
-    outcome = perform(job, ends) if variables is None else variables.copy().run(perform, job, ends)
-    if isinstance(outcome, Raised):
-        error = outcome.error
-        if isinstance(error, TaskExitError) and error.what.startswith("KeyboardInterrupt"):
+    if variables is None:
+        outcome = perform(job, client)
+    else:
+        outcome = variables.copy().run(perform, job, client)
+    match outcome:
+        case Raised(TaskExitError(what=what)) if what.startswith("KeyboardInterrupt"):
             raise KeyboardInterrupt
     return outcome

@@ -24,7 +24,7 @@ class ThreadExecutor(Executor):
     """OS threads, made when needed and kept until `close`.
 
     A task that waits for calls it made does not count, so nested calls cannot
-    deadlock. A task on an OS thread cannot be stopped; it ends as it ends.
+    deadlock. A task on an OS thread cannot be stopped.
 
     Args:
         max_workers: How many tasks may run at once; the default is four more
@@ -74,8 +74,8 @@ class ThreadExecutor(Executor):
                     self._waiting.remove(item)
                     item[1].post(Ended(*key, Withdrawn()))
                     return
-            made = self._running.get(key) if kill else None
-        stop_calls(made or (), "the run was stopped")
+            calls = self._running.get(key) if kill else None
+        stop_calls(calls or (), "the run was stopped")
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Hand the caller that made *call* its outcome."""
@@ -99,32 +99,31 @@ class ThreadExecutor(Executor):
     def _work(self) -> None:
         while True:
             with self._changed:
-                while not (self._waiting and self._has_place()):
-                    if self._closing:
-                        return
-                    self._changed.wait()
+                self._changed.wait_for(lambda: self._closing or self._is_due())
+                if not self._is_due():
+                    return
                 job, mailbox, variables = self._waiting.popleft()
-                ends = self._ends_of(job, mailbox)
-                self._running[job.key] = ends.made
+                client = self._client_of(job, mailbox)
+                self._running[job.key] = client.made
             watch = Stopwatch()
-            outcome = variables.copy().run(perform, job, ends)
-            caught = caught_of(outcome, ends.made)
+            outcome = variables.copy().run(perform, job, client)
+            caught = caught_of(outcome, client.made)
             with self._changed:
                 del self._running[job.key]
                 self._parents.discard(job.key)
             mailbox.post(Ended(*job.key, outcome, watch.stop("threads"), caught))
 
-    def _has_place(self) -> bool:
-        return len(self._running) - len(self._parents) < self._limit
+    def _is_due(self) -> bool:
+        """Return whether a job waits, and may run now."""
+        return bool(self._waiting) and len(self._running) - len(self._parents) < self._limit
 
-    def _ends_of(self, job: Job, mailbox: Mailbox) -> LocalRunClient:
+    def _client_of(self, job: Job, mailbox: Mailbox) -> LocalRunClient:
         def note_parent() -> None:
             with self._changed:
                 self._parents.add(job.key)
                 self._make_room()
 
-        give_way = getattr(mailbox, "give_way", None)
-        return LocalRunClient(job, mailbox, before_first=note_parent, give_way=give_way)
+        return LocalRunClient(job, mailbox, before_first=note_parent, may_wait=True)
 
 
 class BodyThreads(ThreadExecutor):

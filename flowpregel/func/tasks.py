@@ -14,7 +14,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 from flowpregel._core.callee import callee_of, is_generator_function, name_of
 from flowpregel._core.digest import arguments_digest, code_digest, home_of, space_of
 from flowpregel._core.records import Arguments, Node
-from flowpregel._engine.executors import check_executor
+from flowpregel._engine.tasks import check_executor
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture as TaskFuture

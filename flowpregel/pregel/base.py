@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from flowpregel._core.program import Names, Program, compile_program
 from flowpregel._core.records import TASKS
-from flowpregel._engine.executors import check_executor
+from flowpregel._engine.tasks import check_executor
 from flowpregel.channels import Topic
 from flowpregel.channels.base import BaseChannel
 from flowpregel.channels.context import Context

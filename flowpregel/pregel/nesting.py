@@ -10,9 +10,9 @@ from flowpregel._core.effects import StepContext, Steps
 from flowpregel._core.program import Nested, Options
 from flowpregel._core.records import Address, Arguments, Kind, Node, Task
 from flowpregel._core.run import run
-from flowpregel._engine import clock
-from flowpregel._engine.keeper import Committer
-from flowpregel._engine.placing import RunContext
+from flowpregel._engine.commits import Committer
+from flowpregel._engine.inbox import now
+from flowpregel._engine.nested import RunContext
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import current_scope
 from flowpregel.errors import ConfigurationError
@@ -30,7 +30,7 @@ class Nesting(PregelBase):
         """Return the run that *task* of another graph is, and what its tasks are given."""
         outer = around.options
         assert outer is not None
-        keeper = self._keeper(around, outer)
+        committer = self._committer(around, outer)
         given, extra = _asked(task)
         parsed = parse(merged(around.config, self.config, extra))
         options = replace(
@@ -38,9 +38,9 @@ class Nesting(PregelBase):
             recursion_limit=parsed.recursion_limit,
         )
         own_id = parsed.checkpoint_map.get(options.namespace)
-        if keeper is not None and around.thread_id is not None:
+        if committer is not None and around.thread_id is not None:
             address = Address(around.thread_id, options.namespace, own_id)
-            options = replace(with_saver(options, keeper.saver), address=address)
+            options = replace(with_saver(options, committer.saver), address=address)
         nested = Nested(
             resuming=setting.resuming or task.attempt > 1,
             answers=setting.answers,
@@ -48,7 +48,7 @@ class Nesting(PregelBase):
             addressed=own_id is not None,
         )
         options = replace(options, nested=nested)
-        inside = self._inside(around, keeper, options)
+        inside = self._inside(around, committer, options)
         if task.variables is not None:
             inside = replace(inside, variables=task.variables)
         return run(self.program, options, given), inside
@@ -71,25 +71,27 @@ class Nesting(PregelBase):
             cache=self.cache_policy,
             metadata=_with_parent(outer, setting.checkpoint_id),
             fence=None,
-            now=clock.now(),
+            now=now(),
         )
 
-    def _inside(self, around: RunContext, keeper: Committer | None, options: Options) -> RunContext:
+    def _inside(
+        self, around: RunContext, committer: Committer | None, options: Options
+    ) -> RunContext:
         """Return what the tasks of a nested run are given."""
         return replace(
             around,
-            keeper=keeper,
+            committer=committer,
             namespace=options.namespace,
             options=options,
             store=self.store if self.store is not None else around.store,
             executor=self.executor if self.executor is not None else around.executor,
         )
 
-    def _keeper(self, around: RunContext, outer: Options) -> Committer | None:
+    def _committer(self, around: RunContext, outer: Options) -> Committer | None:
         if self.checkpointer is None or self.checkpointer is True:
-            return around.keeper
+            return around.committer
         if isinstance(self.checkpointer, BaseCheckpointSaver):
-            return around.keepers.of(self.checkpointer, outer.durability)
+            return around.committers.of(self.checkpointer, outer.durability)
         return None
 
     def namespace_of(self, task: Task) -> str:

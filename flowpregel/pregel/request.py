@@ -1,4 +1,4 @@
-"""Turns a call of ``invoke`` or ``stream`` into a plan for the host."""
+"""Turns a call of ``invoke`` or ``stream`` into a plan for the engine."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, Literal
 from flowpregel._core.program import Options, Program
 from flowpregel._core.records import Durability
 from flowpregel._core.run import run
-from flowpregel._engine import clock
-from flowpregel._engine.host import Plan
-from flowpregel._engine.keeper import Committers
-from flowpregel._engine.placing import RunContext
+from flowpregel._engine.commits import Committers
+from flowpregel._engine.engine import RunPlan
+from flowpregel._engine.inbox import now
+from flowpregel._engine.nested import RunContext
 from flowpregel._fault import fault
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.shapes import Lease
@@ -102,8 +102,8 @@ def saver_of(graph: PregelBase) -> BaseCheckpointSaver | None:
     return graph.checkpointer or None
 
 
-def plan_of(graph: PregelBase, request: Request) -> Plan:
-    """Return what the host is to do for *request*."""
+def plan_of(graph: PregelBase, request: Request) -> RunPlan:
+    """Return what the engine is to do for *request*."""
     saver = saver_of(graph)
     if saver is None:
         if request.resume is not None:
@@ -132,7 +132,7 @@ def _plan(
     saver: BaseCheckpointSaver | None,
     lease: Lease | None,
     resources: ExitStack,
-) -> Plan:
+) -> RunPlan:
     fault("run.start.before")
     start = _start(graph, request, saver)
     fault("run.start.after")
@@ -144,14 +144,14 @@ def _plan(
     if start.loaded is not None or start.metadata:
         metadata = {**start.metadata, **options.metadata}
         options = replace(options, loaded=start.loaded, metadata=metadata)
-    keepers = Committers()
+    committers = Committers()
     around = RunContext(
         config=parsed.shown(),
         context=context_of(graph, request.context),
         store=graph.store,
         control=request.control,
-        keeper=None if saver is None else keepers.of(saver, options.durability),
-        keepers=keepers,
+        committer=None if saver is None else committers.of(saver, options.durability),
+        committers=committers,
         thread_id=parsed.thread_id,
         run_id=str(options.metadata.get("run_id")),
         namespace=parsed.namespace,
@@ -163,7 +163,7 @@ def _plan(
     steps = run(graph.program, options, start.given)
     if start.over is not None:
         steps = result_of(graph.program, start.over, options.output_channels, options.modes)
-    return Plan(
+    return RunPlan(
         steps=steps,
         around=around,
         cache=graph.cache,
@@ -207,7 +207,7 @@ def options_of(
         metadata={**parsed.metadata, "run_id": parsed.run_id or str(uuid.uuid4())},
         fence=fence,
         on_mismatch=request.on_mismatch,
-        now=clock.now(),
+        now=now(),
     )
     if control is not None:
         options = replace(options, drain=lambda: control.drain_reason)

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from flowpregel._engine.drivers import adrive, drive, result_of
-from flowpregel._engine.elsewhere import running_loop
-from flowpregel._engine.host import Host
+from flowpregel._engine.drivers import adrive, drive, result_of, running_loop
+from flowpregel._engine.engine import Engine
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.config import Settings, merged, of_keywords, parse
@@ -126,12 +125,12 @@ class Running(Threads):
         plain = asked.get("stream_mode") in (None, "values") and not asked.get("print_mode")
         if plain and current.get() is not None:
             return self.call_nested(input, config, asked).result()
-        host, request = self._engine(input, config, asked, quiet=plain)
-        items = watched(drive(host), request.view)
+        engine, request = self._engine(input, config, asked, quiet=plain)
+        items = watched(drive(engine), request.view)
         if plain:
             for _ in items:
                 continue
-            return _output(host, version, request)
+            return _output(engine, version, request)
         return [wrap(item, request, version) for item in items if _shown(item, request)]
 
     async def ainvoke(
@@ -146,12 +145,12 @@ class Running(Threads):
         plain = asked.get("stream_mode") in (None, "values") and not asked.get("print_mode")
         if plain and current.get() is not None:
             return await self.call_nested(input, config, asked)
-        host, request = self._engine(input, config, asked, quiet=plain, loop=running_loop())
-        items = awatched(adrive(host), request.view)
+        engine, request = self._engine(input, config, asked, quiet=plain, loop=running_loop())
+        items = awatched(adrive(engine), request.view)
         if plain:
             async for _ in items:
                 continue
-            return _output(host, version, request)
+            return _output(engine, version, request)
         return [wrap(item, request, version) async for item in items if _shown(item, request)]
 
     def stream(
@@ -180,8 +179,8 @@ class Running(Threads):
             Payloads; with a list of modes ``(mode, payload)``; with
             ``subgraphs=True`` the namespace comes first.
         """
-        host, request = self._engine(input, config, self._streaming(asked))
-        items = watched(drive(host), request.view)
+        engine, request = self._engine(input, config, self._streaming(asked))
+        items = watched(drive(engine), request.view)
         try:
             for item in items:
                 if _shown(item, request):
@@ -198,8 +197,8 @@ class Running(Threads):
         **asked: Unpack[StreamKeywords],
     ) -> AsyncIterator[Any]:
         """`stream`, on the running event loop."""
-        host, request = self._engine(input, config, self._streaming(asked), loop=running_loop())
-        items = awatched(adrive(host), request.view)
+        engine, request = self._engine(input, config, self._streaming(asked), loop=running_loop())
+        items = awatched(adrive(engine), request.view)
         try:
             async for item in items:
                 if _shown(item, request):
@@ -274,8 +273,8 @@ class Running(Threads):
         *,
         quiet: bool = False,
         loop: Any = None,
-    ) -> tuple[Host, Request]:
-        """Return a host for one run, and what was asked of it."""
+    ) -> tuple[Engine, Request]:
+        """Return an engine for one run, and what was asked of it."""
         options, settings = _split(asked)
         parsed = parse(merged(self.config, config, of_keywords(settings))).outermost()
         ask = Ask(**options)
@@ -300,7 +299,7 @@ class Running(Threads):
             printed=printed,
             shaped=self.shaped,
         )
-        return Host(plan_of(self, request), loop), request
+        return Engine(plan_of(self, request), loop), request
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         """Refuse to be called: a graph is run by `invoke` and its kin."""
@@ -329,8 +328,8 @@ def _shown(item: tuple[tuple[str, ...], str, Any], request: Request) -> bool:
     return item[1] in request.modes
 
 
-def _output(host: Host, version: Version, request: Request) -> Any:
-    result = result_of(host)
+def _output(engine: Engine, version: Version, request: Request) -> Any:
+    result = result_of(engine)
     if version == "v2":
         return GraphOutput(request.shaped(result.values), result.interrupts)
     if not result.interrupts:

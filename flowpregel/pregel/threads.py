@@ -9,8 +9,8 @@ from typing import Any
 from flowpregel._core.commands import Command
 from flowpregel._core.program import Options, State
 from flowpregel._core.records import Address, Escaped, Kind, Node, Raised, Returned, Task, Write
-from flowpregel._engine import clock
-from flowpregel._engine.elsewhere import elsewhere, run_to_end
+from flowpregel._engine.drivers import elsewhere, run_to_end
+from flowpregel._engine.inbox import now
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import RunClient, TaskInfo
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
@@ -169,7 +169,7 @@ class Threads(Nesting):
             namespace=address.namespace,
             metadata=_metadata(parsed, saved),
             fence=fence,
-            now=clock.now(),
+            now=now(),
         )
         edit = Edit(self.program, with_saver(options, saver), self._run_writers)
         batch = edit.batch(saved, updates)

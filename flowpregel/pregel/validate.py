@@ -16,7 +16,7 @@ from flowpregel._core.records import (
     RETURN,
     TASKS,
 )
-from flowpregel._engine.executors import check_executor
+from flowpregel._engine.tasks import check_executor
 from flowpregel.channels.base import BaseChannel
 from flowpregel.errors import ConfigurationError
 from flowpregel.managed import managed_value

@@ -13,7 +13,7 @@ import pytest
 
 from flowpregel.context import current
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
-from flowpregel.executors.futures import FuturesExecutor
+from flowpregel.executors.adapter import FuturesExecutor
 from flowpregel.executors.processes import ProcessExecutor, default_pool
 from flowpregel.executors.resources import resource
 from flowpregel.store.memory import InMemoryStore

@@ -11,7 +11,7 @@ import pytest
 
 from flowpregel._core.effects import Ended
 from flowpregel._core.records import Withdrawn
-from flowpregel._engine.loop_mailbox import LoopMailbox
+from flowpregel._engine.inbox import LoopInbox
 from flowpregel.channels import LastValue
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.policies import RetryPolicy
@@ -66,7 +66,7 @@ def test_a_step_timeout_cancels_async_tasks_that_still_run() -> None:
 def test_a_task_that_ends_after_its_loop_was_closed_disturbs_nobody() -> None:
     """It was left behind by a step timeout, and reports to a mailbox that nobody empties."""
     loop = asyncio.new_event_loop()
-    mailbox = LoopMailbox(loop)
+    mailbox = LoopInbox(loop)
     loop.close()
     thread = threading.Thread(target=mailbox.post, args=(Ended("t", 1, Withdrawn()),))
 

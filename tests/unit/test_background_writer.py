@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from flowpregel._core.records import Address, Batch
-from flowpregel._engine.writer import ENOUGH, MOST_BEHIND, BackgroundWriter
+from flowpregel._engine.commits import ENOUGH, MOST_BEHIND, BackgroundWriter
 from flowpregel.checkpoint.memory import InMemorySaver
 
 LONG = 3600.0

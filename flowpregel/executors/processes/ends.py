@@ -161,7 +161,7 @@ def settle(future: Answer, outcome: Outcome) -> None:
     """Give *future* what a call's *outcome* means to its caller."""
     match outcome:
         case Returned(writes):
-            future.succeed(returned_by(writes))
+            future.set_result(returned_by(writes))
         case Raised(error):
             future.set_exception(error)
         case Interrupted(interrupts):

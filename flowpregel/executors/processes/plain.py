@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import InvalidStateError
+from concurrent.futures import Future, InvalidStateError
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -16,7 +16,6 @@ from flowpregel._core.records import Arguments, Kind, Node, Raised, Returned
 from flowpregel.context import TaskInfo
 from flowpregel.executors.base import Job, JobKey
 from flowpregel.executors.calls import returned_by
-from flowpregel.executors.light import LightFuture
 from flowpregel.executors.processes.pool import Pool
 
 _MOST: Final = 256
@@ -25,7 +24,7 @@ _FURTHER: Final = 1024
 """How many calls are started together, first and later."""
 
 
-class PoolFuture(LightFuture[Any]):
+class PoolFuture(Future[Any]):
     """The result of a plain function in a worker; `cancel` stops it even while it runs."""
 
     def __init__(self, stop: Callable[[], None]) -> None:
@@ -43,6 +42,7 @@ class PoolFuture(LightFuture[Any]):
 class _Slips:
     """The mailbox of calls that were made together."""
 
+    backlog = None
     attentive = False
     attend: Callable[[float | None], None] | None = None
     interrupt_attend: Callable[[], None] | None = None
@@ -76,7 +76,7 @@ class _Slips:
         self._done(future)
         if isinstance(event.outcome, Returned):
             try:
-                future.succeed(returned_by(event.outcome.writes))
+                future.set_result(returned_by(event.outcome.writes))
             except InvalidStateError:
                 future.set_running_or_notify_cancel()
         elif future.set_running_or_notify_cancel():

@@ -42,7 +42,7 @@ def waiters_of(future: CallFuture[Any], count: int, ask: str = "result") -> Any:
 @pytest.mark.parametrize(
     ("end", "ask", "expected"),
     [
-        (lambda future: future.succeed(7), "result", 7),
+        (lambda future: future.set_result(7), "result", 7),
         (lambda future: future.set_exception(OSError()), "result", OSError),
         (lambda future: future.set_result(7), "exception", None),
         (lambda future: future.cancel(), "result", CancelledError),
@@ -67,16 +67,16 @@ def test_waiting_is_given_up_when_its_time_is_over(future: CallFuture[Any]) -> N
     with pytest.raises(TimeoutOfFutures):
         future.result(0.001)
 
-    future.succeed(1)
+    future.set_result(1)
     assert 1 == future.result(0)
 
 
 def test_a_future_that_is_done_says_so(future: CallFuture[Any]) -> None:
     """The error shows the future, for which its lock is taken a second time."""
-    future.succeed(1)
+    future.set_result(1)
 
     with pytest.raises(InvalidStateError, match=r"FINISHED: <CallFuture .* returned int>"):
-        future.succeed(2)
+        future.set_result(2)
 
 
 def test_callbacks_are_called_once_it_is_done(future: CallFuture[Any]) -> None:
@@ -85,7 +85,7 @@ def test_callbacks_are_called_once_it_is_done(future: CallFuture[Any]) -> None:
     future.add_done_callback(lambda each: got.append(each.result()))
     assert [] == got
 
-    future.succeed(1)
+    future.set_result(1)
     future.add_done_callback(lambda each: got.append(each.result() + 1))
 
     assert [1, 2] == got
@@ -96,7 +96,7 @@ def test_its_states_are_those_of_any_future(future: CallFuture[Any]) -> None:
     assert (False, False) == (future.running(), future.done())
     future.set_running_or_notify_cancel()
     assert (True, False, False) == (future.running(), future.done(), future.cancel())
-    future.succeed(1)
+    future.set_result(1)
     assert (False, True) == (future.running(), future.done())
 
 

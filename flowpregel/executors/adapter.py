@@ -99,9 +99,9 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
         watch = Stopwatch()
         code = payload.loads(node)
         job = messages.unpack_job(body, code, _FarStore(), None)
-        ends = RunClient(emit=_no_stream, call=_no_call, beat=_no_beat)
+        client = RunClient(emit=_no_stream, call=_no_call, beat=_no_beat)
         context = job.variables or contextvars.Context()
-        outcome = context.run(perform, job, ends)
+        outcome = context.run(perform, job, client)
         if code.contexts and home != _HERE:
             # Whether another task of the run comes here, nobody knows.
             for channel in contexts_in(job.input):

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Kind, Node, Task
-from flowpregel._engine.placing import RunContext
-from flowpregel._engine.quota import ConcurrencyLimit, TaskGroup, stretches
+from flowpregel._engine.nested import RunContext
+from flowpregel._engine.quota import stretches
+from flowpregel._engine.tasks import ConcurrencyLimit, TaskGroup
 from flowpregel.context import RunInfo
 
 NODE = Node(name="n")

@@ -1,0 +1,313 @@
+"""Commits to savers as durably as a run's mode says: at once, in the background, or on a loop."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from flowpregel._core.effects import Load
+from flowpregel._core.records import CONTROL_WRITES, Batch, Durability, Saved
+from flowpregel._fault import fault
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+
+if TYPE_CHECKING:
+    import asyncio
+
+MOST_BEHIND: Final = 32
+"""How many batches may wait: what a crash can cost with ``durability="async"``."""
+ENOUGH: Final = MOST_BEHIND // 2
+"""Batches that are worth a transaction; as many may come while it is being made."""
+_PAUSE: Final = 0.005
+_MOST_AT_ONCE: Final = 1000
+
+
+class Committer:
+    """A saver, used by one run.
+
+    Args:
+        saver: Where checkpoints are kept.
+        durability: When a commit has to be on disk.
+    """
+
+    def __init__(self, saver: BaseCheckpointSaver, durability: Durability) -> None:
+        self.saver = saver
+        self.blocks = not saver.commits_at_once
+        """Whether a commit would block an event loop."""
+        self._in_background = durability is Durability.ASYNC and self.blocks
+        self._writer: BackgroundWriter | None = None
+
+    def commit(self, batch: Batch) -> None:
+        """Commit *batch*, or hand it to the background writer.
+
+        The first batch of a run is always committed here, so that a store that
+        cannot be written is noticed before the first task runs.
+        """
+        fault("keeper.commit.before")
+        if self._writer is not None:
+            self._writer.put(batch)
+            fault("keeper.handed over")
+            return
+        self.saver.commit((batch,))
+        self._committed(batch)
+
+    async def commit_on_loop(self, batch: Batch) -> None:
+        """`commit`, for a run on an event loop, which goes on meanwhile."""
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+        if self._writer is None:
+            fault("keeper.commit.before")
+            await _commit_with_others(self.saver, batch)
+            self._committed(batch)
+        elif self._writer.is_full:
+            await asyncio.to_thread(self.commit, batch)
+        else:
+            self.commit(batch)
+
+    def _committed(self, batch: Batch) -> None:
+        fault("keeper.commit.after", (batch,), finished)
+        if self._in_background:
+            self._writer = BackgroundWriter(self.saver)
+
+    def load(self, load: Load) -> Saved | None:
+        """Return what *load* asks for, this run's own commits included."""
+        if self._writer is not None:
+            self._writer.flush()
+        fault("keeper.load.before")
+        saved = self.saver.load_for_run(load.address, before=load.before)
+        fault("keeper.load.after")
+        return saved
+
+    def close(self) -> None:
+        """Wait until everything is committed.
+
+        Raises:
+            Exception: What a commit in the background raised.
+        """
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+
+class Committers:
+    """The committers of one outermost run and of the runs nested in it: one for each saver."""
+
+    def __init__(self) -> None:
+        self._by_saver: dict[BaseCheckpointSaver, Committer] = {}
+
+    def of(self, saver: BaseCheckpointSaver, durability: Durability) -> Committer:
+        """Return the committer of *saver*, the same each time."""
+        if saver not in self._by_saver:
+            self._by_saver[saver] = Committer(saver, durability)
+        return self._by_saver[saver]
+
+    def close(self) -> None:
+        """Wait until everything is committed, everywhere.
+
+        Raises:
+            Exception: What a commit in the background raised, the first of several.
+        """
+        with ExitStack() as closing:
+            for committer in reversed(self._by_saver.values()):
+                closing.callback(committer.close)
+
+
+def finished(batches: Iterable[Batch]) -> str:
+    """Return the ids of the tasks whose results *batches* keep, for the trace of a test."""
+    return " ".join(
+        writes.task_id
+        for batch in batches
+        for writes in batch.writes
+        if any(channel not in CONTROL_WRITES for channel, _ in writes.writes)
+    )
+
+
+# -------------------------------------------------------------------- in the background
+
+
+class BackgroundWriter:
+    """Commits batches on an OS thread of its own; all that wait go in one transaction.
+
+    A transaction costs as much for one batch as for many. So a few batches wait
+    for others for a short time, unless the run waits for them.
+
+    Args:
+        saver: What to commit to.
+        pause: Seconds for which fewer than `ENOUGH` wait.
+    """
+
+    def __init__(self, saver: BaseCheckpointSaver, pause: float = _PAUSE) -> None:
+        self._saver = saver
+        self._pause = pause
+        self._waiting: deque[Batch] = deque()
+        self._changed = threading.Condition()
+        self._busy = 0
+        """How many batches are being committed."""
+        self._error: BaseException | None = None
+        self._is_awaited = False
+        """Whether the run waits for everything to be committed."""
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._work, name="flowpregel-writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `put` would wait."""
+        return len(self._waiting) + self._busy >= MOST_BEHIND and self._error is None
+
+    def put(self, batch: Batch) -> None:
+        """Hand over *batch*; waits while too many do.
+
+        Raises:
+            Exception: What an earlier commit raised; nothing was committed after it.
+        """
+        with self._changed:
+            while self.is_full:
+                self._changed.wait()
+            self._check()
+            self._waiting.append(batch)
+            if len(self._waiting) in (1, ENOUGH):
+                self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Wait until everything that was handed over is committed.
+
+        Raises:
+            Exception: What a commit raised.
+        """
+        with self._changed:
+            self._is_awaited = True
+            self._changed.notify_all()
+            try:
+                while (self._waiting or self._busy) and self._error is None:
+                    self._changed.wait()
+            finally:
+                self._is_awaited = False
+            self._check()
+
+    def close(self) -> None:
+        """Commit what waits, end the OS thread, and raise what a commit raised."""
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
+        self._thread.join()
+        self._check()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        while batches := self._take():
+            error: BaseException | None = None
+            try:
+                fault("writer.commit.before")
+                self._saver.commit(batches)
+                fault("writer.commit.after", batches, finished)
+            except BaseException as raised:  # noqa: BLE001 - raised where the run waits
+                error = raised
+            with self._changed:
+                self._busy, self._error = 0, error
+                self._changed.notify_all()
+            if error is not None:
+                return
+
+    def _take(self) -> list[Batch]:
+        """Wait for batches, and take them; none: there will be no more."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._is_closing)
+            self._changed.wait_for(self._is_time, self._pause)
+            batches = list(self._waiting)
+            self._waiting.clear()
+            self._busy = len(batches)
+            return batches
+
+    def _is_time(self) -> bool:
+        return len(self._waiting) >= ENOUGH or self._is_awaited or self._is_closing
+
+
+# -------------------------------------------------------------------- on an event loop
+
+Awaited: TypeAlias = "dict[asyncio.Future[None], Batch]"
+"""Batches, in order, by the future of each commit."""
+
+
+@dataclass(slots=True)
+class LoopQueue:
+    """What the runs on one event loop want committed to one saver.
+
+    While one commit is under way on another OS thread, the loop moves its other
+    runs. Their batches gather here and go together in the next commit.
+    """
+
+    waiting: Awaited = field(default_factory=dict)
+    worker: asyncio.Task[None] | None = None
+    """Referenced here: an event loop does not keep its tasks alive."""
+
+
+_QUEUES: dict[tuple[asyncio.AbstractEventLoop, BaseCheckpointSaver], LoopQueue] = {}
+
+
+def _commit_with_others(saver: BaseCheckpointSaver, batch: Batch) -> asyncio.Future[None]:
+    """Have *batch* committed while the running event loop goes on; return its future.
+
+    It fails with what the saver raised for this batch. If it is cancelled while it
+    waits, the batch is not committed: its run ends and commits what it has left in
+    its own order, and nothing older may follow that.
+    """
+    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    queue = _QUEUES.get((loop, saver))
+    if queue is None:
+        queue = _QUEUES[loop, saver] = LoopQueue()
+        queue.worker = loop.create_task(_commit_waiting(loop, saver, queue))
+    queue.waiting[done] = batch
+    return done
+
+
+async def _commit_waiting(
+    loop: asyncio.AbstractEventLoop, saver: BaseCheckpointSaver, queue: LoopQueue
+) -> None:
+    """Commit what waits until nothing does."""
+    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+    group: Awaited = {}
+    try:
+        while queue.waiting:
+            turn = list(islice(queue.waiting, _MOST_AT_ONCE))
+            group = {done: queue.waiting.pop(done) for done in turn}
+            group = {done: batch for done, batch in group.items() if not done.cancelled()}
+            errors = await asyncio.to_thread(_commit_together, saver, [*group.values()])
+            for done, error in zip(group, errors, strict=True):
+                if done.cancelled():
+                    continue
+                if error is None:
+                    done.set_result(None)
+                else:
+                    done.set_exception(error)
+    finally:
+        del _QUEUES[loop, saver]
+        # There are any only if the loop is ending, and this task with it.
+        for done in (*group, *queue.waiting):
+            done.cancel()
+
+
+def _commit_together(
+    saver: BaseCheckpointSaver, batches: Sequence[Batch]
+) -> list[Exception | None]:
+    """Commit batches of different runs; return what each of them failed with, or None."""
+    try:
+        if batches:
+            saver.commit(batches)
+    except Exception as error:  # noqa: BLE001 - it is raised in the run that asked
+        if len(batches) == 1:
+            return [error]
+        # One of them may be to blame: commit each on its own, so that the others are kept.
+        return [_commit_together(saver, (each,))[0] for each in batches]
+    return [None] * len(batches)

@@ -1,0 +1,347 @@
+"""Performs the effects of one outermost run, and of the runs nested in it.
+
+::
+
+    driver <-- Wait, IORequest -- Engine <-- effects -- run
+           --- performed ------->        --- replies -->   \\-- nested runs
+
+The engine moves each run from effect to effect. It does itself what needs no waiting:
+it starts tasks, hands callers their results, and puts what is emitted into the outbox.
+All runs share its inbox. For what takes time it gives the driver a request, and the
+driver has it performed on this OS thread or beside the event loop.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from flowpregel._core import effects
+from flowpregel._core.effects import Ended, Event, Steps, Stopped, Wait, Wakeup
+from flowpregel._core.records import Outcome, Task, Withdrawn
+from flowpregel._core.run_state import Result
+from flowpregel._engine.inbox import Inbox, LoopInbox, now
+from flowpregel._engine.nested import ActiveRun, ForWriters, RunContext, RunTree, outcome_of
+from flowpregel._engine.tasks import Executors, TaskStarter
+from flowpregel._fault import fault
+from flowpregel.channels.context import Context
+from flowpregel.checkpoint.shapes import Lease
+from flowpregel.executors.calls import CallFuture
+from flowpregel.executors.inline import InlineExecutor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunPlan:
+    """What an engine is to run, and with what."""
+
+    steps: Steps
+    around: RunContext
+    cache: Any = None
+    max_concurrency: int | None = None
+    resources: ExitStack
+    """What is released when the run ends."""
+    lease: Lease | None = None
+    """The lease among them: its saver may ask the run to stop."""
+
+
+@dataclass(slots=True)
+class LeaveContexts:
+    """Leave the `Context` channels of a run that ended, in every process that entered them."""
+
+    contexts: Sequence[Context[Any]]
+    error: BaseException | None
+
+
+@dataclass(slots=True)
+class IORequest:
+    """What one of the runs needs that may take time."""
+
+    run: ActiveRun
+    effect: effects.Commit | effects.Load | effects.Look | effects.Share | LeaveContexts
+
+
+EngineRequest: TypeAlias = Wait | IORequest
+"""What the engine asks its driver to have performed."""
+
+
+class Engine:
+    """Runs a plan, request by request, for a driver.
+
+    Args:
+        plan: What to run.
+        loop: The running event loop; None for a sync run.
+    """
+
+    def __init__(self, plan: RunPlan, loop: Any = None) -> None:
+        self.outbox: deque[tuple[tuple[str, ...], str, Any]] = deque()
+        """(namespace, mode, payload) of what the user's stream has not had yet."""
+        self.result: Result | None = None
+        self._plan = plan
+        self._is_async = loop is not None
+        self._inbox = Inbox() if loop is None else LoopInbox(loop)
+        self._inline = InlineExecutor(self._run_until_done)
+        self._executors = Executors(self._inline, loop, plan.max_concurrency)
+        self._tasks = TaskStarter(self._inbox, self._executors, plan.max_concurrency)
+        self._runs = RunTree(ActiveRun(plan.steps, plan.around))
+        self._request: EngineRequest | None = None
+        """What the driver was asked for last."""
+        self._failure: BaseException | None = None
+        """What the run ended with, if that was an error."""
+        if plan.lease is not None:
+            plan.lease.stop = lambda reason: self._inbox.post(Stopped(reason))
+
+    # ------------------------------------------------------------ for drivers
+
+    def next_request(self) -> EngineRequest | None:
+        """Move the runs until something has to be performed; None: the outermost has ended.
+
+        Raises:
+            BaseException: What the outermost run failed with.
+        """
+        if self._failure is not None:
+            raise self._failure
+        runs, self._request = self._runs, None
+        try:
+            while runs.ready and self._request is None:
+                self._request = self._advance(runs.ready.popleft())
+            self._tasks.flush()
+        except BaseException as error:
+            self._failure = error
+            raise
+        if self._request is None and self.result is None:
+            self._request = runs.next_wait()
+        return self._request
+
+    def perform(self, request: EngineRequest) -> None:
+        """Perform *request* on this OS thread."""
+        if isinstance(request, Wait):
+            self._deliver(self._take(request))
+            return
+        run = request.run
+        try:
+            run.reply = self._reply_to(request)
+        except Exception as error:  # noqa: BLE001 - it is raised inside the run
+            run.failure = error
+        self._runs.ready.appendleft(run)
+
+    async def perform_on_loop(self, request: EngineRequest) -> None:
+        """Perform *request* while the event loop goes on."""
+        if isinstance(request, IORequest):
+            await self._perform_beside_loop(request)
+        elif self._inline.waiting:
+            self.perform(request)
+        else:
+            assert isinstance(self._inbox, LoopInbox)
+            self._deliver(await self._inbox.take_on_loop(_timeout(request)))
+
+    def stop(self) -> EngineRequest | None:
+        """Tell a run that was left early to end; return the request that it stands at."""
+        if self._request is not None and self._runs.stopping is None:
+            self._inline.withdraw()
+            self._runs.stop("the run was stopped")
+            if isinstance(self._request, Wait):
+                self._request = Wait(0)
+        return self._request
+
+    def fail(self, error: BaseException) -> None:
+        """Give up a run that could not even be stopped."""
+        self._failure, self._request = error, None
+
+    def close(self) -> None:
+        """Commit what waits, release everything, and end the run's OS threads.
+
+        Raises:
+            Exception: What a commit in the background raised.
+        """
+        failure = self._failure
+        if failure is not None:
+            # It may have failed without a chance to end its tasks: bodies would wait for ever.
+            self._tasks.stop_all()
+        self._executors.close(wait=not isinstance(failure, TimeoutError))
+        try:
+            with suppress(Exception):
+                self._leave(self._contexts_of(self._runs.root), failure)
+            self._plan.around.committers.close()
+        finally:
+            self._plan.resources.close()
+
+    # ------------------------------------------------------------ performing
+
+    async def _perform_beside_loop(self, request: IORequest) -> None:
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+        run, effect = request.run, request.effect
+        committer = run.around.committer
+        if not isinstance(effect, LeaveContexts) and committer and not committer.blocks:
+            self.perform(request)
+            return
+        try:
+            if isinstance(effect, effects.Commit):
+                assert committer is not None
+                await committer.commit_on_loop(effect.batch)
+            else:
+                run.reply = await asyncio.to_thread(self._reply_to, request)
+        except Exception as error:  # noqa: BLE001 - it is raised inside the run
+            run.failure = error
+        self._runs.ready.appendleft(run)
+
+    def _reply_to(self, request: IORequest) -> Any:
+        committer, cache = request.run.around.committer, self._plan.cache
+        match request.effect:
+            case effects.Commit(batch):
+                assert committer is not None
+                committer.commit(batch)
+            case effects.Load() as load:
+                return None if committer is None else committer.load(load)
+            case effects.Look(keys):
+                return {} if cache is None else cache.get(keys)
+            case effects.Share(entries):
+                if cache is not None:
+                    cache.set(entries)
+            case LeaveContexts(contexts, error):
+                self._leave(contexts, error)
+        return None
+
+    def _take(self, request: Wait) -> list[Event]:
+        """Wait for events; run the tasks meanwhile that are to run on this OS thread."""
+        if not self._inline.waiting or request.deadline == 0:
+            return self._inbox.take(_timeout(request))
+        events = self._inbox.drain()
+        if not events:
+            self._inline.work()
+        return events or self._inbox.drain()
+
+    def _run_until_done(self, future: CallFuture[Any]) -> None:
+        """Let the run go on while a task on this OS thread waits for *future*.
+
+        The engine stands at a `Wait` that is being performed, by running that task.
+        On an event loop it returns when nothing but the loop can finish the call.
+
+        Raises:
+            BaseException: The run has failed meanwhile, so nobody will answer.
+        """
+        while not future.done():
+            request = self._request
+            is_idle = not (self._inline.waiting or self._inbox.has_events)
+            if self._is_async and request == Wait() and is_idle:
+                return
+            if request is not None:
+                self.perform(request)
+            self.next_request()
+
+    def _deliver(self, events: list[Event]) -> None:
+        self._tasks.note(events)
+        self._runs.deliver(Wakeup(events, now(), time.monotonic_ns(), random.random()))
+
+    # ------------------------------------------------------------ moving runs
+
+    def _advance(self, run: ActiveRun) -> IORequest | None:
+        """Move one run to what it has to wait for, or to its end."""
+        while run.end is None:
+            reply, failure = run.reply, run.failure
+            run.reply = run.failure = None
+            try:
+                effect = run.steps.send(reply) if failure is None else run.steps.throw(failure)
+            except StopIteration as stop:
+                run.end = stop.value
+            except BaseException as error:  # noqa: BLE001 - how it ended is the result
+                run.end = error
+            else:
+                match effect:
+                    case effects.Submit():
+                        self._submit(run, effect)
+                    case Wait(deadline):
+                        self._runs.wait(run, deadline)
+                        return None
+                    case effects.Emit() | effects.Resolve() | effects.Cancel():
+                        self._do(run, effect)
+                    case _:
+                        self._tasks.flush()
+                        return IORequest(run, effect)
+        return self._end(run, run.end)
+
+    def _do(self, run: ActiveRun, effect: effects.Emit | effects.Resolve | effects.Cancel) -> None:
+        """Do what needs no waiting."""
+        match effect:
+            case effects.Resolve(answers):
+                self._tasks.resolve(answers)
+            case effects.Emit(mode, payload, namespace):
+                if namespace is None:
+                    namespace = tuple(filter(None, run.around.namespace.split("|")))
+                self.outbox.append((namespace, mode, payload))
+            case effects.Cancel(task_id, kill):
+                nested = self._runs.nested.get(task_id)
+                if nested is None or nested.end is not None:
+                    self._tasks.cancel(task_id, kill=kill)
+                elif kill:
+                    nested.stop("the run was stopped")
+
+    def _submit(self, run: ActiveRun, effect: effects.Submit) -> None:
+        """Start tasks; those that are nested graphs become runs."""
+        tasks, setting, runs = effect.tasks, effect.setting, self._runs
+        run.channels = setting.channels
+        runs.own(run, tasks)
+        if runs.stopping is not None:
+            for task in tasks:
+                self._post(task, Withdrawn())
+            return
+        self._tasks.start(run, (task for task in tasks if task.node.role != "graph"), setting)
+        for task in tasks:
+            if task.node.role == "graph" and (failed := runs.nest(run, task, setting)):
+                self._post(task, failed)
+            fault("task.submitted", task.id)
+
+    def _post(self, task: Task, outcome: Outcome) -> None:
+        self._inbox.post(Ended(task.id, task.attempt, outcome))
+
+    # ------------------------------------------------------------ ends of runs
+
+    def _end(self, run: ActiveRun, end: Result | BaseException) -> IORequest | None:
+        """Leave the contexts of a run; then tell its parent, or the driver, how it ended."""
+        if run.failure is not None:
+            run.end = end = run.failure
+        elif contexts := self._contexts_of(run):
+            return IORequest(run, LeaveContexts(contexts, _error_of(end)))
+        if run.task is None:
+            if isinstance(end, BaseException):
+                raise end
+            self.result = end
+            return None
+        outcome = outcome_of(run.task, end)
+        if isinstance(outcome, ForWriters):
+            self._tasks.write(run, outcome.value)
+        else:
+            self._post(run.task, outcome)
+        return None
+
+    def _contexts_of(self, run: ActiveRun) -> list[Context[Any]]:
+        """Return the `Context` channels to leave when *run* ends, and forget them.
+
+        With a failed outermost run all end that are nested in it.
+        """
+        runs = self._runs
+        ending = [run, *runs.nested.values()] if run is runs.root else [run]
+        return [context for each in ending for context in each.take_contexts()]
+
+    def _leave(self, contexts: Sequence[Context[Any]], error: BaseException | None) -> None:
+        if not contexts:
+            return
+        self._tasks.leave([each.held.token for each in contexts], error)
+        with ExitStack() as closing:
+            for channel in contexts:
+                closing.callback(channel.close, error)
+
+
+def _error_of(end: Result | BaseException) -> BaseException | None:
+    return end if isinstance(end, BaseException) else None
+
+
+def _timeout(request: Wait) -> float | None:
+    if request.deadline is None:
+        return None
+    return max(0.0, (request.deadline - time.monotonic_ns()) / 1e9)

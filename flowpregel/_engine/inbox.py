@@ -1,0 +1,118 @@
+"""Where the events of a run arrive: one queue, emptied at each wake-up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from flowpregel._core.effects import Event
+from flowpregel.executors.base import Backlog
+
+if TYPE_CHECKING:
+    import asyncio
+
+MOST_AT_ONCE: Final = 512
+"""How many events one wake-up takes.
+
+A bound, so that the tasks that the first events ask for start, and the results that
+they bring are kept, before the run looks at the rest.
+"""
+
+_lock = threading.Lock()
+_last = 0
+
+
+def now() -> int:
+    """Return wall-clock nanoseconds, greater than any returned before in this process.
+
+    Versions and checkpoint ids are made of it, so two may never be equal.
+    """
+    global _last
+    with _lock:
+        _last = max(time.time_ns(), _last + 1_000)
+        return _last
+
+
+class Inbox:
+    """The mailbox of a run whose own OS thread waits for events."""
+
+    # The pool of worker processes still asks for these three; they go with its next edition.
+    attend: Any = None
+    attentive = False
+    interrupt_attend: Any = None
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque()
+        self._arrived = threading.Condition()
+        self.backlog = Backlog()
+
+    @property
+    def has_events(self) -> bool:
+        """Whether `take` would return at once."""
+        return bool(self._events)
+
+    def post(self, event: Event) -> None:
+        """Deliver an event, from any OS thread."""
+        self.post_all((event,))
+
+    def post_all(self, events: Sequence[Event]) -> None:
+        """Deliver events, from any OS thread."""
+        with self._arrived:
+            self._events.extend(events)
+            self._arrived.notify()
+
+    def take(self, timeout: float | None) -> list[Event]:
+        """Wait for events, at most *timeout* seconds; return the first `MOST_AT_ONCE`."""
+        if not self._events:
+            self.backlog.clear()
+            with self._arrived:
+                self._arrived.wait_for(lambda: self._events, timeout)
+        return self.drain()
+
+    def drain(self) -> list[Event]:
+        """Return the first `MOST_AT_ONCE` events, without waiting."""
+        count = min(len(self._events), MOST_AT_ONCE)
+        return [self._events.popleft() for _ in range(count)]
+
+
+class LoopInbox(Inbox):
+    """The mailbox of a run on an event loop.
+
+    Args:
+        loop: The loop, which is running.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+        super().__init__()
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._is_awake = asyncio.Event()
+
+    def post_all(self, events: Sequence[Event]) -> None:
+        """Deliver events, from any OS thread."""
+        super().post_all(events)
+        if threading.get_ident() == self._thread:
+            self._is_awake.set()
+            return
+        # A loop that is closed has no run that waits: its step timeout left this task behind.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._is_awake.set)
+
+    async def take_on_loop(self, seconds: float | None) -> list[Event]:
+        """`take`, while the loop goes on."""
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+        if not self._events:
+            self.backlog.clear()
+        if not self._events and seconds != 0:
+            self._is_awake.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._is_awake.wait()
+        return self.drain()

@@ -1,0 +1,224 @@
+"""Runs inside runs: all that share one engine, and which event belongs to which."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from flowpregel._core.commands import Command
+from flowpregel._core.effects import Call, Ended, Event, StepContext, Steps, Stopped, Wait, Wakeup
+from flowpregel._core.plan import DEEPEST, too_deep
+from flowpregel._core.program import Options
+from flowpregel._core.records import (
+    RETURN,
+    Escaped,
+    Interrupted,
+    Kind,
+    Outcome,
+    Raised,
+    Returned,
+    Task,
+    Withdrawn,
+)
+from flowpregel._core.run_state import Result
+from flowpregel._engine.commits import Committer, Committers
+from flowpregel.channels.context import Context
+from flowpregel.context import RunControl, RunInfo, RunValues
+from flowpregel.errors import ParentCommand, TaskCancelled
+from flowpregel.executors.base import Stopwatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunContext:
+    """What every task of a run, and every graph nested in it, is given."""
+
+    config: Mapping[str, Any]
+    context: Any = None
+    store: Any = None
+    control: RunControl | None = None
+    committer: Committer | None = None
+    committers: Committers = field(default_factory=Committers)
+    """Those of all savers that the run and the graphs nested in it keep their state with."""
+    thread_id: str | None = None
+    run_id: str | None = None
+    namespace: str = ""
+    executor: Any = None
+    """Where nodes run that name no executor."""
+    modes: frozenset[str] = frozenset()
+    """What a nested run tells the stream."""
+    options: Options | None = None
+    """The options of the run itself: what a nested run inherits."""
+    variables: Any = None
+    """The context variables of the caller of a nested run; None: those of the outermost one's."""
+    replayed_before: str | None = None
+    """The checkpoint that the outermost run is replayed from, for graphs nested in it."""
+
+
+class NestedGraph(Protocol):
+    """A graph that can run inside another."""
+
+    def nested_run(
+        self, task: Task, setting: StepContext, around: RunContext
+    ) -> tuple[Steps, RunContext]:
+        """Return the run that *task* is, and what its own tasks are given."""
+
+
+@dataclass(eq=False, slots=True)
+class ActiveRun:
+    """A run that has not ended: the outermost, or one nested in another."""
+
+    steps: Steps
+    around: RunContext
+    parent: ActiveRun | None = None
+    task: Task | None = None
+    """The task of the parent that it is."""
+    setting: StepContext | None = None
+    """The superstep of the parent that the task belongs to."""
+    depth: int = 0
+    """In how many runs it is nested."""
+    deadline: int | None = None
+    reply: Any = None
+    """What its last effect is answered with."""
+    failure: BaseException | None = None
+    """What its last effect failed with."""
+    inbox: list[Event] = field(default_factory=list)
+    is_stopped: bool = False
+    """Whether it was told to end."""
+    channels: Mapping[str, Any] = field(default_factory=dict)
+    """Its live channels, known once it has submitted a task."""
+    info: RunInfo | None = None
+    watch: Stopwatch = field(default_factory=Stopwatch)
+    end: Result | BaseException | None = None
+    """What it returned or raised."""
+
+    def info_in(self, setting: StepContext) -> RunInfo:
+        """Return what its tasks may know about it."""
+        if self.info is None:
+            around = self.around
+            self.info = RunInfo(
+                RunValues(around.config, around.context, setting.previous),
+                thread_id=around.thread_id,
+                run_id=around.run_id,
+                has_saver=around.committer is not None,
+            )
+        return self.info
+
+    def stop(self, reason: str) -> None:
+        """Tell it to end, once."""
+        if not self.is_stopped:
+            self.is_stopped = True
+            self.inbox.append(Stopped(reason))
+
+    def take_contexts(self) -> list[Context[Any]]:
+        """Return its `Context` channels, which the caller leaves."""
+        channels, self.channels = self.channels, {}
+        return [each for each in channels.values() if isinstance(each, Context)]
+
+
+class RunTree:
+    """The outermost run and those nested in it, and the events that each waits for.
+
+    Args:
+        root: The outermost.
+    """
+
+    def __init__(self, root: ActiveRun) -> None:
+        self.root = root
+        self.ready = deque([root])
+        """Those that can be moved."""
+        self.stopping: str | None = None
+        """Why all of them are to end."""
+        self._waiting: dict[ActiveRun, None] = {}
+        self.nested: dict[str, ActiveRun] = {}
+        """The nested runs, by the id of the task that each of them is."""
+        self._owners: dict[str, ActiveRun] = {}
+        """The nested run that each task belongs to that was submitted by one."""
+
+    def nest(self, parent: ActiveRun, task: Task, setting: StepContext) -> Outcome | None:
+        """Start the nested run that *task* is; return why it failed, if it did."""
+        if parent.depth >= DEEPEST:
+            return Raised(too_deep(task.name))
+        graph: NestedGraph = task.node.graph
+        try:
+            steps, around = graph.nested_run(task, setting, parent.around)
+        except Exception as error:  # noqa: BLE001 - the task fails with it
+            return Raised(error)
+        run = ActiveRun(steps, around, parent, task, setting, parent.depth + 1)
+        self.nested[task.id] = run
+        self.ready.append(run)
+        return None
+
+    def own(self, run: ActiveRun, tasks: Iterable[Task]) -> None:
+        """Note that *tasks* belong to *run*."""
+        if run is not self.root:
+            self._owners.update((task.id, run) for task in tasks)
+
+    def stop(self, reason: str) -> None:
+        """Tell every run to end: at its next wake-up it cancels its tasks."""
+        self.stopping = reason
+        for run in self._waiting:
+            run.stop(reason)
+
+    def wait(self, run: ActiveRun, deadline: int | None) -> None:
+        """Note that *run* waits for events, until *deadline* at most."""
+        run.deadline = deadline
+        self._waiting[run] = None
+        if self.stopping is not None:
+            run.stop(self.stopping)
+
+    def next_wait(self) -> Wait:
+        """Return the wait that ends when one of the runs has something to do."""
+        if any(run.inbox for run in self._waiting):
+            return Wait(0)
+        deadlines = [run.deadline for run in self._waiting if run.deadline is not None]
+        return Wait(min(deadlines, default=None))
+
+    def deliver(self, wakeup: Wakeup) -> None:
+        """Give each run its events, and make those ready that have any, or are due.
+
+        The event of a task that is not known goes to the outermost run, which ignores it.
+        """
+        root = self.root
+        for event in wakeup.events:
+            match event:
+                case Stopped(reason):
+                    self.stop(reason)
+                case Ended(task_id):
+                    if (nested := self.nested.pop(task_id, None)) is not None:
+                        event.span = nested.watch.stop("graph")
+                    self._owners.pop(task_id, root).inbox.append(event)
+                case Call(caller):
+                    self._owners.get(caller, root).inbox.append(event)
+                case _:
+                    self._owners.get(event.task_id, root).inbox.append(event)
+        for run in list(self._waiting):
+            if run.inbox or (run.deadline is not None and run.deadline <= wakeup.monotonic):
+                run.reply, run.inbox = replace(wakeup, events=run.inbox), []
+                del self._waiting[run]
+                self.ready.append(run)
+
+
+@dataclass(slots=True)
+class ForWriters:
+    """What a nested run returned to its node, whose writers have to write it."""
+
+    value: Any
+
+
+def outcome_of(task: Task, end: Result | BaseException) -> Outcome | ForWriters:
+    """Return what the end of a nested run means for the *task* that it is."""
+    is_call = task.kind is Kind.CALL
+    match end:
+        case Result(paused=True):
+            return Interrupted(end.interrupts)
+        case Result(values):
+            return Returned(((RETURN, values),)) if is_call else ForWriters(values)
+        case TaskCancelled():
+            return Withdrawn()
+        case ParentCommand():
+            if end.command.graph == Command.PARENT and not is_call:
+                return ForWriters(replace(end.command, graph=None))
+            return Escaped(end.command)
+    return Raised(end)

@@ -1,0 +1,378 @@
+"""Starts tasks: where each runs, how many at once, and what it is given."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
+
+from flowpregel._core.effects import Call, Ended, Event, StepContext
+from flowpregel._core.records import Kind, Node, Outcome, Raised, Task, Withdrawn
+from flowpregel._engine.nested import ActiveRun
+from flowpregel._fault import fault
+from flowpregel.context import TaskInfo
+from flowpregel.errors import ConfigurationError, NodeError
+from flowpregel.executors.attempt import async_in_sync_run
+from flowpregel.executors.base import Executor, Job, Mailbox
+from flowpregel.executors.inline import InlineExecutor
+from flowpregel.executors.threads import BodyThreads, ThreadExecutor
+
+NAMES: Final = ("processes", "threads", "inline")
+
+
+# -------------------------------------------------------------------- where
+
+
+def check_executor(value: Any) -> Any:
+    """Return *value* if it can be an executor.
+
+    Raises:
+        ConfigurationError: It is no known name, and no executor.
+    """
+    if value is None or isinstance(value, Executor | concurrent.futures.Executor):
+        return value
+    if value in NAMES:
+        return value
+    raise ConfigurationError(
+        f"executor={value!r}: use {', '.join(map(repr, NAMES))}, a flowpregel executor, "
+        "or any concurrent.futures.Executor"
+    )
+
+
+class Executors:
+    """The executors of one outermost run, made when first needed and closed with it.
+
+    Args:
+        inline: Runs what is to run on the OS thread that drives the run.
+        loop: The running event loop of an async run; None in a sync one.
+        threads: How many tasks may run on OS threads at once; None is the default.
+    """
+
+    def __init__(self, inline: InlineExecutor, loop: Any, threads: int | None) -> None:
+        self.is_async = loop is not None
+        self._inline = inline
+        self._loop = loop
+        self._threads_limit = threads
+        self._made: dict[object, Executor] = {}
+
+    def for_node(self, node: Node, default: Any, *, on_loop: bool = False) -> Executor:
+        """Return where an attempt of *node* runs, by *default* where the run says.
+
+        Without either it is ``FLOWPREGEL_EXECUTOR``, or worker processes.
+
+        Raises:
+            TypeError: An async node, in a sync run that cannot await it.
+        """
+        if on_loop or any(
+            step.is_async or (self.is_async and step.coroutine is not None) for step in node.steps
+        ):
+            if not self.is_async and node.role == "leaf" and not node.is_task:
+                raise async_in_sync_run(node.name)
+            return self._once("loop", self._new_coroutines)
+        if node.role == "body":
+            return self._once("body", BodyThreads)
+        wanted = node.executor if node.executor is not None else default
+        if wanted is None:
+            wanted = os.environ.get("FLOWPREGEL_EXECUTOR") or "processes"
+        match wanted:
+            case Executor():
+                return wanted
+            case "inline":
+                return self._inline
+            case "threads":
+                return self._once("threads", lambda: ThreadExecutor(self._threads_limit))
+            case "processes":
+                from flowpregel.executors import default_pool  # noqa: PLC0415 - imports loky
+
+                return default_pool()
+        check_executor(wanted)
+        return self._once(wanted, lambda: _adapted(wanted))
+
+    def _once(self, key: object, make: Callable[[], Executor]) -> Executor:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def _new_coroutines(self) -> Executor:
+        from flowpregel.executors.coroutines import (  # noqa: PLC0415 - imports asyncio
+            CoroutineExecutor,
+        )
+
+        return CoroutineExecutor(self._loop)
+
+    def close(self, *, wait: bool) -> None:
+        """End what belongs to the run; *wait* for tasks on OS threads."""
+        for executor in self._made.values():
+            if isinstance(executor, ThreadExecutor) and not wait:
+                executor.abandon()
+            else:
+                executor.close()
+
+
+def _adapted(engine: concurrent.futures.Executor) -> Executor:
+    from flowpregel.executors.adapter import FuturesExecutor  # noqa: PLC0415 - seldom needed
+
+    return FuturesExecutor(engine)
+
+
+# -------------------------------------------------------------------- how many
+
+
+@dataclass(slots=True, eq=False)
+class TaskGroup:
+    """Tasks of one node that follow each other, and what all of them start with."""
+
+    run: ActiveRun
+    setting: StepContext
+    node: Node
+    tasks: Sequence[Task]
+    executor: Executor
+
+
+class ConcurrencyLimit:
+    """Limits how many tasks run at once and queues the rest.
+
+    Args:
+        most: How many may run.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._running: set[str] = set()
+        self._queue: deque[tuple[TaskGroup, deque[Task]]] = deque()
+        """Groups, and the tasks of each that wait."""
+        self._waiting: dict[str, Task] = {}
+
+    def acquire(self, group: TaskGroup, *, first: bool = False) -> Iterator[TaskGroup]:
+        """Queue *group*, at the front if *first*; yield the groups that may start now."""
+        self._waiting.update((task.id, task) for task in group.tasks)
+        (self._queue.appendleft if first else self._queue.append)((group, deque(group.tasks)))
+        return self._admit()
+
+    def release(self, task_ids: Iterable[str]) -> Iterator[TaskGroup]:
+        """Note that tasks ended, or wait for others; yield the groups that may start now."""
+        self._running.difference_update(task_ids)
+        return self._admit()
+
+    def withdraw(self, task_id: str) -> Task | None:
+        """Take a task out of the queue and return it; None: it is not in there."""
+        return self._waiting.pop(task_id, None)
+
+    def _admit(self) -> Iterator[TaskGroup]:
+        while self._queue and (room := self._most - len(self._running)) > 0:
+            group, left = self._queue[0]
+            admitted: list[Task] = []
+            while left and len(admitted) < room:
+                task = left.popleft()
+                if self._waiting.pop(task.id, None) is task:
+                    admitted.append(task)
+            if not left:
+                self._queue.popleft()
+            if admitted:
+                self._running.update(task.id for task in admitted)
+                yield replace(group, tasks=admitted)
+
+
+# -------------------------------------------------------------------- starting them
+
+
+class TaskStarter:
+    """Starts the tasks of one outermost run and of the runs nested in it.
+
+    Args:
+        mailbox: Where the events of all its tasks arrive.
+        executors: Where tasks can run.
+        limit: How many tasks may run at once; bodies, nested graphs and tasks
+            that made a call of their own do not count.
+    """
+
+    def __init__(self, mailbox: Mailbox, executors: Executors, limit: int | None) -> None:
+        self._mailbox = mailbox
+        self._executors = executors
+        self._limits: dict[Executor | None, ConcurrencyLimit] = {}
+        """Under None that of the whole run, if it has one; else those of executors with `room`."""
+        if limit is not None:
+            self._limits[None] = ConcurrencyLimit(limit)
+        self._jobs: dict[str, Job] = {}
+        """The jobs of tasks that have not ended."""
+        self._due: dict[Executor, list[Job]] = {}
+        """Jobs that each executor is about to be given, all at once."""
+        self._entered: set[Executor] = set()
+        """Where nodes ran that read `Context` channels."""
+
+    def start(
+        self,
+        run: ActiveRun,
+        tasks: Iterable[Task],
+        setting: StepContext,
+        *,
+        on_loop: bool = False,
+    ) -> None:
+        """Start an attempt of each task when its turn comes, where it is to run."""
+        for (node, parent), group in groupby(tasks, attrgetter("node", "parent")):
+            alike = [*group]
+            try:
+                executor = self._executors.for_node(node, run.around.executor, on_loop=on_loop)
+                if any(task.timeout for task in alike):
+                    check_timeout(node, executor)
+            except Exception as error:  # noqa: BLE001 - the tasks fail with it
+                for task in alike:
+                    self._mailbox.post(Ended(task.id, task.attempt, Raised(error)))
+                continue
+            if node.contexts:
+                self._entered.add(executor)
+            self._queue(
+                TaskGroup(run, setting, node, alike, executor),
+                is_below=parent is not None and parent.node.role != "body",
+            )
+
+    def write(self, run: ActiveRun, value: Any) -> None:
+        """Run the writers of the node that nested *run* is on the *value* that it returned."""
+        parent, task, setting = run.parent, run.task, run.setting
+        assert parent is not None
+        assert task is not None
+        assert setting is not None
+        node = replace(task.node, role="leaf", graph=None, steps=(), executor="inline")
+        writing = replace(task, node=node, input=value)
+        self.start(parent, [writing], setting, on_loop=self._executors.is_async)
+
+    def _queue(self, group: TaskGroup, *, is_below: bool) -> None:
+        """Place *group*, or let it wait until as few tasks run as may.
+
+        Tasks below another task go to a pool at once: that one perhaps runs there.
+        """
+        executor, limits = group.executor, self._limits
+        if group.node.role != "leaf":
+            limit = None
+        elif executor.room is None or None in limits:
+            limit = limits.get(None)
+        elif is_below:
+            limit = None
+        else:
+            limit = limits.setdefault(executor, ConcurrencyLimit(executor.room))
+        # Before those that wait: these would all wait for what waits behind them.
+        for ready in [group] if limit is None else limit.acquire(group, first=is_below):
+            self._place(ready)
+
+    def _place(self, group: TaskGroup) -> None:
+        """Put the jobs of *group* with those that its executor is about to be given."""
+        jobs = _jobs(group)
+        self._due.setdefault(group.executor, []).extend(jobs)
+        self._jobs.update((job.info.task_id, job) for job in jobs)
+
+    def flush(self) -> None:
+        """Give the executors the jobs that were started."""
+        if self._due:
+            due, self._due = self._due, {}
+            for executor, jobs in due.items():
+                executor.start_all(jobs, self._mailbox)
+
+    def note(self, events: Iterable[Event]) -> None:
+        """Note which tasks have ended, or wait for calls: others may run in their place."""
+        done: list[str] = []
+        for event in events:
+            if isinstance(event, Ended):
+                self._jobs.pop(event.task_id, None)
+                done.append(event.task_id)
+                fault("task.ended", event.task_id)
+            elif isinstance(event, Call):
+                done.append(event.caller)
+        for limit in self._limits.values():
+            for group in limit.release(done):
+                self._place(group)
+
+    def cancel(self, task_id: str, *, kill: bool) -> None:
+        """Withdraw a task that waits, or stop one that runs."""
+        self.flush()
+        for limit in self._limits.values():
+            if (task := limit.withdraw(task_id)) is not None:
+                self._mailbox.post(Ended(task_id, task.attempt, Withdrawn()))
+                return
+        if (job := self._jobs.get(task_id)) is not None:
+            job.executor.cancel(job.key, kill=kill)
+
+    def stop_all(self) -> None:
+        """Stop every task that runs, for a run that is no longer there to be told how it ended."""
+        for job in [*self._jobs.values()]:
+            job.executor.cancel(job.key, kill=True)
+
+    def resolve(self, answers: Iterable[tuple[Call, Outcome]]) -> None:
+        """Hand the callers of these calls their outcomes, if they still run."""
+        for call, outcome in answers:
+            if (job := self._jobs.get(call.caller)) is not None:
+                job.executor.resolve(call, outcome)
+            fault("task.resolved")
+
+    def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
+        """Have the contexts of a run that ended left wherever its nodes have entered them."""
+        for executor in self._entered:
+            executor.leave(contexts, error)
+
+
+def check_timeout(node: Node, executor: Executor) -> None:
+    """Refuse a timeout that cannot be kept.
+
+    Raises:
+        ConfigurationError: The executor cannot stop a task.
+    """
+    if not executor.capabilities.times_out:
+        raise ConfigurationError(
+            f"node {node.name!r} has a timeout, but {type(executor).__name__} cannot stop a "
+            "sync task that takes too long: use executor='processes', or make it async"
+        )
+
+
+def _jobs(group: TaskGroup) -> list[Job]:
+    """Return a job for each task of *group*."""
+    node, setting, around = group.node, group.setting, group.run.around
+    info = group.run.info_in(setting)
+    compares = info.has_saver or bool(node.retry or (around.options and around.options.retry))
+    channels = {name: setting.channels[name] for name in node.reads if name in setting.channels}
+    managed = {
+        name: value.get(setting.step, setting.stop)
+        for name, value in setting.managed.items()
+        if name in node.reads
+    }
+    return [
+        Job(
+            info=TaskInfo(
+                task_id=task.id,
+                name=node.name,
+                namespace=task.namespace,
+                step=setting.step,
+                stop=setting.stop,
+                attempt=task.attempt,
+                first_started=task.first_started or 0,
+                triggers=task.triggers,
+                path=task.path,
+                answers=task.answers,
+                checkpoint_id=setting.checkpoint_id,
+                error=None if task.kind is not Kind.HANDLER else _node_error(task),
+                compares=compares,
+                run=info,
+            ),
+            kind=task.kind,
+            node=node,
+            input=task.input,
+            timeout=task.timeout,
+            channels=channels,
+            managed=managed,
+            store=around.store,
+            control=around.control,
+            variables=around.variables if task.variables is None else task.variables,
+            executor=group.executor,
+        )
+        for task in group.tasks
+    ]
+
+
+def _node_error(handler: Task) -> NodeError | None:
+    """Return what an error handler is told."""
+    if handler.error is None or handler.parent is None:
+        return None
+    return NodeError(handler.parent.name, handler.error)
