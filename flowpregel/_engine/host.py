@@ -17,7 +17,7 @@ from flowpregel._engine.executors import Executors
 from flowpregel._engine.mailbox import ThreadMailbox, loop_mailbox
 from flowpregel._engine.placing import RunContext, TaskStarter
 from flowpregel._engine.pump import Ask, Pump, Request
-from flowpregel.checkpoint.shapes import Lease
+from flowpregel.checkpoint.base import Lease
 from flowpregel.executors.calls import CallFuture
 from flowpregel.executors.inline import InlineExecutor
 

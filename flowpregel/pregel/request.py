@@ -16,8 +16,7 @@ from flowpregel._engine.host import Plan
 from flowpregel._engine.keeper import Committers
 from flowpregel._engine.placing import RunContext
 from flowpregel._fault import fault
-from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.checkpoint.shapes import Lease
+from flowpregel.checkpoint.base import BaseCheckpointSaver, Lease
 from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.base import PregelBase, Where, names_where

@@ -11,7 +11,7 @@ from flowpregel._core.records import INTERRUPT, Address, Durability, Saved
 from flowpregel._core.state import load_state
 from flowpregel.channels.base import BaseChannel
 from flowpregel.checkpoint.memory import InMemorySaver
-from flowpregel.checkpoint.transactional import TransactionalSaver
+from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.testing.crash_driver import Crash, CrashDriver, Crashed, Schedule, shuffled
 from tests.strategies import Down, Faults, Recipe
 
@@ -67,7 +67,7 @@ class Thread:
         return history_of(self.program, self.saver)
 
 
-def history_of(program: Program, saver: TransactionalSaver, thread_id: str = "t") -> list[Any]:
+def history_of(program: Program, saver: BaseCheckpointSaver, thread_id: str = "t") -> list[Any]:
     """Return what every checkpoint of a thread holds, newest first, without ids and times."""
     return [shape_of(program, saved) for saved in saver.history(Address(thread_id))]
 
