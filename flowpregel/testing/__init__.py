@@ -1,6 +1,6 @@
 """Tests that anyone can hold their own parts to, and ways to crash a workflow on purpose.
 
-* `ChannelLaws`, `SaverContract`, `StoreContract`, `CacheContract`, `SaverMachine`: what a
+* `ChannelLaws`, `SaverContract`, `StoreContract`, `CacheContract`: what a
   channel, a saver, a store or a cache of your own must do.
 * `CrashDriver`: drives the core by hand, and stops it at any effect.
 * `crash_everywhere`: kills a workflow in a process of its own at each of its fault points.
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from flowpregel.testing.crash import crash_everywhere
     from flowpregel.testing.crash_driver import Crash, CrashDriver, Crashed, Schedule, Seen
     from flowpregel.testing.saver_contract import SaverContract
-    from flowpregel.testing.saver_model import SaverMachine
     from flowpregel.testing.store_contract import StoreContract
 
 __all__ = [
@@ -28,7 +27,6 @@ __all__ = [
     "CrashDriver",
     "Crashed",
     "SaverContract",
-    "SaverMachine",
     "Schedule",
     "Seen",
     "StoreContract",
@@ -42,7 +40,6 @@ _HOMES = {
     "CrashDriver": "crash_driver",
     "Crashed": "crash_driver",
     "SaverContract": "saver_contract",
-    "SaverMachine": "saver_model",
     "Schedule": "crash_driver",
     "Seen": "crash_driver",
     "StoreContract": "store_contract",

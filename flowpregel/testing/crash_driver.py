@@ -291,9 +291,7 @@ class CrashDriver:
                 self.seen.note_commit(effect.batch)
             case Load():
                 assert self.saver is not None
-                return self.saver.load(
-                    effect.address, before=effect.before, lazy_results=True
-                )
+                return self.saver.load(effect.address, before=effect.before, lazy_results=True)
             case _:
                 return self._aside(effect)
         return None

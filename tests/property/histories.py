@@ -10,8 +10,8 @@ from flowpregel._core.program import Options, Program
 from flowpregel._core.records import INTERRUPT, Address, Durability, Saved
 from flowpregel._core.state import load_state
 from flowpregel.channels.base import BaseChannel
-from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.testing.crash_driver import Crash, CrashDriver, Crashed, Schedule, shuffled
 from tests.strategies import Down, Faults, Recipe
 
