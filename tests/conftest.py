@@ -5,7 +5,16 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+# In an installed package pytest does so by itself: their asserts are to explain themselves.
+pytest.register_assert_rewrite(
+    *(
+        f"flowpregel.testing.{module}"
+        for module in ("cache_contract", "saver_contract", "saver_upkeep", "store_contract")
+    )
+)
 
 # A shell that starts us in the background, or nohup, has us ignore them, and so all we start.
 for number, handler in (

@@ -56,7 +56,7 @@ from flowpregel._core.records import (
 from flowpregel._core.run import run
 from flowpregel._core.run_state import Result
 from flowpregel._core.stream_events import outputs
-from flowpregel.checkpoint.transactional import TransactionalSaver
+from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import RunInfo, RunValues, TaskInfo
 from flowpregel.errors import NodeError
 from flowpregel.executors.attempt import perform
@@ -163,7 +163,7 @@ class CrashDriver:
     def __init__(
         self,
         program: Program,
-        saver: TransactionalSaver | None,
+        saver: BaseCheckpointSaver | None,
         options: Options | None = None,
         *,
         schedule: Schedule | None = None,
@@ -291,7 +291,7 @@ class CrashDriver:
                 self.seen.note_commit(effect.batch)
             case Load():
                 assert self.saver is not None
-                return self.saver.load_for_run(effect.address, before=effect.before)
+                return self.saver.load(effect.address, before=effect.before, lazy_results=True)
             case _:
                 return self._aside(effect)
         return None

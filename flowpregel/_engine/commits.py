@@ -78,7 +78,7 @@ class Committer:
         if self._writer is not None:
             self._writer.flush()
         fault("keeper.load.before")
-        saved = self.saver.load_for_run(load.address, before=load.before)
+        saved = self.saver.load(load.address, before=load.before, lazy_results=True)
         fault("keeper.load.after")
         return saved
 

@@ -30,7 +30,7 @@ from flowpregel._engine.nested import ActiveRun, ForWriters, RunContext, RunTree
 from flowpregel._engine.tasks import Executors, TaskStarter
 from flowpregel._fault import fault
 from flowpregel.channels.context import Context
-from flowpregel.checkpoint.shapes import Lease
+from flowpregel.checkpoint.base import Lease
 from flowpregel.executors.calls import CallFuture
 from flowpregel.executors.inline import InlineExecutor
 

@@ -1,121 +1,134 @@
-"""The contract of a saver, in two forms.
+"""The contract of a saver: it keeps the checkpoints and pending writes of threads.
 
-The *transactional* form is what the engine uses, in our own records: `load`,
-`history` and `commit`. The *classic* form has LangGraph's shapes: `get_tuple`,
-`list`, `put`, `put_writes`. Each can be given in terms of the other:
-
-* `BaseCheckpointSaver` has the transactional form in terms of the classic one,
-  so that a saver written for LangGraph's interface works.
-* `TransactionalSaver` has the classic form in terms of the transactional one;
-  `InMemorySaver` and `LMDBSaver` derive from it.
-
-The ``a...`` methods are given once, here: each runs its sync form in an OS thread.
+A saver is given `Batch` records and gives back `Saved` ones, both of
+`flowpregel._core.records`. A LangGraph checkpointer, which has other methods and
+shapes, becomes a saver by `flowpregel.integrations.langgraph.as_saver`, and a saver
+a LangGraph checkpointer by `flowpregel.integrations.langgraph.SaverAdapter`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeAlias
+from uuid import UUID
 
-from flowpregel._core.records import Address, Batch, DeltaHistory, Saved, Version
-from flowpregel.checkpoint import convert
-from flowpregel.checkpoint.shapes import (
-    WRITES_IDX_MAP,
-    CheckpointDict,
-    CheckpointTuple,
-    Config,
-    Lease,
-    OnConflict,
-)
+from flowpregel._core.records import Address, Batch, Checkpoint, Saved, Version
+from flowpregel.errors import ConfigurationError
 
-__all__ = [
-    "WRITES_IDX_MAP",
-    "BaseCheckpointSaver",
-    "CheckpointDict",
-    "CheckpointTuple",
-    "Config",
-    "Lease",
-    "OnConflict",
-]
+__all__ = ["WRITES_IDX_MAP", "BaseCheckpointSaver", "Lease", "OnConflict"]
 
-Result = TypeVar("Result")
+WRITES_IDX_MAP: dict[str, int] = {
+    "__error__": -1,
+    "__scheduled__": -2,
+    "__interrupt__": -3,
+    "__resume__": -4,
+    "__error_source_node__": -5,
+    "__call__": -6,
+    "__ran__": -7,
+}
+"""Where control writes are kept: one place each, so a newer one replaces the older.
+
+The last three are ours: under positions of their own they would take the places of
+writes that the task makes when it is tried again.
+"""
+
+OnConflict: TypeAlias = Literal["raise", "wait", "takeover"]
+Strategy: TypeAlias = Literal["keep_latest", "delete"]
+
+
+class Lease:
+    """The right to write a thread's namespace; *fence* goes with every batch."""
+
+    __slots__ = ("fence", "stop")
+
+    def __init__(self, fence: int | None = None) -> None:
+        self.fence = fence
+        self.stop: Callable[[str], None] | None = None
+        """Called, from any OS thread, with the reason why the owner is to stop; set by an
+        owner that can."""
 
 
 class BaseCheckpointSaver(ABC):
     """Keeps the checkpoints and pending writes of threads.
 
-    A subclass gives the five classic methods; a `TransactionalSaver` the three
-    of the transactional form instead.
+    A subclass gives `load`, `history`, `commit`, `namespaces` and `delete_thread`,
+    and as many of the other methods as it can. Any OS thread may call them.
     """
 
-    keeps_deltas: ClassVar[bool] = False
+    keeps_deltas: ClassVar[bool] = True
     """Whether `commit` keeps deltas; where not, the engine gives full values."""
     commits_at_once: ClassVar[bool] = False
     """Whether a commit costs less than handing it to a writer's OS thread."""
-    owns_versions: ClassVar[bool] = True
+    owns_versions: ClassVar[bool] = False
     """Whether versions come from `get_next_version` rather than from the engine."""
 
-    # -------------------------------------------------------- classic, to be given
-
     @abstractmethod
-    def get_tuple(self, config: Config) -> CheckpointTuple | None:
-        """Return the checkpoint that *config* names, the newest if it names none."""
-
-    @abstractmethod
-    def list(
-        self,
-        config: Config | None,
-        *,
-        filter: Mapping[str, Any] | None = None,
-        before: Config | None = None,
-        limit: int | None = None,
-    ) -> Iterator[CheckpointTuple]:
-        """Yield checkpoints, newest first.
+    def load(
+        self, address: Address, *, before: str | None = None, lazy_results: bool = False
+    ) -> Saved | None:
+        """Return the checkpoint at *address*: the newest, if it names none.
 
         Args:
-            config: Whose; None is every thread's; without a ``checkpoint_ns``
-                those of every namespace.
-            filter: Only those whose metadata has these values.
-            before: Only those with a smaller id than this config's.
+            address: Thread, namespace and perhaps checkpoint.
+            before: Only a checkpoint with a smaller id than this.
+            lazy_results: A run goes on from it. The saver may leave the results of
+                finished calls where they are, and give the run the means to read each
+                when the call is replayed (`Saved.left`).
+        """
+
+    @abstractmethod
+    def history(
+        self,
+        address: Address,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Saved]:
+        """Yield the checkpoints of one thread and namespace, newest first.
+
+        Args:
+            address: Whose; with a ``checkpoint_id`` just that one.
+            filter: Only those whose metadata, ``source`` and ``step`` have these values.
+            before: Only those with a smaller id than this.
             limit: At most this many.
         """
 
     @abstractmethod
-    def put(
-        self,
-        config: Config,
-        checkpoint: CheckpointDict,
-        metadata: Mapping[str, Any],
-        new_versions: Mapping[str, Version],
-    ) -> Config:
-        """Keep *checkpoint* as a child of the one that *config* names.
+    def commit(self, batches: Sequence[Batch]) -> None:
+        """Keep all of *batches*, in order, in one transaction.
 
-        Only the values of the channels in *new_versions* are kept again.
-        Returns the config that names the new checkpoint.
+        Raises:
+            LeaseLostError: A batch has the fence of a lease that another run holds now;
+                nothing is kept.
+            ValueEncodingError: A value cannot be kept; nothing is.
         """
 
     @abstractmethod
-    def put_writes(
-        self, config: Config, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
-    ) -> None:
-        """Keep pending writes of a task on the checkpoint that *config* names.
-
-        A write is kept under its position, and a second one there is ignored;
-        those of `WRITES_IDX_MAP` have places of their own and replace.
-        """
+    def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
+        """Yield every (thread, namespace) that has a checkpoint, or those of one thread."""
 
     @abstractmethod
     def delete_thread(self, thread_id: str) -> None:
         """Forget everything of a thread, in every namespace."""
 
-    # -------------------------------------------------------- classic, optional
+    # -------------------------------------------------------- optional
 
-    def get(self, config: Config) -> CheckpointDict | None:
-        """Return just the checkpoint of `get_tuple`."""
-        found = self.get_tuple(config)
-        return None if found is None else found.checkpoint
+    def outline(self, address: Address) -> Iterator[Saved]:
+        """Yield what `history` does; a saver may leave out what the channels held."""
+        return self.history(address)
+
+    def lease(
+        self, thread_id: str, namespace: str = "", *, on_conflict: OnConflict = "raise"
+    ) -> AbstractContextManager[Lease]:
+        """Hold the right to write a thread's namespace while the context is open.
+
+        Raises:
+            ThreadBusyError: Another run holds it, and *on_conflict* is ``"raise"``.
+        """
+        return nullcontext(Lease())
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Forget the checkpoints whose metadata has one of these ``run_id``."""
@@ -131,29 +144,16 @@ class BaseCheckpointSaver(ABC):
         """
         raise self._not_offered("copy_thread")
 
-    def prune(
-        self,
-        thread_ids: Sequence[str],
-        *,
-        strategy: Literal["keep_latest", "delete"] = "keep_latest",
-    ) -> None:
+    def prune(self, thread_ids: Sequence[str], *, strategy: Strategy = "keep_latest") -> None:
         """Forget history: all but the newest checkpoint of each namespace, or all.
 
         What is kept reads as it did before.
         """
         raise self._not_offered("prune")
 
-    def get_delta_channel_history(
-        self, *, config: Config, channels: Sequence[str]
-    ) -> Mapping[str, DeltaHistory]:
-        """Return how to rebuild each of *channels* at the checkpoint of *config*."""
-        return {}
-
     def get_next_version(self, current: Version | None, channel: Any = None) -> Version:
-        """Return the version after *current* (None: the first)."""
-        if isinstance(current, str):
-            raise self._not_offered("get_next_version for text versions")
-        return int(current or 0) + 1
+        """Return the version after *current* (None: the first); see `owns_versions`."""
+        raise self._not_offered("get_next_version")
 
     def close(self) -> None:  # noqa: B027 - most savers hold nothing to release
         """Release what the saver holds; may be called again."""
@@ -167,136 +167,34 @@ class BaseCheckpointSaver(ABC):
     def _not_offered(self, what: str) -> NotImplementedError:
         return NotImplementedError(f"{type(self).__name__} does not offer {what}")
 
-    # -------------------------------------------------------- transactional
 
-    def load(self, address: Address, *, before: str | None = None) -> Saved | None:
-        """Return the checkpoint at *address*: the newest, if it names none.
+def thread_name(thread_id: Any) -> str:
+    """Return the text that *thread_id* is kept under: numbers and UUIDs are ids too.
 
-        Args:
-            address: Thread, namespace and perhaps checkpoint.
-            before: Only a checkpoint with a smaller id than this.
-        """
-        return convert.load(self, address, before)
+    Raises:
+        ConfigurationError: It is something else.
+    """
+    if isinstance(thread_id, str):
+        return thread_id
+    if isinstance(thread_id, int | UUID) and not isinstance(thread_id, bool):
+        return str(thread_id)
+    raise ConfigurationError(f"thread_id must be text, not {thread_id!r}")
 
-    def load_for_run(self, address: Address, *, before: str | None = None) -> Saved | None:
-        """Return what `load` does, for a run that is to go on from it.
 
-        A saver may leave results of calls that finished where they are, and give
-        the run the means to read each when the call is replayed (`Saved.left`).
-        """
-        return self.load(address, before=before)
+def check_strategy(strategy: str) -> None:
+    """Raise `ConfigurationError` unless *strategy* is one of `prune`."""
+    if strategy not in ("keep_latest", "delete"):
+        raise ConfigurationError(f"strategy is {strategy!r}; use 'keep_latest' or 'delete'")
 
-    def history(
-        self,
-        address: Address,
-        *,
-        filter: Mapping[str, Any] | None = None,
-        before: str | None = None,
-        limit: int | None = None,
-    ) -> Iterator[Saved]:
-        """Yield the checkpoints of one thread and namespace, newest first.
 
-        Args:
-            address: Whose; with a ``checkpoint_id`` just that one.
-            filter: Only those whose metadata, in the classic form, has these values.
-            before: Only those with a smaller id than this.
-            limit: At most this many.
-        """
-        return convert.history(self, address, filter, before, limit)
-
-    def commit(self, batches: Sequence[Batch]) -> None:
-        """Keep all of *batches*, in order, in one transaction.
-
-        Savers of the classic form have no transaction; pending writes are put
-        before the checkpoint that consumes them.
-        """
-        for batch in batches:
-            convert.put_batch(self, batch)
-
-    def lease(
-        self, thread_id: str, namespace: str = "", *, on_conflict: OnConflict = "raise"
-    ) -> AbstractContextManager[Lease]:
-        """Hold the right to write a thread's namespace while the context is open.
-
-        Raises:
-            ThreadBusyError: Another run holds it, and *on_conflict* is ``"raise"``.
-        """
-        return nullcontext(Lease())
-
-    # -------------------------------------------------------- async forms
-
-    async def _off_loop(self, function: Callable[[], Result]) -> Result:
-        """Run *function* where it does not block the event loop."""
-        if self.commits_at_once:
-            return function()
-        import asyncio  # noqa: PLC0415 - 44 ms, for those who have it anyway
-
-        return await asyncio.to_thread(function)
-
-    async def aget(self, config: Config) -> CheckpointDict | None:
-        """`get`, without blocking the event loop."""
-        return await self._off_loop(lambda: self.get(config))
-
-    async def aget_tuple(self, config: Config) -> CheckpointTuple | None:
-        """`get_tuple`, without blocking the event loop."""
-        return await self._off_loop(lambda: self.get_tuple(config))
-
-    async def alist(
-        self,
-        config: Config | None,
-        *,
-        filter: Mapping[str, Any] | None = None,
-        before: Config | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
-        """`list`, without blocking the event loop."""
-        found = await self._off_loop(
-            lambda: [*self.list(config, filter=filter, before=before, limit=limit)]
-        )
-        for item in found:
-            yield item
-
-    async def aput(
-        self,
-        config: Config,
-        checkpoint: CheckpointDict,
-        metadata: Mapping[str, Any],
-        new_versions: Mapping[str, Version],
-    ) -> Config:
-        """`put`, without blocking the event loop."""
-        return await self._off_loop(lambda: self.put(config, checkpoint, metadata, new_versions))
-
-    async def aput_writes(
-        self, config: Config, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
-    ) -> None:
-        """`put_writes`, without blocking the event loop."""
-        await self._off_loop(lambda: self.put_writes(config, writes, task_id, task_path))
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """`delete_thread`, without blocking the event loop."""
-        await self._off_loop(lambda: self.delete_thread(thread_id))
-
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """`delete_for_runs`, without blocking the event loop."""
-        await self._off_loop(lambda: self.delete_for_runs(run_ids))
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """`copy_thread`, without blocking the event loop."""
-        await self._off_loop(lambda: self.copy_thread(source_thread_id, target_thread_id))
-
-    async def aprune(
-        self,
-        thread_ids: Sequence[str],
-        *,
-        strategy: Literal["keep_latest", "delete"] = "keep_latest",
-    ) -> None:
-        """`prune`, without blocking the event loop."""
-        await self._off_loop(lambda: self.prune(thread_ids, strategy=strategy))
-
-    async def aget_delta_channel_history(
-        self, *, config: Config, channels: Sequence[str]
-    ) -> Mapping[str, DeltaHistory]:
-        """`get_delta_channel_history`, without blocking the event loop."""
-        return await self._off_loop(
-            lambda: self.get_delta_channel_history(config=config, channels=channels)
-        )
+def matches(checkpoint: Checkpoint, filter: Mapping[str, Any] | None) -> bool:
+    """Return whether the metadata, ``source`` and ``step`` of *checkpoint* have these values."""
+    if not filter:
+        return True
+    found = {
+        "parents": {},
+        **checkpoint.metadata,
+        "source": checkpoint.source,
+        "step": checkpoint.step,
+    }
+    return all(found.get(key) == value for key, value in filter.items())

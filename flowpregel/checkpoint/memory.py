@@ -1,8 +1,8 @@
 """A saver that keeps everything in this process: for tests, and for runs that need no disk.
 
-What is kept, for each thread and namespace (a `Space`):
+What is kept, for each thread and namespace (a `ThreadData`):
 
-* a `Row` for each checkpoint: its versions, not its values;
+* each checkpoint: its versions, not its values;
 * one value for each channel and version, or one delta that points to the version
   before; both belong to the version they made, so that any number of
   checkpoints, forks and copies share them;
@@ -15,117 +15,78 @@ deltas goes back along the pointers to the nearest value.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import lru_cache
-from itertools import count
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeAlias
 
-from flowpregel._core.copies import IMMUTABLE, keep
-from flowpregel._core.records import Address, Batch, Saved, TaskWrites, Version, Write
-from flowpregel.checkpoint import convert
-from flowpregel.checkpoint.leases import Leases
-from flowpregel.checkpoint.shapes import WRITES_IDX_MAP, Lease, OnConflict
-from flowpregel.checkpoint.space import Row, Space, TaskRow, keep_delta
-from flowpregel.checkpoint.transactional import TransactionalSaver
+from flowpregel._core.copies import bring_back, keep
+from flowpregel._core.records import (
+    Address,
+    Batch,
+    Checkpoint,
+    Delta,
+    DeltaHistory,
+    PendingWrite,
+    Saved,
+    TaskWrites,
+    Version,
+    Write,
+    parted,
+)
+from flowpregel.channels.base import MISSING
+from flowpregel.checkpoint.base import (
+    WRITES_IDX_MAP,
+    BaseCheckpointSaver,
+    Lease,
+    OnConflict,
+    Strategy,
+    check_strategy,
+    matches,
+    thread_name,
+)
+from flowpregel.checkpoint.leases import MemoryLeases
 from flowpregel.errors import ConfigurationError
 
 __all__ = ["InMemorySaver", "MemorySaver"]
 
-
-class _Prepared:
-    """A batch whose values are copied: putting it into its space cannot fail."""
-
-    __slots__ = ("batch", "deltas", "row", "values", "writes")
-
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-        self.writes = [
-            (task.checkpoint_id, task.task_id, _row_of(task, kept))
-            for task in batch.writes
-            if (kept := task.kept)
-        ]
-        self.row: Row | None = None
-        self.values: list[tuple[Version, Mapping[str, Any]]] = []
-        self.deltas: list[tuple[Any, Any]] = []
-        if batch.checkpoint is not None:
-            self._prepare_checkpoint()
-
-    def _prepare_checkpoint(self) -> None:
-        checkpoint = self.batch.checkpoint
-        assert checkpoint is not None
-        versions = checkpoint.channel_versions
-        values = dict(checkpoint.values)
-        if not IMMUTABLE.issuperset(map(type, values.values())):
-            values = {
-                name: keep(value, f"the value of channel {name!r}")
-                for name, value in values.items()
-            }
-        at = {*map(versions.__getitem__, values)}
-        if len(at) == 1:
-            self.values.append((at.pop(), values))
-        else:
-            self.values.extend((versions[name], {name: kept}) for name, kept in values.items())
-        for name, delta in checkpoint.deltas.items():
-            writes = keep_delta(delta.writes, name)
-            self.deltas.append(((name, versions[name]), (delta.previous, writes)))
-        self.row = Row(checkpoint)
+ValueKey: TypeAlias = tuple[str, Version | None]
+"""(channel, version); None is the version of a channel before it had any."""
 
 
-def _row_of(task: TaskWrites, writes: Sequence[Write]) -> TaskRow:
-    """Return *writes* of a task with their values copied; of two of one position, the last."""
-    channels: tuple[str, ...]
-    kept: Sequence[Any]
-    channels, kept = zip(*writes, strict=True)
-    if not IMMUTABLE.issuperset(map(type, kept)):
-        what = f"the write of task {task.task_id} to"
-        kept = [
-            keep(value, f"{what} {channel!r}")
-            for channel, value in zip(channels, kept, strict=True)
-        ]
-    positions, channels = _places(channels)
-    if len({*positions}) < len(positions):
-        rows = dict(zip(positions, zip(channels, kept, strict=True), strict=True))
-        positions = tuple(rows)
-        channels, kept = zip(*rows.values(), strict=True)
-    return TaskRow(task.path, positions, channels, kept)
-
-
-@lru_cache(maxsize=256)
-def _places(channels: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return the positions of writes to *channels*, and those, for all tasks that write alike."""
-    return tuple(map(WRITES_IDX_MAP.get, channels, count())), channels
-
-
-class InMemorySaver(TransactionalSaver):
+class InMemorySaver(BaseCheckpointSaver):
     """Keeps checkpoints and pending writes in this process, until it ends.
 
     Values are copied when they are kept and when they are read, so a later change
     of an object changes no history. Any OS thread may use it.
 
     Example:
+        >>> from flowpregel import task, entrypoint
         >>> saver = InMemorySaver()
-        >>> saver.get_tuple({"configurable": {"thread_id": "unknown"}}) is None
-        True
+        >>> @entrypoint(checkpointer=saver)
+        ... def double(number: int) -> int:
+        ...     return 2 * number
+        >>> double.invoke(21, thread_id="1")
+        42
+        >>> [address.thread_id for address in saver.namespaces()]
+        ['1']
     """
 
     commits_at_once: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._threads: dict[str, dict[str, Space]] = {}
-        self._leases = Leases(self._lock)
+        self._threads: dict[str, dict[str, ThreadData]] = {}
+        self._leases = MemoryLeases(self._lock)
 
-    # -------------------------------------------------------- the transactional form
-
-    def load(self, address: Address, *, before: str | None = None) -> Saved | None:
+    def load(
+        self, address: Address, *, before: str | None = None, lazy_results: bool = False
+    ) -> Saved | None:
         with self._lock:
-            space = self._space(address)
-            found = None if space is None else space.find(address.checkpoint_id, before)
-            if space is None or found is None:
-                return None
-            kept = space.collect(found)
-        return kept.read(address)
+            data = self._data(address)
+            found = data.find(address.checkpoint_id, before)
+            return None if found is None else data.read(address, found)
 
     def history(
         self,
@@ -136,51 +97,37 @@ class InMemorySaver(TransactionalSaver):
         limit: int | None = None,
     ) -> Iterator[Saved]:
         left = -1 if limit is None else max(limit, 0)
-        for checkpoint_id in self._ids(address, before):
+        for checkpoint_id in self._newest_first(address, before):
             if left == 0:
                 return
             with self._lock:
-                space = self._space(address)
-                row = None if space is None else space.rows.get(checkpoint_id)
-                if space is None or row is None:
+                data = self._data(address)
+                if not data.matches(checkpoint_id, filter):
                     continue
-                if filter and not convert.matches(row.metadata(), filter):
-                    continue
-                kept = space.collect(checkpoint_id)
+                saved = data.read(address, checkpoint_id)
             left -= 1
-            yield kept.read(address)
+            yield saved
 
     def outline(self, address: Address) -> Iterator[Saved]:
         """Yield what `history` does, without what the channels held."""
-        for checkpoint_id in self._ids(address, None):
+        for checkpoint_id in self._newest_first(address, None):
             with self._lock:
-                space = self._space(address)
-                if space is None or checkpoint_id not in space.rows:
+                data = self._data(address)
+                if checkpoint_id not in data.checkpoints:
                     continue
-                kept = space.collect(checkpoint_id, bare=True)
-            yield kept.read(address)
+                saved = data.read(address, checkpoint_id, with_channels=False)
+            yield saved
 
     def commit(self, batches: Sequence[Batch]) -> None:
-        # What may fail comes first: the copies, then the fences.
-        prepared = [_Prepared(batch) for batch in batches]
         with self._lock:
-            for each in prepared:
-                if each.batch.fence is not None:
-                    self._leases.check(each.batch.address, each.batch.fence)
-            for each in prepared:
-                address = each.batch.address
-                space = self._space(address)
-                if space is None:
-                    space = self._threads.setdefault(address.thread_id, {}).setdefault(
-                        address.namespace, Space()
-                    )
-                for write in each.writes:
-                    space.add_writes(*write)
-                if each.row is not None:
-                    for values in each.values:
-                        space.add_values(*values)
-                    space.deltas.update(each.deltas)
-                    space.add(each.row)
+            # What can fail comes first.
+            for batch in batches:
+                if batch.fence is not None:
+                    self._leases.check(batch.address, batch.fence)
+            copies = [_copied(batch) for batch in batches]
+            for batch in copies:
+                namespaces = self._threads.setdefault(batch.address.thread_id, {})
+                namespaces.setdefault(batch.address.namespace, ThreadData()).add(batch)
 
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
         with self._lock:
@@ -188,8 +135,8 @@ class InMemorySaver(TransactionalSaver):
             found = [
                 Address(thread, namespace)
                 for thread in threads
-                for namespace, space in self._threads.get(thread, {}).items()
-                if space.rows
+                for namespace, data in self._threads.get(thread, {}).items()
+                if data.checkpoints
             ]
         yield from found
 
@@ -198,10 +145,8 @@ class InMemorySaver(TransactionalSaver):
     ) -> AbstractContextManager[Lease]:
         return self._leases.hold(Address(thread_id, namespace), on_conflict)
 
-    # -------------------------------------------------------- what is forgotten and copied
-
     def delete_thread(self, thread_id: str) -> None:
-        name = convert.thread_name(thread_id)
+        name = thread_name(thread_id)
         with self._lock:
             self._threads.pop(name, None)
             self._leases.forget(name)
@@ -209,63 +154,255 @@ class InMemorySaver(TransactionalSaver):
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         wanted = frozenset(run_ids)
         with self._lock:
-            for spaces in self._threads.values():
-                for space in spaces.values():
-                    gone = [id for id, row in space.rows.items() if row.run_id() in wanted]
-                    space.forget(gone)
-            self._drop_empty()
+            for namespaces in self._threads.values():
+                for data in namespaces.values():
+                    data.forget(
+                        {
+                            checkpoint.id
+                            for checkpoint in data.checkpoints.values()
+                            if bring_back(checkpoint.metadata.get("run_id"), "a run_id") in wanted
+                        }
+                    )
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        target = convert.thread_name(target_thread_id)
+        target = thread_name(target_thread_id)
         with self._lock:
-            spaces = self._threads.get(convert.thread_name(source_thread_id))
-            if not spaces:
+            source = self._used(thread_name(source_thread_id))
+            if not source:
                 return
-            if target in self._threads:
+            if self._used(target):
                 raise ConfigurationError(
                     f"thread {target!r} has checkpoints already; copy to a new "
                     "thread_id, or delete_thread it first"
                 )
-            self._threads[target] = {namespace: space.copy() for namespace, space in spaces.items()}
+            self._threads[target] = {namespace: data.copy() for namespace, data in source.items()}
 
-    def prune(
-        self,
-        thread_ids: Sequence[str],
-        *,
-        strategy: Literal["keep_latest", "delete"] = "keep_latest",
-    ) -> None:
-        if strategy not in ("keep_latest", "delete"):
-            raise ConfigurationError(f"strategy is {strategy!r}; use 'keep_latest' or 'delete'")
+    def prune(self, thread_ids: Sequence[str], *, strategy: Strategy = "keep_latest") -> None:
+        check_strategy(strategy)
         with self._lock:
-            for thread_id in map(convert.thread_name, thread_ids):
+            for thread_id in map(thread_name, thread_ids):
                 if strategy == "delete":
                     self._threads.pop(thread_id, None)
-                for space in self._threads.get(thread_id, {}).values():
-                    space.forget(space.ids[:-1])
+                for data in self._threads.get(thread_id, {}).values():
+                    data.forget(data.ids[:-1])
 
     # -------------------------------------------------------- inner
 
-    def _space(self, address: Address) -> Space | None:
-        spaces = self._threads.get(address.thread_id)
-        return None if spaces is None else spaces.get(address.namespace)
+    def _data(self, address: Address) -> ThreadData:
+        """Return what is kept of a thread and namespace, which may be nothing."""
+        return self._threads.get(address.thread_id, {}).get(address.namespace) or ThreadData()
 
-    def _ids(self, address: Address, before: str | None) -> list[str]:
-        """The ids that `history` goes through, newest first."""
+    def _used(self, thread_id: str) -> dict[str, ThreadData]:
+        """Return the namespaces of a thread that have anything, by name."""
+        namespaces = self._threads.get(thread_id, {})
+        return {name: data for name, data in namespaces.items() if data.ids or data.writes}
+
+    def _newest_first(self, address: Address, before: str | None) -> list[str]:
         with self._lock:
-            space = self._space(address)
-            ids = [] if space is None else space.ids[::-1]
+            ids = self._data(address).ids[::-1]
         return [
             each
             for each in ids
             if address.checkpoint_id in (None, each) and (before is None or each < before)
         ]
 
-    def _drop_empty(self) -> None:
-        for thread_id, spaces in [*self._threads.items()]:
-            for namespace in [name for name, space in spaces.items() if space.is_empty()]:
-                del spaces[namespace]
-            if not spaces:
-                del self._threads[thread_id]
-
 
 MemorySaver = InMemorySaver
+
+
+@dataclass(slots=True)
+class TaskData:
+    """A task's pending writes."""
+
+    path: str
+    writes: dict[int, Write] = field(default_factory=dict)
+    """By position. The first in a position stays, but control writes (negative) replace."""
+
+    def add(self, writes: Sequence[Write]) -> None:
+        """Keep more of them."""
+        for index, write in enumerate(writes):
+            position = WRITES_IDX_MAP.get(write[0], index)
+            if position < 0 or position not in self.writes:
+                self.writes[position] = write
+
+
+@dataclass(slots=True, eq=False)
+class ThreadData:
+    """The checkpoints, values, deltas and pending writes of one thread and namespace.
+
+    Its values are those that `keep` returned, and its records are never changed, so
+    that a copy may share them.
+    """
+
+    checkpoints: dict[str, Checkpoint] = field(default_factory=dict)
+    """By id, without their values and deltas."""
+    ids: list[str] = field(default_factory=list)
+    """Of the checkpoints, sorted: the newest is the last."""
+    values: dict[ValueKey, Any] = field(default_factory=dict)
+    deltas: dict[ValueKey, Delta] = field(default_factory=dict)
+    writes: dict[str, dict[str, TaskData]] = field(default_factory=dict)
+    """By checkpoint id and task id."""
+
+    def add(self, batch: Batch) -> None:
+        """Keep *batch*, whose values were copied."""
+        for task in batch.writes:
+            if task.writes:
+                tasks = self.writes.setdefault(task.checkpoint_id, {})
+                tasks.setdefault(task.task_id, TaskData(task.path)).add(task.writes)
+        checkpoint = batch.checkpoint
+        if checkpoint is None:
+            return
+        versions = checkpoint.channel_versions
+        self.values.update(((name, versions[name]), v) for name, v in checkpoint.values.items())
+        self.deltas.update(((name, versions[name]), d) for name, d in checkpoint.deltas.items())
+        if checkpoint.id not in self.checkpoints:
+            insort(self.ids, checkpoint.id)
+        self.checkpoints[checkpoint.id] = replace(checkpoint, values={}, deltas={})
+
+    def find(self, checkpoint_id: str | None, before: str | None) -> str | None:
+        """Return the id that is named, or else the newest, if it is smaller than *before*."""
+        if checkpoint_id is not None:
+            is_there = checkpoint_id in self.checkpoints
+            return checkpoint_id if is_there and (not before or checkpoint_id < before) else None
+        end = len(self.ids) if before is None else bisect_left(self.ids, before)
+        return self.ids[end - 1] if end else None
+
+    def matches(self, checkpoint_id: str, filter: Mapping[str, Any] | None) -> bool:
+        """Return whether the checkpoint is (still) there, and its metadata has these values."""
+        checkpoint = self.checkpoints.get(checkpoint_id)
+        if checkpoint is None:
+            return False
+        return not filter or matches(
+            replace(checkpoint, metadata=_read_all(checkpoint.metadata, "the metadata")), filter
+        )
+
+    def read(self, address: Address, checkpoint_id: str, *, with_channels: bool = True) -> Saved:
+        """Return a checkpoint that is there, with every value decoded."""
+        checkpoint = self.checkpoints[checkpoint_id]
+        values: dict[str, Any] = {}
+        deltas: dict[str, DeltaHistory] = {}
+        for name, version in checkpoint.channel_versions.items() if with_channels else ():
+            if (name, version) in self.values:
+                values[name] = self._value((name, version))
+            elif (name, version) in self.deltas:
+                deltas[name] = self._delta_history(name, version)
+        writes, ran = parted(self._pending(checkpoint_id))
+        return Saved(
+            address=replace(address, checkpoint_id=checkpoint_id),
+            checkpoint=replace(
+                checkpoint,
+                channel_versions=dict(checkpoint.channel_versions),
+                versions_seen={node: dict(seen) for node, seen in checkpoint.versions_seen.items()},
+                values=values,
+                metadata=_read_all(checkpoint.metadata, "the metadata of a checkpoint"),
+            ),
+            writes=writes,
+            ran=ran,
+            deltas=deltas,
+            is_latest=checkpoint_id == self.ids[-1],
+            newest_id=self.ids[-1],
+        )
+
+    def forget(self, checkpoint_ids: Collection[str]) -> None:
+        """Drop these checkpoints, and what no other one can reach."""
+        if not checkpoint_ids:
+            return
+        for checkpoint_id in checkpoint_ids:
+            del self.checkpoints[checkpoint_id]
+            self.writes.pop(checkpoint_id, None)
+        self.ids = sorted(self.checkpoints)
+        reached: set[ValueKey] = set()
+        for checkpoint in self.checkpoints.values():
+            for key in checkpoint.channel_versions.items():
+                self._reach(key, reached)
+        self.values = {key: value for key, value in self.values.items() if key in reached}
+        self.deltas = {key: delta for key, delta in self.deltas.items() if key in reached}
+
+    def copy(self) -> ThreadData:
+        """Return the same contents, which change apart from now on."""
+        writes = {
+            checkpoint_id: {
+                task_id: TaskData(task.path, dict(task.writes)) for task_id, task in tasks.items()
+            }
+            for checkpoint_id, tasks in self.writes.items()
+        }
+        return ThreadData(
+            dict(self.checkpoints), [*self.ids], dict(self.values), dict(self.deltas), writes
+        )
+
+    def _reach(self, key: ValueKey, reached: set[ValueKey]) -> None:
+        """Add *key*, and the versions that its deltas start from, to *reached*."""
+        while key not in reached:
+            reached.add(key)
+            if key in self.values or key not in self.deltas:
+                return
+            key = key[0], self.deltas[key].previous
+
+    def _delta_history(self, name: str, version: Version) -> DeltaHistory:
+        newest_first = []
+        key: ValueKey = name, version
+        while key not in self.values and (delta := self.deltas.get(key)) is not None:
+            newest_first.append(_read(delta.writes, f"a delta of {name!r}"))
+            key = name, delta.previous
+        seed = self._value(key) if key in self.values else MISSING
+        return DeltaHistory(seed, tuple(reversed(newest_first)))
+
+    def _value(self, key: ValueKey) -> Any:
+        return bring_back(self.values[key], f"a value of {key[0]!r}")
+
+    def _pending(self, checkpoint_id: str) -> Iterator[tuple[str, PendingWrite]]:
+        """Yield the pending writes by (path, task id, position), each with its path."""
+        tasks = self.writes.get(checkpoint_id, {})
+        for task_id, task in sorted(tasks.items(), key=lambda each: (each[1].path, each[0])):
+            for _, (channel, kept) in sorted(task.writes.items(), key=lambda each: each[0]):
+                value = bring_back(kept, f"a value of {channel!r}")
+                yield task.path, PendingWrite(task_id, channel, value)
+
+
+def _copied(batch: Batch) -> Batch:
+    """Return *batch* with every value as `keep` returns it."""
+    checkpoint = batch.checkpoint
+    return replace(
+        batch,
+        writes=tuple(map(_copied_writes, batch.writes)),
+        checkpoint=None if checkpoint is None else _copied_checkpoint(checkpoint),
+    )
+
+
+def _copied_writes(task: TaskWrites) -> TaskWrites:
+    what = f"the write of task {task.task_id} to"
+    kept = tuple((channel, keep(value, f"{what} {channel!r}")) for channel, value in task.kept)
+    return replace(task, writes=kept, ran=None)
+
+
+def _copied_checkpoint(checkpoint: Checkpoint) -> Checkpoint:
+    return replace(
+        checkpoint,
+        channel_versions=dict(checkpoint.channel_versions),
+        # A run gives a node a new mapping and changes none, so the outer copy is enough.
+        versions_seen=dict(checkpoint.versions_seen),
+        values={
+            name: keep(value, f"the value of channel {name!r}")
+            for name, value in checkpoint.values.items()
+        },
+        deltas={
+            name: Delta(delta.previous, _keep_each(delta.writes, f"the delta of channel {name!r}"))
+            for name, delta in checkpoint.deltas.items()
+        },
+        metadata={
+            name: keep(value, "the metadata of a checkpoint")
+            for name, value in checkpoint.metadata.items()
+        },
+    )
+
+
+def _keep_each(values: tuple[Any, ...], what: str) -> tuple[Any, ...]:
+    return tuple(keep(value, what) for value in values)
+
+
+def _read(kept: tuple[Any, ...], what: str) -> tuple[Any, ...]:
+    return tuple(bring_back(value, what) for value in kept)
+
+
+def _read_all(kept: Mapping[str, Any], what: str) -> dict[str, Any]:
+    return {name: bring_back(value, what) for name, value in kept.items()}

@@ -183,7 +183,7 @@ def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
 
         return LMDBSaver(value)
     if all(hasattr(value, name) for name in ("get_tuple", "put", "put_writes", "list")):
-        from flowpregel.checkpoint.foreign import as_saver  # noqa: PLC0415 - seldom needed
+        from flowpregel.integrations.langgraph import as_saver  # noqa: PLC0415 - seldom needed
 
         return as_saver(value)
     raise ConfigurationError(

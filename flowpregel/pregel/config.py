@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from uuid import UUID
 
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.convert import thread_name
+from flowpregel.checkpoint.base import thread_name
 from flowpregel.errors import ConfigurationError
 
 DEFAULT_RECURSION_LIMIT = 10_000

@@ -16,8 +16,7 @@ from flowpregel._engine.engine import RunPlan
 from flowpregel._engine.inbox import now
 from flowpregel._engine.nested import RunContext
 from flowpregel._fault import fault
-from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.checkpoint.shapes import Lease
+from flowpregel.checkpoint.base import BaseCheckpointSaver, Lease
 from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.base import PregelBase, Where, names_where

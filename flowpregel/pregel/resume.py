@@ -73,7 +73,7 @@ def start_of(
             'resume="auto" needs the input that a new run would start with; '
             "invoke(None) goes on without"
         )
-    saved = saver.load_for_run(address)
+    saved = saver.load(address, lazy_results=True)
     start = Start(given=given, run_id=run_id, loaded=(saved,))
     if given is None or isinstance(given, Command):
         unfinished = saved is not None and bool(open_checkpoint(program, saved).tasks)

@@ -12,9 +12,9 @@ others are due, the program says (`Planned`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TypeAlias
 
 from flowpregel._core.records import (
     CALLED,
@@ -29,7 +29,6 @@ from flowpregel._core.records import (
 )
 from flowpregel._core.stream_events import outputs
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.checkpoint.transactional import TransactionalSaver
 from flowpregel.pregel.drawing import START, TaskRecord
 from flowpregel.pregel.snapshot import PregelTask
 
@@ -72,8 +71,7 @@ def last_run(
     found: list[Saved] = []
     wanted = address.checkpoint_id
     everything = replace(address, checkpoint_id=None)
-    history = saver.outline if isinstance(saver, _Outlining) else saver.history
-    for saved in history(everything):
+    for saved in saver.outline(everything):
         checkpoint = saved.checkpoint
         if limit is not None and len(found) >= limit:
             break
@@ -84,13 +82,6 @@ def last_run(
             break
         wanted = checkpoint.parent_id
     return found[::-1]
-
-
-@runtime_checkable
-class _Outlining(Protocol):
-    """A saver that can leave out what the channels held, which nobody here looks at."""
-
-    def outline(self, address: Address) -> Iterator[Saved]: ...
 
 
 def _is_in(around: Saved | None, checkpoint: Checkpoint) -> bool:
@@ -233,8 +224,6 @@ class Nests:
 
     def __init__(self, saver: BaseCheckpointSaver, thread_id: str) -> None:
         self._by_task: dict[Which, Address] = {}
-        if not isinstance(saver, TransactionalSaver):
-            return
         for address in saver.namespaces(thread_id):
             head, _, last = address.namespace.rpartition("|")
             # The second graph that a task calls, and those after it, have a number.

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Literal, TypedDict, cast
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from functools import wraps
+from typing import (
+    Any,
+    ClassVar,
+    Concatenate,
+    Final,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    cast,
+)
 
 from flowpregel.errors import ConfigurationError, InvalidNamespaceError
-from flowpregel.store.ops import (
-    NOT_PROVIDED,
-    GetOp,
-    Item,
-    ListNamespacesOp,
-    MatchCondition,
-    NamespacePath,
-    NotProvided,
-    Op,
-    PutOp,
-    Result,
-    SearchItem,
-    SearchOp,
-)
 
 __all__ = [
     "NOT_PROVIDED",
@@ -40,6 +42,119 @@ __all__ = [
     "TTLConfig",
 ]
 
+NamespacePath: TypeAlias = tuple[str, ...]
+"""A namespace, or a pattern of one in which ``"*"`` is any label."""
+
+
+class NotProvided(Enum):
+    """The type of `NOT_PROVIDED`: None is a time to live, for ever."""
+
+    NOT_PROVIDED = "NOT_PROVIDED"
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "NOT_PROVIDED"
+
+
+NOT_PROVIDED: Final = NotProvided.NOT_PROVIDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A value under its namespace and key; changing the value changes nothing stored."""
+
+    value: dict[str, Any]
+    key: str
+    namespace: tuple[str, ...]
+    created_at: datetime
+    """When the key was put first."""
+    updated_at: datetime
+    """When it was put last."""
+
+    def dict(self) -> dict[str, Any]:
+        """Return the item as JSON has it, the times as ISO 8601 texts."""
+        return {
+            "namespace": [*self.namespace],
+            "key": self.key,
+            "value": self.value,
+            "created_at": self.created_at.isoformat(),
+            "updated_at": self.updated_at.isoformat(),
+        }
+
+    def __hash__(self) -> int:
+        return hash((self.namespace, self.key))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, unsafe_hash=False)
+class SearchItem(Item):
+    """An item that a search found."""
+
+    score: float | None = None
+    """How well it fits the query; None where that was not asked or is not known."""
+
+    def dict(self) -> dict[str, Any]:
+        """Return the item as JSON has it, with its score."""
+        # The arguments: in a class with slots, plain super() finds the class before them.
+        return {**Item.dict(self), "score": self.score}
+
+    def __hash__(self) -> int:
+        return hash((self.namespace, self.key))
+
+
+class GetOp(NamedTuple):
+    """Read one item; the answer is an `Item` or None."""
+
+    namespace: tuple[str, ...]
+    key: str
+    refresh_ttl: bool | None = None
+    """Whether the item's time to live starts again; None is what the store is set to."""
+
+
+class SearchOp(NamedTuple):
+    """Find items; the answer is a list of `SearchItem`."""
+
+    namespace_prefix: tuple[str, ...]
+    filter: dict[str, Any] | None = None
+    limit: int = 10
+    offset: int = 0
+    query: str | None = None
+    refresh_ttl: bool | None = None
+
+
+class PutOp(NamedTuple):
+    """Keep a value, or forget it (None); the answer is None."""
+
+    namespace: tuple[str, ...]
+    key: str
+    value: dict[str, Any] | None
+    index: Literal[False] | Sequence[str] | None = None  # type: ignore[assignment] # as LangGraph
+    """The paths a query looks at; None: those of the store; False: it is not looked at."""
+    ttl: float | None = None
+    """Minutes until it is forgotten; None is never."""
+
+
+class MatchCondition(NamedTuple):
+    """A pattern that a namespace begins or ends with; ``"*"`` stands for any label."""
+
+    match_type: Literal["prefix", "suffix"]
+    path: NamespacePath
+
+
+class ListNamespacesOp(NamedTuple):
+    """List namespaces that have items; the answer is a sorted list of tuples."""
+
+    match_conditions: tuple[MatchCondition, ...] | None = None
+    max_depth: int | None = None
+    """Longer ones are cut to this many labels."""
+    limit: int = 100
+    offset: int = 0
+
+
+Op: TypeAlias = GetOp | SearchOp | PutOp | ListNamespacesOp
+Result: TypeAlias = Item | list[Item] | list[SearchItem] | list[tuple[str, ...]] | None
+
 
 class TTLConfig(TypedDict, total=False):
     """How long a store keeps items that do not say so themselves."""
@@ -48,6 +163,29 @@ class TTLConfig(TypedDict, total=False):
     """Minutes; None is for ever."""
     refresh_on_read: bool
     """Whether reading an item starts its time again (default: yes)."""
+
+
+Parameters = ParamSpec("Parameters")
+Answer = TypeVar("Answer")
+
+
+def _async_form(
+    method: Callable[Concatenate[Any, Parameters], Answer],
+) -> Callable[Concatenate[Any, Parameters], Coroutine[Any, Any, Answer]]:
+    """Return the method of this name as a coroutine function that blocks no event loop."""
+
+    async def call(self: Any, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Answer:
+        function: Callable[Parameters, Answer] = getattr(self, method.__name__)
+        if self.answers_at_once:
+            return function(*args, **kwargs)
+        import asyncio  # noqa: PLC0415 - 44 ms, for those who have it anyway
+
+        return await asyncio.to_thread(function, *args, **kwargs)
+
+    # Without its attributes, which say that `batch` is abstract.
+    wraps(method, updated=())(call).__name__ = f"a{method.__name__}"
+    call.__doc__ = f"`{method.__name__}`, without blocking the event loop."
+    return call
 
 
 class BaseStore(ABC):
@@ -74,13 +212,7 @@ class BaseStore(ABC):
             ConfigurationError: An operation cannot be done; then none is.
         """
 
-    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """`batch`, without blocking the event loop."""
-        if self.answers_at_once:
-            return self.batch(ops)
-        import asyncio  # noqa: PLC0415 - 44 ms, for those who have it anyway
-
-        return await asyncio.to_thread(self.batch, ops)
+    abatch = _async_form(batch)
 
     def get(
         self, namespace: tuple[str, ...], key: str, *, refresh_ttl: bool | None = None
@@ -100,7 +232,7 @@ class BaseStore(ABC):
             >>> store.get(("users", "ada"), "food").value
             {'likes': 'pizza'}
         """
-        return cast("Item | None", self.batch([_get(namespace, key, refresh_ttl)])[0])
+        return cast("Item | None", self.batch([GetOp(_labels(namespace), key, refresh_ttl)])[0])
 
     def search(
         self,
@@ -150,7 +282,15 @@ class BaseStore(ABC):
         Raises:
             NotImplementedError: A *ttl* is given, and the store has none.
         """
-        self.batch([self._put(namespace, key, value, index, ttl)])
+        if isinstance(ttl, NotProvided):
+            minutes = (self.ttl_config or {}).get("default_ttl")
+        elif self.supports_ttl:
+            minutes = ttl
+        else:
+            raise NotImplementedError(f"{type(self).__name__} keeps items for ever; leave ttl out")
+        if value is None:
+            raise ConfigurationError(f"the value of {key!r} is None; put a dict, or delete it")
+        self.batch([PutOp(_labels(namespace), key, value, index, minutes)])
 
     def delete(self, namespace: tuple[str, ...], key: str) -> None:
         """Forget what is under *key*, if there is something."""
@@ -174,95 +314,21 @@ class BaseStore(ABC):
             limit: At most this many.
             offset: Leave out this many.
         """
-        op = ListNamespacesOp(_conditions(prefix, suffix), max_depth, limit, offset)
+        conditions = []
+        if prefix:
+            conditions.append(MatchCondition("prefix", _labels(prefix)))
+        if suffix:
+            conditions.append(MatchCondition("suffix", _labels(suffix)))
+        op = ListNamespacesOp(tuple(conditions), max_depth, limit, offset)
         return cast("list[tuple[str, ...]]", self.batch([op])[0])
 
-    async def aget(
-        self, namespace: tuple[str, ...], key: str, *, refresh_ttl: bool | None = None
-    ) -> Item | None:
-        """`get`, without blocking the event loop."""
-        return cast("Item | None", (await self.abatch([_get(namespace, key, refresh_ttl)]))[0])
-
-    async def asearch(
-        self,
-        namespace_prefix: tuple[str, ...],
-        /,
-        *,
-        query: str | None = None,
-        filter: dict[str, Any] | None = None,
-        limit: int = 10,
-        offset: int = 0,
-        refresh_ttl: bool | None = None,
-    ) -> list[SearchItem]:
-        """`search`, without blocking the event loop."""
-        op = SearchOp(_labels(namespace_prefix), filter, limit, offset, query, refresh_ttl)
-        return cast("list[SearchItem]", (await self.abatch([op]))[0])
-
-    async def aput(
-        self,
-        namespace: tuple[str, ...],
-        key: str,
-        value: dict[str, Any],
-        index: Literal[False] | Sequence[str] | None = None,
-        *,
-        ttl: float | NotProvided | None = NOT_PROVIDED,
-    ) -> None:
-        """`put`, without blocking the event loop."""
-        await self.abatch([self._put(namespace, key, value, index, ttl)])
-
-    async def adelete(self, namespace: tuple[str, ...], key: str) -> None:
-        """`delete`, without blocking the event loop."""
-        await self.abatch([PutOp(_labels(namespace), key, None)])
-
-    async def alist_namespaces(
-        self,
-        *,
-        prefix: NamespacePath | None = None,
-        suffix: NamespacePath | None = None,
-        max_depth: int | None = None,
-        limit: int = 100,
-        offset: int = 0,
-    ) -> list[tuple[str, ...]]:
-        """`list_namespaces`, without blocking the event loop."""
-        op = ListNamespacesOp(_conditions(prefix, suffix), max_depth, limit, offset)
-        return cast("list[tuple[str, ...]]", (await self.abatch([op]))[0])
-
-    def _put(
-        self,
-        namespace: tuple[str, ...],
-        key: str,
-        value: dict[str, Any],
-        index: Literal[False] | Sequence[str] | None,
-        ttl: float | NotProvided | None,
-    ) -> PutOp:
-        if isinstance(ttl, NotProvided):
-            minutes = (self.ttl_config or {}).get("default_ttl")
-        else:
-            minutes = ttl
-            if not self.supports_ttl:
-                raise NotImplementedError(
-                    f"{type(self).__name__} keeps items for ever; leave ttl out"
-                )
-        if value is None:
-            raise ConfigurationError(f"the value of {key!r} is None; put a dict, or delete it")
-        return PutOp(_labels(namespace), key, value, index, minutes)
+    aget = _async_form(get)
+    asearch = _async_form(search)
+    aput = _async_form(put)
+    adelete = _async_form(delete)
+    alist_namespaces = _async_form(list_namespaces)
 
 
 def _labels(namespace: Any) -> Any:
     # A bare text is left for `check` to refuse: as a tuple it would be its letters.
     return tuple(namespace) if isinstance(namespace, list) else namespace
-
-
-def _get(namespace: Any, key: str, refresh_ttl: bool | None) -> GetOp:
-    return GetOp(_labels(namespace), key, refresh_ttl)
-
-
-def _conditions(
-    prefix: NamespacePath | None, suffix: NamespacePath | None
-) -> tuple[MatchCondition, ...]:
-    conditions: list[MatchCondition] = []
-    if prefix:
-        conditions.append(MatchCondition("prefix", _labels(prefix)))
-    if suffix:
-        conditions.append(MatchCondition("suffix", _labels(suffix)))
-    return tuple(conditions)

@@ -2,7 +2,7 @@
 
 In the database ``store`` of a store's folder::
 
-    "i" + first label (16) + namespace (16) + key (16)   ► an item (`_Row`), encoded
+    "i" + first label (16) + namespace (16) + key (16)   ► a `StoredItem`, encoded
     "e" + when it ends (8, nanoseconds) + the same (48)  ► nothing: what to look at then
     "n"                                                  ► how many items were ever put
 
@@ -14,64 +14,27 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from hashlib import blake2b
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 from flowpregel._lmdb.codec import decode, encode
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.store import open_store
 from flowpregel._lmdb.table import Table
-from flowpregel.store import matching
-from flowpregel.store.base import BaseStore, TTLConfig
-from flowpregel.store.meaning import Meaning
-from flowpregel.store.ops import (
-    GetOp,
-    Item,
-    ListNamespacesOp,
-    Op,
-    PutOp,
-    Result,
-    SearchItem,
-    SearchOp,
-    check,
-)
+from flowpregel.store.base import GetOp, ListNamespacesOp, Op, PutOp, SearchOp, TTLConfig
+from flowpregel.store.items import ItemKey, ItemStore, StoredItem
+from flowpregel.store.search_index import IndexConfig
 
 __all__ = ["LMDBStore"]
 
-_SECONDS = 60
 _MOST_ENDED = 1_000
 """How many items that have ended one batch clears away."""
+_FIELDS = tuple(field.name for field in fields(StoredItem))
 
 
-class _Row(NamedTuple):
-    """What is kept of an item."""
-
-    number: int
-    """In the order in which items were first put."""
-    namespace: tuple[str, ...]
-    key: str
-    created_at: float
-    updated_at: float
-    ttl: float | None
-    """Seconds."""
-    ends_at: float | None
-    words: tuple[str, ...] | None
-    vectors: tuple[tuple[float, ...], ...]
-    value: bytes
-
-
-@dataclass(slots=True)
-class _Put:
-    """An item that is to be put, or forgotten (no row)."""
-
-    place: bytes
-    row: _Row | None
-
-
-class LMDBStore(BaseStore):
+class LMDBStore(ItemStore):
     """Keeps items in a store's folder. Any OS thread may use it, and several processes.
 
     Args:
@@ -93,58 +56,19 @@ class LMDBStore(BaseStore):
         {'text': 'the cat sat'}
     """
 
-    supports_ttl: ClassVar[bool] = True
-
     def __init__(
         self,
         path: str | os.PathLike[str],
         *,
-        index: Any = None,
+        index: IndexConfig | None = None,
         ttl: TTLConfig | None = None,
         clock: Callable[[], float] = time.time,
         options: StoreOptions | None = None,
     ) -> None:
-        self.index = index
-        self.ttl_config = ttl
-        self._meaning = Meaning(index)
-        self._clock = clock
+        super().__init__(index, ttl, clock)
         self._options = options or StoreOptions()
         self._store = open_store(path, options=self._options)
         self._table = Table(b"store", self._store.environment, self._store.seal)
-
-    def batch(self, ops: Iterable[Op]) -> list[Result]:
-        todo = [*ops]
-        for op in todo:
-            check(op)
-        now = self._clock()
-        # What may fail, runs a user's code or takes long comes before the transaction.
-        queries = {
-            op.query: self._meaning.of_query(op.query)
-            for op in todo
-            if isinstance(op, SearchOp) and op.query
-        }
-        puts = self._prepared(todo, now)
-
-        def work(transaction: Any) -> list[list[bytes]]:
-            records = [self._records(transaction, op) for op in todo]
-            if puts:
-                self._clear_ended(transaction, now)
-                for put in puts:
-                    self._put_one(transaction, put)
-            return records
-
-        environment = self._store.environment
-        if puts:
-            records = environment.write(work, timeout=self._options.lock_timeout)
-        else:
-            records = environment.read(work)
-        read: list[_Row] = []
-        answers = [
-            self._answer(op, self._rows(found, now), queries, read)
-            for op, found in zip(todo, records, strict=True)
-        ]
-        self._refresh(read, now)
-        return answers
 
     def close(self) -> None:
         """Give the store back; may be called again."""
@@ -156,7 +80,23 @@ class LMDBStore(BaseStore):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    # -------------------------------------------------------- reading
+    def _exchange(
+        self, ops: Sequence[Op], puts: Mapping[ItemKey, StoredItem | None], now: float
+    ) -> list[list[StoredItem]]:
+        def work(transaction: Any) -> list[list[bytes]]:
+            records = [self._records(transaction, op) for op in ops]
+            if puts:
+                self._clear_ended(transaction, now)
+            for place, item in puts.items():
+                self._put_one(transaction, _place(*place), item)
+            return records
+
+        environment = self._store.environment
+        if puts:
+            records = environment.write(work, timeout=self._options.lock_timeout)
+        else:
+            records = environment.read(work)
+        return [self._living(each, now) for each in records]
 
     def _records(self, transaction: Any, op: Op) -> list[bytes]:
         """Return copies of the records that may answer *op*."""
@@ -172,126 +112,49 @@ class LMDBStore(BaseStore):
             case PutOp():
                 return []
 
-    def _rows(self, records: list[bytes], now: float) -> list[_Row]:
+    def _living(self, records: list[bytes], now: float) -> list[StoredItem]:
         """Return the items in *records* that have not ended, in the order they were put."""
-        rows = (_Row(*decode(self._store.codec, record, "an item")) for record in records)
-        living = (row for row in rows if row.ends_at is None or row.ends_at > now)
-        return sorted(living, key=lambda row: row.number)
+        items = map(self._item, records)
+        living = (item for item in items if item.ends_at is None or item.ends_at > now)
+        return sorted(living, key=lambda item: item.number)
 
-    def _answer(
-        self, op: Op, rows: list[_Row], queries: Mapping[str, Any], read: list[_Row]
-    ) -> Result:
-        match op:
-            case GetOp():
-                for row in rows:
-                    if self._refreshes(op.refresh_ttl):
-                        read.append(row)
-                    return Item(**self._fields(row))
-                return None
-            case SearchOp():
-                return self._search(op, rows, queries, read)
-            case ListNamespacesOp():
-                found = {
-                    row.namespace[: op.max_depth]
-                    for row in rows
-                    if all(matching.matches(row.namespace, c) for c in op.match_conditions or ())
-                }
-                return sorted(found)[op.offset : op.offset + op.limit]
-            case PutOp():
-                return None
+    def _item(self, record: bytes) -> StoredItem:
+        return StoredItem(*decode(self._store.codec, record, "an item"))
 
-    def _search(
-        self, op: SearchOp, rows: list[_Row], queries: Mapping[str, Any], read: list[_Row]
-    ) -> list[SearchItem]:
-        prefix = tuple(op.namespace_prefix)
-        found = [
-            row
-            for row in rows
-            if row.namespace[: len(prefix)] == prefix
-            and (not op.filter or matching.passes(self._value(row), op.filter))
-        ]
-        scores: dict[int, float | None] = {}
-        if op.query:
-            for row in found:
-                words = None if row.words is None else frozenset(row.words)
-                scores[row.number] = self._meaning.score(queries[op.query], words, row.vectors)
-            found.sort(
-                key=lambda row: -1.0 if (s := scores[row.number]) is None else s, reverse=True
-            )
-        found = found[op.offset : op.offset + op.limit]
-        if self._refreshes(op.refresh_ttl):
-            read.extend(found)
-        return [SearchItem(**self._fields(row), score=scores.get(row.number)) for row in found]
+    def _encode(self, value: Any, what: str) -> Any:
+        return encode(self._store.codec, value, what)
 
-    def _fields(self, row: _Row) -> dict[str, Any]:
-        return {
-            "namespace": row.namespace,
-            "key": row.key,
-            "value": self._value(row),
-            "created_at": datetime.fromtimestamp(row.created_at, UTC),
-            "updated_at": datetime.fromtimestamp(row.updated_at, UTC),
-        }
+    def _decode(self, kept: Any, what: str) -> Any:
+        return decode(self._store.codec, kept, what)
 
-    def _value(self, row: _Row) -> dict[str, Any]:
-        value: dict[str, Any] = decode(self._store.codec, row.value, f"the value of {row.key!r}")
-        return value
+    # -------------------------------------------------------- inside a transaction
 
-    def _refreshes(self, asked: bool | None) -> bool:
-        default = (self.ttl_config or {}).get("refresh_on_read", True)
-        return default if asked is None else asked
-
-    # -------------------------------------------------------- putting
-
-    def _prepared(self, ops: Sequence[Op], now: float) -> list[_Put]:
-        """Return what is to be kept under each key: the last put of it."""
-        last = {(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
-        meanings = self._meaning.of_puts(last.values())
-        puts = []
-        for ((namespace, key), op), (words, vectors) in zip(last.items(), meanings, strict=True):
-            row = None
-            if op.value is not None:
-                ttl = None if op.ttl is None else op.ttl * _SECONDS
-                row = _Row(
-                    number=0,
-                    namespace=namespace,
-                    key=key,
-                    created_at=now,
-                    updated_at=now,
-                    ttl=ttl,
-                    ends_at=None if ttl is None else now + ttl,
-                    words=None if words is None else tuple(words),
-                    vectors=tuple(tuple(map(float, each)) for each in vectors),
-                    value=encode(self._store.codec, op.value, f"the value of {key!r}"),
-                )
-            puts.append(_Put(_place(namespace, key), row))
-        return puts
-
-    def _put_one(self, transaction: Any, put: _Put) -> None:
-        before = self._forget(transaction, put.place)
-        row = put.row
-        if row is None:
+    def _put_one(self, transaction: Any, place: bytes, item: StoredItem | None) -> None:
+        before = self._forget(transaction, place)
+        if item is None:
             return
-        if before is not None and (before.ends_at is None or before.ends_at > row.updated_at):
-            row = row._replace(number=before.number, created_at=before.created_at)
+        if before is not None and (before.ends_at is None or before.ends_at > item.updated_at):
+            item.number, item.created_at = before.number, before.created_at
         else:
-            row = row._replace(number=self._next_number(transaction))
-        self._keep(transaction, put.place, row)
+            item.number, item.created_at = self._next_number(transaction), item.updated_at
+        self._keep(transaction, place, item)
 
-    def _keep(self, transaction: Any, place: bytes, row: _Row) -> None:
-        data = encode(self._store.codec, tuple(row), "an item")
+    def _keep(self, transaction: Any, place: bytes, item: StoredItem) -> None:
+        record = tuple(getattr(item, name) for name in _FIELDS)
+        data = encode(self._store.codec, record, "an item")
         self._table.put(transaction, b"i" + place, data)
-        if row.ends_at is not None:
-            self._table.put(transaction, _end(row.ends_at) + place, b"")
+        if item.ends_at is not None:
+            self._table.put(transaction, _end(item.ends_at) + place, b"")
 
-    def _forget(self, transaction: Any, place: bytes) -> _Row | None:
+    def _forget(self, transaction: Any, place: bytes) -> StoredItem | None:
         record = self._table.get(transaction, b"i" + place)
         if record is None:
             return None
-        row = _Row(*decode(self._store.codec, record, "an item"))
+        item = self._item(record)
         self._table.delete(transaction, b"i" + place)
-        if row.ends_at is not None:
-            self._table.delete(transaction, _end(row.ends_at) + place)
-        return row
+        if item.ends_at is not None:
+            self._table.delete(transaction, _end(item.ends_at) + place)
+        return item
 
     def _next_number(self, transaction: Any) -> int:
         found = self._table.get(transaction, b"n")
@@ -299,20 +162,14 @@ class LMDBStore(BaseStore):
         self._table.put(transaction, b"n", number.to_bytes(8, "big"))
         return number
 
-    # -------------------------------------------------------- time
-
-    def _refresh(self, rows: list[_Row], now: float) -> None:
-        """Start the time of items that were read again."""
-        places = [_place(row.namespace, row.key) for row in rows if row.ttl is not None]
-        if not places:
-            return
-
+    def _restart(self, items: Sequence[StoredItem], now: float) -> None:
         def work(transaction: Any) -> None:
-            for place in places:
-                row = self._forget(transaction, place)
-                if row is not None:
-                    ends_at = None if row.ttl is None else now + row.ttl
-                    self._keep(transaction, place, row._replace(ends_at=ends_at))
+            for each in items:
+                place = _place(each.namespace, each.key)
+                item = self._forget(transaction, place)
+                if item is not None:
+                    item.ends_at = None if item.ttl is None else now + item.ttl
+                    self._keep(transaction, place, item)
 
         self._store.environment.write(work, timeout=self._options.lock_timeout)
 

@@ -1,6 +1,6 @@
 """Tests that anyone can hold their own parts to, and crashes on purpose.
 
-* `ChannelLaws`, `SaverContract`, `StoreContract`, `CacheContract`, `SaverMachine`: what a
+* `ChannelLaws`, `SaverContract`, `StoreContract`, `CacheContract`: what a
   channel, a saver, a store or a cache of your own must do.
 * `crash_everywhere`: kills a workflow in a process of its own at each of its fault points.
 
@@ -16,14 +16,12 @@ if TYPE_CHECKING:
     from flowpregel.testing.channels import ChannelLaws
     from flowpregel.testing.crash import crash_everywhere
     from flowpregel.testing.saver_contract import SaverContract
-    from flowpregel.testing.saver_model import SaverMachine
     from flowpregel.testing.store_contract import StoreContract
 
 __all__ = [
     "CacheContract",
     "ChannelLaws",
     "SaverContract",
-    "SaverMachine",
     "StoreContract",
     "crash_everywhere",
 ]
@@ -32,7 +30,6 @@ _HOMES = {
     "CacheContract": "cache_contract",
     "ChannelLaws": "channels",
     "SaverContract": "saver_contract",
-    "SaverMachine": "saver_model",
     "StoreContract": "store_contract",
     "crash_everywhere": "crash",
 }

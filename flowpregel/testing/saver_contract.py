@@ -1,6 +1,6 @@
 """What every saver must do, as tests that anyone can run on theirs.
 
-Subclass `SaverContract` in a test module of pytest, and say how a saver is made::
+Subclass `SaverContract` in a test module of pytest, and define how a saver is made::
 
     class TestMySaver(SaverContract):
         def make_saver(self, folder):
@@ -13,34 +13,465 @@ Subclass `SaverContract` in a test module of pytest, and say how a saver is made
 
 from __future__ import annotations
 
-from flowpregel.testing.saver_rules.classic import ClassicRules, PendingWriteRules
-from flowpregel.testing.saver_rules.commits import CommitRules, ValueRules
-from flowpregel.testing.saver_rules.deltas import (
-    DeltaForgettingRules,
-    DeltaRules,
-)
-from flowpregel.testing.saver_rules.forgetting import ForgettingRules
-from flowpregel.testing.saver_rules.leases import LeaseRules
-from flowpregel.testing.saver_rules.listing import HistoryRules, ListRules
-from flowpregel.testing.saver_rules.names import NameRules
+import datetime
+import threading
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowpregel._core.records import Address, Batch, PendingWrite, TaskWrites, Write
+from flowpregel.checkpoint.base import BaseCheckpointSaver as Saver
+from flowpregel.errors import FlowPregelError, InvalidUpdateError, ValueEncodingError
+from flowpregel.testing.saver_records import Line, SaverHooks, ids, nth_id, task_id, writes
+from flowpregel.testing.saver_upkeep import DeltaRules, ForgettingRules, LeaseRules
 
 __all__ = ["SaverContract"]
 
+VALUES: dict[str, Any] = {
+    "none": None,
+    "true": True,
+    "int": -7,
+    "long": 2**200,
+    "float": 0.1,
+    "infinity": float("inf"),
+    "complex": 1 + 2j,
+    "text": "ünï\0code",
+    "surrogate": "\ud800",
+    "bytes": b"\0\xff",
+    "bytearray": bytearray(b"x"),
+    "large": b"x" * 300_000,
+    "list": [1, [2, (3,)]],
+    "tuple": (1, (2,), [3]),
+    "one": (b"x",),
+    "empty": (),
+    "dict": {1: "a", (2, 3): "b", None: {}},
+    "set": {1, "a"},
+    "frozenset": frozenset({(1, 2)}),
+    "range": range(3),
+    "time": datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC),
+    "class": InvalidUpdateError,
+}
+
+NAMES = {
+    "empty": "",
+    "nul": "\0",
+    "nul inside": "a\0b",
+    "plain": "a",
+    "capital": "A",
+    "space": " ",
+    "bar": "a|b",
+    "bar at the end": "a|",
+    "colon": "a:b",
+    "path": "/../",
+    "dots": "..",
+    "composed": "\u00e9",
+    "decomposed": "e\u0301",
+    "emoji": "\N{SNAKE}",
+    "surrogate": "\ud800",
+    "other surrogate": "\udfff",
+    "10 kB": "x" * 10_000,
+    "10 kB and a bit": "x" * 10_000 + "y",
+    "none": "None",
+    "zero": "0",
+}
+
+FAILED = (("__error__", "broken"), ("__error_source_node__", "node"))
+PENDING: dict[str, tuple[list[tuple[Write, ...]], list[Write]]] = {
+    "a write names its channel": ([(("a", 1), ("b", [2]))], [("a", 1), ("b", [2])]),
+    "a write that is kept does not change": (
+        [(("a", "first"),), (("a", "second"), ("b", "new"))],
+        [("a", "first"), ("b", "new")],
+    ),
+    "a newer control write replaces the older": (
+        [(("__resume__", "old"),), (("a", 1), ("__resume__", "new"))],
+        [("__resume__", "new"), ("a", 1)],
+    ),
+    "a question replaces the one before": (
+        [(("__interrupt__", "old"),), (("__interrupt__", "new"),)],
+        [("__interrupt__", "new")],
+    ),
+    "an error replaces the one before": (
+        [(("__error__", "old"),), (("__error__", "new"),)],
+        [("__error__", "new")],
+    ),
+    "a failed attempt leaves the positions of the next one free": (
+        [FAILED, (("a", 1), ("b", 2))],
+        [FAILED[1], FAILED[0], ("a", 1), ("b", 2)],
+    ),
+    "no writes at all are kept as none": ([()], []),
+}
+"""Writes of one task, one commit after another, and what is pending then."""
+
+
+class CommitRules(SaverHooks):
+    """What belongs together is kept together, and read back by its address."""
+
+    def test_an_unknown_thread_gives_none_and_leaves_no_trace(self, saver: Saver) -> None:
+        assert saver.load(Address("unknown")) is None
+        assert saver.load(Address("unknown", "", nth_id(1))) is None
+        assert [*saver.history(Address("unknown"))] == []
+        assert [*saver.namespaces()] == [*saver.namespaces("unknown")] == []
+
+    def test_a_checkpoint_reads_back_as_it_was_committed(
+        self, saver: Saver, tmp_path: Path
+    ) -> None:
+        line = Line(saver, "t", "ns")
+        line.commit(1, {"a": 1, "b": 1})
+        metadata = {"run_id": "r", "parents": {"": "x"}}
+        batch = line.batch(2, {"a": [2]}, source="update", metadata=metadata)
+        saver.commit([batch])
+
+        line.saver = self.reopen(saver, tmp_path)
+        got = line.load()
+
+        assert Address("t", "ns", nth_id(2)) == got.address
+        assert got.checkpoint.values == {"a": [2], "b": 1}
+        for name in (
+            "id", "parent_id", "at", "step", "source", "channel_versions", "versions_seen",
+            "updated_channels", "metadata",
+        ):  # fmt: skip
+            assert getattr(batch.checkpoint, name) == getattr(got.checkpoint, name), name
+
+    def test_load_gives_the_newest_a_named_one_or_one_before(self, saver: Saver) -> None:
+        line = Line(saver, "t")
+        for number in (2, 3, 1):
+            line.commit(number, {"a": number})
+
+        def value_at(address: Address, before: str | None = None) -> Any:
+            found = saver.load(address, before=before)
+            return None if found is None else found.checkpoint.values["a"]
+
+        assert value_at(Address("t")) == 3
+        assert value_at(Address("t", "", nth_id(1))) == 1
+        assert value_at(Address("t"), nth_id(3)) == 2
+        assert value_at(Address("t"), nth_id(1)) is None
+        assert value_at(Address("t", "", nth_id(9))) is None
+        assert value_at(Address("t", "other")) is None
+
+    @pytest.mark.parametrize("version", [1, 2**62, 1.5, "00000000000000000000000000000001.0.5"])
+    def test_a_version_may_be_a_number_or_a_text(self, saver: Saver, version: Any) -> None:
+        line = Line(saver, "t")
+        batch: Any = line.batch(1, {"a": "x"})
+        batch.checkpoint.channel_versions = {"a": version}
+        saver.commit([batch])
+
+        found = line.load().checkpoint
+
+        assert {"a": version} == found.channel_versions
+        assert type(version) is type(found.channel_versions["a"])
+        assert found.values == {"a": "x"}
+
+    def test_threads_and_namespaces_have_values_of_their_own(self, saver: Saver) -> None:
+        lines = [Line(saver, *place) for place in product("tu", ("", "child"))]
+        saver.commit([line.batch(1, {"a": line.address}) for line in lines])
+
+        for line in lines:
+            assert {"a": line.address} == line.load().checkpoint.values
+
+    def test_writes_that_a_checkpoint_consumed_stay_readable(self, saver: Saver) -> None:
+        line = Line(saver, "t")
+        first = line.batch(1).checkpoint
+        saver.commit([Batch(line.address, writes("t", 1, ("a", 1)).writes, first)])
+        line.commit(2, {"a": 1})
+
+        assert (PendingWrite(task_id(1), "a", 1),) == line.load(1).writes
+        assert line.load(2).writes == ()
+
+    def test_several_batches_are_kept_in_their_order(self, saver: Saver) -> None:
+        line = Line(saver, "t")
+        saver.commit([line.batch(number, {"a": number}) for number in range(1, 40)])
+
+        assert [nth_id(number) for number in range(39, 0, -1)] == ids(saver, "t")
+        assert line.load().checkpoint.values == {"a": 39}
+
+    def test_nothing_is_kept_when_one_of_several_batches_fails(self, saver: Saver) -> None:
+        root, child = Line(saver, "t"), Line(saver, "t", "child")
+        root.commit(1, {"a": 1})
+        bad = child.batch(3, {"lock": threading.Lock()})
+
+        with pytest.raises(ValueEncodingError):
+            saver.commit([writes("t", 1, ("a", 2)), root.batch(2, {"a": 2}), bad])
+
+        assert [nth_id(1)] == ids(saver, "t")
+        assert root.load(1).writes == ()
+        assert [each.namespace for each in saver.namespaces("t")] == [""]
+
+    def test_no_batch_at_all_is_no_error(self, saver: Saver) -> None:
+        saver.commit([])
+        saver.commit([Batch(address=Address("t"))])
+
+        assert [*saver.namespaces()] == []
+
+    def test_an_emptied_channel_has_no_value_and_its_past_keeps_it(self, saver: Saver) -> None:
+        line = Line(saver, "t")
+        line.commit(1, {"a": 1, "b": 1})
+        line.commit(2, emptied=("a",))
+
+        assert line.load().checkpoint.values == {"b": 1}
+        assert line.load(1).checkpoint.values == {"a": 1, "b": 1}
+
+    def test_forks_do_not_see_each_other(self, saver: Saver) -> None:
+        line = Line(saver, "t")
+        line.commit(1, {"a": 1, "b": 1})
+        fork = line.fork()
+        line.commit(2, {"a": 2})
+        fork.commit(3, {"a": 3})
+        line.commit(4, {"b": 4})
+
+        assert line.load(3).checkpoint.values == {"a": 3, "b": 1}
+        assert line.load(4).checkpoint.values == {"a": 2, "b": 4}
+        assert nth_id(2) == line.load(4).checkpoint.parent_id
+
+
+class PendingWriteRules(SaverHooks):
+    """What a task wrote before its superstep ended."""
+
+    @pytest.mark.parametrize("rule", PENDING)
+    def test_pending_writes_of_one_task(self, saver: Saver, rule: str) -> None:
+        commits, expected = PENDING[rule]
+        line = Line(saver, "t")
+        line.commit(1)
+        for pairs in commits:
+            saver.commit([writes("t", 1, *pairs)])
+
+        kept = line.load().writes
+
+        assert expected == [(write.channel, write.value) for write in kept]
+        assert {task_id(1)} >= {write.task_id for write in kept}
+
+    def test_they_are_ordered_by_path_then_task_then_position(self, saver: Saver) -> None:
+        Line(saver, "t").commit(1)
+        many = [("a", number) for number in range(12)]
+        saver.commit([writes("t", 1, ("late", 0), path="q")])
+        saver.commit([writes("t", 1, ("second task", 0), task=3), writes("t", 1, *many, task=2)])
+
+        order = [(write.channel, write.value) for write in Line(saver, "t").load().writes]
+
+        assert [*many, ("second task", 0), ("late", 0)] == order
+
+    def test_they_may_come_before_their_checkpoint(self, saver: Saver) -> None:
+        saver.commit([writes("t", 1, ("a", 1))])
+        assert saver.load(Address("t", "", nth_id(1))) is None
+        assert [*saver.namespaces()] == []
+
+        Line(saver, "t").commit(1)
+
+        assert (PendingWrite(task_id(1), "a", 1),) == Line(saver, "t").load().writes
+
+    def test_they_belong_to_one_checkpoint_of_one_namespace(self, saver: Saver) -> None:
+        line, child = Line(saver, "t"), Line(saver, "t", "child")
+        saver.commit([line.batch(1), line.batch(2), child.batch(1), writes("t", 1, ("a", 1))])
+
+        assert [len(line.load(number).writes) for number in (1, 2)] == [1, 0]
+        assert child.load(1).writes == ()
+
+
+class ValueRules(SaverHooks):
+    """A value reads back as it was, whatever happens to the object since."""
+
+    @pytest.mark.parametrize("kind", VALUES)
+    def test_a_value_reads_back_equal_and_of_its_type(
+        self, saver: Saver, kind: str, tmp_path: Path
+    ) -> None:
+        value = VALUES[kind]
+        line = Line(saver, "t")
+        saver.commit([line.batch(1, {"a": value}, metadata={"k": value})])
+        saver.commit([writes("t", 1, ("a", value))])
+
+        line.saver = self.reopen(saver, tmp_path)
+        saved = line.load()
+
+        for got in (saved.checkpoint.values["a"], saved.checkpoint.metadata["k"]):
+            assert value == got
+            assert type(value) is type(got)
+        assert (PendingWrite(task_id(1), "a", value),) == saved.writes
+
+    def test_an_exception_keeps_its_type_and_arguments(self, saver: Saver) -> None:
+        Line(saver, "t").commit(1)
+        saver.commit([writes("t", 1, ("__error__", InvalidUpdateError("what", 2)))])
+
+        got = Line(saver, "t").load().writes[0].value
+
+        assert InvalidUpdateError is type(got)
+        assert isinstance(got, FlowPregelError)
+        assert got.args == ("what", 2)
+
+    def test_a_closure_can_be_kept(self, saver: Saver) -> None:
+        addend = 40
+        line = Line(saver, "t")
+        line.commit(1, {"a": lambda number: number + addend})
+
+        assert line.load().checkpoint.values["a"](2) == 42
+
+    def test_a_later_change_of_an_object_changes_no_history(self, saver: Saver) -> None:
+        given: Any = Line(saver, "t").batch(1, {"a": [1]}, {"d": ([1],)}, metadata={"tags": [1]})
+        pending: list[Any] = [1]
+        saver.commit([given, writes("t", 1, ("a", pending))])
+        before = repr(Line(saver, "t").load())
+
+        pending.append(2)
+        _change_everything(given.checkpoint)
+        given.checkpoint.deltas["d"].writes[0].append(2)
+        found: Any = Line(saver, "t").load()
+        assert before == repr(found)
+
+        found.writes[0].value.append(2)
+        _change_everything(found.checkpoint)
+        found.deltas["d"].writes[0][0].append(2)
+        assert before == repr(Line(saver, "t").load())
+
+    def test_a_value_that_cannot_be_kept_is_named(self, saver: Saver) -> None:
+        line, lock = Line(saver, "t"), threading.Lock()
+        for batch, message in (
+            (line.batch(1, {"my channel": lock}), "my channel"),
+            (line.batch(1, None, {"my channel": (lock,)}), "my channel"),
+            (writes("t", 1, ("my channel", lock), task=7), f"(?s){task_id(7)}.*my channel"),
+        ):
+            with pytest.raises(ValueEncodingError, match=message):
+                saver.commit([batch])
+        assert [*saver.namespaces()] == []
+
+
+class HistoryRules(SaverHooks):
+    """Which checkpoints a history has, and in which order."""
+
+    @pytest.fixture
+    def line(self, saver: Saver) -> Line:
+        """Five checkpoints: odd ones of inputs, the first with a score."""
+        line = Line(saver, "t")
+        Line(saver, "t", "child").commit(9)
+        for number in range(1, 6):
+            metadata = {"run_id": f"r{number // 2}"} | ({"score": 42} if number == 1 else {})
+            source = "input" if number % 2 else "loop"
+            line.commit(number, {"a": number}, source=source, metadata=metadata)
+        return line
+
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            ({}, [5, 4, 3, 2, 1]),
+            ({"before": 3}, [2, 1]),
+            ({"before": 1}, []),
+            ({"before": 99}, [5, 4, 3, 2, 1]),
+            ({"limit": 2}, [5, 4]),
+            ({"limit": 0}, []),
+            ({"limit": 99}, [5, 4, 3, 2, 1]),
+            ({"filter": {}}, [5, 4, 3, 2, 1]),
+            ({"filter": {"source": "loop"}}, [4, 2]),
+            ({"filter": {"step": 0}}, [2]),
+            ({"filter": {"run_id": "r1"}}, [3, 2]),
+            ({"filter": {"source": "input", "score": 42}}, [1]),
+            ({"filter": {"source": "loop", "score": 42}}, []),
+            ({"filter": {"source": "fork"}}, []),
+            ({"filter": {"no such key": 1}}, []),
+            ({"filter": {"source": "input"}, "before": 5, "limit": 1}, [3]),
+        ],
+    )
+    def test_a_history_is_newest_first_and_keeps_its_bounds(
+        self, line: Line, options: dict[str, Any], expected: list[int]
+    ) -> None:
+        if "before" in options:
+            options = {**options, "before": nth_id(options["before"])}
+
+        found = [each.checkpoint.id for each in line.saver.history(Address("t"), **options)]
+
+        assert [nth_id(number) for number in expected] == found
+
+    def test_what_a_history_has_is_what_load_gives(self, line: Line) -> None:
+        line.saver.commit([writes("t", 4, ("a", "pending"))])
+
+        for saved in line.saver.history(Address("t")):
+            assert line.saver.load(saved.address) == saved
+            assert [saved] == [*line.saver.history(saved.address)]
+            assert (saved.checkpoint.id == nth_id(5)) == saved.is_latest
+            assert nth_id(5) == saved.newest_id
+
+    def test_a_history_goes_on_while_its_thread_does(self, line: Line) -> None:
+        going = line.saver.history(Address("t"))
+        next(going)
+        line.saver.delete_thread("u")
+        line.commit(6, {"a": 6})
+
+        assert {nth_id(1), nth_id(2)} <= {each.checkpoint.id for each in going}
+
+    def test_namespaces_are_those_that_have_a_checkpoint(self, line: Line) -> None:
+        Line(line.saver, "u").commit(3)
+        line.saver.commit([writes("v", 4, ("a", 1))])
+
+        of_one = [Address("t"), Address("t", "child")]
+        assert {*of_one, Address("u")} == {*line.saver.namespaces()}
+        assert {*of_one} == {*line.saver.namespaces("t")}
+
+
+class NameRules(SaverHooks):
+    """Threads, namespaces, channels and tasks may have any name, and no two are mixed up."""
+
+    @pytest.mark.parametrize("kind", NAMES)
+    def test_any_name_reads_back(self, saver: Saver, kind: str, tmp_path: Path) -> None:
+        name = NAMES[kind]
+        Line(saver, name, name).commit(1, {name: name}, {f"{name}!": (name,)})
+        pending = TaskWrites(nth_id(1), name, name, ((name, name),))
+        saver.commit([Batch(address=Address(name, name), writes=(pending,))])
+
+        saver = self.reopen(saver, tmp_path)
+        saved = Line(saver, name, name).load()
+
+        assert Address(name, name, nth_id(1)) == saved.address
+        assert {name: name} == saved.checkpoint.values
+        assert ((name,),) == saved.deltas[f"{name}!"].writes
+        assert (PendingWrite(name, name, name),) == saved.writes
+        assert [Address(name, name)] == [*saver.namespaces()]
+
+    def test_no_two_threads_or_namespaces_are_mixed_up(self, saver: Saver) -> None:
+        places = [Address(*place) for place in product(NAMES.values(), NAMES.values())]
+        lines = [Line(saver, place.thread_id, place.namespace) for place in places]
+        saver.commit([line.batch(1, {"a": line.address}) for line in lines])
+
+        for line in lines:
+            assert {"a": line.address} == line.load().checkpoint.values
+        assert {*places} == {*saver.namespaces()}
+        for gone in NAMES.values():
+            assert {*NAMES.values()} == {each.namespace for each in saver.namespaces(gone)}
+            saver.delete_thread(gone)
+            places = [place for place in places if place.thread_id != gone]
+            assert {*places} == {*saver.namespaces()}
+
+    def test_no_two_channels_are_mixed_up(self, saver: Saver) -> None:
+        line = Line(saver, "t")
+        line.commit(1, {name: index for index, name in enumerate(NAMES.values())})
+        line.commit(2, None, {name: (name,) for name in NAMES.values()})
+
+        deltas = line.load().deltas
+
+        for index, name in enumerate(NAMES.values()):
+            assert (index, ((name,),)) == (deltas[name].seed, deltas[name].writes)
+
+    def test_no_two_tasks_are_mixed_up(self, saver: Saver) -> None:
+        Line(saver, "t").commit(1)
+        names = [*product(NAMES.values(), [*NAMES.values()][:4])]
+        pending = (
+            TaskWrites(nth_id(1), f"{task}#{path}", path, (("a", (task, path)),))
+            for task, path in names
+        )
+        saver.commit([Batch(address=Address("t"), writes=tuple(pending))])
+
+        assert {*names} == {write.value for write in Line(saver, "t").load().writes}
+
 
 class SaverContract(
-    ClassicRules,
-    PendingWriteRules,
-    ListRules,
-    HistoryRules,
-    CommitRules,
-    ValueRules,
-    DeltaRules,
-    DeltaForgettingRules,
-    ForgettingRules,
-    LeaseRules,
-    NameRules,
-):
-    """Every rule of the contract of a `TransactionalSaver`.
+    CommitRules, PendingWriteRules, ValueRules, HistoryRules, NameRules,
+    DeltaRules, ForgettingRules, LeaseRules,
+):  # fmt: skip
+    """Every rule of the contract of a `BaseCheckpointSaver`.
 
     A subclass gives `make_saver`, and `reopen` if the saver has something on disk.
     """
+
+
+def _change_everything(checkpoint: Any) -> None:
+    checkpoint.values["a"].append(2)
+    checkpoint.metadata["tags"].append(2)
+    checkpoint.channel_versions["a"] = 0
+    checkpoint.versions_seen["node"] = {}

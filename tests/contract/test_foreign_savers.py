@@ -9,10 +9,10 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.records import Address, PendingWrite
-from flowpregel.checkpoint.foreign import ForeignSaver, as_saver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
-from flowpregel.testing.saver_rules.records import Line, ids, nth_id, task_id, writes
+from flowpregel.integrations.langgraph import ForeignSaver, as_saver
+from flowpregel.testing.saver_records import Line, ids, nth_id, task_id, writes
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -86,6 +86,14 @@ def test_history_is_newest_first_and_keeps_its_bounds(saver):
     assert [each.checkpoint.id for each in found] == [nth_id(2)]
     assert not found[0].is_latest
     assert ids(saver, "unknown") == []
+
+
+def test_namespaces_are_those_that_have_a_checkpoint(saver):
+    for place in (("t", ""), ("t", "child"), ("u", "")):
+        Line(saver, *place).commit(1)
+
+    assert {Address("t"), Address("t", "child")} == {*saver.namespaces("t")}
+    assert {Address("t"), Address("t", "child"), Address("u")} == {*saver.namespaces()}
 
 
 def test_sends_and_interrupts_come_back_as_ours(saver):

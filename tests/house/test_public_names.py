@@ -23,7 +23,6 @@ PUBLIC = [
     "flowpregel.checkpoint.base",
     "flowpregel.checkpoint.lmdb",
     "flowpregel.checkpoint.memory",
-    "flowpregel.checkpoint.transactional",
     "flowpregel.config",
     "flowpregel.constants",
     "flowpregel.errors",

@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from flowpregel.checkpoint.base import BaseCheckpointSaver as OurSaver
+from flowpregel.integrations.langgraph import SaverAdapter
 from tests.parity.plans import KEYS, Action, Plan
 from tests.parity.sides import Side, build
 
@@ -34,6 +36,12 @@ def read_async_stream(app: Any, given: Any, config: Any, asked: dict[str, Any], 
             note(event)
 
     asyncio.run(read())
+
+
+def saved_of(app: Any, config: Any) -> Any:
+    """Return the checkpoint that *config* names in LangGraph's shape, or None."""
+    saver = app.checkpointer
+    return (SaverAdapter(saver) if isinstance(saver, OurSaver) else saver).get_tuple(config)
 
 
 def told(side: Side, plan: Plan, read: Read = read_stream, durability: str = "sync") -> list[Any]:
@@ -149,7 +157,7 @@ class Teller:
         )
 
     def _none_has_run(self, config: Any) -> bool:
-        saved = self.app.checkpointer.get_tuple(config)
+        saved = saved_of(self.app, config)
         seen = {} if saved is None else saved.checkpoint["versions_seen"]
         # LangGraph notes snapshots of DeltaChannels there, too: no node was triggered by them.
         return not any(
@@ -160,7 +168,7 @@ class Teller:
 
     def _holds_command(self, config: Any) -> bool:
         """Return whether what a `Command` wrote is still pending on a checkpoint."""
-        saved = self.app.checkpointer.get_tuple(config)
+        saved = saved_of(self.app, config)
         return saved is not None and any(
             task_id == RUN_TASK_ID and channel != "__resume__"
             for task_id, channel, _ in saved.pending_writes or ()
@@ -188,7 +196,7 @@ class Teller:
 
     def _is_tried_edit(self, config: Any) -> bool:
         """Return whether an edit or a fork made a checkpoint, and tasks have ended on it since."""
-        saved = self.app.checkpointer.get_tuple(config)
+        saved = saved_of(self.app, config)
         return saved.metadata["source"] in ("update", "fork") and any(
             task_id != RUN_TASK_ID and channel != "__interrupt__"
             for task_id, channel, _ in saved.pending_writes or ()

@@ -9,8 +9,8 @@ from flowpregel._core.commands import Command
 from flowpregel._core.program import Options, Program, load_state
 from flowpregel._core.records import INTERRUPT, Address, Durability, Saved
 from flowpregel.channels.base import BaseChannel
+from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.memory import InMemorySaver
-from flowpregel.checkpoint.transactional import TransactionalSaver
 from tests.crash_driver import Crash, CrashDriver, Crashed, Schedule, shuffled
 from tests.strategies import Down, Faults, Recipe
 
@@ -66,7 +66,7 @@ class Thread:
         return history_of(self.program, self.saver)
 
 
-def history_of(program: Program, saver: TransactionalSaver, thread_id: str = "t") -> list[Any]:
+def history_of(program: Program, saver: BaseCheckpointSaver, thread_id: str = "t") -> list[Any]:
     """Return what every checkpoint of a thread holds, newest first, without ids and times."""
     return [shape_of(program, saved) for saved in saver.history(Address(thread_id))]
 

@@ -5,7 +5,7 @@ import shutil
 import tempfile
 
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from flowpregel.testing.saver_model import SaverMachine
+from tests.property.saver_model import SaverMachine
 
 
 class LMDBMachine(SaverMachine):

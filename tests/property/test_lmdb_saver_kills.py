@@ -16,11 +16,11 @@ from hypothesis.stateful import rule
 
 from flowpregel._core.records import Address, Batch, TaskWrites
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from flowpregel.testing import saver_model
-from flowpregel.testing.saver_model import ModelSpace
 from tests.disk import workloads
 from tests.disk.nursery import KEY, KILL, TEAR, Nursery
+from tests.property import saver_model
 from tests.property.machines import LMDBMachine
+from tests.property.saver_model import ModelThreadData
 from tests.runs.stores import step
 
 pytestmark = pytest.mark.slow
@@ -51,7 +51,7 @@ class KilledMachine(LMDBMachine):
         before = copy.deepcopy(self.model)
         batches = []
         for place in places:
-            known = self.model.get(place, ModelSpace()).checkpoints
+            known = self.model.get(place, ModelThreadData()).checkpoints
             parent = max(known, default=None)
             batch = self._checkpoint(place, parent, changes, "r1")
             if with_writes and parent is not None:

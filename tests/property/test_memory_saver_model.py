@@ -4,7 +4,7 @@ import pytest
 from hypothesis import settings
 
 from flowpregel.checkpoint.memory import InMemorySaver
-from flowpregel.testing.saver_model import SaverMachine
+from tests.property.saver_model import SaverMachine
 
 pytestmark = pytest.mark.slow
 

@@ -98,9 +98,11 @@ def early(folder: Path) -> int:
 class TwiceSaver(LMDBSaver):
     """Forgets every pending write when a thread is loaded: tasks run again."""
 
-    def load_for_run(self, address: Address, *, before: str | None = None) -> Saved | None:
+    def load(
+        self, address: Address, *, before: str | None = None, lazy_results: bool = False
+    ) -> Saved | None:
         """Return the checkpoint without its pending writes."""
-        saved = super().load_for_run(address, before=before)
+        saved = super().load(address, before=before, lazy_results=lazy_results)
         return None if saved is None else replace(saved, writes=(), left=None)
 
 

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from flowpregel._lmdb.filelock import FileLock
+from flowpregel.checkpoint.base import Lease
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.lmdb.requests import Watch
-from flowpregel.checkpoint.shapes import Lease
 from flowpregel.cli.app import app as command
 from flowpregel.cli.console import Code
 from flowpregel.errors import TaskCancelled

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from flowpregel import _fault
+from flowpregel._core.records import Address
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.testing.crash import crash_everywhere
 from tests.runs.crash_flows import HUNDRED
@@ -81,9 +82,7 @@ def test_a_run_that_was_killed_before_its_first_task_is_there(tmp_path: Path) ->
     assert (0, "1") == (code, result)
     # It is not begun anew: there is one checkpoint of the input.
     with LMDBSaver(tmp_path / "store") as saver:
-        sources = [
-            saved.metadata["source"] for saved in saver.list({"configurable": {"thread_id": "1"}})
-        ]
+        sources = [saved.checkpoint.source for saved in saver.history(Address("1"))]
     assert 1 == sources.count("input")
 
 

@@ -18,6 +18,7 @@ from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph import START, CompiledStateGraph, StateGraph
+from flowpregel.integrations.langgraph import SaverAdapter
 from flowpregel.pregel.drawing import TaskRecord
 from flowpregel.runtime import Runtime
 from flowpregel.types import CachePolicy, Command, RetryPolicy, Send, interrupt
@@ -265,13 +266,13 @@ def test_pending_writes_and_tasks_look_as_they_did(saver: BaseCheckpointSaver) -
     app.invoke({}, thread_id="1")
     config = {"configurable": {"thread_id": "1"}}
 
-    found = saver.get_tuple(config)
+    found = SaverAdapter(saver).get_tuple(config)
 
     assert found is not None
     assert ["__interrupt__"] == [channel for _, channel, _ in found.pending_writes or ()]
     (waiting,) = app.get_state(config).tasks
     assert waiting.error is None
-    for item in saver.list(config):
+    for item in SaverAdapter(saver).list(config):
         assert "__ran__" not in {channel for _, channel, _ in item.pending_writes or ()}
 
 

@@ -22,9 +22,9 @@ from types import TracebackType
 from flowpregel._core.records import Address
 from flowpregel._lmdb.filelock import FileLock, holder_at, is_locked
 from flowpregel._lmdb.owner import Owner
+from flowpregel.checkpoint.base import Lease, OnConflict
 from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.lmdb.requests import WATCH
-from flowpregel.checkpoint.shapes import Lease, OnConflict
 from flowpregel.errors import ConfigurationError, LeaseLostError, StoreError, ThreadBusyError
 
 FOLDER = "leases"

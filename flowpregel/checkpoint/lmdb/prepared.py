@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from flowpregel._core.records import CALLED, RAN, Batch, Checkpoint, TaskWrites, Version
 from flowpregel._lmdb.codec import Codec, encode
+from flowpregel.checkpoint.base import WRITES_IDX_MAP
 from flowpregel.checkpoint.lmdb.plain import Encoder, Kept
-from flowpregel.checkpoint.shapes import WRITES_IDX_MAP
 
 Written: TypeAlias = tuple[int, int]
 """A pending write of the batch: its task's index, and its own in the task."""

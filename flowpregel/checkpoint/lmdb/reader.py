@@ -24,7 +24,7 @@ from flowpregel._core.records import (
 )
 from flowpregel._lmdb.codec import Codec, decode, reading
 from flowpregel.channels.base import MISSING
-from flowpregel.checkpoint import convert
+from flowpregel.checkpoint.base import matches
 from flowpregel.checkpoint.lmdb import taskrecord
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.deltarecord import Added
@@ -107,7 +107,7 @@ class Reader:
         chains: dict[str, Chain] = {}
         if address.checkpoint_id is not None:
             found = self.load(address, before) if left else None
-            if found is not None and _matches(found.checkpoint, filter):
+            if found is not None and matches(found.checkpoint, filter):
                 yield found
             return
         while left:
@@ -117,7 +117,7 @@ class Reader:
             )
             for copied in page:
                 before = copied.found.change.id
-                if filter and not _matches(self._checkpoint(copied, {}), filter):
+                if filter and not matches(self._checkpoint(copied, {}), filter):
                     continue
                 yield self._decoded(copied)
                 left -= 1
@@ -275,7 +275,3 @@ class Reader:
 
     def _value(self, kept: Kept, channel: str) -> Any:
         return value_of(self._codec, kept, f"a value of channel {channel!r}")
-
-
-def _matches(checkpoint: Checkpoint, filter: Mapping[str, Any] | None) -> bool:
-    return not filter or convert.matches(convert.metadata_of(checkpoint), filter)

@@ -19,7 +19,7 @@ import time
 from typing import Final
 
 from flowpregel._lmdb.filelock import FileLock
-from flowpregel.checkpoint.shapes import Lease
+from flowpregel.checkpoint.base import Lease
 
 PERIOD: Final = 0.2
 """Seconds between two looks."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from flowpregel._core.records import Address, Batch, Saved
 from flowpregel._lmdb import folder
@@ -15,7 +15,14 @@ from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel._lmdb.owner import Owner
 from flowpregel._lmdb.seal import Seal
 from flowpregel._lmdb.store import OpenStore, open_store
-from flowpregel.checkpoint.convert import thread_name
+from flowpregel.checkpoint.base import (
+    BaseCheckpointSaver,
+    Lease,
+    OnConflict,
+    Strategy,
+    check_strategy,
+    thread_name,
+)
 from flowpregel.checkpoint.lmdb import forget
 from flowpregel.checkpoint.lmdb.book import Book
 from flowpregel.checkpoint.lmdb.care import (
@@ -35,12 +42,10 @@ from flowpregel.checkpoint.lmdb.reader import Reader
 from flowpregel.checkpoint.lmdb.retention import Retention, Sweeper, pin
 from flowpregel.checkpoint.lmdb.scopes import Scope
 from flowpregel.checkpoint.lmdb.writer import Writer
-from flowpregel.checkpoint.shapes import Lease, OnConflict
-from flowpregel.checkpoint.transactional import TransactionalSaver
-from flowpregel.errors import ConfigurationError, StoreError, StoreFullError
+from flowpregel.errors import StoreError, StoreFullError
 
 
-class LMDBSaver(TransactionalSaver):
+class LMDBSaver(BaseCheckpointSaver):
     """Keeps checkpoints, pending writes and deltas in a folder on disk.
 
     A superstep is one transaction: once `commit` returns, it is on disk, and
@@ -63,8 +68,8 @@ class LMDBSaver(TransactionalSaver):
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder, LMDBSaver(folder + "/runs.lmdb") as saver:
-        ...     saver.get_tuple({"configurable": {"thread_id": "unknown"}}) is None
-        True
+        ...     [*saver.threads()]
+        []
     """
 
     commits_at_once: ClassVar[bool] = False
@@ -105,13 +110,10 @@ class LMDBSaver(TransactionalSaver):
         self._sweeper = None if retention is None else Sweeper(self._book, retention)
         self._leases = environment.share(("leases",), lambda: Leases(environment.path))
 
-    # -------------------------------------------------------- the transactional form
-
-    def load(self, address: Address, *, before: str | None = None) -> Saved | None:
-        return self._reader.load(address, before)
-
-    def load_for_run(self, address: Address, *, before: str | None = None) -> Saved | None:
-        return self._reader.load(address, before, leaves_results=True)
+    def load(
+        self, address: Address, *, before: str | None = None, lazy_results: bool = False
+    ) -> Saved | None:
+        return self._reader.load(address, before, leaves_results=lazy_results)
 
     def history(
         self,
@@ -193,14 +195,8 @@ class LMDBSaver(TransactionalSaver):
         source, target = thread_name(source_thread_id), thread_name(target_thread_id)
         self._change(lambda t: copy_scopes(self._book, t, source, target))
 
-    def prune(
-        self,
-        thread_ids: Sequence[str],
-        *,
-        strategy: Literal["keep_latest", "delete"] = "keep_latest",
-    ) -> None:
-        if strategy not in ("keep_latest", "delete"):
-            raise ConfigurationError(f"strategy is {strategy!r}; use 'keep_latest' or 'delete'")
+    def prune(self, thread_ids: Sequence[str], *, strategy: Strategy = "keep_latest") -> None:
+        check_strategy(strategy)
         for thread_id in map(thread_name, thread_ids):
             if strategy == "delete":
                 self.delete_thread(thread_id)

@@ -1,23 +1,23 @@
-"""LangGraph's savers in flowpregel (`as_saver`), and ours in LangGraph (`LMDBSaver`, `.saver`).
+"""LangGraph's savers in flowpregel (`as_saver`), ours in LangGraph (`SaverAdapter`, `LMDBSaver`).
 
-Importing this package needs no LangGraph; using `LMDBSaver` or the module `saver` does.
+Importing this package needs no LangGraph; using `SaverAdapter` or `LMDBSaver` does.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowpregel.checkpoint.foreign import ForeignSaver, as_saver
+from flowpregel.integrations.langgraph.foreign import ForeignSaver, as_saver
 
 if TYPE_CHECKING:
-    from flowpregel.integrations.langgraph.lmdb import LMDBSaver
+    from flowpregel.integrations.langgraph.saver import LMDBSaver, SaverAdapter
 
-__all__ = ["ForeignSaver", "LMDBSaver", "as_saver"]
+__all__ = ["ForeignSaver", "LMDBSaver", "SaverAdapter", "as_saver"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "LMDBSaver":
-        from flowpregel.integrations.langgraph.lmdb import LMDBSaver  # noqa: PLC0415 - slow import
+    if name in ("LMDBSaver", "SaverAdapter"):
+        from flowpregel.integrations.langgraph import saver  # noqa: PLC0415 - slow import
 
-        return LMDBSaver
+        return getattr(saver, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

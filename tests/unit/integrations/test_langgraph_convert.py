@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel._core.records import Address, Checkpoint, PendingWrite, Saved
-from flowpregel.checkpoint import convert
+from flowpregel._core.records import Address, Checkpoint
 from flowpregel.errors import ConfigurationError
+from flowpregel.integrations.langgraph import convert
 
 MICROSECONDS = st.integers(0, 4_000_000_000_000_000)
 
@@ -40,37 +40,34 @@ def test_a_thread_id_that_is_a_number_is_its_text():
     assert convert.address_of({"configurable": {"thread_id": 7}}) == Address("7")
 
 
-def test_a_record_survives_the_classic_form():
-    saved = Saved(
-        address=Address("t", "ns", "2"),
-        checkpoint=Checkpoint(
-            id="2",
-            parent_id="1",
-            at=5_000,
-            step=3,
-            source="fork",
-            channel_versions={"a": 1},
-            versions_seen={"n": {"a": 1}},
-            changed=(),
-            updated_channels=("a",),
-            values={"a": "x"},
-            metadata={"parents": {"": "0"}, "run_id": "r"},
-        ),
-        writes=(PendingWrite("task", "a", 1),),
-        is_latest=False,
+def test_a_record_survives_the_dict():
+    checkpoint = Checkpoint(
+        id="2",
+        parent_id="1",
+        at=5_000,
+        step=3,
+        source="fork",
+        channel_versions={"a": 1},
+        versions_seen={"n": {"a": 1}},
+        changed=(),
+        updated_channels=("a",),
+        values={"a": "x"},
+        metadata={"parents": {"": "0"}, "run_id": "r"},
     )
 
-    assert convert.saved_of(convert.tuple_of(saved), "another") == saved
+    shown, metadata = convert.dict_of(checkpoint), convert.metadata_of(checkpoint)
+    found = convert.checkpoint_of(shown, metadata, parent_id="1", values=shown["channel_values"])
+
+    assert found == checkpoint
 
 
 def test_a_dict_of_an_older_format_stays_one():
     given_dict = {"v": 1, "id": "1", "ts": "2026-01-01T00:00:00+00:00", "channel_values": {}}
 
     record = convert.checkpoint_of(given_dict, {}, parent_id=None, values={})
-    found = convert.tuple_of(Saved(address=Address("t"), checkpoint=record))
 
-    assert found.checkpoint["v"] == 1
-    assert found.metadata == {"parents": {}, "source": "loop", "step": -1}
+    assert convert.dict_of(record)["v"] == 1
+    assert convert.metadata_of(record) == {"parents": {}, "source": "loop", "step": -1}
 
 
 def test_the_next_version_is_later_than_any_of_the_past():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel.store import matching
+from flowpregel.store import search_index
 
 VALUE = {"a": {"b": [{"c": "x"}, {"c": "y"}, {}]}, "n": 3, "list": ["p", "q"]}
 
@@ -25,15 +25,17 @@ VALUE = {"a": {"b": [{"c": "x"}, {"c": "y"}, {}]}, "n": 3, "list": ["p", "q"]}
     ],
 )
 def test_a_path_finds_texts(path, expected):
-    assert matching.texts_at(VALUE, path) == expected
+    assert search_index.texts_at(VALUE, path) == expected
 
 
 def test_the_whole_value_is_one_text():
-    assert matching.texts_at({"b": 1, "a": "ü"}, "$") == ['{"a": "ü", "b": 1}']
+    assert search_index.texts_at({"b": 1, "a": "ü"}, "$") == ['{"a": "ü", "b": 1}']
 
 
 def test_the_words_of_a_whole_value_are_not_those_of_its_fields():
-    assert matching.words_at({"name": "Ada Lovelace", "n": [1]}, "$") == {"ada", "lovelace", "1"}
+    words = search_index.words_at({"name": "Ada Lovelace", "n": [1]}, "$")
+
+    assert words == {"ada", "lovelace", "1"}
 
 
 VECTORS = st.lists(st.floats(-100, 100), min_size=3, max_size=3)
@@ -41,11 +43,11 @@ VECTORS = st.lists(st.floats(-100, 100), min_size=3, max_size=3)
 
 @given(VECTORS, VECTORS)
 def test_a_cosine_is_symmetric_and_bounded(one, other):
-    got = matching.cosine(one, other)
+    got = search_index.cosine(one, other)
 
-    assert got == pytest.approx(matching.cosine(other, one))
+    assert got == pytest.approx(search_index.cosine(other, one))
     assert -1.0001 <= got <= 1.0001
 
 
 def test_a_vector_without_a_length_has_no_angle():
-    assert matching.cosine([0.0, 0.0], [1.0, 0.0]) == 0.0
+    assert search_index.cosine([0.0, 0.0], [1.0, 0.0]) == 0.0

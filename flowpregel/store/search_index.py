@@ -1,4 +1,4 @@
-"""Which items a search finds, and how well each fits: functions without a store."""
+"""Which items a search finds, and how well each fits: by filters, shared words or vectors."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias, TypedDict
 
 from flowpregel.errors import ConfigurationError
-from flowpregel.store.ops import MatchCondition
+from flowpregel.store.base import MatchCondition, PutOp
 
 _ORDERED: Mapping[str, Callable[[Any, Any], bool]] = {
     "$gt": operator.gt,
@@ -140,3 +140,102 @@ def cosine(one: Sequence[float], other: Sequence[float]) -> float:
     if not lengths:
         return 0.0
     return float(sum(map(operator.mul, one, other)) / lengths)
+
+
+Vector: TypeAlias = Sequence[float]
+Query: TypeAlias = tuple[frozenset[str], Vector | None]
+"""The words of a query, and its vector where the store has an index."""
+
+
+class IndexConfig(TypedDict, total=False):
+    """How a store finds items by meaning."""
+
+    embed: Any
+    """A function of a list of texts that returns a vector for each, or an object with
+    ``embed_documents`` and ``embed_query`` as LangChain has them."""
+    dims: int
+    """The length of a vector; what `embed` returns is checked against it."""
+    fields: Sequence[str]
+    """The paths that are looked at where `put` names none; ``["$"]`` is everything."""
+
+
+class SearchIndex:
+    """Makes the vectors, or the words, that a query is compared with.
+
+    Args:
+        index: How to make vectors; None: a query ranks by shared words.
+
+    Raises:
+        ConfigurationError: The index has no ``embed``.
+    """
+
+    def __init__(self, index: IndexConfig | None) -> None:
+        if index is not None and not index.get("embed"):
+            raise ConfigurationError("an index needs 'embed', a function from texts to vectors")
+        self._index = index
+        self._fields: Sequence[str] = (index or {}).get("fields") or ("$",)
+
+    def of_puts(self, puts: Sequence[PutOp]) -> list[tuple[frozenset[str] | None, list[Vector]]]:
+        """Return the words and the vectors of each put, all embedded in one call."""
+        texts = [self._texts(op) for op in puts]
+        unique = [*dict.fromkeys(text for each in texts for text in each)]
+        vectors = embedded(self._index, unique) if unique else {}
+        return [
+            (self._words(op), [vectors[text] for text in each])
+            for op, each in zip(puts, texts, strict=True)
+        ]
+
+    def of_queries(self, queries: Iterable[str]) -> dict[str, Query]:
+        """Return the words and the vector of each query, all embedded in one call."""
+        unique = [*dict.fromkeys(queries)]
+        if self._index is None or not unique:
+            return {query: (words_of(query), None) for query in unique}
+        vectors = embedded(self._index, unique, as_queries=True)
+        return {query: (words_of(query), vectors[query]) for query in unique}
+
+    def _paths(self, op: PutOp) -> Sequence[str]:
+        return self._fields if op.index is None else (op.index or ())
+
+    def _texts(self, op: PutOp) -> list[str]:
+        if self._index is None or op.value is None:
+            return []
+        return [text for path in self._paths(op) for text in texts_at(op.value, path)]
+
+    def _words(self, op: PutOp) -> frozenset[str] | None:
+        if self._index is not None or op.index is False or op.value is None:
+            return None
+        return frozenset().union(*(words_at(op.value, path) for path in self._paths(op)))
+
+
+def score(query: Query, words: Iterable[str] | None, vectors: Iterable[Vector]) -> float | None:
+    """Return how well an item fits a query; None if a query does not look at it."""
+    wanted, vector = query
+    if vector is not None:
+        return max((cosine(vector, each) for each in vectors), default=None)
+    return None if words is None else shared_words(wanted, frozenset(words))
+
+
+def embedded(index: Any, texts: list[str], *, as_queries: bool = False) -> dict[str, Vector]:
+    """Return the vector of each of *texts*, which are all different.
+
+    Args:
+        index: Has ``embed``, and ``dims`` if their length is to be checked.
+        texts: What to embed.
+        as_queries: Whether to use ``embed_query`` if there is one.
+
+    Raises:
+        ConfigurationError: These are not the vectors that the index says.
+    """
+    embed = index["embed"]
+    if as_queries and hasattr(embed, "embed_query"):
+        vectors = [embed.embed_query(text) for text in texts]
+    else:
+        vectors = [*getattr(embed, "embed_documents", embed)(texts)]
+    dims = index.get("dims")
+    lengths = {len(vector) for vector in vectors}
+    if len(vectors) != len(texts) or (dims is not None and lengths != {dims}):
+        raise ConfigurationError(
+            f"embed returned {len(vectors)} vectors of {sorted(lengths)} numbers for "
+            f"{len(texts)} texts; the index has dims={dims}"
+        )
+    return dict(zip(texts, vectors, strict=True))

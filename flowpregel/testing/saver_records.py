@@ -1,4 +1,4 @@
-"""What the rules are written with: short ways to make records, and the hooks."""
+"""What the rules of savers are written with: short ways to make records, and the hooks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from flowpregel._core.records import (
     Version,
     Write,
 )
-from flowpregel.checkpoint.base import CheckpointDict, Config
-from flowpregel.checkpoint.transactional import TransactionalSaver
+from flowpregel.checkpoint.base import BaseCheckpointSaver
 
 
 def nth_id(number: int) -> str:
@@ -42,7 +41,7 @@ class Line:
 
     clock = 1_700_000_000_000_000_000
 
-    def __init__(self, saver: TransactionalSaver, thread_id: str, namespace: str = "") -> None:
+    def __init__(self, saver: BaseCheckpointSaver, thread_id: str, namespace: str = "") -> None:
         self.saver = saver
         self.address = Address(thread_id, namespace)
         self.versions: dict[str, Version] = {}
@@ -98,7 +97,7 @@ class Line:
         return loaded(self.saver, self.address, number)
 
 
-def loaded(saver: TransactionalSaver, address: Address, number: int | None = None) -> Saved:
+def loaded(saver: BaseCheckpointSaver, address: Address, number: int | None = None) -> Saved:
     """Return the checkpoint with this number, or the newest; it has to be there."""
     wanted = None if number is None else nth_id(number)
     saved = saver.load(Address(address.thread_id, address.namespace, wanted))
@@ -106,7 +105,7 @@ def loaded(saver: TransactionalSaver, address: Address, number: int | None = Non
     return saved
 
 
-def ids(saver: TransactionalSaver, thread_id: str, namespace: str = "") -> list[str]:
+def ids(saver: BaseCheckpointSaver, thread_id: str, namespace: str = "") -> list[str]:
     """Return the ids of a thread and namespace, newest first."""
     return [each.checkpoint.id for each in saver.history(Address(thread_id, namespace))]
 
@@ -121,39 +120,14 @@ def writes(
     )
 
 
-def config(thread_id: str, number: int | None = None, namespace: str | None = "") -> Config:
-    """Return a config in LangGraph's shape; no namespace for None."""
-    configurable: dict[str, Any] = {"thread_id": thread_id}
-    if namespace is not None:
-        configurable["checkpoint_ns"] = namespace
-    if number is not None:
-        configurable["checkpoint_id"] = nth_id(number)
-    return {"configurable": configurable}
-
-
-def classic(
-    number: int, values: Mapping[str, Any], versions: Mapping[str, Version]
-) -> CheckpointDict:
-    """Return a checkpoint in LangGraph's shape."""
-    return {
-        "v": 4,
-        "id": nth_id(number),
-        "ts": "2026-01-02T03:04:05.678901+00:00",
-        "channel_values": dict(values),
-        "channel_versions": dict(versions),
-        "versions_seen": {"node": dict(versions)},
-        "updated_channels": None,
-    }
-
-
-class Hooks:
+class SaverHooks:
     """What a subclass gives, and the fixture that all rules use."""
 
-    def make_saver(self, folder: Path) -> TransactionalSaver:
+    def make_saver(self, folder: Path) -> BaseCheckpointSaver:
         """Return a new, empty saver; *folder* is its own and may stay unused."""
         raise NotImplementedError(f"{type(self).__name__} has to give make_saver(folder)")
 
-    def reopen(self, saver: TransactionalSaver, folder: Path) -> TransactionalSaver:
+    def reopen(self, saver: BaseCheckpointSaver, folder: Path) -> BaseCheckpointSaver:
         """Return a saver that has what *saver* has, from disk if it has one.
 
         *saver* may be closed for it. The default is for a saver without a disk.
@@ -161,7 +135,7 @@ class Hooks:
         return saver
 
     @pytest.fixture
-    def saver(self, tmp_path: Path) -> Iterator[TransactionalSaver]:
+    def saver(self, tmp_path: Path) -> Iterator[BaseCheckpointSaver]:
         """A new, empty saver, closed afterwards."""
         saver = self.make_saver(tmp_path)
         yield saver

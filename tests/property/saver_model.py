@@ -29,8 +29,7 @@ from flowpregel._core.records import (
     Version,
 )
 from flowpregel.channels.base import MISSING
-from flowpregel.checkpoint.base import WRITES_IDX_MAP
-from flowpregel.checkpoint.transactional import TransactionalSaver
+from flowpregel.checkpoint.base import WRITES_IDX_MAP, BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, ValueEncodingError
 
 StepId: TypeAlias = tuple[str, str]
@@ -77,7 +76,7 @@ class ModelCheckpoint:
 
 
 @dataclass
-class ModelSpace:
+class ModelThreadData:
     """One thread and namespace."""
 
     checkpoints: dict[str, ModelCheckpoint] = field(default_factory=dict)
@@ -118,14 +117,14 @@ class SaverMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.saver = self.make_saver()
-        self.model: dict[StepId, ModelSpace] = {}
+        self.model: dict[StepId, ModelThreadData] = {}
         self.count = 0
 
-    def make_saver(self) -> TransactionalSaver:
+    def make_saver(self) -> BaseCheckpointSaver:
         """Return a new, empty saver."""
         raise NotImplementedError(f"{type(self).__name__} has to give make_saver()")
 
-    def reopen(self, saver: TransactionalSaver) -> TransactionalSaver:
+    def reopen(self, saver: BaseCheckpointSaver) -> BaseCheckpointSaver:
         """Return a saver with the same contents, from disk if it has one."""
         return saver
 
@@ -140,7 +139,7 @@ class SaverMachine(RuleBasedStateMachine):
         self, place: StepId, changes: dict[str, Change], run_id: str, data: st.DataObject
     ) -> None:
         """Commit a checkpoint as a child of any one: a line that goes on, or a fork."""
-        known = self.model.get(place, ModelSpace()).checkpoints
+        known = self.model.get(place, ModelThreadData()).checkpoints
         parent = data.draw(st.sampled_from([None, *known]), label="parent")
         self.saver.commit([self._checkpoint(place, parent, changes, run_id)])
 
@@ -149,7 +148,7 @@ class SaverMachine(RuleBasedStateMachine):
         """Commit to several places at once, each going on from its newest."""
         batches = []
         for place in places:
-            known = self.model.get(place, ModelSpace()).checkpoints
+            known = self.model.get(place, ModelThreadData()).checkpoints
             batches.append(self._checkpoint(place, max(known, default=None), changes, "r1"))
         self.saver.commit(batches)
 
@@ -195,7 +194,7 @@ class SaverMachine(RuleBasedStateMachine):
         data: st.DataObject,
     ) -> None:
         """Commit pending writes together with the checkpoint that they lead to."""
-        known = self.model.get(place, ModelSpace()).checkpoints
+        known = self.model.get(place, ModelThreadData()).checkpoints
         if not known:
             return
         choice = st.just(max(known)) | st.sampled_from([*known])
@@ -250,7 +249,7 @@ class SaverMachine(RuleBasedStateMachine):
         assert not refused
         for (thread_id, namespace), space in [*self.model.items()]:
             if thread_id == source and source in there:
-                self.model[target, namespace] = ModelSpace(
+                self.model[target, namespace] = ModelThreadData(
                     dict(space.checkpoints),
                     {id: dict(writes) for id, writes in space.writes.items()},
                 )
@@ -284,7 +283,7 @@ class SaverMachine(RuleBasedStateMachine):
             else:
                 assert self.saver.load(Address(*place)) is None
 
-    def _compare(self, saved: Saved, space: ModelSpace, newest: str) -> None:
+    def _compare(self, saved: Saved, space: ModelThreadData, newest: str) -> None:
         checkpoint = saved.checkpoint
         expected = space.checkpoints[checkpoint.id]
         assert expected.parent_id == checkpoint.parent_id
@@ -307,7 +306,7 @@ class SaverMachine(RuleBasedStateMachine):
         keep: bool = True,
     ) -> Batch:
         self.count += 1
-        space = self.model.setdefault(place, ModelSpace()) if keep else ModelSpace()
+        space = self.model.setdefault(place, ModelThreadData()) if keep else ModelThreadData()
         before = space.checkpoints[parent_id] if parent_id else None
         values, deltas, versions = next_state(before, changes, self.count)
         checkpoint_id = f"1f0a0000-0000-6000-8000-{self.count:012x}"
@@ -336,7 +335,7 @@ class SaverMachine(RuleBasedStateMachine):
             ),
         )
 
-    def _forget(self, space: ModelSpace, checkpoint_ids: list[str]) -> None:
+    def _forget(self, space: ModelThreadData, checkpoint_ids: list[str]) -> None:
         for checkpoint_id in checkpoint_ids:
             del space.checkpoints[checkpoint_id]
             space.writes.pop(checkpoint_id, None)

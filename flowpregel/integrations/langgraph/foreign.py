@@ -1,0 +1,215 @@
+"""LangGraph's checkpointers as our savers: ``as_saver(SqliteSaver(...))``.
+
+Nothing here needs LangGraph to be installed; whoever has one of its savers has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from flowpregel._core.commands import Interrupt, Send
+from flowpregel._core.records import Address, Batch, Checkpoint, PendingWrite, Saved, Version
+from flowpregel.checkpoint.base import BaseCheckpointSaver, Strategy
+from flowpregel.errors import ConfigurationError
+from flowpregel.integrations.langgraph import convert
+from flowpregel.policies import TimeoutPolicy
+
+_REQUIRED = ("get_tuple", "list", "put", "put_writes")
+
+
+def as_saver(candidate: Any) -> BaseCheckpointSaver:
+    """Return *candidate* as a saver that flowpregel can use.
+
+    Args:
+        candidate: One of our savers, which is returned as it is, or an object with
+            the methods ``get_tuple``, ``list``, ``put`` and ``put_writes`` of a
+            LangGraph saver.
+
+    Raises:
+        ConfigurationError: It is neither.
+
+    Example:
+        >>> from flowpregel.checkpoint.memory import InMemorySaver
+        >>> type(as_saver(InMemorySaver())).__name__
+        'InMemorySaver'
+    """
+    if isinstance(candidate, BaseCheckpointSaver):
+        return candidate
+    missing = [name for name in _REQUIRED if not callable(getattr(candidate, name, None))]
+    if missing:
+        raise ConfigurationError(
+            f"{candidate!r} cannot keep checkpoints: it has no {', '.join(missing)}; "
+            "pass a path, an InMemorySaver, an LMDBSaver or a LangGraph saver"
+        )
+    return ForeignSaver(candidate)
+
+
+class ForeignSaver(BaseCheckpointSaver):
+    """A LangGraph saver as ours.
+
+    It keeps what its own serializer keeps: LangGraph's turns a tuple into a list and
+    an exception into a text. A `Send` and an `Interrupt` are kept as LangGraph's, so
+    that its programs can read them, and come back as ours. It has no transaction:
+    pending writes are put before the checkpoint that consumes them.
+
+    Args:
+        saver: The saver to use; closing it is left to its owner.
+    """
+
+    keeps_deltas: ClassVar[bool] = False
+    owns_versions: ClassVar[bool] = True
+
+    def __init__(self, saver: Any) -> None:
+        self.saver = saver
+
+    def load(
+        self, address: Address, *, before: str | None = None, lazy_results: bool = False
+    ) -> Saved | None:
+        if before is not None:
+            return next(self.history(address, before=before, limit=1), None)
+        found = self.saver.get_tuple(convert.config_of(address))
+        if found is None:
+            return None
+        newest = found.checkpoint["id"] if address.checkpoint_id is None else self._newest(address)
+        return _saved_of(found, newest)
+
+    def history(
+        self,
+        address: Address,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Saved]:
+        newest = self._newest(address)
+        if newest is None:
+            return
+        found = self.saver.list(
+            convert.config_of(address),
+            filter=None if filter is None else dict(filter),
+            before=None if before is None else convert.config_of(address, before),
+            limit=limit,
+        )
+        for item in found:
+            yield _saved_of(item, newest)
+
+    def commit(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            for task in batch.writes:
+                writes = [(channel, _to_foreign(value)) for channel, value in task.writes]
+                config = convert.config_of(batch.address, task.checkpoint_id)
+                self.saver.put_writes(config, writes, task.task_id, task.path)
+            if batch.checkpoint is not None:
+                self._put(batch.address, batch.checkpoint)
+
+    def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
+        config = None if thread_id is None else {"configurable": {"thread_id": thread_id}}
+        known = set()
+        for found in self.saver.list(config):
+            address = convert.address_of(found.config)
+            known.add(Address(address.thread_id, address.namespace))
+        yield from known
+
+    def delete_thread(self, thread_id: str) -> None:
+        self.saver.delete_thread(thread_id)
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        self.saver.delete_for_runs(run_ids)
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        self.saver.copy_thread(source_thread_id, target_thread_id)
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: Strategy = "keep_latest") -> None:
+        self.saver.prune(thread_ids, strategy=strategy)
+
+    def get_next_version(self, current: Version | None, channel: Any = None) -> Version:
+        version: Version = self.saver.get_next_version(current, channel)
+        return version
+
+    def _newest(self, address: Address) -> str | None:
+        found = self.saver.get_tuple(
+            convert.config_of(Address(address.thread_id, address.namespace))
+        )
+        return None if found is None else found.checkpoint["id"]
+
+    def _put(self, address: Address, checkpoint: Checkpoint) -> None:
+        parent = convert.config_of(address, checkpoint.parent_id)
+        values = dict(checkpoint.values)
+        # The saver may keep the values of all channels in one piece.
+        same = checkpoint.channel_versions.keys() - set(checkpoint.changed)
+        if same and checkpoint.parent_id is not None:
+            found = self.saver.get_tuple(parent)
+            before = found.checkpoint["channel_values"] if found is not None else {}
+            values.update((name, before[name]) for name in same if name in before)
+        given = {
+            **convert.dict_of(checkpoint),
+            "channel_values": {name: _to_foreign(value) for name, value in values.items()},
+        }
+        versions = {name: checkpoint.channel_versions[name] for name in checkpoint.changed}
+        self.saver.put(parent, given, convert.metadata_of(checkpoint), versions)
+
+
+def _saved_of(found: Any, newest_id: str | None) -> Saved:
+    """Return LangGraph's tuple as our record; *newest_id*: of the newest checkpoint there."""
+    address = convert.address_of(found.config)
+    values = found.checkpoint.get("channel_values") or {}
+    checkpoint_id = found.checkpoint["id"]
+    return Saved(
+        address=Address(address.thread_id, address.namespace, checkpoint_id),
+        checkpoint=convert.checkpoint_of(
+            found.checkpoint,
+            found.metadata or {},
+            parent_id=convert.checkpoint_id_of(found.parent_config),
+            values={name: _from_foreign(value) for name, value in values.items()},
+        ),
+        writes=tuple(
+            PendingWrite(task_id, channel, _from_foreign(value))
+            for task_id, channel, value in found.pending_writes or ()
+        ),
+        is_latest=checkpoint_id == newest_id,
+        newest_id=newest_id,
+    )
+
+
+def _to_foreign(value: Any) -> Any:
+    """Return *value* with our `Send` and `Interrupt`, also in a sequence, as LangGraph's."""
+    if type(value) in (list, tuple):
+        return type(value)(_to_foreign(item) for item in value)
+    if isinstance(value, Interrupt):
+        from langgraph import types  # noqa: PLC0415 - only who has its savers has it
+
+        return types.Interrupt(value=value.value, id=value.id)
+    if isinstance(value, Send):
+        from langgraph import types  # noqa: PLC0415 - only who has its savers has it
+
+        limit = value.timeout
+        timeout = None if limit is None else types.TimeoutPolicy(**vars(limit))
+        return types.Send(value.node, value.arg, timeout=timeout)
+    return value
+
+
+def _from_foreign(value: Any) -> Any:
+    """Return *value* with LangGraph's records, also in a sequence, as ours."""
+    kind = type(value)
+    if kind in (list, tuple):
+        return kind(_from_foreign(item) for item in value)
+    # By name: a saver of LangGraph does without the module that defines them.
+    if kind.__module__ != "langgraph.types":
+        return value
+    if kind.__name__ == "Interrupt":
+        return Interrupt(value.value, value.id)
+    if kind.__name__ == "Send":
+        limit = getattr(value, "timeout", None)
+        if limit is None:
+            return Send(value.node, value.arg)
+        return Send(
+            value.node,
+            value.arg,
+            timeout=TimeoutPolicy(
+                run_timeout=limit.run_timeout,
+                idle_timeout=limit.idle_timeout,
+                refresh_on=limit.refresh_on,
+            ),
+        )
+    return value
