@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flowpregel.cli.console import Code, is_refusal, note, print_json, print_line, wants_json
 from flowpregel.cli.preview import FULL, Limits, one_line, plain
 from flowpregel.cli.progress import view_of
-from flowpregel.cli.targets import FLOW, load_flow, opened
+from flowpregel.cli.targets import FLOW, flow_on
 from flowpregel.errors import TaskCancelled
 
 if TYPE_CHECKING:
@@ -53,20 +53,17 @@ def perform(request: RunRequest, given: Any, **asked: Any) -> Code:
     """Run a flow on *given*, print how it ended, and return the exit code."""
     from flowpregel.checkpoint.base import BaseCheckpointSaver  # noqa: PLC0415 - keeps --help fast
 
-    flow = load_flow(request.flow)
-    if request.store is not None:
-        flow = flow.copy({"checkpointer": opened(request.store)})
-    saver = flow.checkpointer
-    if isinstance(saver, BaseCheckpointSaver):
-        asked |= {"thread_id": request.thread_id}
-    else:
-        asked.pop("resume", None)
-        request = replace(request, thread_id=None)
-        note("no store: what this run does is not kept (pass --store PATH to keep it)")
     if request.max_concurrency is not None:
         asked["max_concurrency"] = request.max_concurrency
     try:
-        output, interrupts = _followed(flow, request, given, asked)
+        with flow_on(request.flow, request.store) as flow:
+            if isinstance(flow.checkpointer, BaseCheckpointSaver):
+                asked["thread_id"] = request.thread_id
+            else:
+                asked.pop("resume", None)
+                request = replace(request, thread_id=None)
+                note("no store: what this run does is not kept (pass --store PATH to keep it)")
+            output, interrupts = _followed(flow, request, given, asked)
     except KeyboardInterrupt:
         return _stopped(request)
     except TaskCancelled as error:
@@ -75,9 +72,6 @@ def perform(request: RunRequest, given: Any, **asked: Any) -> Code:
         if is_refusal(error):
             raise
         return _failed(request, error)
-    finally:
-        if request.store is not None and isinstance(saver, BaseCheckpointSaver):
-            saver.close()
     return _waiting(request, interrupts) if interrupts else _done(request, output)
 
 
