@@ -8,7 +8,7 @@ import click
 
 from flowpregel._version import __version__
 from flowpregel.cli import looking, maintenance, running
-from flowpregel.cli.console import code_of, print_json, note, wants_json
+from flowpregel.cli.console import code_of, note, print_json, wants_json
 from flowpregel.errors import FlowPregelError
 
 _COMMANDS = [

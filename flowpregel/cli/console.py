@@ -133,7 +133,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     from rich.table import Table  # noqa: PLC0415 - as above
     from rich.text import Text  # noqa: PLC0415 - as above
 
-    shown = Table(*columns, box=None, padding=(0, 2, 0, 0), show_header=bool(columns))
+    shown = Table(*columns, box=None, pad_edge=False, show_header=bool(columns))
     for row in rows:
         cells = ("" if cell is None else printable(str(cell)) for cell in row)
         shown.add_row(*map(Text, cells))

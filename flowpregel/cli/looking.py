@@ -274,7 +274,7 @@ def stats(store: str | None) -> None:
 @click.option("--xray", is_flag=True, help="Draw the graphs that are nodes too.")
 @click.option("--output", metavar="FILE.svg|.png", help="Write a picture, made by Graphviz.")
 def graph(flow: str, thread: str | None, output: str | None, **options: Any) -> None:
-    """Draw a flow for the terminal, or with --thread what a run of it did.
+    """Draw a flow, or with --thread what a run of it did.
 
     A flow is a list of its nodes and their edges, a run a table of its supersteps:
     each task's end, time and trouble. As Mermaid and as a picture a run is the flow,

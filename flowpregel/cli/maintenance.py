@@ -76,9 +76,9 @@ def rm(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
 @click.option("--max-bytes", metavar="SIZE", help="Keep this much of a thread: 500k, 10M, 1G.")
 @click.option("--compact", is_flag=True, help="Make the file smaller too; nobody may use it.")
 def gc(threads: tuple[str, ...], compact: bool, store: str | None, **bounds: Any) -> None:
-    """Drop history that is not to be kept, of the threads named or of all.
+    """Drop history that is not to be kept.
 
-    A checkpoint that is over any of the bounds is dropped. The newest of a
+    It is that of the threads named, or of all. A checkpoint that is over any of the bounds is dropped. The newest of a
     thread, those that wait for an answer and those that are pinned stay.
     """
     from flowpregel.checkpoint.lmdb import Retention  # noqa: PLC0415 - keeps --help fast
@@ -149,9 +149,9 @@ def backup(path: str, store: str | None) -> None:
 @click.argument("file", metavar="[KEYFILE]", required=False)
 @click.option("--off", is_flag=True, help="Decrypt it.")
 def encrypt(file: str | None, off: bool, store: str | None) -> None:
-    """Encrypt all of a store under the key in KEYFILE, or, with --off, decrypt it.
+    """Encrypt all of a store, change its key, or decrypt it.
 
-    The file holds 16, 24 or 32 random bytes. If the store is encrypted now, its
+    The key is that in KEYFILE; --off decrypts. The file holds 16, 24 or 32 random bytes. If the store is encrypted now, its
     key is in the file that FLOWPREGEL_ENCRYPTION_KEY_FILE names. Nobody may use it
     meanwhile, and there must be room for a second file.
     """
@@ -173,8 +173,8 @@ def doctor(store: str | None) -> console.Code:
     """
     from flowpregel.cli.checks import check_machine, check_store  # noqa: PLC0415 - keeps --help fast
 
-    of_machine = check_machine()
-    of_store = [] if store is None else check_store(store)
+    of_machine = [*check_machine()]
+    of_store = [] if store is None else [*check_store(store)]
     rows = [*of_machine, *of_store]
     if console.wants_json():
         console.print_json(rows)

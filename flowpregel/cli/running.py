@@ -137,9 +137,9 @@ def _chosen(questions: dict[str, Any], interrupt_id: str | None, thread_id: str)
 @click.argument("thread")
 @click.option("--wait", type=click.FloatRange(min=0), default=30.0, show_default=True, help=_WAIT)
 def cancel(thread: str, wait: float, store: str | None) -> Code:
-    """Stop a thread's run, in whatever process it is; what finished is kept.
+    """Stop a thread's run, in whatever process it is.
 
-    Tasks in worker processes are stopped. One that runs on an OS thread of the
+    What finished is kept. Tasks in worker processes are stopped. One that runs on an OS thread of the
     program ends first.
     """
     with targets.reading(store) as saver:

@@ -6,13 +6,13 @@ import shlex
 import sys
 import time
 import traceback
-from contextlib import redirect_stdout
+from contextlib import closing, nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from flowpregel.cli.console import Code, is_refusal, note, print_json, print_line, wants_json
 from flowpregel.cli.preview import FULL, Limits, one_line, plain
-from flowpregel.cli.progress import view_of
+from flowpregel.cli.progress import progress_view
 from flowpregel.cli.targets import FLOW, flow_on
 from flowpregel.errors import TaskCancelled
 
@@ -80,7 +80,7 @@ def _followed(
 ) -> tuple[Any, tuple[Any, ...]]:
     """Run to the end; return the output, and the questions that wait for an answer."""
     output, interrupts = None, ()
-    parts = flow.stream(
+    parts: Any = flow.stream(
         given,
         version="v2",
         stream_mode=["debug", "custom", "progress", "values"],
@@ -89,15 +89,13 @@ def _followed(
         **asked,
     )
     # What tasks print is no result: stdout is for that alone.
-    with redirect_stdout(sys.stderr), view_of(time.monotonic, quiet=request.quiet) as view:
-        try:
-            for part in parts:
-                if part["type"] == "values":
-                    output, interrupts = part["data"], tuple(part["interrupts"])
-                else:
-                    view.event(part["type"], part["data"])
-        finally:
-            parts.close()  # type: ignore[attr-defined]
+    shown = nullcontext() if request.quiet else progress_view(time.monotonic)
+    with redirect_stdout(sys.stderr), shown as view, closing(parts):
+        for part in parts:
+            if part["type"] == "values":
+                output, interrupts = part["data"], tuple(part["interrupts"])
+            elif view is not None:
+                view.event(part["type"], part["data"])
     return output, interrupts
 
 

@@ -77,7 +77,7 @@ def _work(task_id: str, writes: list[PendingWrite], step: int, ran: Ran | None) 
 def _result(done: list[PendingWrite]) -> Any:
     written = [write for write in done if write.channel != NO_WRITES]
     values = {write.channel: write.value for write in written}
-    return values[RETURN] if RETURN in values else values
+    return values.get(RETURN, values)
 
 
 def status_of(saved: Saved, *, running: bool) -> Status:
