@@ -78,7 +78,8 @@ def rm(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
 def gc(threads: tuple[str, ...], compact: bool, store: str | None, **bounds: Any) -> None:
     """Drop history that is not to be kept.
 
-    It is that of the threads named, or of all. A checkpoint that is over any of the bounds is dropped. The newest of a
+    It is that of the threads named, or of all. A checkpoint that is over any of the
+    bounds is dropped. The newest of a
     thread, those that wait for an answer and those that are pinned stay.
     """
     from flowpregel.checkpoint.lmdb import Retention  # noqa: PLC0415 - keeps --help fast
@@ -151,7 +152,8 @@ def backup(path: str, store: str | None) -> None:
 def encrypt(file: str | None, off: bool, store: str | None) -> None:
     """Encrypt all of a store, change its key, or decrypt it.
 
-    The key is that in KEYFILE; --off decrypts. The file holds 16, 24 or 32 random bytes. If the store is encrypted now, its
+    The key is that in KEYFILE; --off decrypts. The file holds 16, 24 or 32 random
+    bytes. If the store is encrypted now, its
     key is in the file that FLOWPREGEL_ENCRYPTION_KEY_FILE names. Nobody may use it
     meanwhile, and there must be room for a second file.
     """

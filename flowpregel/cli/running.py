@@ -101,7 +101,7 @@ def answer(
 
     VALUE is JSON; what is not JSON is text.
     """
-    from flowpregel.types import Command  # noqa: PLC0415 - keeps --help fast
+    from flowpregel import Command  # noqa: PLC0415 - keeps --help fast
 
     found = targets.recorded_flow(thread, flow, options["store"])
     with targets.flow_on(found, options["store"]) as app:
@@ -139,7 +139,8 @@ def _chosen(questions: dict[str, Any], interrupt_id: str | None, thread_id: str)
 def cancel(thread: str, wait: float, store: str | None) -> Code:
     """Stop a thread's run, in whatever process it is.
 
-    What finished is kept. Tasks in worker processes are stopped. One that runs on an OS thread of the
+    What finished is kept. Tasks in worker processes are stopped. One that runs on an
+    OS thread of the
     program ends first.
     """
     with targets.reading(store) as saver:
