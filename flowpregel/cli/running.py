@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from flowpregel._core.commands import Command
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code
 from flowpregel.cli.preview import one_line
@@ -101,8 +102,6 @@ def answer(
 
     VALUE is JSON; what is not JSON is text.
     """
-    from flowpregel import Command  # noqa: PLC0415 - keeps --help fast
-
     found = targets.recorded_flow(thread, flow, options["store"])
     with targets.flow_on(found, options["store"]) as app:
         questions = {each.id: each.value for each in app.get_state(thread_id=thread).interrupts}
