@@ -135,9 +135,18 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
     shown = Table(*columns, box=None, pad_edge=False, show_header=bool(columns))
     for row in rows:
-        cells = ("" if cell is None else printable(str(cell)) for cell in row)
-        shown.add_row(*map(Text, cells))
-    Console(width=None if sys.stdout.isatty() else _WIDEST).print(shown)
+        shown.add_row(*(Text(printable(_cell(value))) for value in row))
+    terminal = Console(width=None if sys.stdout.isatty() else _WIDEST)
+    with terminal.capture() as captured:
+        terminal.print(shown)
+    for line in captured.get().splitlines():
+        click.echo(line.rstrip())
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
 
 
 def print_fields(pairs: Mapping[str, Any]) -> None:

@@ -87,13 +87,22 @@ def show(thread: str, flow: str | None, limit: int, full: bool, store: str | Non
         work = [each for item in last_run(saver, Address(thread), limit) for each in work_of(item)]
     if console.wants_json():
         limits = FULL if full else Limits()
-        console.print_json({**facts, "tasks": [_as_json(each, names, limits) for each in work]})
-    else:
-        console.print_fields(facts)
-        _print_work(work, names, full=full)
+        console.print_json({**facts, "tasks": [_task(each, names, limits) for each in work]})
+        return
+    done = [each.id for each in work if each.state == "done"]
+    hidden = set() if full else {*done[:-_MOST]}
+    limits = FULL if full else _CELL
+    rows = [_row(_task(each, names, limits)) for each in work if each.id not in hidden]
+    console.print_fields(facts)
+    if rows:
+        heads = ("STEP", "TASK", "STATE", "SECONDS", "TRIES", "RESULT, ERROR OR QUESTION")
+        console.print_line()
+        console.print_table(heads, rows)
+    if hidden:
+        console.print_line(f"and {len(hidden):,} before that are done; --full shows them")
 
 
-def _as_json(work: Work, names: Mapping[str, str], limits: Limits) -> dict[str, Any]:
+def _task(work: Work, names: Mapping[str, str], limits: Limits) -> dict[str, Any]:
     ran = work.ran
     return {
         "id": work.id,
@@ -108,37 +117,21 @@ def _as_json(work: Work, names: Mapping[str, str], limits: Limits) -> dict[str, 
     }
 
 
-def _print_work(work: list[Work], names: Mapping[str, str], *, full: bool) -> None:
-    done = [each.id for each in work if each.state == "done"]
-    hidden = set() if full else {*done[:-_MOST]}
-    rows = [
-        (
-            each.step,
-            each.name or names.get(each.id) or f"(node's task {each.id[:8]})",
-            each.state,
-            each.ran and f"{each.ran.seconds:.3f}",
-            each.ran and each.ran.attempts,
-            _result_of(each, FULL if full else _CELL),
-        )
-        for each in work
-        if each.id not in hidden
-    ]
-    if rows:
-        heads = ("STEP", "TASK", "STATE", "SECONDS", "TRIES", "RESULT, ERROR OR QUESTION")
-        console.print_line()
-        console.print_table(heads, rows)
-    if hidden:
-        console.print_line(f"and {len(hidden):,} before that are done; --full shows them")
-
-
-def _result_of(work: Work, limits: Limits) -> str:
-    if work.state == "failed":
-        error = work.error
-        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        return one_line(text, limits)
-    if work.state == "waiting":
-        return "; ".join(f"{i.id}: {one_line(i.value, limits)}" for i in work.interrupts)
-    return one_line(work.result, limits) if work.state == "done" else ""
+def _row(task: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the cells of a task in the table of `show`."""
+    told = ""
+    match task:
+        case {"state": "failed", "error": {"type": kind, "message": message}}:
+            told = f"{kind}: {message}"
+        case {"state": "failed", "error": error}:
+            told = str(error)
+        case {"state": "waiting", "interrupts": interrupts}:
+            told = "; ".join(f"{each['id']}: {one_line(each['value'])}" for each in interrupts)
+        case {"state": "done", "result": result}:
+            told = one_line(result, FULL)
+    name = task["name"] or f"(node's task {task['id'][:8]})"
+    seconds = None if task["seconds"] is None else f"{task['seconds']:.3f}"
+    return task["step"], name, task["state"], seconds, task["attempts"], told
 
 
 @console.store_command
@@ -249,17 +242,16 @@ def stats(store: str | None) -> None:
     if console.wants_json():
         console.print_json({"path": path, **asdict(found)})
         return
-    checkpoints = f"{found.checkpoints:,} ({console.size_of(found.bytes_of_checkpoints)})"
-    console.print_fields(
-        {
-            "store": path,
-            "file": console.size_of(found.bytes),
-            "threads": f"{found.threads:,}",
-            "namespaces": f"{found.namespaces:,}",
-            "checkpoints": checkpoints,
-            "pending writes": console.size_of(found.bytes_of_writes),
-        }
-    )
+    counts = {
+        name: f"{getattr(found, name):,}" for name in ("threads", "namespaces", "checkpoints")
+    }
+    sizes = {
+        "file": found.bytes,
+        "in checkpoints": found.bytes_of_checkpoints,
+        "in pending writes": found.bytes_of_writes,
+    }
+    shown = {name: console.size_of(size) for name, size in sizes.items()}
+    console.print_fields({"store": path, **counts, **shown})
     if found.bytes_of_channels:
         largest = sorted(found.bytes_of_channels.items(), key=lambda item: -item[1])
         console.print_line()

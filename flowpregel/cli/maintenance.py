@@ -79,8 +79,8 @@ def gc(threads: tuple[str, ...], compact: bool, store: str | None, **bounds: Any
     """Drop history that is not to be kept.
 
     It is that of the threads named, or of all. A checkpoint that is over any of the
-    bounds is dropped. The newest of a
-    thread, those that wait for an answer and those that are pinned stay.
+    bounds is dropped. The newest of a thread, those that wait for an answer and those
+    that are pinned stay.
     """
     from flowpregel.checkpoint.lmdb import Retention  # noqa: PLC0415 - keeps --help fast
 
@@ -153,9 +153,9 @@ def encrypt(file: str | None, off: bool, store: str | None) -> None:
     """Encrypt all of a store, change its key, or decrypt it.
 
     The key is that in KEYFILE; --off decrypts. The file holds 16, 24 or 32 random
-    bytes. If the store is encrypted now, its
-    key is in the file that FLOWPREGEL_ENCRYPTION_KEY_FILE names. Nobody may use it
-    meanwhile, and there must be room for a second file.
+    bytes. If the store is encrypted now, its key is in the file that
+    FLOWPREGEL_ENCRYPTION_KEY_FILE names. Nobody may use it meanwhile, and there must
+    be room for a second file.
     """
     if (file is None) is not off:
         raise ConfigurationError("give either the file of the new key, or --off")

@@ -21,8 +21,6 @@ _PERIOD = 0.05
 _WAIT = "Wait for its end this many seconds; 0 only asks."
 _INPUT = "What the flow is given: JSON, @FILE with JSON in it, or @- for stdin."
 _recorded = console.flow_option("The flow; by default the one that `flowpregel run` recorded.")
-
-
 _quiet = click.option("--quiet", is_flag=True, help="Show no progress.")
 _traceback = click.option("--traceback", is_flag=True, help="Show where a failed run failed.")
 _concurrency = click.option(
@@ -121,15 +119,12 @@ def _chosen(questions: dict[str, Any], interrupt_id: str | None, thread_id: str)
     if not questions:
         raise ConfigurationError(f"thread {thread_id!r} asks nothing")
     shown = "\n".join(f"  {key}  {one_line(value)}" for key, value in questions.items())
-    if interrupt_id is None:
-        if len(questions) > 1:
-            raise ConfigurationError(
-                f"{len(questions)} questions wait; say which by --id:\n{shown}"
-            )
-        return next(iter(questions))
-    if interrupt_id not in questions:
-        raise ConfigurationError(f"no question has the id {interrupt_id!r}; there are:\n{shown}")
-    return interrupt_id
+    if interrupt_id is None and len(questions) > 1:
+        raise ConfigurationError(f"{len(questions)} questions wait; say which by --id:\n{shown}")
+    chosen = next(iter(questions)) if interrupt_id is None else interrupt_id
+    if chosen not in questions:
+        raise ConfigurationError(f"no question has the id {chosen!r}; there are:\n{shown}")
+    return chosen
 
 
 @console.store_command
@@ -139,8 +134,7 @@ def cancel(thread: str, wait: float, store: str | None) -> Code:
     """Stop a thread's run, in whatever process it is.
 
     What finished is kept. Tasks in worker processes are stopped. One that runs on an
-    OS thread of the
-    program ends first.
+    OS thread of the program ends first.
     """
     with targets.reading(store) as saver:
         targets.newest(saver, thread)
