@@ -8,30 +8,16 @@ import click
 
 from flowpregel import __version__
 from flowpregel.cli import looking, maintenance, running
-from flowpregel.cli.console import code_of, print_error
+from flowpregel.cli.console import code_of, note, print_json, wants_json
 from flowpregel.errors import FlowPregelError
 
-_COMMANDS: list[click.Command] = [
-    running.run,
-    running.resume,
-    running.answer,
-    running.cancel,
-    looking.ls,
-    looking.show,
-    looking.history,
-    looking.state,
-    looking.diff,
-    maintenance.fork,
-    maintenance.rm,
-    maintenance.gc,
-    maintenance.verify,
-    maintenance.backup,
-    maintenance.encrypt,
-    looking.stats,
-    looking.graph,
-    maintenance.doctor,
+_COMMANDS = [
+    command
+    for module in (running, looking, maintenance)
+    for command in vars(module).values()
+    if isinstance(command, click.Command)
 ]
-"""In the order in which people need them."""
+"""In the order in which they are defined."""
 
 
 class CommandGroup(click.Group):
@@ -47,7 +33,11 @@ class CommandGroup(click.Group):
             code = super().invoke(ctx)
         except FlowPregelError as error:
             code = code_of(error)
-            print_error(error, code)
+            if wants_json():
+                told = {"type": type(error).__name__, "message": str(error)}
+                print_json({"error": told, "code": code})
+            else:
+                note(f"error: {error}")
         ctx.exit(code or 0)
 
 

@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -22,56 +23,72 @@ _LEAST_SHM = 64 << 20
 _LEAST_DISK = 256 << 20
 
 
-def check_machine() -> list[dict[str, Any]]:
+def check_machine() -> Iterator[dict[str, Any]]:
     """Check Python, the packages, the cores and the shared memory."""
     python = f"{platform.python_implementation()} {platform.python_version()} on {sys.platform}"
+    yield _row("python", sys.version_info >= (3, 11), python)
+    yield _row("flowpregel", True, __version__)
+    for name in _NEEDED:
+        found = _version(name)
+        yield _row(name, bool(found), found or "is not installed: pip install flowpregel")
     extras = [f"{name} {found}" for name in _EXTRAS if (found := _version(name))]
+    yield _row("extras", True, ", ".join(extras) or "none")
     total = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
-    rows = [
-        _row("python", sys.version_info >= (3, 11), python),
-        _row("flowpregel", True, __version__),
-        *(_package(name) for name in _NEEDED),
-        _row("extras", True, ", ".join(extras) or "none"),
-        _row("cores", True, f"{usable} of {total} usable by this process"),
-    ]
-    if sys.platform == "linux":
-        rows.append(_shared_memory())
-    return rows
+    yield _row("cores", True, f"{usable} of {total} usable by this process")
+    if sys.platform == "linux" and os.access(_SHM, os.W_OK):
+        yield _free(_SHM, _SHM, _LEAST_SHM)
+    elif sys.platform == "linux":
+        yield _row(_SHM, False, "cannot be written: big arrays go through pipes")
 
 
-def check_store(path: str) -> list[dict[str, Any]]:
+def check_store(path: str) -> Iterator[dict[str, Any]]:
     """Check the folder of a store, and whether the store in it opens."""
     try:
         real = folder.real_path(path)
     except StoreError as error:
-        return [_row("store", False, str(error))]
+        yield _row("store", False, str(error))
+        return
     place = real
     while not os.path.isdir(place):
         place = os.path.dirname(place)
-    free = shutil.disk_usage(place).free
+    yield _tried("store", lambda: _state_of(real))
+    yield _tried("store's file system", lambda: _file_system(place))
+    yield _free("store's disk", place, _LEAST_DISK)
     writable = os.access(place, os.W_OK)
-    rows = [
-        _opens(real),
-        _file_system(place),
-        _row("store's disk", free >= _LEAST_DISK, f"{size_of(free)} free"),
-        _row("store's rights", writable, "writable" if writable else f"{place} is read-only"),
-    ]
+    yield _row("store's rights", writable, "writable" if writable else f"{place} is read-only")
     if place == real:
         mode = os.stat(real).st_mode & 0o777
-        private = not mode & 0o077
-        advice = "" if private else ": others may look into it; chmod 700 it"
-        rows.append(_row("store's mode", private, f"mode {mode:o}{advice}"))
-    return rows
+        advice = ": others may look into it; chmod 700 it" if mode & 0o077 else ""
+        yield _row("store's mode", not advice, f"mode {mode:o}{advice}")
 
 
 def _row(check: str, ok: bool, found: str) -> dict[str, Any]:
     return {"check": check, "ok": ok, "found": found}
 
 
-def _package(name: str) -> dict[str, Any]:
-    found = _version(name)
-    return _row(name, found is not None, found or "is not installed: pip install flowpregel")
+def _free(check: str, place: str, least: int) -> dict[str, Any]:
+    free = shutil.disk_usage(place).free
+    return _row(check, free >= least, f"{size_of(free)} free")
+
+
+def _tried(check: str, find: Callable[[], str]) -> dict[str, Any]:
+    try:
+        return _row(check, True, find())
+    except StoreError as error:
+        return _row(check, False, str(error))
+
+
+def _state_of(real: str) -> str:
+    if not folder.exists(real):
+        return f"none at {real} yet"
+    with reading(real) as saver:
+        return f"{real} opens, {size_of(saver.size())}"
+
+
+def _file_system(place: str) -> str:
+    folder.refuse_network(place)
+    return folder.file_system(place) or "unknown"
 
 
 def _version(name: str) -> str | None:
@@ -79,28 +96,3 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def _shared_memory() -> dict[str, Any]:
-    if not os.access(_SHM, os.W_OK):
-        return _row(_SHM, False, "cannot be written: big arrays go through pipes")
-    free = shutil.disk_usage(_SHM).free
-    return _row(_SHM, free >= _LEAST_SHM, f"{size_of(free)} free")
-
-
-def _opens(real: str) -> dict[str, Any]:
-    try:
-        if not folder.exists(real):
-            return _row("store", True, f"none at {real} yet")
-        with reading(real) as saver:
-            return _row("store", True, f"{real} opens, {size_of(saver.size())}")
-    except StoreError as error:
-        return _row("store", False, str(error))
-
-
-def _file_system(place: str) -> dict[str, Any]:
-    try:
-        folder.refuse_network(place)
-    except StoreError as error:
-        return _row("store's file system", False, str(error))
-    return _row("store's file system", True, folder.file_system(place) or "unknown")

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any, TypeVar
 
 import click
 
-from flowpregel.cli.preview import printable
+from flowpregel.cli.preview import one_line, printable
 from flowpregel.errors import (
     ConfigurationError,
     EmptyInputError,
@@ -25,6 +25,7 @@ from flowpregel.errors import (
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _JSON = "flowpregel.json"
+_WIDEST = 1_000_000
 _USAGE = (ConfigurationError, EmptyInputError, InputMismatchError, UnknownInterruptError)
 
 
@@ -59,42 +60,32 @@ def code_of(error: BaseException) -> Code:
 # ---------------------------------------------------------------- options
 
 
+_STORE = click.Option(
+    ["--store"],
+    metavar="PATH",
+    envvar="FLOWPREGEL_STORE",
+    show_envvar=True,
+    help="The folder of the store.",
+)
+_AS_JSON = click.Option(
+    ["--json"],
+    is_flag=True,
+    expose_value=False,
+    callback=lambda ctx, _, value: ctx.meta.update({_JSON: value}),
+    help="Print JSON, for programs.",
+)
+
+
 def store_command(function: Callable[..., Code | None]) -> click.Command:
     """Make a command with the options that every command has: ``--store`` and ``--json``."""
     command: click.Command = click.command()(function)
-    command.params += [
-        click.Option(
-            ["--store"],
-            metavar="PATH",
-            envvar="FLOWPREGEL_STORE",
-            show_envvar=True,
-            help="The folder of the store.",
-        ),
-        click.Option(
-            ["--json"],
-            is_flag=True,
-            expose_value=False,
-            callback=lambda ctx, _, value: ctx.meta.update({_JSON: value}),
-            help="Print JSON, for programs.",
-        ),
-    ]
+    command.params += [_STORE, _AS_JSON]
     return command
-
-
-thread_argument = click.argument("thread")
-full_option = click.option("--full", is_flag=True, help="Print values whole, not just previews.")
-all_option = click.option("--all", "show_all", is_flag=True, help="Show the engine's channels too.")
 
 
 def flow_option(help: str) -> Callable[[Function], Function]:
     """Return the option ``--flow MODULE:FLOW``."""
     return click.option("--flow", metavar="MODULE:FLOW", help=help)
-
-
-def limit_option(default: int, help: str) -> Callable[[Function], Function]:
-    """Return the option ``--limit N``."""
-    kind = click.IntRange(min=1)
-    return click.option("--limit", type=kind, default=default, show_default=True, help=help)
 
 
 # ---------------------------------------------------------------- output
@@ -128,57 +119,39 @@ def note(text: str) -> None:
     click.echo(printable(text), err=True)
 
 
-def print_error(error: BaseException, code: int) -> None:
-    """Print what went wrong."""
-    if wants_json():
-        told = {"type": type(error).__name__, "message": str(error)}
-        print_json({"error": told, "code": code})
-    else:
-        note(f"error: {error}")
-
-
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
     """Print *rows* as JSON, or the *columns* of them, whose keys are given by heading."""
     if wants_json():
         print_json(rows)
     else:
-        table([*columns], [[_cell(row[key]) for key in columns.values()] for row in rows])
+        print_table([*columns], [[row[key] for key in columns.values()] for row in rows])
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print *rows*: fitted to a terminal, or whole lines elsewhere; without *columns* no heads."""
+    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
+    from rich.table import Table  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    shown = Table(*columns, box=None, pad_edge=False, show_header=bool(columns))
+    for row in rows:
+        shown.add_row(*(Text(printable(_cell(value))) for value in row))
+    terminal = Console(width=None if sys.stdout.isatty() else _WIDEST)
+    with terminal.capture() as captured:
+        terminal.print(shown)
+    for line in captured.get().splitlines():
+        click.echo(line.rstrip())
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(value)
+        return ", ".join(map(str, value))
     return "" if value is None else str(value)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print *rows*: fitted to a terminal, or whole lines with two spaces between columns."""
-    cells = [[printable(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
-        _print_rich_table(columns, cells)
-        return
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    for row in (columns, *cells):
-        padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(padded).rstrip())
-
-
-def _print_rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console  # noqa: PLC0415 - 30 ms, for terminals only
-    from rich.table import Table  # noqa: PLC0415 - as above
-    from rich.text import Text  # noqa: PLC0415 - as above
-
-    shown = Table(*columns, box=None, pad_edge=False, header_style="bold")
-    for row in rows:
-        shown.add_row(*map(Text, row))
-    Console().print(shown)
-
-
-def print_fields(pairs: Mapping[str, str]) -> None:
+def print_fields(pairs: Mapping[str, Any]) -> None:
     """Print names and values, aligned."""
-    width = max(map(len, pairs), default=0)
-    for name, value in pairs.items():
-        print_line(f"{name.ljust(width)}  {value}")
+    print_table((), [(k, v if isinstance(v, str) else one_line(v)) for k, v in pairs.items()])
 
 
 def time_of(nanoseconds: int) -> str:

@@ -5,49 +5,22 @@ from __future__ import annotations
 import os
 import re
 import sys
+from typing import Any
 
 import click
 
-from flowpregel.cli.console import (
-    Code,
-    flow_option,
-    print_json,
-    print_line,
-    print_result,
-    print_rows,
-    size_of,
-    store_command,
-    thread_argument,
-    wants_json,
-)
-from flowpregel.cli.targets import (
-    FLOW,
-    KEY_FILE,
-    existing,
-    find_checkpoint,
-    key_in,
-    load_flow,
-    newest,
-    reading,
-    recorded_flow,
-    writing,
-)
+from flowpregel.cli import console, targets
 from flowpregel.errors import ConfigurationError
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _BYTES = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 
 
-@store_command
-@thread_argument
+@console.store_command
+@click.argument("thread")
 @click.argument("new_thread")
-@click.option(
-    "--at",
-    "checkpoint",
-    metavar="CHECKPOINT",
-    help="Go on from here: a step, or an id's beginning.",
-)
-@flow_option("With --at, the flow; by default the one that `flowpregel run` recorded.")
+@click.option("--at", "checkpoint", metavar="CHECKPOINT", help="Go on from this checkpoint.")
+@console.flow_option("With --at, the flow; by default the one that `flowpregel run` recorded.")
 def fork(
     thread: str, new_thread: str, checkpoint: str | None, flow: str | None, store: str | None
 ) -> None:
@@ -55,26 +28,26 @@ def fork(
 
     With --at, what the copy does next is what came after that checkpoint.
     """
-    name = None if checkpoint is None else recorded_flow(thread, flow, store)
-    app = None if name is None else load_flow(name)
-    with writing(store) as saver:
-        start = find_checkpoint(saver, thread, checkpoint).checkpoint
+    name = None if checkpoint is None else targets.recorded_flow(thread, flow, store)
+    app = None if name is None else targets.load_flow(name)
+    with targets.writing(store) as saver:
+        start = targets.find_checkpoint(saver, thread, checkpoint).checkpoint
         saver.copy_thread(thread, new_thread)
         if app is not None:
             app.copy({"checkpointer": saver}).update_state(
                 thread_id=new_thread,
                 checkpoint_id=start.id,
                 as_node="__copy__",
-                metadata={FLOW: name},
+                metadata={targets.FLOW: name},
             )
-        made = newest(saver, new_thread).checkpoint
-    print_result(
+        made = targets.newest(saver, new_thread).checkpoint
+    console.print_result(
         {"thread_id": new_thread, "checkpoint": made.id, "step": made.step},
         f"thread {new_thread} stands at step {made.step}, checkpoint {made.id}",
     )
 
 
-@store_command
+@console.store_command
 @click.argument("threads", metavar="THREAD...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def rm(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
@@ -83,9 +56,9 @@ def rm(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
     A thread that a run holds is refused; none is deleted if one is not there.
     """
     names = ", ".join(threads)
-    with writing(store) as saver:
+    with targets.writing(store) as saver:
         for thread in threads:
-            newest(saver, thread)
+            targets.newest(saver, thread)
         if not yes:
             if not sys.stdin.isatty():
                 raise ConfigurationError("nobody can be asked here: pass --yes to delete")
@@ -93,50 +66,44 @@ def rm(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
         for thread in threads:
             with saver.lease(thread):
                 saver.delete_thread(thread)
-    print_result({"deleted": [*threads]}, f"deleted: {names}")
+    console.print_result({"deleted": [*threads]}, f"deleted: {names}")
 
 
-@store_command
+@console.store_command
 @click.argument("threads", metavar="[THREAD]...", nargs=-1)
 @click.option("--keep-last", type=click.IntRange(min=1), metavar="N", help="Keep N checkpoints.")
 @click.option("--max-age", metavar="AGE", help="Keep what is younger: 90s, 30m, 12h, 7d, 4w.")
 @click.option("--max-bytes", metavar="SIZE", help="Keep this much of a thread: 500k, 10M, 1G.")
 @click.option("--compact", is_flag=True, help="Make the file smaller too; nobody may use it.")
-def gc(
-    threads: tuple[str, ...],
-    keep_last: int | None,
-    max_age: str | None,
-    max_bytes: str | None,
-    compact: bool,
-    store: str | None,
-) -> None:
-    """Drop history that is not to be kept, of the threads named or of all.
+def gc(threads: tuple[str, ...], compact: bool, store: str | None, **bounds: Any) -> None:
+    """Drop history that is not to be kept.
 
-    A checkpoint that is over any of the bounds is dropped. The newest of a
-    thread, those that wait for an answer and those that are pinned stay.
+    It is that of the threads named, or of all. A checkpoint that is over any of the
+    bounds is dropped. The newest of a thread, those that wait for an answer and those
+    that are pinned stay.
     """
     from flowpregel.checkpoint.lmdb import Retention  # noqa: PLC0415 - keeps --help fast
 
-    size = _quantity("--max-bytes", max_bytes, _BYTES)
+    size = _quantity("--max-bytes", bounds["max_bytes"], _BYTES)
     retention = Retention(
-        keep_last=keep_last,
-        max_age=_quantity("--max-age", max_age, _SECONDS),
+        keep_last=bounds["keep_last"],
+        max_age=_quantity("--max-age", bounds["max_age"], _SECONDS),
         max_bytes=None if size is None else int(size),
     )
     if retention == Retention() and not compact:
         raise ConfigurationError(
             "say what to keep: --keep-last, --max-age or --max-bytes; or --compact alone"
         )
-    with writing(store) as saver:
+    with targets.writing(store) as saver:
         for thread in threads:
-            newest(saver, thread)
+            targets.newest(saver, thread)
         dropped = 0 if retention == Retention() else saver.sweep(retention, threads or None)
         if compact:
             saver.compact()
         left = saver.size()
-    print_result(
+    console.print_result(
         {"dropped": dropped, "bytes": left},
-        f"dropped {dropped:,} checkpoints; the store takes up {size_of(left)}",
+        f"dropped {dropped:,} checkpoints; the store takes up {console.size_of(left)}",
     )
 
 
@@ -151,55 +118,56 @@ def _quantity(option: str, text: str | None, units: dict[str, int]) -> float | N
     return float(found[1]) * units[found[2]]
 
 
-@store_command
-def verify(store: str | None) -> Code:
+@console.store_command
+def verify(store: str | None) -> console.Code:
     """Read everything in a store, and list what is damaged.
 
     Nothing is decoded. In a folder that can be written, the pages of the file
     are checked too, and writers wait meanwhile.
     """
     # Nobody may write while the pages are checked, which only a writer can ensure.
-    open_store = writing if os.access(existing(store), os.W_OK) else reading
-    with open_store(store) as saver:
+    can_write = os.access(targets.existing(store), os.W_OK)
+    with targets.writing(store) if can_write else targets.reading(store) as saver:
         found = saver.verify()
-    if wants_json():
-        print_json({"ok": found.ok, "records": found.records, "problems": [*found.problems]})
-    else:
-        what = "all is well" if found.ok else f"{len(found.problems)} problems"
-        print_line("\n".join([*found.problems, f"{found.records:,} records read: {what}"]))
-    return Code.OK if found.ok else Code.STORE
+    what = "all is well" if found.ok else f"{len(found.problems)} problems"
+    console.print_result(
+        {"ok": found.ok, "records": found.records, "problems": [*found.problems]},
+        "\n".join([*found.problems, f"{found.records:,} records read: {what}"]),
+    )
+    return console.Code.OK if found.ok else console.Code.STORE
 
 
-@store_command
+@console.store_command
 @click.argument("path")
 def backup(path: str, store: str | None) -> None:
     """Copy a store, which may be in use, into the new folder PATH."""
-    with reading(store) as saver:
+    with targets.reading(store) as saver:
         saver.backup(path)
-    print_result({"path": os.path.realpath(path)}, f"copied to {path}")
+    console.print_result({"path": os.path.realpath(path)}, f"copied to {path}")
 
 
-@store_command
+@console.store_command
 @click.argument("file", metavar="[KEYFILE]", required=False)
 @click.option("--off", is_flag=True, help="Decrypt it.")
 def encrypt(file: str | None, off: bool, store: str | None) -> None:
-    """Encrypt all of a store under the key in KEYFILE, or, with --off, decrypt it.
+    """Encrypt all of a store, change its key, or decrypt it.
 
-    The file holds 16, 24 or 32 random bytes. If the store is encrypted now, its
-    key is in the file that FLOWPREGEL_ENCRYPTION_KEY_FILE names. Nobody may use it
-    meanwhile, and there must be room for a second file.
+    The key is that in KEYFILE; --off decrypts. The file holds 16, 24 or 32 random
+    bytes. If the store is encrypted now, its key is in the file that
+    FLOWPREGEL_ENCRYPTION_KEY_FILE names. Nobody may use it meanwhile, and there must
+    be room for a second file.
     """
     if (file is None) is not off:
         raise ConfigurationError("give either the file of the new key, or --off")
-    key = None if file is None else key_in(file)
-    with writing(store) as saver:
+    key = None if file is None else targets.key_in(file)
+    with targets.writing(store) as saver:
         saver.change_keys(encryption_key=key)
-    text = "decrypted" if off else f"encrypted; from now on set {KEY_FILE}={file}"
-    print_result({"encrypted": not off}, text)
+    text = "decrypted" if off else f"encrypted; from now on set {targets.KEY_FILE}={file}"
+    console.print_result({"encrypted": not off}, text)
 
 
-@store_command
-def doctor(store: str | None) -> Code:
+@console.store_command
+def doctor(store: str | None) -> console.Code:
     """Check this machine, and a store's folder if one is named.
 
     Exits with 0 if all is well, 4 if the store's folder is not, 1 if anything
@@ -207,14 +175,14 @@ def doctor(store: str | None) -> Code:
     """
     from flowpregel.cli.checks import check_machine, check_store  # noqa: PLC0415 - keeps --help fast
 
-    of_machine = check_machine()
-    of_store = [] if store is None else check_store(store)
+    of_machine = [*check_machine()]
+    of_store = [] if store is None else [*check_store(store)]
     rows = [*of_machine, *of_store]
-    if wants_json():
-        print_json(rows)
+    if console.wants_json():
+        console.print_json(rows)
     else:
-        shown = [{**row, "ok": "ok" if row["ok"] else "BAD"} for row in rows]
-        print_rows(shown, {"CHECK": "check", "": "ok", "FOUND": "found"})
+        shown = [(row["check"], "ok" if row["ok"] else "BAD", row["found"]) for row in rows]
+        console.print_table(("CHECK", "", "FOUND"), shown)
     if not all(row["ok"] for row in of_store):
-        return Code.STORE
-    return Code.OK if all(row["ok"] for row in of_machine) else Code.FAILED
+        return console.Code.STORE
+    return console.Code.OK if all(row["ok"] for row in of_machine) else console.Code.FAILED

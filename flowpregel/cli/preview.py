@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, fields, is_dataclass
+from itertools import islice
 from typing import Any
 
 
@@ -14,13 +15,13 @@ class Limits:
     """How much of a value is shown."""
 
     depth: int = 4
-    """So many levels of containers."""
+    """Levels of containers."""
     count: int = 12
-    """So many items of each container."""
+    """Items of each container."""
     size: int = 200
-    """So many characters of a text, or bytes."""
+    """Characters of a text, or bytes."""
     total: int = 300
-    """So many items in all."""
+    """Items in all."""
 
 
 FULL = Limits(depth=100, count=1 << 40, size=1 << 40, total=1 << 40)
@@ -62,42 +63,37 @@ class _Cutter:
 
     def cut(self, value: Any, depth: int) -> Any:
         self._left -= 1
-        if value is None or isinstance(value, bool | int | float | str | bytes | bytearray):
-            return self._atom(value)
+        size = self._limits.size
+        # Not `str` alone and the like: subclasses are shown as what JSON has.
+        match value:
+            case None | bool():
+                return value
+            case str():
+                return clipped(str(value), size)
+            case bytes() | bytearray():
+                return f"{clipped(repr(bytes(value[:size])), size)} ({len(value):,} bytes)"
+            case float():
+                return float(value) if math.isfinite(value) else str(float(value))
+            case int():
+                bits = value.bit_length()
+                return int(value) if bits <= 1_024 else f"an int of {bits:,} bits"
         parts = _parts(value)
         if parts is None:
-            return clipped(_text(value), self._limits.size)
+            return clipped(_text(value), size)
         if depth >= self._limits.depth:
             return f"… {type(value).__name__} of {len(parts)}"
         return self._container(parts, depth)
 
-    def _atom(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return clipped(str(value), self._limits.size)
-        if isinstance(value, bytes | bytearray):
-            shown = bytes(value[: self._limits.size])
-            return clipped(repr(shown), self._limits.size) + f" ({len(value):,} bytes)"
-        if isinstance(value, float):
-            return float(value) if math.isfinite(value) else str(float(value))
-        if value is None or isinstance(value, bool):
-            return value
-        if value.bit_length() > 1_024:
-            return f"an int of {value.bit_length():,} bits"
-        return int(value)
-
     def _container(self, parts: dict[Any, Any] | list[Any], depth: int) -> Any:
         shown = max(0, min(len(parts), self._limits.count, self._left))
-        rest = len(parts) - shown
+        more = [f"{len(parts) - shown:,} more"] if len(parts) > shown else []
         if isinstance(parts, list):
-            items = [self.cut(item, depth + 1) for item in parts[:shown]]
-            return [*items, f"… {rest:,} more"] if rest else items
-        result = {}
-        for key, _ in zip(parts, range(shown), strict=False):
+            return [self.cut(each, depth + 1) for each in parts[:shown]] + [f"… {m}" for m in more]
+        result: dict[str, Any] = {}
+        for key in islice(parts, shown):
             name = key if isinstance(key, str) else _text(key)
             result[clipped(name, self._limits.size)] = self.cut(parts[key], depth + 1)
-        if rest:
-            result["…"] = f"{rest:,} more"
-        return result
+        return {**result, "…": more[0]} if more else result
 
 
 def _parts(value: Any) -> dict[Any, Any] | list[Any] | None:

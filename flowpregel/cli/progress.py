@@ -1,4 +1,4 @@
-"""The progress of a run on stderr: a live table on a terminal, plain lines elsewhere."""
+"""The progress of a run on stderr: live on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WINDOW = 200
 _PAUSE = 2.0
 """Seconds between two plain lines."""
 _SHOWN = 12
-"""Names of tasks in a live table."""
+"""Names of tasks in a live view."""
 _REPORTS = 4
 """Tasks of one name whose own progress is shown."""
 
@@ -52,7 +52,7 @@ class Counters:
     """Supersteps that ended."""
     reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """The last report of progress of each running task, by its id."""
-    _running: dict[str, str] = field(default_factory=dict)
+    _running: set[str] = field(default_factory=set)
     _ends: deque[float] = field(default_factory=lambda: deque(maxlen=_WINDOW))
 
     def note(self, event: Mapping[str, Any], now: float) -> None:
@@ -62,26 +62,18 @@ class Counters:
             case "task":
                 self.step = event["step"]
                 if payload["id"] not in self._running:
-                    self._running[payload["id"]] = payload["name"]
+                    self._running.add(payload["id"])
                     self._counts(payload).running += 1
             case "task_result":
                 self._end(payload, now)
             case "checkpoint" if payload["metadata"].get("source") == "loop":
                 self.steps += 1
 
-    def note_report(self, report: Mapping[str, Any]) -> None:
-        """Keep a task's report of its progress: an item of stream mode ``progress``."""
-        self.reports[report["id"]] = report
-
-    def reports_of(self, name: str) -> list[Mapping[str, Any]]:
-        """Return the last reports of running tasks of that name."""
-        return [report for report in [*self.reports.values()] if report["name"] == name]
-
     def _end(self, payload: Mapping[str, Any], now: float) -> None:
         counts = self._counts(payload)
         self.reports.pop(payload["id"], None)
-        if self._running.pop(payload["id"], None) is not None:
-            counts.running -= 1
+        counts.running -= payload["id"] in self._running
+        self._running.discard(payload["id"])
         if payload["error"] is not None:
             counts.failed += 1
         elif payload["interrupts"]:
@@ -113,84 +105,74 @@ class Counters:
         """Return a line about the whole run."""
         rate, left = self.rate(now), self.left(now)
         done = sum(counts.done for counts in [*self.by_name.values()])
-        parts = [f"superstep {self.step}", f"{done} tasks done"]
-        if self.steps:
-            parts.insert(1, f"{self.steps} supersteps ended")
-        parts += [f"{rate:.1f}/s"] if rate else []
+        parts = [f"superstep {self.step}"]
+        parts += [f"{self.steps} supersteps ended"] if self.steps else []
+        parts += [f"{done} tasks done", f"{rate:.1f}/s" if rate else ""]
         parts += [] if left is None else [f"about {left:,.0f} s left"]
-        return ", ".join(parts)
+        return ", ".join(filter(None, parts))
 
 
-class ProgressView:
-    """Shows nothing of a run's events; the base of the views that do.
+class LineView:
+    """Prints a line now and then, and one for each failed task and each custom chunk.
 
     Args:
         clock: Returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        from flowpregel.pregel.progress import (  # noqa: PLC0415 - keeps --help fast
-            how_far,
-            workers_text,
-        )
-
         self._clock = clock
         self._counters = Counters(clock())
-        self._how_far = how_far
-        self._workers = workers_text
+        self._next = self._counters.started + _PAUSE
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop showing."""
+        self._refresh(float("inf"))
 
     def event(self, mode: str, data: Any) -> None:
         """Take an event of mode ``debug``, ``custom`` or ``progress``."""
-        if mode == "progress":
-            self._counters.note_report(data)
-        elif mode == "debug":
-            self._counters.note(data, self._clock())
-
-    def _summary(self, now: float) -> str:
-        return ", ".join(filter(None, (self._counters.summary(now), self._workers())))
-
-    def _reports(self, name: str) -> list[str]:
-        """Return a text for each of the first tasks of that name that report progress."""
-        return [self._how_far(report) for report in self._counters.reports_of(name)[:_REPORTS]]
-
-
-class LineView(ProgressView):
-    """Prints a line now and then, and one for each failed task and each custom chunk."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        super().__init__(clock)
-        self._next = self._counters.started + _PAUSE
-
-    def event(self, mode: str, data: Any) -> None:
-        """Count it, and print a line if one is due."""
-        super().event(mode, data)
-        if line := _line_of(mode, data):
-            note(line)
         now = self._clock()
+        if mode == "custom":
+            self._print(f"  {one_line(data)}")
+        elif mode == "progress":
+            self._counters.reports[data["id"]] = data
+        else:
+            self._counters.note(data, now)
+            if data["type"] == "task_result" and (error := data["payload"]["error"]) is not None:
+                text = one_line(f"{type(error).__name__}: {error}")
+                self._print(f"  {data['payload']['name']} failed: {text}", style="red")
+        self._refresh(now)
+
+    def _print(self, line: str, style: str = "") -> None:
+        note(line)
+
+    def _refresh(self, now: float) -> None:
         if now >= self._next:
             self._next = now + _PAUSE
-            note(self._line(now))
+            names = [
+                ", ".join([f"{name}: {counts.text()}", *self._reports(name)])
+                for name, counts in self._counters.by_name.items()
+            ]
+            note(f"{self._summary()} ({'; '.join(names)})" if names else self._summary())
 
-    def __exit__(self, *_: object) -> None:
-        note(self._line(self._clock()))
+    def _summary(self) -> str:
+        from flowpregel.pregel.progress import workers_text  # noqa: PLC0415 - keeps --help fast
 
-    def _line(self, now: float) -> str:
-        names = "; ".join(
-            ", ".join((f"{name}: {counts.text()}", *self._reports(name)))
-            for name, counts in self._counters.by_name.items()
-        )
-        line = f"[{now - self._counters.started:7.1f} s] {self._summary(now)}"
-        return f"{line} ({names})" if names else line
+        now, counters = self._clock(), self._counters
+        parts = [f"[{now - counters.started:7.1f} s] {counters.summary(now)}", workers_text()]
+        return ", ".join(filter(None, parts))
+
+    def _reports(self, name: str) -> list[str]:
+        """Return the progress of the first tasks of that name that report it."""
+        from flowpregel.pregel.progress import how_far  # noqa: PLC0415 - keeps --help fast
+
+        reports = [*self._counters.reports.values()]
+        return [how_far(report) for report in reports if report["name"] == name][:_REPORTS]
 
 
-class LiveView(ProgressView):
-    """A table that changes in its place."""
+class LiveView(LineView):
+    """Shows a table that changes in its place."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         from rich.console import Console  # noqa: PLC0415 - 30 ms, for terminals only
@@ -207,46 +189,27 @@ class LiveView(ProgressView):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def event(self, mode: str, data: Any) -> None:
-        """Count it; the table is drawn by its own clock."""
-        super().event(mode, data)
-        if line := _line_of(mode, data):
-            style = None if mode == "custom" else "red"
-            self._console.print(line, markup=False, highlight=False, style=style)
+    def _print(self, line: str, style: str = "") -> None:
+        self._console.print(line, markup=False, highlight=False, style=style)
+
+    def _refresh(self, now: float) -> None:
+        """Leave it to rich, which draws on an OS thread of its own."""
 
     def _table(self) -> Any:
         from rich.console import Group  # noqa: PLC0415 - as above
         from rich.table import Table  # noqa: PLC0415 - as above
         from rich.text import Text  # noqa: PLC0415 - as above
 
-        now = self._clock()
-        table = Table(box=None, pad_edge=False)
-        for column in ("task", "done", "in flight", "failed", "waiting"):
-            table.add_column(column, justify="left" if column == "task" else "right")
-        # rich draws on an OS thread of its own, while the run changes the dict.
-        rows = [*self._counters.by_name.items()]
-        for name, counts in rows[:_SHOWN]:
+        table = Table("task", "done", "in flight", "failed", "waiting", box=None, pad_edge=False)
+        # Copied, because the run changes the dict meanwhile.
+        for name, counts in [*self._counters.by_name.items()][:_SHOWN]:
             numbers = (counts.done, counts.running, counts.failed, counts.waiting)
             table.add_row(Text(name), *(f"{each:,}" if each else "" for each in numbers))
             for line in self._reports(name):
                 table.add_row(Text(f"  {line}"))
-        if len(rows) > _SHOWN:
-            table.add_row(f"… {len(rows) - _SHOWN} more")
-        return Group(Text(f"{now - self._counters.started:.0f} s, {self._summary(now)}"), table)
+        return Group(Text(self._summary()), table)
 
 
-def view_of(clock: Callable[[], float], *, quiet: bool) -> ProgressView:
+def progress_view(clock: Callable[[], float]) -> LineView:
     """Return the view that fits stderr."""
-    if quiet:
-        return ProgressView(clock)
     return LiveView(clock) if sys.stderr.isatty() else LineView(clock)
-
-
-def _line_of(mode: str, data: Any) -> str | None:
-    """Return a line for a custom chunk or a task that failed; None for any other event."""
-    if mode == "custom":
-        return f"  {one_line(data)}"
-    if mode != "debug" or data["type"] != "task_result" or data["payload"]["error"] is None:
-        return None
-    error = data["payload"]["error"]
-    return f"  {data['payload']['name']} failed: {one_line(f'{type(error).__name__}: {error}')}"

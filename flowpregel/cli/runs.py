@@ -6,14 +6,14 @@ import shlex
 import sys
 import time
 import traceback
-from contextlib import redirect_stdout
+from contextlib import closing, nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from flowpregel.cli.console import Code, is_refusal, note, print_json, print_line, wants_json
 from flowpregel.cli.preview import FULL, Limits, one_line, plain
-from flowpregel.cli.progress import view_of
-from flowpregel.cli.targets import FLOW, load_flow, opened
+from flowpregel.cli.progress import progress_view
+from flowpregel.cli.targets import FLOW, flow_on
 from flowpregel.errors import TaskCancelled
 
 if TYPE_CHECKING:
@@ -53,20 +53,17 @@ def perform(request: RunRequest, given: Any, **asked: Any) -> Code:
     """Run a flow on *given*, print how it ended, and return the exit code."""
     from flowpregel.checkpoint.base import BaseCheckpointSaver  # noqa: PLC0415 - keeps --help fast
 
-    flow = load_flow(request.flow)
-    if request.store is not None:
-        flow = flow.copy({"checkpointer": opened(request.store)})
-    saver = flow.checkpointer
-    if isinstance(saver, BaseCheckpointSaver):
-        asked |= {"thread_id": request.thread_id}
-    else:
-        asked.pop("resume", None)
-        request = replace(request, thread_id=None)
-        note("no store: what this run does is not kept (pass --store PATH to keep it)")
     if request.max_concurrency is not None:
         asked["max_concurrency"] = request.max_concurrency
     try:
-        output, interrupts = _followed(flow, request, given, asked)
+        with flow_on(request.flow, request.store) as flow:
+            if isinstance(flow.checkpointer, BaseCheckpointSaver):
+                asked["thread_id"] = request.thread_id
+            else:
+                asked.pop("resume", None)
+                request = replace(request, thread_id=None)
+                note("no store: what this run does is not kept (pass --store PATH to keep it)")
+            output, interrupts = _followed(flow, request, given, asked)
     except KeyboardInterrupt:
         return _stopped(request)
     except TaskCancelled as error:
@@ -75,9 +72,6 @@ def perform(request: RunRequest, given: Any, **asked: Any) -> Code:
         if is_refusal(error):
             raise
         return _failed(request, error)
-    finally:
-        if request.store is not None and isinstance(saver, BaseCheckpointSaver):
-            saver.close()
     return _waiting(request, interrupts) if interrupts else _done(request, output)
 
 
@@ -86,7 +80,7 @@ def _followed(
 ) -> tuple[Any, tuple[Any, ...]]:
     """Run to the end; return the output, and the questions that wait for an answer."""
     output, interrupts = None, ()
-    parts = flow.stream(
+    parts: Any = flow.stream(
         given,
         version="v2",
         stream_mode=["debug", "custom", "progress", "values"],
@@ -95,15 +89,13 @@ def _followed(
         **asked,
     )
     # What tasks print is no result: stdout is for that alone.
-    with redirect_stdout(sys.stderr), view_of(time.monotonic, quiet=request.quiet) as view:
-        try:
-            for part in parts:
-                if part["type"] == "values":
-                    output, interrupts = part["data"], tuple(part["interrupts"])
-                else:
-                    view.event(part["type"], part["data"])
-        finally:
-            parts.close()  # type: ignore[attr-defined]
+    shown = nullcontext() if request.quiet else progress_view(time.monotonic)
+    with redirect_stdout(sys.stderr), shown as view, closing(parts):
+        for part in parts:
+            if part["type"] == "values":
+                output, interrupts = part["data"], tuple(part["interrupts"])
+            elif view is not None:
+                view.event(part["type"], part["data"])
     return output, interrupts
 
 

@@ -15,13 +15,13 @@ from flowpregel._core.records import (
     RETURN,
     RUN_TASK_ID,
     TASKS,
-    DeltaHistory,
     PendingWrite,
     Ran,
     Saved,
 )
 
 Status = Literal["running", "interrupted", "failed", "stopped", "idle"]
+STATUSES: tuple[Status, ...] = ("running", "interrupted", "failed", "stopped", "idle")
 _ENGINES = ("branch:to:", "join:", TASKS)
 
 
@@ -60,9 +60,7 @@ def _work(task_id: str, writes: list[PendingWrite], step: int, ran: Ran | None) 
     control = {w.channel: w.value for w in writes if w.channel in CONTROL_WRITES}
     done = [write for write in writes if write.channel not in CONTROL_WRITES]
     called = control.get(CALLED)
-    name = str(called[1]) if isinstance(called, tuple) else None
-    if name is None and ran is not None:
-        name = ran.name
+    name = str(called[1]) if isinstance(called, tuple) else ran and ran.name
     work = Work(id=task_id, name=name, step=step, state="unfinished", ran=ran)
     if done:
         return replace(work, state="done", result=_result(done))
@@ -78,10 +76,8 @@ def _work(task_id: str, writes: list[PendingWrite], step: int, ran: Ran | None) 
 
 def _result(done: list[PendingWrite]) -> Any:
     written = [write for write in done if write.channel != NO_WRITES]
-    returned = next((write.value for write in written if write.channel == RETURN), None)
-    if returned is not None or any(write.channel == RETURN for write in written):
-        return returned
-    return {write.channel: write.value for write in written}
+    values = {write.channel: write.value for write in written}
+    return values.get(RETURN, values)
 
 
 def status_of(saved: Saved, *, running: bool) -> Status:
@@ -102,7 +98,11 @@ def status_of(saved: Saved, *, running: bool) -> Status:
 
 def values_of(saved: Saved, *, show_all: bool = False) -> dict[str, Any]:
     """Return what the channels hold, without those that are the engine's own."""
-    deltas = {name: _of_deltas(history) for name, history in saved.deltas.items()}
+    # Only the flow knows how to fold deltas.
+    deltas = {
+        name: {"seed": history.seed, "deltas": (*history.writes,)}
+        for name, history in saved.deltas.items()
+    }
     held = {**saved.checkpoint.values, **deltas}
     return {k: v for k, v in sorted(held.items()) if show_all or not is_engines(k)}
 
@@ -110,8 +110,3 @@ def values_of(saved: Saved, *, show_all: bool = False) -> dict[str, Any]:
 def is_engines(channel: str) -> bool:
     """Return whether *channel* is one the engine made for itself."""
     return channel.startswith(_ENGINES)
-
-
-def _of_deltas(history: DeltaHistory) -> Any:
-    # Only the flow knows how to fold them.
-    return {"seed": history.seed, "deltas": (*history.writes,)}

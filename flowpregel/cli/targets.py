@@ -6,6 +6,8 @@ import importlib
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -74,6 +76,17 @@ def _module(where: str) -> ModuleType:
         missing = isinstance(error, ModuleNotFoundError) and error.name == name
         why = "there is no such module" if missing else f"{type(error).__name__}: {error}"
         raise ConfigurationError(f"{where} cannot be imported: {why}") from error
+
+
+@contextmanager
+def flow_on(name: str, store: str | None) -> Iterator[Pregel]:
+    """Give a flow on the store at *store*, or on its own if that is None."""
+    flow = load_flow(name)
+    if store is None:
+        yield flow
+        return
+    with opened(store) as saver:
+        yield flow.copy({"checkpointer": saver})
 
 
 def recorded_flow(thread_id: str, flow: str | None, store: str | None) -> str:
@@ -183,11 +196,13 @@ def find_checkpoint(saver: LMDBSaver, thread_id: str, name: str | None) -> Saved
     exact = saver.load(Address(thread_id, "", name))
     if exact is not None:
         return exact
-    history = saver.history(Address(thread_id))
-    if _STEP.fullmatch(name):
-        found = [*islice((each for each in history if each.checkpoint.step == int(name)), 1)]
-    else:
-        found = [*islice((each for each in history if each.checkpoint.id.startswith(name)), 2)]
+    step = int(name) if _STEP.fullmatch(name) else None
+    matching = (
+        saved
+        for saved in saver.history(Address(thread_id))
+        if saved.checkpoint.step == step or (step is None and saved.checkpoint.id.startswith(name))
+    )
+    found = [*islice(matching, 2 if step is None else 1)]
     if not found:
         raise ConfigurationError(
             f"thread {thread_id!r} has no checkpoint {name!r}; `flowpregel history` lists them"

@@ -147,6 +147,9 @@ def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its 
 ) -> CrashReport:
     """Kill *workflow* at each of its fault points, and return what became of it.
 
+    Its processes are made by multiprocessing: in a script, call it under
+    ``if __name__ == "__main__":``.
+
     Args:
         workflow: A function of a folder (`pathlib.Path`), or its ``"module:name"``.
         in_a_row: How many kills in a row. With 2, the run that goes on after a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from flowpregel.errors import ConfigurationError
@@ -236,18 +236,12 @@ def _joined(edge: Edge, tails: list[Edge], heads: list[Edge]) -> Iterator[Edge]:
 
 
 def _node_to_json(id_: str, node: NodeShape) -> dict[str, Any]:
-    made: dict[str, Any] = {"id": id_, "name": node.name, "kind": node.kind}
-    if node.metadata:
-        made["metadata"] = dict(node.metadata)
-    if node.subgraph is not None:
-        made["graph"] = node.subgraph.to_json()
-    return made
+    inner = node.subgraph and node.subgraph.to_json()
+    optional = {"metadata": dict(node.metadata), "graph": inner}
+    known = {name: value for name, value in optional.items() if value}
+    return {"id": id_, "name": node.name, "kind": node.kind, **known}
 
 
 def _edge_to_json(edge: Edge) -> dict[str, Any]:
-    made: dict[str, Any] = {"source": edge.source, "target": edge.target}
-    if edge.data is not None:
-        made["data"] = edge.data
-    if edge.conditional:
-        made["conditional"] = True
-    return made
+    known = {name: value for name, value in asdict(edge).items() if value not in (None, False)}
+    return {"source": edge.source, "target": edge.target, **known}
