@@ -14,6 +14,7 @@ from flowpregel._core import ids
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import (
     Call,
+    Effect,
     Emitted,
     Ended,
     Look,
@@ -92,10 +93,10 @@ class Superstep:
             outcomes.raise_failure()
         return outcomes.paused
 
-    def _at_once(self) -> Steps:
-        """Do what is to be done at once."""
+    def _at_once(self) -> list[Effect]:
+        """Return what is to be done at once."""
         effects, self.outcomes.effects = self.outcomes.effects, []
-        yield from effects
+        return effects
 
     # ------------------------------------------------------------ start
 
@@ -159,8 +160,8 @@ class Superstep:
 
     # ------------------------------------------------------------ events
 
-    def _take_in(self, wakeup: Wakeup) -> Steps:
-        """Take in what happened, and do what is to be done at once."""
+    def _take_in(self, wakeup: Wakeup) -> list[Effect]:
+        """Take in what happened, and return what is to be done at once."""
         run, outcomes = self.run, self.outcomes
         again = [
             outcomes.open[task_id]
@@ -183,7 +184,7 @@ class Superstep:
         if outcomes.shared:
             run.after.append(Share(outcomes.shared))
             outcomes.shared = {}
-        yield from self._at_once()
+        return self._at_once()
 
     def _called(self, call: Call) -> None:
         """Plan a call that a body has made."""
