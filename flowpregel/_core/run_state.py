@@ -71,10 +71,6 @@ class Recorder:
         writes, self.gathered = tuple(self.gathered), []
         return Batch(self.address, writes, checkpoint, self._options.fence)
 
-    def forget_writes(self) -> None:
-        """Drop pending writes that a barrier consumed before they were kept."""
-        self.gathered.clear()
-
     def values_and_deltas(
         self, state: State, applied: Applied
     ) -> tuple[dict[str, Any], dict[str, Delta]]:
@@ -224,7 +220,8 @@ class Run:
             self.parent_id = self.kept_id
             self.checkpoint_id = ids.checkpoint_id(self.tick(), self.step)
             if self.recorder.at_exit:
-                self.recorder.forget_writes()
+                # The barrier consumed them before they were kept.
+                self.recorder.gathered.clear()
             else:
                 commit = Commit(self.recorder.batch(self.make_checkpoint()))
         self.step += 1

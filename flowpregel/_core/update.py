@@ -123,7 +123,7 @@ def apply(program: Program, state: State, brought: Sequence[Writes], version: Ve
     applied = Applied(version)
     triggers = {name for item in brought for name in item.triggers}
     _see(state, brought)
-    for name in triggers & program.consumed:
+    for name in triggers & state.channels.keys():
         if state.channels[name].consume():
             _note_change(state, name, applied)
     for name, values in _by_channel(brought).items():
