@@ -10,7 +10,7 @@ from flowpregel._core.commands import Send
 from flowpregel._core.program import Program, State
 from flowpregel._core.records import SILENT_WRITES, TASKS, Delta, Kind, Node, Task, Version, Write
 from flowpregel.channels import DeltaChannel
-from flowpregel.channels.overwrite import has_overwrite
+from flowpregel.channels.folding import has_overwrite
 from flowpregel.errors import InvalidUpdateError
 
 TO_NODE = "branch:to:"
