@@ -51,44 +51,34 @@ __all__ = [
     "task",
 ]
 
-# Imported when first asked for (PEP 562): whoever needs one of them need not pay for all.
+# Imported when first asked for (PEP 562): a program pays for what it uses.
 _HOMES = {
-    "END": "graph.names",
-    "START": "graph.names",
-    "CachePolicy": "policies",
-    "Command": "_core.commands",
-    "CompiledStateGraph": "graph.compile",
-    "InMemorySaver": "checkpoint.memory",
-    "Interrupt": "_core.commands",
-    "LMDBSaver": "checkpoint.lmdb",
-    "NodeBuilder": "pregel.node",
-    "Overwrite": "channels",
-    "Pregel": "pregel.pregel",
-    "RetryPolicy": "policies",
-    "RunControl": "context",
-    "Runtime": "runtime",
-    "Send": "_core.commands",
-    "StateGraph": "graph.state",
-    "TimeoutPolicy": "policies",
-    "carry": "carried",
-    "entrypoint": "func",
-    "get_runtime": "runtime",
-    "interrupt": "context",
-    "progress": "pregel.progress",
-    "report_progress": "context",
-    "task": "func",
+    "_core.commands": ("Command", "Interrupt", "Send"),
+    "carried": ("carry",),
+    "channels": ("Overwrite",),
+    "checkpoint.lmdb": ("LMDBSaver",),
+    "checkpoint.memory": ("InMemorySaver",),
+    "context": ("RunControl", "interrupt", "report_progress"),
+    "func": ("entrypoint", "task"),
+    "graph.compile": ("CompiledStateGraph",),
+    "graph.names": ("END", "START"),
+    "graph.state": ("StateGraph",),
+    "policies": ("CachePolicy", "RetryPolicy", "TimeoutPolicy"),
+    "pregel.node": ("NodeBuilder",),
+    "pregel.pregel": ("Pregel",),
+    "pregel.progress": ("progress",),
+    "runtime": ("Runtime", "get_runtime"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415 - only when a name is asked for
+    for home, names in _HOMES.items():
+        if name in names:
+            from importlib import import_module  # noqa: PLC0415 - only when a name is asked for
 
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
+            value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

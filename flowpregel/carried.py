@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from flowpregel.errors import ConfigurationError
 
 Value = TypeVar("Value")
-StepId: TypeAlias = tuple[str | None, str]
+VariablePlace: TypeAlias = tuple[str | None, str]
 """Where a variable is found: its module and its name there; or no module, and its own name."""
 
 _HEADERS: Final = ("traceparent", "tracestate", "baggage")
@@ -34,7 +34,7 @@ _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 class Carried:
     """What a task is given of its caller's context."""
 
-    values: Mapping[StepId, Any]
+    values: Mapping[VariablePlace, Any]
     """Of declared variables that have one."""
     headers: Mapping[str, str]
     """W3C trace context."""
@@ -44,15 +44,9 @@ class Carried:
     """Whether the headers are OpenTelemetry's, so that it is to have them there too."""
 
 
-@dataclass(slots=True)
-class _Declared:
-    variable: ContextVar[Any]
-    place: StepId | None = None
-    """Looked for when it is first needed: the name is not bound yet while it is declared."""
-
-
-_declared: dict[int, _Declared] = {}
-_stand_ins: dict[StepId, ContextVar[Any]] = {}
+_declared: dict[ContextVar[Any], VariablePlace | None] = {}
+"""None: looked for at the first use, since the name is not bound yet at the declaration."""
+_stand_ins: dict[VariablePlace, ContextVar[Any]] = {}
 """Variables of this process that stand for those of a program's ``__main__``."""
 
 _brought: ContextVar[Mapping[str, str] | None] = ContextVar("flowpregel_trace", default=None)
@@ -77,7 +71,7 @@ def carry(variable: ContextVar[Value]) -> ContextVar[Value]:
     """
     if not isinstance(variable, ContextVar):
         raise ConfigurationError(f"carry() takes a contextvars.ContextVar, not {variable!r}")
-    _declared.setdefault(id(variable), _Declared(variable))
+    _declared.setdefault(variable, None)
     return variable
 
 
@@ -92,28 +86,17 @@ def carried_by(context: Context | None, config: Mapping[str, Any]) -> Carried | 
         config: The run's; its ``configurable`` may hold ``traceparent`` and its kin.
     """
     headers = headers_in(config)
-    if context is None or not _has_sources():
+    if context is None:
         return Carried({}, headers, {}) if headers else None
     values = {
-        _place_of(each): context[each.variable]
-        for each in tuple(_declared.values())
-        if each.variable in context
+        place: context[variable]
+        for variable in tuple(_declared)
+        if variable in context and (place := place_of(variable)) is not None
     }
     traced, fields = context.copy().run(_observed)
     if values or fields or traced or headers:
         return Carried(values, traced or headers, fields, bool(traced))
     return None
-
-
-def may_carry(config: Mapping[str, Any]) -> bool:
-    """Return whether anything may travel with tasks of a run: if not, no context needs a look."""
-    return _has_sources() or bool(headers_in(config))
-
-
-def _has_sources() -> bool:
-    return bool(
-        _declared or "structlog.contextvars" in sys.modules or "opentelemetry.trace" in sys.modules
-    )
 
 
 def headers_in(config: Mapping[str, Any]) -> Mapping[str, str]:
@@ -190,10 +173,14 @@ def _attach(headers: Mapping[str, str]) -> None:
 # ------------------------------------------------ where variables are found
 
 
-def place_of(variable: ContextVar[Any]) -> StepId | None:
+def place_of(variable: ContextVar[Any]) -> VariablePlace | None:
     """Return where another process finds *variable*; None: it was not declared."""
-    declared = _declared.get(id(variable))
-    return None if declared is None else _place_of(declared)
+    if variable not in _declared:
+        return None
+    place = _declared[variable]
+    if place is None:
+        place = _declared[variable] = _look_for(variable)
+    return place
 
 
 def default_of(variable: ContextVar[Any]) -> tuple[Any, ...]:
@@ -204,20 +191,18 @@ def default_of(variable: ContextVar[Any]) -> tuple[Any, ...]:
         return ()
 
 
-def variable_at(place: StepId, *default: Any) -> ContextVar[Any]:
+def variable_at(place: VariablePlace, *default: Any) -> ContextVar[Any]:
     """Return the variable found at *place* in this process, or what stands for it."""
     module, name = place
     found = None if module in (None, _MAIN) else _imported(str(module), name)
     if found is None:
-        found = _stand_ins.get(place)
-    if found is None:
-        # Made by need, and kept for ever: there are as many as the program has declared.
         made: ContextVar[Any] = (
             ContextVar(name, default=default[0]) if default else ContextVar(name)
         )
-        found = _stand_ins[place] = made
+        # Kept for ever: there are as many as the program has declared.
+        found = _stand_ins.setdefault(place, made)
     # Calls that are made from here carry it on.
-    _declared.setdefault(id(found), _Declared(found, place))
+    _declared.setdefault(found, place)
     return found
 
 
@@ -229,15 +214,9 @@ def _imported(module: str, name: str) -> ContextVar[Any] | None:
     return found if isinstance(found, ContextVar) else None
 
 
-def _place_of(declared: _Declared) -> StepId:
-    if declared.place is None:
-        declared.place = _look_for(declared.variable)
-    return declared.place
-
-
-def _look_for(variable: ContextVar[Any]) -> StepId:
+def _look_for(variable: ContextVar[Any]) -> VariablePlace:
     """Return a module that holds *variable*: if possible one that others can import."""
-    place: StepId = (None, variable.name)
+    place: VariablePlace = (None, variable.name)
     for module, loaded in tuple(sys.modules.items()):
         for name, value in tuple(getattr(loaded, "__dict__", {}).items()):
             if value is variable:

@@ -31,42 +31,17 @@ class RunValues(NamedTuple):
     """What the thread's previous run saved (functional API)."""
 
 
-_NO_VALUES = RunValues({}, None, None)
-
-
+@dataclass(slots=True, eq=False)
 class RunInfo:
-    """What every task of a run may know about it.
+    """What every task of a run may know about it."""
 
-    Args:
-        values: What the user gave the run, or what makes it: a task in another
-            process seldom asks, and then has its own copy.
-        thread_id: Its thread.
-        run_id: Its id.
-        has_saver: Whether questions can be kept until they are answered.
-    """
-
-    __slots__ = ("_values", "has_saver", "run_id", "sent", "thread_id")
-
-    def __init__(
-        self,
-        values: RunValues | Callable[[], RunValues] = _NO_VALUES,
-        thread_id: str | None = None,
-        run_id: str | None = None,
-        has_saver: bool = False,
-    ) -> None:
-        self._values = values
-        self.thread_id = thread_id
-        self.run_id = run_id
-        self.has_saver = has_saver
-        self.sent: Any = None
-        """Where an executor keeps how it sends this; opaque here."""
-
-    @property
-    def values(self) -> RunValues:
-        """What the user gave the run."""
-        if callable(self._values):
-            self._values = self._values()
-        return self._values
+    values: RunValues = field(default_factory=lambda: RunValues({}, None, None))
+    thread_id: str | None = None
+    run_id: str | None = None
+    has_saver: bool = False
+    """Whether questions can be kept until they are answered."""
+    sent: Any = None
+    """Where an executor keeps how it sends this; opaque here."""
 
 
 _NO_RUN = RunInfo()

@@ -24,7 +24,7 @@
             │   ├── NodeTimeoutError
             │   ├── NodeCancelledError
             │   ├── TaskExitError
-    │   ├── RecordedError
+            │   ├── RecordedError
             │   ├── WorkerDiedError
             │   └── TaskSerializationError
             └── StoreError                          what the durable store refuses

@@ -90,10 +90,9 @@ class RetryPolicy:
 
     def matches(self, error: BaseException) -> bool:
         """Return whether this policy is meant for *error*."""
-        if isinstance(self.retry_on, type):
-            return isinstance(error, self.retry_on)
-        if isinstance(self.retry_on, Sequence):
-            return isinstance(error, tuple(self.retry_on))
+        if isinstance(self.retry_on, type | Sequence):
+            kinds = self.retry_on if isinstance(self.retry_on, type) else tuple(self.retry_on)
+            return isinstance(error, kinds)
         return bool(self.retry_on(error))
 
     def delay(self, attempt: int, jitter: float) -> float | None:
@@ -118,15 +117,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and type(value) is not bool and math.isfinite(value)
 
 
-def _is_error_class(value: Any) -> bool:
-    return isinstance(value, type) and issubclass(value, BaseException)
-
-
 def _says_what_to_retry(value: Any) -> bool:
-    if isinstance(value, type):
-        return _is_error_class(value)
-    if isinstance(value, Sequence):
-        return all(map(_is_error_class, value))
+    if isinstance(value, type | Sequence):
+        kinds = (value,) if isinstance(value, type) else value
+        return all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds)
     return callable(value)
 
 

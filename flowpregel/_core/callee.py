@@ -1,4 +1,4 @@
-"""A user's callable, looked at once: what it is called with, and whether it is async."""
+"""A user's callable: the arguments that the run fills in, and whether it is async."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Callee:
 
 
 def callee_of(target: Any, *, takes_input: bool = True) -> Callee:
-    """Look at *target*: a callable, or anything with ``invoke`` or ``ainvoke``.
+    """Inspect *target*: a callable, or anything with ``invoke`` or ``ainvoke``.
 
     Args:
         target: What to call.
@@ -68,51 +68,47 @@ def callee_of(target: Any, *, takes_input: bool = True) -> Callee:
     Raises:
         ConfigurationError: *target* cannot be called.
     """
-    invoke, ainvoke = getattr(target, "invoke", None), getattr(target, "ainvoke", None)
-    name = name_of(target)
-    if callable(invoke) or callable(ainvoke):
-        look_at = invoke or ainvoke
-        assert look_at is not None
-        return Callee(invoke, ainvoke, injections_of(look_at, takes_input), name)
-    if not callable(target):
-        raise ConfigurationError(
-            f"{target!r} cannot be a node: give a callable, or an object with invoke or ainvoke"
-        )
-    injections = injections_of(target, takes_input)
-    if is_coroutine_function(target):
-        return Callee(None, target, injections, name)
-    return Callee(target, None, injections, name)
+    func, coroutine = getattr(target, "invoke", None), getattr(target, "ainvoke", None)
+    if not callable(func) and not callable(coroutine):
+        if not callable(target):
+            raise ConfigurationError(
+                f"{target!r} cannot be a node: give a callable, or an object with invoke or ainvoke"
+            )
+        func, coroutine = (None, target) if is_coroutine_function(target) else (target, None)
+    return Callee(func, coroutine, injections_of(func or coroutine, takes_input), name_of(target))
+
+
+def unwrapped(target: Any) -> Any:
+    """Return what a `functools.partial`, or one of a partial, calls."""
+    while isinstance(target, partial):
+        target = target.func
+    return target
 
 
 def is_coroutine_function(target: Any) -> bool:
     """Return whether calling *target* gives a coroutine."""
-    while isinstance(target, partial):
-        target = target.func
-    if inspect.iscoroutinefunction(target):
-        return True
-    call = getattr(target, "__call__", None)  # noqa: B004 - the method itself is looked at
-    return inspect.iscoroutinefunction(call)
+    target = unwrapped(target)
+    call = getattr(target, "__call__", None)  # noqa: B004 - the method itself is inspected
+    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(call)
 
 
 def is_generator_function(target: Any) -> bool:
     """Return whether calling *target* gives a generator, sync or async."""
-    while isinstance(target, partial):
-        target = target.func
+    target = unwrapped(target)
     if not inspect.isroutine(target) and not isinstance(target, type):
-        target = getattr(type(target), "__call__", target)  # noqa: B004 - it is looked at
+        target = getattr(type(target), "__call__", target)  # noqa: B004 - it is inspected
     return inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)
 
 
 def name_of(target: Any) -> str:
     """Return the name of a callable, as its author wrote it."""
-    while isinstance(target, partial):
-        target = target.func
+    target = unwrapped(target)
     return str(
         getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__
     )
 
 
-def injections_of(target: Callable[..., Any], takes_input: bool) -> tuple[Injection, ...]:
+def injections_of(target: Any, takes_input: bool) -> tuple[Injection, ...]:
     """Return the parameters of *target* that the run fills in by name."""
     try:
         parameters = [*inspect.signature(target).parameters.values()]
@@ -125,8 +121,7 @@ def injections_of(target: Callable[..., Any], takes_input: bool) -> tuple[Inject
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         names = _annotation_names(parameter.annotation)
-        allowed = _INJECTED[parameter.name]
-        if allowed and names and not _fits(names, allowed, parameter.name):
+        if not _fits(names, parameter.name):
             continue
         found.append(
             Injection(
@@ -139,8 +134,10 @@ def injections_of(target: Callable[..., Any], takes_input: bool) -> tuple[Inject
     return tuple(found)
 
 
-def _fits(names: frozenset[str], allowed: frozenset[str], parameter: str) -> bool:
-    if names & allowed:
+def _fits(names: frozenset[str], parameter: str) -> bool:
+    """Return whether an annotation made of *names* may stand at an injected *parameter*."""
+    allowed = _INJECTED[parameter]
+    if not allowed or not names or names & allowed:
         return True
     return parameter == "store" and any(name.endswith("Store") for name in names)
 

@@ -1,4 +1,4 @@
-"""What a user hands to a run beside plain values: `Send`, `Command`, `Interrupt`."""
+"""What users give a run, and are given by it, beside plain values."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from flowpregel.policies import TimeoutPolicy
 Destination = TypeVar("Destination", bound=Hashable)
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class Send:
     """Ask for one task of *node* with *arg* as its input, in the next superstep.
 
@@ -25,39 +26,21 @@ class Send:
         Send(node='measure', arg={'path': 'a.py'})
     """
 
-    __slots__ = ("arg", "node", "timeout")
+    node: str
+    arg: Any
+    timeout: Any = field(default=None, kw_only=True)
 
-    def __init__(self, /, node: str, arg: Any, *, timeout: Any = None) -> None:
-        self.node = node
-        self.arg = arg
-        self.timeout = TimeoutPolicy.coerce(timeout)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Send)
-            and self.node == other.node
-            and self.arg == other.arg
-            and self.timeout == other.timeout
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.node, self.arg, self.timeout))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "timeout", TimeoutPolicy.coerce(self.timeout))
 
     def __repr__(self) -> str:
         timeout = f", timeout={self.timeout!r}" if self.timeout else ""
         return f"Send(node={self.node!r}, arg={self.arg!r}{timeout})"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _send, (self.node, self.arg, self.timeout)
-
-
-def _send(node: str, arg: Any, timeout: TimeoutPolicy | None) -> Send:
-    return Send(node, arg, timeout=timeout)
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command(Generic[Destination]):
-    """Tell a graph what to do next: update its state, go somewhere, answer a question.
+    """Tell a graph what to do next: update its state, go to a node, answer a question.
 
     Args:
         graph: None for this graph, `Command.PARENT` for the one around it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, overload
 
 from flowpregel._core.records import Ran
@@ -96,53 +97,48 @@ Decode: TypeAlias = Callable[[Sequence[Any]], tuple[tuple[Any, ...], ...]]
 """Decodes what was kept of several supersteps, each time into new objects."""
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Replayed(Sequence[tuple[Any, ...]]):
     """The writes of a channel's supersteps, oldest first: a tuple for each.
 
     The states of one history have most of them in common. They share what was
     kept of it, and decode what they need: no object is in two of them.
-
-    Args:
-        kept: What was kept of all supersteps of the channel, oldest first.
-        end: How many of them count.
-        decode: Decodes some.
     """
 
-    __slots__ = ("_decode", "_kept", "_start", "_stop")
-
-    def __init__(self, kept: Sequence[Any], end: int, decode: Decode, start: int = 0) -> None:
-        self._kept = kept
-        self._start = start
-        self._stop = end
-        self._decode = decode
+    kept: Sequence[Any]
+    """What was kept of all supersteps of the channel, oldest first."""
+    stop: int
+    """The end of those that count."""
+    decode: Decode
+    start: int = 0
 
     def since(self, start: int) -> Replayed:
         """Return those from *start* on, which is counted from the first that was kept."""
-        return Replayed(self._kept, self._stop, self._decode, start)
+        return replace(self, start=start)
 
     def until(self, end: int) -> Replayed:
         """Return those before *end*, which is counted from the first that was kept."""
-        return Replayed(self._kept, end, self._decode, self._start)
+        return replace(self, stop=end)
 
     def shares(self, other: Replayed) -> bool:
         """Return whether both are parts of what was kept of the same supersteps."""
-        return self._kept is other._kept
+        return self.kept is other.kept
 
     @overload
     def __getitem__(self, index: int) -> tuple[Any, ...]: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[tuple[Any, ...], ...]: ...
     def __getitem__(self, index: int | slice) -> Any:
-        chosen = range(self._start, self._stop)[index]
+        chosen = range(self.start, self.stop)[index]
         if isinstance(chosen, int):
-            return self._decode([self._kept[chosen]])[0]
-        return self._decode([self._kept[at] for at in chosen])
+            return self.decode([self.kept[chosen]])[0]
+        return self.decode([self.kept[at] for at in chosen])
 
     def __len__(self) -> int:
-        return self._stop - self._start
+        return self.stop - self.start
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return iter(self._decode(self._kept[self._start : self._stop]))
+        return iter(self.decode(self.kept[self.start : self.stop]))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, tuple | Replayed):
@@ -154,6 +150,3 @@ class Replayed(Sequence[tuple[Any, ...]]):
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, or what goes to another process, is the tuple that it stands for.
         return tuple, (tuple(self),)
-
-    def __repr__(self) -> str:
-        return repr(tuple(self))

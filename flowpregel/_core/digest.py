@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pickle import PickleBuffer
 from typing import Any
 
+from flowpregel._core.callee import unwrapped
 from flowpregel.errors import ConfigurationError
 
 _ATOMS: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool, complex})
@@ -49,10 +50,7 @@ def digest_of(value: Any, what: str, *, strict: bool) -> str:
 
 
 def arguments_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any], what: str) -> str:
-    """Return a digest of a call's arguments; a microsecond for a few plain ones."""
-    if not kwargs and all(type(value) in _ATOMS for value in args):
-        data = marshal.dumps(args, _MARSHAL)
-        return hashlib.blake2b(b"(" + data, digest_size=_SIZE).hexdigest()
+    """Return a digest of a call's arguments; what has no content is told by its type alone."""
     return digest_of((args, dict(kwargs)), what, strict=False)
 
 
@@ -78,8 +76,7 @@ def code_digest(target: Any, *, with_state: bool = False) -> str:
 
 def home_of(target: Any) -> tuple[str, str]:
     """Return the module and the qualified name of a callable, the main program's by its file."""
-    while isinstance(target, functools.partial):
-        target = target.func
+    target = unwrapped(target)
     owner = target if hasattr(target, "__qualname__") else type(target)
     module = getattr(owner, "__module__", None) or "__dynamic__"
     if module == "__main__":
@@ -141,11 +138,6 @@ class _Feeder:
 
     def _feed_dict(self, value: dict[Any, Any]) -> None:
         self._update(b"{%d:" % len(value))
-        if all(type(key) is str for key in value):
-            for name in sorted(value):
-                self.feed(name)
-                self.feed(value[name])
-            return
         keyed = [(self._apart(key), item) for key, item in value.items()]
         for digest, item in sorted(keyed, key=lambda pair: pair[0]):
             self._update(digest)

@@ -23,7 +23,7 @@ class Load:
     """Only checkpoints with a smaller id than this one."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class StepId:
     """The superstep that tasks are planned for; their ids are made of it."""
 
@@ -33,7 +33,7 @@ class StepId:
     stop: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class StepContext(StepId):
     """What the tasks of one superstep have in common."""
 
@@ -47,7 +47,7 @@ class StepContext(StepId):
     """Answers that nested graphs may be waiting for, by interrupt id."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Submit:
     """Start an attempt of each of these tasks; the reply is None, an `Ended` of each follows."""
 
@@ -64,7 +64,7 @@ class Cancel:
     """False: only where no work is lost by it (it waits, or it is a coroutine)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Resolve:
     """Hand the callers of these calls their outcomes; the reply is None."""
 
@@ -79,7 +79,7 @@ class Wait:
     """Monotonic nanoseconds at which to wake up in any case; 0 is at once, None is never."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Commit:
     """Keep a batch, as durably as the run's mode says; the reply is None."""
 

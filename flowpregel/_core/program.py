@@ -36,12 +36,8 @@ class Program:
     """For each channel, the nodes that it triggers, sorted."""
     finishing: tuple[str, ...] = ()
     """The channels whose `finish` is called when no task is due."""
-    consumed: frozenset[str] = frozenset()
-    """The channels whose `consume` is called when they triggered a task."""
     untracked: frozenset[str] = frozenset()
     """The channels that no checkpoint keeps, and that no `Send` may carry along."""
-    caches: bool = False
-    """Whether any node shares its results with other runs."""
 
 
 def compile_program(
@@ -74,11 +70,7 @@ def compile_program(
         finishing=tuple(
             key for key, item in channels.items() if type(item).finish is not BaseChannel.finish
         ),
-        consumed=frozenset(
-            key for key, item in channels.items() if type(item).consume is not BaseChannel.consume
-        ),
         untracked=frozenset(key for key, item in channels.items() if not item.is_tracked),
-        caches=any(node.cache is not None for node in nodes.values()),
     )
 
 

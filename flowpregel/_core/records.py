@@ -165,7 +165,7 @@ class Task:
 # ---------------------------------------------------------------- how a task ended
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Returned:
     """It returned; these are its writes."""
 
@@ -262,7 +262,7 @@ class DeltaHistory:
     """One tuple for each superstep since the snapshot, oldest first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Checkpoint:
     """The durable state at a barrier, as a saver is given it and gives it back.
 
@@ -308,7 +308,7 @@ class Ran(NamedTuple):
     """What the last attempt failed with, in one line; empty: it did not fail."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TaskWrites:
     """Pending writes of one task: kept before its superstep's barrier.
 
@@ -329,7 +329,7 @@ class TaskWrites:
         return self.writes if self.ran is None else (*self.writes, (RAN, self.ran))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Batch:
     """What belongs together: committed in one transaction, or not at all."""
 

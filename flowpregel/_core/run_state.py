@@ -8,7 +8,7 @@ from typing import Any
 
 from flowpregel._core import ids
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.effects import Commit, Effect, StepContext, Steps
+from flowpregel._core.effects import Commit, Effect, StepContext
 from flowpregel._core.program import Options, Program, State, read
 from flowpregel._core.records import (
     ERROR,
@@ -70,10 +70,6 @@ class Recorder:
         assert self.address is not None
         writes, self.gathered = tuple(self.gathered), []
         return Batch(self.address, writes, checkpoint, self._options.fence)
-
-    def forget_writes(self) -> None:
-        """Drop pending writes that a barrier consumed before they were kept."""
-        self.gathered.clear()
 
     def values_and_deltas(
         self, state: State, applied: Applied
@@ -200,15 +196,22 @@ class Run:
         """Return what the run leaves its caller."""
         return Result(self.output, tuple(self.interrupts.values()), paused)
 
-    def flush(self, *, commit: bool = True) -> Steps:
-        """Commit what is pending, then do what waited for it."""
-        if commit and (batch := self.recorder.pending()) is not None:
-            yield Commit(batch)
-        effects, self.after = self.after, []
-        yield from effects
+    def flush(self) -> list[Effect]:
+        """Return the commit of what is pending, and what is to be done after it."""
+        batch = self.recorder.pending()
+        return self._after(None if batch is None else Commit(batch))
 
-    def save(self, source: Source) -> Steps:
-        """Make the state a checkpoint and the next superstep its child; do what waited for it."""
+    def _after(self, commit: Commit | None) -> list[Effect]:
+        effects, self.after = self.after, []
+        return effects if commit is None else [commit, *effects]
+
+    def save(self, source: Source) -> list[Effect]:
+        """Make the state a checkpoint, and the next superstep its child.
+
+        Returns:
+            The commit of the checkpoint, and what is to be done after it.
+        """
+        commit = None
         self.source = source
         self.pending, self.left = {}, None
         if self.recorder.address is None:
@@ -217,11 +220,12 @@ class Run:
             self.parent_id = self.kept_id
             self.checkpoint_id = ids.checkpoint_id(self.tick(), self.step)
             if self.recorder.at_exit:
-                self.recorder.forget_writes()
+                # The barrier consumed them before they were kept.
+                self.recorder.gathered.clear()
             else:
-                yield Commit(self.recorder.batch(self.make_checkpoint()))
+                commit = Commit(self.recorder.batch(self.make_checkpoint()))
         self.step += 1
-        yield from self.flush(commit=False)
+        return self._after(commit)
 
     def make_checkpoint(self) -> Checkpoint:
         """Return the state as a checkpoint that is now going to be kept."""
@@ -244,15 +248,15 @@ class Run:
             metadata=self.options.metadata,
         )
 
-    def leave(self) -> Steps:
-        """Keep what is not kept yet: with ``durability="exit"`` that is everything."""
+    def leave(self) -> list[Effect]:
+        """Return what keeps what is not kept yet: with ``durability="exit"`` that is everything."""
         if self.recorder.address is None:
-            return
+            return []
         checkpoint = None
         if self.recorder.at_exit and self.checkpoint_id != self.kept_id:
             self.step -= 1
             checkpoint = self.make_checkpoint()
             self.step += 1
-        if checkpoint is not None or self.recorder.gathered:
-            yield Commit(self.recorder.batch(checkpoint))
-        yield from self.flush(commit=False)
+        if checkpoint is None and not self.recorder.gathered:
+            return self._after(None)
+        return self._after(Commit(self.recorder.batch(checkpoint)))

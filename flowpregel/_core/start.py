@@ -317,10 +317,7 @@ def _go_on(run: Run, *, forks: bool) -> Steps:
     """Continue after the loaded checkpoint, past the breakpoint that stopped there."""
     run.state.seen[INTERRUPT] = dict(run.state.versions)
     run.show()
-    if forks:
-        yield from run.save("fork")
-    else:
-        yield from run.flush(commit=False)
+    yield from run.save("fork") if forks else run.flush()
 
 
 def _start_anew(run: Run, given: Any) -> Steps:

@@ -8,12 +8,13 @@ told to anybody: to the stream, and to the bodies that wait for calls.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from flowpregel._core import ids
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import (
     Call,
+    Effect,
     Emitted,
     Ended,
     Look,
@@ -92,10 +93,10 @@ class Superstep:
             outcomes.raise_failure()
         return outcomes.paused
 
-    def _at_once(self) -> Steps:
-        """Do what is to be done at once."""
+    def _at_once(self) -> list[Effect]:
+        """Return what is to be done at once."""
         effects, self.outcomes.effects = self.outcomes.effects, []
-        yield from effects
+        return effects
 
     # ------------------------------------------------------------ start
 
@@ -104,8 +105,7 @@ class Superstep:
         run = self.run
         due = [left for task in self.tasks.copy() if (left := self._left_to_do(task)) is not None]
         run.after.extend(run.stream_events.planned(self.tasks, run.step, run.now))
-        if run.program.caches or run.options.cache is not None:
-            due = yield from self._without_shared(due)
+        due = yield from self._without_shared(due)
         if run.options.step_timeout is not None:
             yield from self._set_deadline(run.options.step_timeout)
             if self.outcomes.stopped is not None:
@@ -119,13 +119,18 @@ class Superstep:
 
     def _left_to_do(self, task: Task) -> Task | None:
         """Return what is to run of a planned task: itself, its error handler, or nothing."""
-        match restore(self.run, task):
-            case "due":
-                return task
-            case "failed":
-                error = recorded_error(self.run, task)
-                return self._left_to_do(self.outcomes.handler_for(task, error))
-        return None
+        writes = self.run.pending.get(task.id, ()) if self.run.hand_back else ()
+        if done := outputs(writes):
+            task.writes = tuple(done)
+            return None
+        kept = dict(writes)
+        if task.node.handler is None or not {ERROR, ERROR_SOURCE} <= kept.keys():
+            # Any other failure is forgotten.
+            return task
+        error = kept[ERROR]
+        if not isinstance(error, BaseException):
+            error = RuntimeError(f"node {task.name!r} failed in an earlier run")
+        return self._left_to_do(self.outcomes.handler_for(task, error))
 
     # ------------------------------------------------------------ time
 
@@ -159,8 +164,8 @@ class Superstep:
 
     # ------------------------------------------------------------ events
 
-    def _take_in(self, wakeup: Wakeup) -> Steps:
-        """Take in what happened, and do what is to be done at once."""
+    def _take_in(self, wakeup: Wakeup) -> list[Effect]:
+        """Take in what happened, and return what is to be done at once."""
         run, outcomes = self.run, self.outcomes
         again = [
             outcomes.open[task_id]
@@ -183,7 +188,7 @@ class Superstep:
         if outcomes.shared:
             run.after.append(Share(outcomes.shared))
             outcomes.shared = {}
-        yield from self._at_once()
+        return self._at_once()
 
     def _called(self, call: Call) -> None:
         """Plan a call that a body has made."""
@@ -280,35 +285,6 @@ def _key_of(task: Task, policy: CachePolicy) -> str:
             "a key is str or bytes"
         )
     return digest_of(made, "a key", strict=True)
-
-
-# ---------------------------------------------------------------- what an earlier run kept
-
-
-def restore(run: Run, task: Task) -> Literal["done", "failed", "due"]:
-    """Give *task* back what it wrote in an earlier run, and return what is left to do for it.
-
-    ``"failed"``: its error handler is to run. Any other failure is forgotten,
-    and the task is due again.
-    """
-    writes = run.pending.get(task.id)
-    if not writes or not run.hand_back:
-        return "due"
-    if done := outputs(writes):
-        task.writes = tuple(done)
-        return "done"
-    kinds = {channel for channel, _ in writes}
-    if task.node.handler is not None and {ERROR, ERROR_SOURCE} <= kinds:
-        return "failed"
-    return "due"
-
-
-def recorded_error(run: Run, task: Task) -> BaseException:
-    """Return what *task* failed with in an earlier run."""
-    for channel, value in run.pending.get(task.id, ()):
-        if channel == ERROR and isinstance(value, BaseException):
-            return value
-    return RuntimeError(f"node {task.name!r} failed in an earlier run")
 
 
 def answer_from_pending(run: Run, task: Task) -> None:

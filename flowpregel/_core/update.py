@@ -10,7 +10,7 @@ from flowpregel._core.commands import Send
 from flowpregel._core.program import Program, State
 from flowpregel._core.records import SILENT_WRITES, TASKS, Delta, Kind, Node, Task, Version, Write
 from flowpregel.channels import DeltaChannel
-from flowpregel.channels.overwrite import has_overwrite
+from flowpregel.channels.folding import has_overwrite
 from flowpregel.errors import InvalidUpdateError
 
 TO_NODE = "branch:to:"
@@ -123,7 +123,7 @@ def apply(program: Program, state: State, brought: Sequence[Writes], version: Ve
     applied = Applied(version)
     triggers = {name for item in brought for name in item.triggers}
     _see(state, brought)
-    for name in triggers & program.consumed:
+    for name in triggers & state.channels.keys():
         if state.channels[name].consume():
             _note_change(state, name, applied)
     for name, values in _by_channel(brought).items():

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from flowpregel.channels.base import MISSING, HoldingChannel
 
 Value = TypeVar("Value")
 
 
-class AnyValue(HoldingChannel[Value, Value], Generic[Value]):
+class AnyValue(HoldingChannel[Value, Value]):
     """Keeps one of a superstep's writes, the last; a superstep without a write empties it.
 
     It takes on trust that all writes of a superstep are equal.
@@ -24,8 +24,6 @@ class AnyValue(HoldingChannel[Value, Value], Generic[Value]):
         >>> channel.update([3, 3]), channel.get()
         (True, 3)
     """
-
-    __slots__ = ()
 
     def update(self, values: Sequence[Value]) -> bool:
         """Keep the last write; without one, forget the value."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from copy import copy
 from enum import Enum
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
@@ -36,8 +37,6 @@ class BaseChannel(Generic[Value, Update], ABC):
         typ: The type of the value. Documentation and the drawing use it.
         key: The channel's name; filled in by whoever owns the channel.
     """
-
-    __slots__ = ("key", "typ")
 
     reacts_to_silence: ClassVar[bool] = True
     """Whether ``update(())`` may change an available channel. Kinds that only
@@ -124,7 +123,7 @@ class BaseChannel(Generic[Value, Update], ABC):
         return EmptyChannelError(f"channel {self.key!r} holds no value")
 
 
-class HoldingChannel(BaseChannel[Value, Update], Generic[Value, Update]):
+class HoldingChannel(BaseChannel[Value, Update]):
     """A channel that holds one value or none; what it does with writes is its kind's own.
 
     Args:
@@ -132,11 +131,8 @@ class HoldingChannel(BaseChannel[Value, Update], Generic[Value, Update]):
         key: The channel's name.
     """
 
-    __slots__ = ("value",)
-
     def __init__(self, typ: Any, key: str = "") -> None:
-        self.typ = typ
-        self.key = key
+        super().__init__(typ, key)
         self.value: Value | Missing = MISSING
 
     def get(self) -> Value:
@@ -159,12 +155,12 @@ class HoldingChannel(BaseChannel[Value, Update], Generic[Value, Update]):
 
     def from_checkpoint(self, saved: Any) -> Self:
         """Return a new channel that holds *saved*."""
-        new = type(self)(self.typ, self.key)
+        new = copy(self)
         new.value = saved
         return new
 
 
-class GuardedChannel(HoldingChannel[Value, Value], Generic[Value]):
+class GuardedChannel(HoldingChannel[Value, Value]):
     """A channel that takes one write a superstep, or the last of them.
 
     Args:
@@ -172,8 +168,6 @@ class GuardedChannel(HoldingChannel[Value, Value], Generic[Value]):
         guard: Whether two writes in one superstep are an error; otherwise the
             last one wins.
     """
-
-    __slots__ = ("guard",)
 
     def __init__(self, typ: Any, guard: bool = True) -> None:
         super().__init__(typ)
@@ -192,12 +186,6 @@ class GuardedChannel(HoldingChannel[Value, Value], Generic[Value]):
                 f"{type(self).__name__}(typ, guard=False) to keep the last"
             )
         self.value = values[-1]
-
-    def from_checkpoint(self, saved: Any) -> Self:
-        """Return a new channel that holds *saved*."""
-        new = type(self)(self.typ, self.guard)
-        new.key, new.value = self.key, saved
-        return new
 
     def _identity(self) -> tuple[Any, ...]:
         return (self.typ, self.guard)

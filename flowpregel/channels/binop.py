@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from flowpregel.channels.base import MISSING, HoldingChannel
-from flowpregel.channels.folding import concrete, detached, identity_of
-from flowpregel.channels.overwrite import only_replacement
+from flowpregel.channels.folding import concrete, detached, identity_of, only_replacement
 from flowpregel.errors import ConfigurationError
 
 Value = TypeVar("Value")
 
 
-class BinaryOperatorAggregate(HoldingChannel[Value, Value], Generic[Value]):
+class BinaryOperatorAggregate(HoldingChannel[Value, Value]):
     """Keeps the fold of all writes: ``value = operator(value, write)`` for each.
 
     It starts with ``typ()``; where a type cannot be called without arguments
@@ -37,9 +35,7 @@ class BinaryOperatorAggregate(HoldingChannel[Value, Value], Generic[Value]):
         (True, 3)
     """
 
-    __slots__ = ("operator",)
-
-    reacts_to_silence: ClassVar[bool] = False
+    reacts_to_silence = False
 
     def __init__(self, typ: Any, operator: Callable[[Value, Value], Value]) -> None:
         if not callable(operator):
@@ -48,8 +44,13 @@ class BinaryOperatorAggregate(HoldingChannel[Value, Value], Generic[Value]):
             )
         super().__init__(concrete(typ))
         self.operator = operator
-        with suppress(Exception):  # a user's type may refuse in any way it likes
-            self.value = self.typ()
+        self.value = self._start()
+
+    def _start(self) -> Any:
+        try:
+            return self.typ()
+        except Exception:  # noqa: BLE001 - a user's type may refuse in any way it likes
+            return MISSING
 
     def update(self, values: Sequence[Value]) -> bool:
         """Fold the writes in order, or take the `Overwrite` among them.
@@ -65,31 +66,22 @@ class BinaryOperatorAggregate(HoldingChannel[Value, Value], Generic[Value]):
         self.value = self._folded(values) if replaced is MISSING else detached(replaced)
         return True
 
-    def _folded(self, values: Sequence[Value]) -> Value:
-        value = self.value
-        done = 0
-        if value is MISSING:
-            value, done = values[0], 1
-        operator = self.operator
-        try:
-            for write in values[1:] if done else values:
-                value = operator(value, write)
-                done += 1
-        except Exception as error:
-            error.add_note(
-                f"raised by the reducer of channel {self.key!r}, "
-                f"at write {done + 1} of {len(values)} of this superstep"
-            )
-            raise
+    def _folded(self, values: Sequence[Value]) -> Any:
+        value: Any = self.value
+        for number, write in enumerate(values, 1):
+            try:
+                value = write if value is MISSING else self.operator(value, write)
+            except Exception as error:
+                error.add_note(
+                    f"raised by the reducer of channel {self.key!r}, "
+                    f"at write {number} of {len(values)} of this superstep"
+                )
+                raise
         return value
 
     def from_checkpoint(self, saved: Any) -> Self:
         """Return a new channel that holds a shallow copy of *saved*."""
-        new = type(self)(self.typ, self.operator)
-        new.key = self.key
-        if saved is not MISSING:
-            new.value = detached(saved)
-        return new
+        return super().from_checkpoint(self._start() if saved is MISSING else detached(saved))
 
     def _identity(self) -> tuple[Any, ...]:
         return (self.typ, identity_of(self.operator))

@@ -6,9 +6,10 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from inspect import isasyncgenfunction, unwrap
 from types import TracebackType
-from typing import Any, ClassVar, Generic, NoReturn, Self, TypeAlias, TypeVar
+from typing import Any, Generic, NoReturn, Self, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from flowpregel.channels.base import MISSING, BaseChannel
@@ -21,7 +22,7 @@ ExcInfo: TypeAlias = (
 )
 
 
-class Context(BaseChannel[Value, NoReturn], Generic[Value]):
+class Context(BaseChannel[Value, NoReturn]):
     """Gives nodes the value of a context manager: a connection, a client, a model.
 
     The context is entered when it is first read, once a run in each process
@@ -60,10 +61,8 @@ class Context(BaseChannel[Value, NoReturn], Generic[Value]):
         >>> channel.close()
     """
 
-    __slots__ = ("held",)
-
-    reacts_to_silence: ClassVar[bool] = False
-    is_tracked: ClassVar[bool] = False
+    reacts_to_silence = False
+    is_tracked = False
 
     def __init__(
         self, factory: Callable[[], AbstractContextManager[Value]], typ: Any = None
@@ -75,7 +74,7 @@ class Context(BaseChannel[Value, NoReturn], Generic[Value]):
         if isasyncgenfunction(unwrap(factory)) or _is_async(factory):
             raise ConfigurationError(_async_refused(factory))
         super().__init__(Any if typ is None else typ)
-        self.held: _Held[Value] = _held_by(os.urandom(16), factory)
+        self.held: _SharedContext[Value] = _shared(os.urandom(16), factory)
 
     @property
     def factory(self) -> Callable[[], AbstractContextManager[Value]]:
@@ -107,8 +106,7 @@ class Context(BaseChannel[Value, NoReturn], Generic[Value]):
         with self.held.lock:
             if self.held.closed:
                 raise self._empty()
-            if self.held.manager is None:
-                self.held.enter(self.key)
+            self.held.enter(self.key)
             return self.held.value  # type: ignore[return-value]
 
     def is_available(self) -> bool:
@@ -145,9 +143,7 @@ class Context(BaseChannel[Value, NoReturn], Generic[Value]):
 
     def copy(self) -> Self:
         """Return a channel that shares this one's context."""
-        new = self.from_checkpoint(MISSING)
-        new.held = self.held
-        return new
+        return copy(self)
 
     def _identity(self) -> tuple[Any, ...]:
         return (self.typ, self.factory)
@@ -157,7 +153,7 @@ class Context(BaseChannel[Value, NoReturn], Generic[Value]):
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.typ, self.key, token, factory = state
-        self.held = _held_by(token, factory)
+        self.held = _shared(token, factory)
 
 
 def contexts_in(given: Any) -> list[Context[Any]]:
@@ -166,23 +162,24 @@ def contexts_in(given: Any) -> list[Context[Any]]:
     return [value for value in values if isinstance(value, Context)]
 
 
-class _Held(Generic[Value]):
+class _SharedContext(Generic[Value]):
     """One context in one process, shared by the channels that stand for it."""
-
-    __slots__ = ("__weakref__", "closed", "factory", "lock", "manager", "token", "value")
 
     def __init__(self, token: bytes, factory: Callable[[], AbstractContextManager[Value]]) -> None:
         self.token = token
         self.factory = factory
-        # Reentrant: a factory that reads its own channel recurses, and is told so.
+        # Reentrant: a factory that reads its own channel gets a RecursionError, not a deadlock.
         self.lock = threading.RLock()
         self.manager: AbstractContextManager[Value] | None = None
         self.value: Value | None = None
         self.closed = False
 
     def enter(self, key: str) -> None:
+        """Enter the context, unless it is entered; the lock is held."""
+        if self.manager is not None:
+            return
         try:
-            manager = _checked(self.factory)
+            manager = _made_by(self.factory)
             self.value = manager.__enter__()
         except BaseException as error:
             error.add_note(f"raised on entering the Context channel {key!r}")
@@ -190,37 +187,32 @@ class _Held(Generic[Value]):
         self.manager = manager
 
     def leave(self, key: str, exc_info: ExcInfo) -> None:
+        """Leave the context, if it is entered."""
         with self.lock:
             manager, self.manager, self.value = self.manager, None, None
             self.closed = True
-            if manager is None:
-                return
             try:
-                manager.__exit__(*exc_info)
+                if manager is not None:
+                    manager.__exit__(*exc_info)
             except BaseException as error:
                 error.add_note(f"raised on leaving the Context channel {key!r}")
                 raise
 
 
-_HELD: WeakValueDictionary[bytes, _Held[Any]] = WeakValueDictionary()
+_contexts: WeakValueDictionary[bytes, _SharedContext[Any]] = WeakValueDictionary()
 """This process's contexts by token: two pickles of one run's channel meet here."""
 
-_HELD_LOCK = threading.Lock()
+_contexts_lock = threading.Lock()
 
 
-def _held_by(token: bytes, factory: Callable[[], AbstractContextManager[Value]]) -> _Held[Value]:
-    with _HELD_LOCK:
-        held = _HELD.get(token)
-        if held is None:
-            held = _HELD[token] = _Held(token, factory)
-        return held
+def _shared(
+    token: bytes, factory: Callable[[], AbstractContextManager[Value]]
+) -> _SharedContext[Value]:
+    with _contexts_lock:
+        return _contexts.setdefault(token, _SharedContext(token, factory))
 
 
-def _is_async(made: Any) -> bool:
-    return hasattr(made, "__aenter__") and not hasattr(made, "__enter__")
-
-
-def _checked(factory: Callable[[], AbstractContextManager[Value]]) -> AbstractContextManager[Value]:
+def _made_by(factory: Callable[[], AbstractContextManager[Value]]) -> AbstractContextManager[Value]:
     made = factory()
     if _is_async(made):
         raise ConfigurationError(_async_refused(factory))
@@ -230,6 +222,10 @@ def _checked(factory: Callable[[], AbstractContextManager[Value]]) -> AbstractCo
             "return an object with __enter__ and __exit__, or use contextlib.contextmanager"
         )
     return made
+
+
+def _is_async(made: Any) -> bool:
+    return hasattr(made, "__aenter__") and not hasattr(made, "__enter__")
 
 
 def _async_refused(factory: Any) -> str:

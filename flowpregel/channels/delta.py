@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from flowpregel.channels.base import MISSING, HoldingChannel
-from flowpregel.channels.folding import concrete, detached, identity_of
-from flowpregel.channels.overwrite import has_overwrite, may_overwrite, only_replacement
+from flowpregel.channels.folding import (
+    concrete,
+    detached,
+    has_overwrite,
+    identity_of,
+    only_replacement,
+)
 from flowpregel.errors import ConfigurationError
 
 Value = TypeVar("Value")
 Update = TypeVar("Update")
 
 
-class DeltaChannel(HoldingChannel[Value, Update], Generic[Value, Update]):
+class DeltaChannel(HoldingChannel[Value, Update]):
     """Keeps the fold of all writes, stored as what each superstep added.
 
     A checkpoint holds the superstep's writes alone; the value is rebuilt from
@@ -42,9 +47,7 @@ class DeltaChannel(HoldingChannel[Value, Update], Generic[Value, Update]):
         (True, [1, 2])
     """
 
-    __slots__ = ("reducer", "snapshot_frequency")
-
-    reacts_to_silence: ClassVar[bool] = False
+    reacts_to_silence = False
 
     def __init__(
         self,
@@ -97,15 +100,11 @@ class DeltaChannel(HoldingChannel[Value, Update], Generic[Value, Update]):
                 channel.
         """
         batches = (*batches,)
-        writes = [*chain.from_iterable(batches)]
-        resets: list[int] = []
-        if may_overwrite(writes):
-            resets = [index for index, batch in enumerate(batches) if has_overwrite(batch)]
-        if resets:
-            value = self._replaced(only_replacement(batches[resets[-1]], self.key))
-            writes = [*chain.from_iterable(batches[resets[-1] + 1 :])]
-        else:
-            value = self._base()
+        value, start = self._base(), 0
+        for index, batch in enumerate(batches):
+            if has_overwrite(batch):
+                value, start = self._replaced(only_replacement(batch, self.key)), index + 1
+        writes = [*chain.from_iterable(batches[start:])]
         self.value = self._folded(value, writes) if writes else value
 
     def _folded(self, value: Value, writes: list[Update]) -> Value:
@@ -134,20 +133,11 @@ class DeltaChannel(HoldingChannel[Value, Update], Generic[Value, Update]):
 
     def from_checkpoint(self, saved: Any) -> Self:
         """Return a new channel that holds a shallow copy of *saved* (`MISSING`: ``typ()``)."""
-        new = self._bare()
-        new.value = self._start() if saved is MISSING else detached(saved)
-        return new
+        return super().from_checkpoint(self._start() if saved is MISSING else detached(saved))
 
     def copy(self) -> Self:
         """Return a channel of its own with a shallow copy of the value."""
-        new = self._bare()
-        new.value = detached(self.value)
-        return new
-
-    def _bare(self) -> Self:
-        new = type(self)(self.reducer, self.typ, snapshot_frequency=self.snapshot_frequency)
-        new.key = self.key
-        return new
+        return super().from_checkpoint(detached(self.value))
 
     def _identity(self) -> tuple[Any, ...]:
         return (self.typ, self.snapshot_frequency, identity_of(self.reducer))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from flowpregel.channels.base import MISSING, GuardedChannel
 
 Value = TypeVar("Value")
 
 
-class EphemeralValue(GuardedChannel[Value], Generic[Value]):
+class EphemeralValue(GuardedChannel[Value]):
     """Keeps what the superstep before wrote; a superstep without a write empties it.
 
     Args:
@@ -25,8 +25,6 @@ class EphemeralValue(GuardedChannel[Value], Generic[Value]):
         >>> channel.update([]), channel.is_available()
         (True, False)
     """
-
-    __slots__ = ()
 
     def update(self, values: Sequence[Value]) -> bool:
         """Take the write; without one, forget the value.

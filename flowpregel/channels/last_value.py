@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from flowpregel.channels.base import MISSING, BaseChannel, HoldingChannel, Missing
+from flowpregel.channels.base import MISSING, HoldingChannel
 from flowpregel.errors import InvalidUpdateError
 
 Value = TypeVar("Value")
 
 
-class LastValue(HoldingChannel[Value, Value], Generic[Value]):
+class LastValue(HoldingChannel[Value, Value]):
     """Keeps the value written last; two writes in one superstep are an error.
 
     Args:
@@ -24,9 +24,7 @@ class LastValue(HoldingChannel[Value, Value], Generic[Value]):
         (True, 1)
     """
 
-    __slots__ = ()
-
-    reacts_to_silence: ClassVar[bool] = False
+    reacts_to_silence = False
 
     def update(self, values: Sequence[Value]) -> bool:
         """Take the one write, if there is one.
@@ -46,7 +44,7 @@ class LastValue(HoldingChannel[Value, Value], Generic[Value]):
         return True
 
 
-class LastValueAfterFinish(BaseChannel[Value, Value], Generic[Value]):
+class LastValueAfterFinish(HoldingChannel[Value, Value]):
     """Keeps the last write, and shows it when nothing else is left to run.
 
     A task that it triggers uses it up.
@@ -63,13 +61,10 @@ class LastValueAfterFinish(BaseChannel[Value, Value], Generic[Value]):
         (True, 2)
     """
 
-    __slots__ = ("finished", "value")
-
-    reacts_to_silence: ClassVar[bool] = False
+    reacts_to_silence = False
 
     def __init__(self, typ: Any, key: str = "") -> None:
         super().__init__(typ, key)
-        self.value: Value | Missing = MISSING
         self.finished = False
 
     def update(self, values: Sequence[Value]) -> bool:
@@ -81,13 +76,13 @@ class LastValueAfterFinish(BaseChannel[Value, Value], Generic[Value]):
 
     def get(self) -> Value:
         """Return the value, once finished."""
-        if self.value is MISSING or not self.finished:
+        if not self.finished:
             raise self._empty()
-        return self.value
+        return super().get()
 
     def is_available(self) -> bool:
         """Return whether there is a value and it is finished."""
-        return self.finished and self.value is not MISSING
+        return self.finished and super().is_available()
 
     def checkpoint(self) -> Any:
         """Return ``(value, finished)``."""
@@ -95,9 +90,9 @@ class LastValueAfterFinish(BaseChannel[Value, Value], Generic[Value]):
 
     def from_checkpoint(self, saved: Any) -> Self:
         """Return a new channel from a ``(value, finished)`` pair."""
-        new = type(self)(self.typ, self.key)
-        if saved is not MISSING:
-            new.value, new.finished = saved
+        value, finished = (MISSING, False) if saved is MISSING else saved
+        new = super().from_checkpoint(value)
+        new.finished = finished
         return new
 
     def consume(self) -> bool:

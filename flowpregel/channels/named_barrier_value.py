@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from copy import copy
+from typing import Any, Self, TypeVar
 
 from flowpregel.channels.base import MISSING, BaseChannel
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
@@ -11,7 +12,7 @@ from flowpregel.errors import ConfigurationError, InvalidUpdateError
 Name = TypeVar("Name")
 
 
-class NamedBarrierValue(BaseChannel[None, Name], Generic[Name]):
+class NamedBarrierValue(BaseChannel[None, Name]):
     """Available, with the value None, once each of *names* was written.
 
     A task that it triggers uses it up; then it waits for all of them again.
@@ -31,9 +32,7 @@ class NamedBarrierValue(BaseChannel[None, Name], Generic[Name]):
         (True, True)
     """
 
-    __slots__ = ("names", "seen")
-
-    reacts_to_silence: ClassVar[bool] = False
+    reacts_to_silence = False
 
     def __init__(self, typ: Any, names: Iterable[Name]) -> None:
         super().__init__(typ)
@@ -85,10 +84,8 @@ class NamedBarrierValue(BaseChannel[None, Name], Generic[Name]):
 
     def from_checkpoint(self, saved: Any) -> Self:
         """Return a new channel that has seen *saved*; names it no longer has are dropped."""
-        new = type(self)(self.typ, self.names)
-        new.key = self.key
-        if saved is not MISSING:
-            new.seen = set(saved) & self.names
+        new = copy(self)
+        new.seen = set() if saved is MISSING else set(saved) & self.names
         return new
 
     def consume(self) -> bool:
@@ -102,7 +99,7 @@ class NamedBarrierValue(BaseChannel[None, Name], Generic[Name]):
         return (self.typ, self.names)
 
 
-class NamedBarrierValueAfterFinish(NamedBarrierValue[Name], Generic[Name]):
+class NamedBarrierValueAfterFinish(NamedBarrierValue[Name]):
     """Available, with the value None, once each of *names* was written and nothing is left to run.
 
     Args:
@@ -120,8 +117,6 @@ class NamedBarrierValueAfterFinish(NamedBarrierValue[Name], Generic[Name]):
         (True, True)
     """
 
-    __slots__ = ("finished",)
-
     def __init__(self, typ: Any, names: Iterable[Name]) -> None:
         super().__init__(typ, names)
         self.finished = False
@@ -136,9 +131,7 @@ class NamedBarrierValueAfterFinish(NamedBarrierValue[Name], Generic[Name]):
 
     def from_checkpoint(self, saved: Any) -> Self:
         """Return a new channel from a ``(names, finished)`` pair."""
-        if saved is MISSING:
-            return super().from_checkpoint(MISSING)
-        seen, finished = saved
+        seen, finished = (MISSING, False) if saved is MISSING else saved
         new = super().from_checkpoint(seen)
         # Names that were added since have to be waited for.
         new.finished = finished and new.seen == new.names

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, Self, TypeVar, Union
+from copy import copy
+from typing import Any, Self, TypeVar, Union
 
 from flowpregel.channels.base import MISSING, BaseChannel
 
 Value = TypeVar("Value")
 
 
-class Topic(BaseChannel[list[Value], Value | list[Value]], Generic[Value]):
+class Topic(BaseChannel[list[Value], Value | list[Value]]):
     """Keeps the list of what was written; a written list counts as its items.
 
     Args:
@@ -26,8 +28,6 @@ class Topic(BaseChannel[list[Value], Value | list[Value]], Generic[Value]):
         >>> channel.update(["a", ["b", "a"]]), channel.get()
         (True, ['a', 'b'])
     """
-
-    __slots__ = ("accumulate", "seen", "unique", "values")
 
     def __init__(self, typ: Any, unique: bool = False, accumulate: bool = False) -> None:
         super().__init__(typ)
@@ -72,19 +72,15 @@ class Topic(BaseChannel[list[Value], Value | list[Value]], Generic[Value]):
         """Return whether it holds an item."""
         return bool(self.values)
 
-    def checkpoint(self) -> Any:
-        """Return the items, in a list of its own."""
-        return self.values.copy() if self.values else MISSING
-
     def from_checkpoint(self, saved: Any) -> Self:
         """Return a new channel that holds the items *saved*."""
-        new = type(self)(self.typ, self.unique, self.accumulate)
-        new.key = self.key
-        if saved is not MISSING:
-            # LangGraph once saved a pair: what was ever seen, and the items.
-            new.values = list(saved[1] if isinstance(saved, tuple) else saved)
-            if self.unique and self.accumulate:
-                new.values = new.seen.unseen(new.values)
+        if isinstance(saved, tuple):
+            # LangGraph once saved a pair: every item there ever was, and the items.
+            _, saved = saved
+        items = [] if saved is MISSING else saved
+        new = copy(self)
+        new.seen = _Seen()
+        new.values = new.seen.unseen(items) if self.unique and self.accumulate else list(items)
         return new
 
     def _identity(self) -> tuple[Any, ...]:
@@ -92,9 +88,7 @@ class Topic(BaseChannel[list[Value], Value | list[Value]], Generic[Value]):
 
 
 class _Seen:
-    """The items there are, for telling new ones from old."""
-
-    __slots__ = ("hashed", "others")
+    """The items there are, to recognise new ones by."""
 
     def __init__(self) -> None:
         self.hashed: set[Any] = set()
@@ -123,6 +117,4 @@ def _equal(one: Any, other: Any) -> bool:
         return bool(one == other)
     except ValueError:
         # Arrays and frames have no truth value: they are equal if their content is.
-        import pickle  # noqa: PLC0415 - seldom needed, and it makes the start slower
-
         return type(one) is type(other) and pickle.dumps(one) == pickle.dumps(other)

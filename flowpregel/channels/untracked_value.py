@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from flowpregel.channels.base import MISSING, GuardedChannel
 
 Value = TypeVar("Value")
 
 
-class UntrackedValue(GuardedChannel[Value], Generic[Value]):
+class UntrackedValue(GuardedChannel[Value]):
     """Keeps the value written last for as long as the run lasts, never in a checkpoint.
 
     Args:
@@ -24,10 +24,8 @@ class UntrackedValue(GuardedChannel[Value], Generic[Value]):
         (True, 1, MISSING)
     """
 
-    __slots__ = ()
-
-    reacts_to_silence: ClassVar[bool] = False
-    is_tracked: ClassVar[bool] = False
+    reacts_to_silence = False
+    is_tracked = False
 
     def update(self, values: Sequence[Value]) -> bool:
         """Take the write, if there is one.
@@ -50,6 +48,4 @@ class UntrackedValue(GuardedChannel[Value], Generic[Value]):
 
     def copy(self) -> Self:
         """Return a channel of its own with the same value."""
-        new = self.from_checkpoint(MISSING)
-        new.value = self.value
-        return new
+        return super().from_checkpoint(self.value)

@@ -20,7 +20,7 @@ from struct import Struct
 from typing import Any, Final, TypeAlias
 
 from flowpregel._core.records import Arguments, Outcome, Returned, Write
-from flowpregel.carried import carried_by, may_carry
+from flowpregel.carried import carried_by
 from flowpregel.context import TaskInfo
 from flowpregel.executors.base import Job
 from flowpregel.executors.processes import messages, parcel, payload
@@ -65,7 +65,7 @@ class Likeness:
         if sent is None or carries or not messages.is_plain_call(job):
             self._digest = None
             return FULL
-        self._may_carry = may_carry(config)
+        self._may_carry = True
         self._digest = digest
         self._space, self._has_id = space_of(info)
         self._common, self._around = _common(info), _around(job)

@@ -107,7 +107,7 @@ def unpack_run(data: bytes) -> Callable[[], RunInfo]:
 
     def run_info() -> RunInfo:
         # By position: keywords would take twice as long.
-        return RunInfo(values, thread_id, run_id, has_saver)
+        return RunInfo(values(), thread_id, run_id, has_saver)
 
     return run_info
 

@@ -8,7 +8,7 @@ import pytest
 
 from flowpregel.channels import DeltaChannel, Overwrite
 from flowpregel.channels.base import MISSING
-from flowpregel.channels.overwrite import has_overwrite
+from flowpregel.channels.folding import has_overwrite
 from flowpregel.errors import ConfigurationError, EmptyChannelError, InvalidUpdateError
 
 
