@@ -11,6 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
+from flowpregel import executors
 from flowpregel._core.effects import Call, Ended, Event, StepContext
 from flowpregel._core.records import Kind, Node, Outcome, Raised, Task, Withdrawn
 from flowpregel._engine.nested import ActiveRun
@@ -73,7 +74,7 @@ class Executors:
         ):
             if not self.is_async and node.role == "leaf" and not node.is_task:
                 raise async_in_sync_run(node.name)
-            return self._once("loop", self._new_coroutines)
+            return self._once("loop", self._coroutines)
         if node.role == "body":
             return self._once("body", BodyThreads)
         wanted = node.executor if node.executor is not None else default
@@ -87,23 +88,19 @@ class Executors:
             case "threads":
                 return self._once("threads", lambda: ThreadExecutor(self._threads_limit))
             case "processes":
-                from flowpregel.executors import default_pool  # noqa: PLC0415 - imports loky
-
-                return default_pool()
+                return executors.default_pool()
         check_executor(wanted)
-        return self._once(wanted, lambda: _adapted(wanted))
+        return self._once(wanted, lambda: executors.FuturesExecutor(wanted))
 
     def _once(self, key: object, make: Callable[[], Executor]) -> Executor:
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
 
-    def _new_coroutines(self) -> Executor:
-        from flowpregel.executors.coroutines import (  # noqa: PLC0415 - imports asyncio
-            CoroutineExecutor,
-        )
+    def _coroutines(self) -> Executor:
+        import flowpregel.executors.coroutines as on_loop  # noqa: PLC0415 - imports asyncio
 
-        return CoroutineExecutor(self._loop)
+        return on_loop.CoroutineExecutor(self._loop)
 
     def close(self, *, wait: bool) -> None:
         """End what belongs to the run; *wait* for tasks on OS threads."""
@@ -112,12 +109,6 @@ class Executors:
                 executor.abandon()
             else:
                 executor.close()
-
-
-def _adapted(engine: concurrent.futures.Executor) -> Executor:
-    from flowpregel.executors.adapter import FuturesExecutor  # noqa: PLC0415 - seldom needed
-
-    return FuturesExecutor(engine)
 
 
 # -------------------------------------------------------------------- how many
@@ -186,14 +177,14 @@ class TaskStarter:
 
     Args:
         mailbox: Where the events of all its tasks arrive.
-        executors: Where tasks can run.
+        places: Where tasks can run.
         limit: How many tasks may run at once; bodies, nested graphs and tasks
             that made a call of their own do not count.
     """
 
-    def __init__(self, mailbox: Mailbox, executors: Executors, limit: int | None) -> None:
+    def __init__(self, mailbox: Mailbox, places: Executors, limit: int | None) -> None:
         self._mailbox = mailbox
-        self._executors = executors
+        self._places = places
         self._limits: dict[Executor | None, ConcurrencyLimit] = {}
         """Under None that of the whole run, if it has one; else those of executors with `room`."""
         if limit is not None:
@@ -217,7 +208,7 @@ class TaskStarter:
         for (node, parent), group in groupby(tasks, attrgetter("node", "parent")):
             alike = [*group]
             try:
-                executor = self._executors.for_node(node, run.around.executor, on_loop=on_loop)
+                executor = self._places.for_node(node, run.around.executor, on_loop=on_loop)
                 if any(task.timeout for task in alike):
                     check_timeout(node, executor)
             except Exception as error:  # noqa: BLE001 - the tasks fail with it
@@ -239,7 +230,7 @@ class TaskStarter:
         assert setting is not None
         node = replace(task.node, role="leaf", graph=None, steps=(), executor="inline")
         writing = replace(task, node=node, input=value)
-        self.start(parent, [writing], setting, on_loop=self._executors.is_async)
+        self.start(parent, [writing], setting, on_loop=self._places.is_async)
 
     def _queue(self, group: TaskGroup, *, is_below: bool) -> None:
         """Place *group*, or let it wait until as few tasks run as may.
