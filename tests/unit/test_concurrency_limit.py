@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel._core.effects import StepContext
-from flowpregel._core.records import Kind, Node, Task
-from flowpregel._engine.nested import ActiveRun, RunContext
-from flowpregel._engine.tasks import ConcurrencyLimit, TaskGroup
-from flowpregel.executors.threads import ThreadExecutor
+from flowpregel._core.records import Kind, Node
+from flowpregel._engine.tasks import ConcurrencyLimit
+from flowpregel.context import TaskInfo
+from flowpregel.executors.base import Job
 
 NODE = Node(name="n")
-SETTING = StepContext("", "", 0, 1, {}, {}, None, False, {})
-RUN = ActiveRun((_ for _ in ()), RunContext(config={}))
-EXECUTOR = ThreadExecutor(1)
 
 
-def group(*names: str) -> TaskGroup:
-    """Return calls of these names."""
-    tasks = [Task(name, NODE, Kind.CALL, None, name) for name in names]
-    return TaskGroup(RUN, SETTING, NODE, tasks, EXECUTOR)
+def group(*names: str) -> list[Job]:
+    """Return jobs of these names."""
+    return [Job(TaskInfo(name, "n", "", 0, 1), Kind.CALL, NODE, None) for name in names]
 
 
-def ids(groups: Any) -> list[str]:
+def ids(jobs: list[Job]) -> list[str]:
     """Return the ids of the tasks that may start."""
-    return [task.id for each in groups for task in each.tasks]
+    return [job.info.task_id for job in jobs]
 
 
 def test_those_who_came_first_go_first() -> None:
@@ -52,16 +45,10 @@ def test_who_is_withdrawn_takes_no_place() -> None:
 
     withdrawn = limit.withdraw("b")
     assert withdrawn is not None
-    assert "b" == withdrawn.id
+    assert "b" == withdrawn.info.task_id
     assert limit.withdraw("b") is None
     assert limit.withdraw("a") is None, "it runs"
     assert ["c"] == ids(limit.release(["a"]))
-
-
-def test_a_part_starts_with_what_the_whole_was_to_start_with() -> None:
-    limit, whole = ConcurrencyLimit(1), group("a", "b")
-    (part,) = limit.acquire(whole)
-    assert (whole.setting, whole.run, whole.executor) == (part.setting, part.run, part.executor)
 
 
 @given(st.integers(1, 4), st.lists(st.sampled_from(["add", "leave", "withdraw"]), max_size=40))
