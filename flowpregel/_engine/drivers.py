@@ -23,16 +23,18 @@ def drive(engine: Engine) -> Iterator[Item]:
     """Run to the end on this OS thread, yielding what is emitted on the way."""
     outbox = engine.outbox
     try:
-        while (request := engine.next_request()) is not None:
+        while True:
+            request = engine.next_request()
             while outbox:
                 yield outbox.popleft()
+            if request is None:
+                return
             engine.perform(request)
-        while outbox:
-            yield outbox.popleft()
-    except BaseException as error:
+    except GeneratorExit:
         finish(engine)
-        if isinstance(error, GeneratorExit):
-            outbox.clear()
+        raise
+    except BaseException:
+        finish(engine)
         while outbox:
             yield outbox.popleft()
         raise
@@ -44,16 +46,18 @@ async def adrive(engine: Engine) -> AsyncIterator[Item]:
     """Run to the end on the running event loop, yielding what is emitted on the way."""
     outbox = engine.outbox
     try:
-        while (request := engine.next_request()) is not None:
+        while True:
+            request = engine.next_request()
             while outbox:
                 yield outbox.popleft()
+            if request is None:
+                return
             await engine.perform_on_loop(request)
-        while outbox:
-            yield outbox.popleft()
-    except BaseException as error:
+    except GeneratorExit:
         await afinish(engine)
-        if isinstance(error, GeneratorExit):
-            outbox.clear()
+        raise
+    except BaseException:
+        await afinish(engine)
         while outbox:
             yield outbox.popleft()
         raise
