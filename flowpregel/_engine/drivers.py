@@ -30,12 +30,9 @@ def drive(engine: Engine) -> Iterator[Item]:
             if request is None:
                 return
             engine.perform(request)
-    except GeneratorExit:
+    except BaseException as error:
         finish(engine)
-        raise
-    except BaseException:
-        finish(engine)
-        while outbox:
+        while outbox and not isinstance(error, GeneratorExit):
             yield outbox.popleft()
         raise
     finally:
@@ -53,12 +50,9 @@ async def adrive(engine: Engine) -> AsyncIterator[Item]:
             if request is None:
                 return
             await engine.perform_on_loop(request)
-    except GeneratorExit:
+    except BaseException as error:
         await afinish(engine)
-        raise
-    except BaseException:
-        await afinish(engine)
-        while outbox:
+        while outbox and not isinstance(error, GeneratorExit):
             yield outbox.popleft()
         raise
     finally:
