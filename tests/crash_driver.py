@@ -266,7 +266,7 @@ class CrashDriver:
             raise Crashed
 
     def _turn(self, future: CallFuture[Any]) -> None:
-        """Let the run go on while a task waits for *future*, as the host's inline executor does."""
+        """Let the run go on while a task waits for *future*, as the engine does."""
         while not future.done():
             if self._dropped or self._wait is None:
                 raise Crashed

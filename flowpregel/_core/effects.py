@@ -134,7 +134,7 @@ class Call:
     describe: str = ""
     """The call as a person reads it, for messages."""
     reply: Any = None
-    """Where the host finds the caller that waits; opaque here."""
+    """Where the engine finds the caller that waits; opaque here."""
     variables: Any = None
     """The caller's context variables (a `contextvars.Context`); opaque here."""
 

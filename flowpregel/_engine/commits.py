@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from flowpregel._core.effects import Load
@@ -23,7 +22,6 @@ MOST_BEHIND: Final = 32
 ENOUGH: Final = MOST_BEHIND // 2
 """Batches that are worth a transaction; as many may come while it is being made."""
 _PAUSE: Final = 0.005
-_MOST_AT_ONCE: Final = 1000
 
 
 class Committer:
@@ -280,9 +278,8 @@ async def _commit_waiting(
     group: Awaited = {}
     try:
         while queue.waiting:
-            turn = list(islice(queue.waiting, _MOST_AT_ONCE))
-            group = {done: queue.waiting.pop(done) for done in turn}
-            group = {done: batch for done, batch in group.items() if not done.cancelled()}
+            group = {done: batch for done, batch in queue.waiting.items() if not done.cancelled()}
+            queue.waiting.clear()
             errors = await asyncio.to_thread(_commit_together, saver, [*group.values()])
             for done, error in zip(group, errors, strict=True):
                 if done.cancelled():

@@ -23,17 +23,16 @@ def drive(engine: Engine) -> Iterator[Item]:
     """Run to the end on this OS thread, yielding what is emitted on the way."""
     outbox = engine.outbox
     try:
-        while (request := engine.next_request()) is not None:
+        while True:
+            request = engine.next_request()
             while outbox:
                 yield outbox.popleft()
+            if request is None:
+                return
             engine.perform(request)
-        while outbox:
-            yield outbox.popleft()
     except BaseException as error:
         finish(engine)
-        if isinstance(error, GeneratorExit):
-            outbox.clear()
-        while outbox:
+        while outbox and not isinstance(error, GeneratorExit):
             yield outbox.popleft()
         raise
     finally:
@@ -44,17 +43,16 @@ async def adrive(engine: Engine) -> AsyncIterator[Item]:
     """Run to the end on the running event loop, yielding what is emitted on the way."""
     outbox = engine.outbox
     try:
-        while (request := engine.next_request()) is not None:
+        while True:
+            request = engine.next_request()
             while outbox:
                 yield outbox.popleft()
+            if request is None:
+                return
             await engine.perform_on_loop(request)
-        while outbox:
-            yield outbox.popleft()
     except BaseException as error:
         await afinish(engine)
-        if isinstance(error, GeneratorExit):
-            outbox.clear()
-        while outbox:
+        while outbox and not isinstance(error, GeneratorExit):
             yield outbox.popleft()
         raise
     finally:

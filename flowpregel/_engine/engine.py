@@ -54,7 +54,7 @@ class LeaveContexts:
     """Leave the `Context` channels of a run that ended, in every process that entered them."""
 
     contexts: Sequence[Context[Any]]
-    error: BaseException | None
+    end: Result | BaseException | None
 
 
 @dataclass(slots=True)
@@ -203,8 +203,8 @@ class Engine:
             case effects.Share(entries):
                 if cache is not None:
                     cache.set(entries)
-            case LeaveContexts(contexts, error):
-                self._leave(contexts, error)
+            case LeaveContexts(contexts, end):
+                self._leave(contexts, end)
         return None
 
     def _take(self, request: Wait) -> list[Event]:
@@ -306,7 +306,7 @@ class Engine:
         if run.failure is not None:
             run.end = end = run.failure
         elif contexts := self._contexts_of(run):
-            return IORequest(run, LeaveContexts(contexts, _error_of(end)))
+            return IORequest(run, LeaveContexts(contexts, end))
         if run.task is None:
             if isinstance(end, BaseException):
                 raise end
@@ -328,17 +328,13 @@ class Engine:
         ending = [run, *runs.nested.values()] if run is runs.root else [run]
         return [context for each in ending for context in each.take_contexts()]
 
-    def _leave(self, contexts: Sequence[Context[Any]], error: BaseException | None) -> None:
-        if not contexts:
-            return
-        self._tasks.leave([each.held.token for each in contexts], error)
+    def _leave(self, contexts: Sequence[Context[Any]], end: Result | BaseException | None) -> None:
+        error = end if isinstance(end, BaseException) else None
+        if contexts:
+            self._tasks.leave([each.held.token for each in contexts], error)
         with ExitStack() as closing:
             for channel in contexts:
                 closing.callback(channel.close, error)
-
-
-def _error_of(end: Result | BaseException) -> BaseException | None:
-    return end if isinstance(end, BaseException) else None
 
 
 def _timeout(request: Wait) -> float | None:

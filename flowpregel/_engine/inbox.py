@@ -110,9 +110,9 @@ class LoopInbox(Inbox):
 
         if not self._events:
             self.backlog.clear()
-        if not self._events and seconds != 0:
-            self._is_awake.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self._is_awake.wait()
+                    while not self._events:
+                        self._is_awake.clear()
+                        await self._is_awake.wait()
         return self.drain()

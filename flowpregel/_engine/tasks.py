@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
+from flowpregel import executors
 from flowpregel._core.effects import Call, Ended, Event, StepContext
 from flowpregel._core.records import Kind, Node, Outcome, Raised, Task, Withdrawn
 from flowpregel._engine.nested import ActiveRun
@@ -73,7 +74,7 @@ class Executors:
         ):
             if not self.is_async and node.role == "leaf" and not node.is_task:
                 raise async_in_sync_run(node.name)
-            return self._once("loop", self._new_coroutines)
+            return self._once("loop", self._coroutines)
         if node.role == "body":
             return self._once("body", BodyThreads)
         wanted = node.executor if node.executor is not None else default
@@ -87,23 +88,19 @@ class Executors:
             case "threads":
                 return self._once("threads", lambda: ThreadExecutor(self._threads_limit))
             case "processes":
-                from flowpregel.executors import default_pool  # noqa: PLC0415 - imports loky
-
-                return default_pool()
+                return executors.default_pool()
         check_executor(wanted)
-        return self._once(wanted, lambda: _adapted(wanted))
+        return self._once(wanted, lambda: executors.FuturesExecutor(wanted))
 
     def _once(self, key: object, make: Callable[[], Executor]) -> Executor:
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
 
-    def _new_coroutines(self) -> Executor:
-        from flowpregel.executors.coroutines import (  # noqa: PLC0415 - imports asyncio
-            CoroutineExecutor,
-        )
+    def _coroutines(self) -> Executor:
+        import flowpregel.executors.coroutines as on_loop  # noqa: PLC0415 - imports asyncio
 
-        return CoroutineExecutor(self._loop)
+        return on_loop.CoroutineExecutor(self._loop)
 
     def close(self, *, wait: bool) -> None:
         """End what belongs to the run; *wait* for tasks on OS threads."""
@@ -114,24 +111,7 @@ class Executors:
                 executor.close()
 
 
-def _adapted(engine: concurrent.futures.Executor) -> Executor:
-    from flowpregel.executors.adapter import FuturesExecutor  # noqa: PLC0415 - seldom needed
-
-    return FuturesExecutor(engine)
-
-
 # -------------------------------------------------------------------- how many
-
-
-@dataclass(slots=True, eq=False)
-class TaskGroup:
-    """Tasks of one node that follow each other, and what all of them start with."""
-
-    run: ActiveRun
-    setting: StepContext
-    node: Node
-    tasks: Sequence[Task]
-    executor: Executor
 
 
 class ConcurrencyLimit:
@@ -144,38 +124,27 @@ class ConcurrencyLimit:
     def __init__(self, most: int) -> None:
         self._most = most
         self._running: set[str] = set()
-        self._queue: deque[tuple[TaskGroup, deque[Task]]] = deque()
-        """Groups, and the tasks of each that wait."""
-        self._waiting: dict[str, Task] = {}
+        self._waiting: OrderedDict[str, Job] = OrderedDict()
 
-    def acquire(self, group: TaskGroup, *, first: bool = False) -> Iterator[TaskGroup]:
-        """Queue *group*, at the front if *first*; yield the groups that may start now."""
-        self._waiting.update((task.id, task) for task in group.tasks)
-        (self._queue.appendleft if first else self._queue.append)((group, deque(group.tasks)))
-        return self._admit()
+    def acquire(self, jobs: Sequence[Job], *, first: bool = False) -> list[Job]:
+        """Queue *jobs*, at the front if *first*; return those that may start now."""
+        for job in reversed(jobs) if first else jobs:
+            self._waiting[job.info.task_id] = job
+            if first:
+                self._waiting.move_to_end(job.info.task_id, last=False)
+        return self.release(())
 
-    def release(self, task_ids: Iterable[str]) -> Iterator[TaskGroup]:
-        """Note that tasks ended, or wait for others; yield the groups that may start now."""
+    def release(self, task_ids: Iterable[str]) -> list[Job]:
+        """Note that tasks ended, or wait for others; return the jobs that may start now."""
         self._running.difference_update(task_ids)
-        return self._admit()
+        count = min(self._most - len(self._running), len(self._waiting))
+        ready = [self._waiting.popitem(last=False)[1] for _ in range(count)]
+        self._running.update(job.info.task_id for job in ready)
+        return ready
 
-    def withdraw(self, task_id: str) -> Task | None:
-        """Take a task out of the queue and return it; None: it is not in there."""
+    def withdraw(self, task_id: str) -> Job | None:
+        """Take a job out of the queue and return it; None: it is not in there."""
         return self._waiting.pop(task_id, None)
-
-    def _admit(self) -> Iterator[TaskGroup]:
-        while self._queue and (room := self._most - len(self._running)) > 0:
-            group, left = self._queue[0]
-            admitted: list[Task] = []
-            while left and len(admitted) < room:
-                task = left.popleft()
-                if self._waiting.pop(task.id, None) is task:
-                    admitted.append(task)
-            if not left:
-                self._queue.popleft()
-            if admitted:
-                self._running.update(task.id for task in admitted)
-                yield replace(group, tasks=admitted)
 
 
 # -------------------------------------------------------------------- starting them
@@ -186,14 +155,14 @@ class TaskStarter:
 
     Args:
         mailbox: Where the events of all its tasks arrive.
-        executors: Where tasks can run.
+        places: Where tasks can run.
         limit: How many tasks may run at once; bodies, nested graphs and tasks
             that made a call of their own do not count.
     """
 
-    def __init__(self, mailbox: Mailbox, executors: Executors, limit: int | None) -> None:
+    def __init__(self, mailbox: Mailbox, places: Executors, limit: int | None) -> None:
         self._mailbox = mailbox
-        self._executors = executors
+        self._places = places
         self._limits: dict[Executor | None, ConcurrencyLimit] = {}
         """Under None that of the whole run, if it has one; else those of executors with `room`."""
         if limit is not None:
@@ -217,7 +186,7 @@ class TaskStarter:
         for (node, parent), group in groupby(tasks, attrgetter("node", "parent")):
             alike = [*group]
             try:
-                executor = self._executors.for_node(node, run.around.executor, on_loop=on_loop)
+                executor = self._places.for_node(node, run.around.executor, on_loop=on_loop)
                 if any(task.timeout for task in alike):
                     check_timeout(node, executor)
             except Exception as error:  # noqa: BLE001 - the tasks fail with it
@@ -226,10 +195,12 @@ class TaskStarter:
                 continue
             if node.contexts:
                 self._entered.add(executor)
-            self._queue(
-                TaskGroup(run, setting, node, alike, executor),
-                is_below=parent is not None and parent.node.role != "body",
-            )
+            jobs = _jobs(run, alike, setting, executor)
+            self._jobs.update((job.info.task_id, job) for job in jobs)
+            is_below = parent is not None and parent.node.role != "body"
+            limit = self._limit_for(node, executor, is_below=is_below)
+            # Before those that wait: these would all wait for what waits behind them.
+            self._give(jobs if limit is None else limit.acquire(jobs, first=is_below))
 
     def write(self, run: ActiveRun, value: Any) -> None:
         """Run the writers of the node that nested *run* is on the *value* that it returned."""
@@ -239,31 +210,27 @@ class TaskStarter:
         assert setting is not None
         node = replace(task.node, role="leaf", graph=None, steps=(), executor="inline")
         writing = replace(task, node=node, input=value)
-        self.start(parent, [writing], setting, on_loop=self._executors.is_async)
+        self.start(parent, [writing], setting, on_loop=self._places.is_async)
 
-    def _queue(self, group: TaskGroup, *, is_below: bool) -> None:
-        """Place *group*, or let it wait until as few tasks run as may.
+    def _limit_for(
+        self, node: Node, executor: Executor, *, is_below: bool
+    ) -> ConcurrencyLimit | None:
+        """Return what decides when tasks of *node* go to *executor*; None: at once.
 
-        Tasks below another task go to a pool at once: that one perhaps runs there.
+        Those below another task go to a pool at once: that one perhaps runs there.
         """
-        executor, limits = group.executor, self._limits
-        if group.node.role != "leaf":
-            limit = None
-        elif executor.room is None or None in limits:
-            limit = limits.get(None)
-        elif is_below:
-            limit = None
-        else:
-            limit = limits.setdefault(executor, ConcurrencyLimit(executor.room))
-        # Before those that wait: these would all wait for what waits behind them.
-        for ready in [group] if limit is None else limit.acquire(group, first=is_below):
-            self._place(ready)
+        if node.role != "leaf":
+            return None
+        if executor.room is None or None in self._limits:
+            return self._limits.get(None)
+        if is_below:
+            return None
+        return self._limits.setdefault(executor, ConcurrencyLimit(executor.room))
 
-    def _place(self, group: TaskGroup) -> None:
-        """Put the jobs of *group* with those that its executor is about to be given."""
-        jobs = _jobs(group)
-        self._due.setdefault(group.executor, []).extend(jobs)
-        self._jobs.update((job.info.task_id, job) for job in jobs)
+    def _give(self, jobs: Iterable[Job]) -> None:
+        """Put *jobs* with those that their executors are about to be given."""
+        for job in jobs:
+            self._due.setdefault(job.executor, []).append(job)
 
     def flush(self) -> None:
         """Give the executors the jobs that were started."""
@@ -283,15 +250,14 @@ class TaskStarter:
             elif isinstance(event, Call):
                 done.append(event.caller)
         for limit in self._limits.values():
-            for group in limit.release(done):
-                self._place(group)
+            self._give(limit.release(done))
 
     def cancel(self, task_id: str, *, kill: bool) -> None:
         """Withdraw a task that waits, or stop one that runs."""
         self.flush()
         for limit in self._limits.values():
-            if (task := limit.withdraw(task_id)) is not None:
-                self._mailbox.post(Ended(task_id, task.attempt, Withdrawn()))
+            if (job := limit.withdraw(task_id)) is not None:
+                self._mailbox.post(Ended(*job.key, Withdrawn()))
                 return
         if (job := self._jobs.get(task_id)) is not None:
             job.executor.cancel(job.key, kill=kill)
@@ -327,10 +293,11 @@ def check_timeout(node: Node, executor: Executor) -> None:
         )
 
 
-def _jobs(group: TaskGroup) -> list[Job]:
-    """Return a job for each task of *group*."""
-    node, setting, around = group.node, group.setting, group.run.around
-    info = group.run.info_in(setting)
+def _jobs(
+    run: ActiveRun, tasks: Sequence[Task], setting: StepContext, executor: Executor
+) -> list[Job]:
+    """Return a job for each of *tasks*, which are of one node."""
+    node, around, info = tasks[0].node, run.around, run.info_in(setting)
     compares = info.has_saver or bool(node.retry or (around.options and around.options.retry))
     channels = {name: setting.channels[name] for name in node.reads if name in setting.channels}
     managed = {
@@ -352,7 +319,7 @@ def _jobs(group: TaskGroup) -> list[Job]:
                 path=task.path,
                 answers=task.answers,
                 checkpoint_id=setting.checkpoint_id,
-                error=None if task.kind is not Kind.HANDLER else _node_error(task),
+                error=_node_error(task) if task.kind is Kind.HANDLER else None,
                 compares=compares,
                 run=info,
             ),
@@ -365,9 +332,9 @@ def _jobs(group: TaskGroup) -> list[Job]:
             store=around.store,
             control=around.control,
             variables=around.variables if task.variables is None else task.variables,
-            executor=group.executor,
+            executor=executor,
         )
-        for task in group.tasks
+        for task in tasks
     ]
 
 

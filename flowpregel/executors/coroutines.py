@@ -48,10 +48,7 @@ class CoroutineExecutor(Executor):
                 target=self._loop.run_forever, name="flowpregel-loop", daemon=True
             )
             self._thread.start()
-        if self._thread is None:
-            self._begin(job, mailbox)
-        else:
-            self._loop.call_soon_threadsafe(self._begin, job, mailbox)
+        self._loop.call_soon_threadsafe(self._begin, job, mailbox)
 
     def _begin(self, job: Job, mailbox: Mailbox) -> None:
         context = None if job.variables is None else job.variables.copy()
@@ -68,13 +65,7 @@ class CoroutineExecutor(Executor):
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Cancel a coroutine; one that waits for calls, only if *kill*."""
-        if self._loop is None:
-            return
-        if self._calls.get(key) and not kill:
-            return
-        if self._thread is None:
-            self._cancel(key)
-        else:
+        if self._loop is not None and (kill or not self._calls.get(key)):
             self._loop.call_soon_threadsafe(self._cancel, key)
 
     def _cancel(self, key: JobKey) -> None:

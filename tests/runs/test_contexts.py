@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from flowpregel.channels import Context, LastValue
+from flowpregel.executors.threads import ThreadExecutor
 from flowpregel.pregel import NodeBuilder, Pregel
 
 
@@ -46,7 +48,7 @@ def fail(state: dict[str, Any]) -> int:
     raise OSError("on purpose")
 
 
-def app_of(resource: Resource, executor: str, last: Any = second) -> Pregel:
+def app_of(resource: Resource, executor: Any, last: Any = second) -> Pregel:
     """Return a program of two nodes that read the same resource."""
     return Pregel(
         nodes={
@@ -115,3 +117,66 @@ def test_a_run_that_reads_no_context_enters_none(drive: Any, executor: str) -> N
     assert "1" == drive.invoke(app, 1)
 
     assert [] == resource.log
+
+
+class Elsewhere(ThreadExecutor):
+    """An executor that notes when, and where, it is told to leave contexts."""
+
+    def __init__(self, log: list[str]) -> None:
+        super().__init__(2)
+        self.log = log
+        self.left: list[tuple[int, BaseException | None, int]] = []
+
+    def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
+        """Note it."""
+        self.log.append("leave elsewhere")
+        self.left.append((len(contexts), error, threading.get_ident()))
+
+
+def test_a_run_returns_after_its_executors_have_left_its_contexts(drive: Any) -> None:
+    """They may block for it: not on an event loop."""
+    resource = Resource()
+    executor = Elsewhere(resource.log)
+
+    assert 3 == drive.invoke(app_of(resource, executor), {"value": 1})
+
+    assert ["enter", "first", "second", "leave elsewhere", "exit"] == resource.log
+    ((count, error, thread),) = executor.left
+    assert (1, None) == (count, error)
+    assert drive.is_async is (thread != threading.get_ident())
+
+
+def test_a_run_that_fails_tells_its_executors_of_the_error(drive: Any) -> None:
+    """It is left there as it is here."""
+    resource = Resource()
+    executor = Elsewhere(resource.log)
+
+    with pytest.raises(OSError, match="on purpose") as caught:
+        drive.invoke(app_of(resource, executor, fail), {"value": 1})
+
+    assert [(1, caught.value)] == [(count, error) for count, error, _ in executor.left]
+
+
+def test_a_nested_runs_context_is_left_when_the_run_around_it_is_given_up(drive: Any) -> None:
+    """It did not end by itself: a step timeout ended the outermost run."""
+    resource, began = Resource(), threading.Event()
+
+    def hang(state: dict[str, Any]) -> int:
+        resource.log.append("hang")
+        began.wait(30)
+        return 0
+
+    inner = app_of(resource, "threads", hang)
+    outer = Pregel(
+        nodes={"inner": NodeBuilder().subscribe_to("value").do(inner).write_to("out")},
+        channels={"value": LastValue(int), "out": LastValue(int)},
+        input_channels=["value"],
+        output_channels="out",
+        step_timeout=0.2,
+    )  # fmt: skip
+
+    with pytest.raises(TimeoutError):
+        drive.invoke(outer, {"value": 1})
+    began.set()
+
+    assert resource.log.count("enter") == resource.log.count("exit")

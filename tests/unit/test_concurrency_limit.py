@@ -1,108 +1,80 @@
-"""Tasks that wait until as few are at work as may be."""
+"""Tasks that wait until fewer run."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel._core.effects import StepContext
-from flowpregel._core.records import Kind, Node, Task
-from flowpregel._engine.nested import RunContext
-from flowpregel._engine.quota import stretches
-from flowpregel._engine.tasks import ConcurrencyLimit, TaskGroup
-from flowpregel.context import RunInfo
+from flowpregel._core.records import Kind, Node
+from flowpregel._engine.tasks import ConcurrencyLimit
+from flowpregel.context import TaskInfo
+from flowpregel.executors.base import Job
 
 NODE = Node(name="n")
-SETTING = StepContext("", "", 0, 1, {}, {}, None, False, {})
-AROUND = RunContext(config={})
 
 
-def task(name: str, node: Node = NODE, parent: Task | None = None) -> Task:
-    """Return a call."""
-    return Task(name, node, Kind.CALL, None, name, parent=parent)
+def group(*names: str) -> list[Job]:
+    """Return jobs of these names."""
+    return [Job(TaskInfo(name, "n", "", 0, 1), Kind.CALL, NODE, None) for name in names]
 
 
-def stretch(*names: str) -> TaskGroup:
-    """Return calls of these names."""
-    return TaskGroup(NODE, [task(name) for name in names], SETTING, AROUND, RunInfo())
-
-
-def admitted(quota: ConcurrencyLimit) -> list[str]:
-    """Return the names of those whose turn it is now."""
-    return [each.id for part in quota.admit() for each in part.tasks]
+def ids(jobs: list[Job]) -> list[str]:
+    """Return the ids of the tasks that may start."""
+    return [job.info.task_id for job in jobs]
 
 
 def test_those_who_came_first_go_first() -> None:
-    quota = ConcurrencyLimit(3)
-    quota.add(stretch("a", "b"))
-    quota.add(stretch("c", "d", "e"))
-    assert ["a", "b", "c"] == admitted(quota)
-    assert [] == admitted(quota)
+    limit = ConcurrencyLimit(3)
+    assert ["a", "b"] == ids(limit.acquire(group("a", "b")))
+    assert ["c"] == ids(limit.acquire(group("c", "d", "e")))
+    assert [] == ids(limit.release([]))
 
-    quota.leave(["b", "never came"])
-    assert ["d"] == admitted(quota)
+    assert ["d"] == ids(limit.release(["b", "never came"]))
 
 
 def test_what_others_wait_for_goes_before_them() -> None:
-    quota = ConcurrencyLimit(1)
-    quota.add(stretch("a", "b"))
-    assert ["a"] == admitted(quota)
-    quota.add(stretch("below a"), first=True)
-    quota.leave(["a"])
-    assert ["below a"] == admitted(quota)
+    limit = ConcurrencyLimit(1)
+    assert ["a"] == ids(limit.acquire(group("a", "b")))
+    assert [] == ids(limit.acquire(group("below a"), first=True))
+    assert ["below a"] == ids(limit.release(["a"]))
 
 
 def test_who_is_withdrawn_takes_no_place() -> None:
-    quota = ConcurrencyLimit(1)
-    quota.add(stretch("a", "b", "c"))
-    assert ["a"] == admitted(quota)
+    limit = ConcurrencyLimit(1)
+    assert ["a"] == ids(limit.acquire(group("a", "b", "c")))
 
-    withdrawn = quota.withdraw("b")
+    withdrawn = limit.withdraw("b")
     assert withdrawn is not None
-    assert "b" == withdrawn.id
-    assert quota.withdraw("b") is None
-    assert quota.withdraw("a") is None, "it is at work"
-    quota.leave(["a"])
-    assert ["c"] == admitted(quota)
-
-
-def test_a_part_starts_with_what_the_whole_was_to_start_with() -> None:
-    quota, whole = ConcurrencyLimit(1), stretch("a", "b")
-    quota.add(whole)
-    (part,) = quota.admit()
-    assert whole.setting is part.setting
-    assert whole.run is part.run
+    assert "b" == withdrawn.info.task_id
+    assert limit.withdraw("b") is None
+    assert limit.withdraw("a") is None, "it runs"
+    assert ["c"] == ids(limit.release(["a"]))
 
 
 @given(st.integers(1, 4), st.lists(st.sampled_from(["add", "leave", "withdraw"]), max_size=40))
 def test_never_more_than_may_and_everybody_once(most: int, moves: list[str]) -> None:
-    quota, working, waiting, seen, count = ConcurrencyLimit(most), [], [], [], 0
+    limit = ConcurrencyLimit(most)
+    running: list[str] = []
+    waiting: list[str] = []
+    seen: list[str] = []
+    count = 0
     for move in [*moves, *["leave"] * 200]:
+        new: list[str] = []
         if move == "add":
             names = [str(count + n) for n in range(3)]
             count += 3
-            quota.add(stretch(*names))
             waiting += names
-        elif move == "leave" and working:
-            quota.leave([working.pop(0)])
+            new = ids(limit.acquire(group(*names)))
+        elif move == "leave" and running:
+            new = ids(limit.release([running.pop(0)]))
         elif move == "withdraw" and waiting:
             name = waiting.pop()
-            assert quota.withdraw(name) is not None
+            assert limit.withdraw(name) is not None
             seen.append(name)
-        new = admitted(quota)
         assert waiting[: len(new)] == new
         del waiting[: len(new)]
-        working += new
+        running += new
         seen += new
-        assert len(working) <= most
-        assert not waiting or len(working) == most
+        assert len(running) <= most
+        assert not waiting or len(running) == most
     assert count == len(set(seen)) == len(seen)
-
-
-def test_calls_are_parted_by_node_and_caller() -> None:
-    other, body = Node(name="n"), task("body")
-    tasks: list[Any] = [task("a"), task("b"), task("c", other), task("d", other, body), task("e")]
-    parts = [[each.id for each in part] for part in stretches(tasks)]
-    assert [["a", "b"], ["c"], ["d"], ["e"]] == parts

@@ -1,0 +1,56 @@
+"""A cycle of very many supersteps: nothing is kept for each of them in memory.
+
+What the coordinator's resident set grows by beside a store is the store's own file, which
+LMDB maps: pages of the disk cache, which the system takes back when it needs them.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowpregel.channels import LastValue
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.pregel import NodeBuilder
+from flowpregel.pregel.write import ChannelWriteEntry
+from tests.graphs import graph
+
+FIRST, LAST = 1_000, 4_000
+MOST = 1_000
+"""What may be on its way to the disk at the one moment and not at the other."""
+
+
+def cycle(look: Callable[[], None], saver: Any) -> Any:
+    """Return a graph that counts to `LAST`, and looks at itself on the way."""
+
+    def count(number: int) -> int | None:
+        if number in (FIRST, LAST):
+            look()
+        return number + 1 if number < LAST else None
+
+    again = ChannelWriteEntry("n", skip_none=True)
+    node = NodeBuilder().subscribe_only("n").do(count).write_to(again)
+    channels = {"n": LastValue(int)}
+    ends = {"input_channels": "n", "output_channels": "n"}
+    return graph({"count": node}, channels, checkpointer=saver, executor="inline", **ends)
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_supersteps(tmp_path: Path) -> None:
+    """Not by a single block for each."""
+    found: list[int] = []
+
+    def look() -> None:
+        gc.collect()
+        found.append(sys.getallocatedblocks())
+
+    with LMDBSaver(tmp_path / "store") as saver:
+        cycle(look, saver).invoke(1, thread_id="t", recursion_limit=LAST + 10)
+
+    before, after = found
+    assert after - before < MOST
