@@ -10,10 +10,18 @@ from hypothesis import HealthCheck, settings
 
 # In an installed package pytest does so by itself: their asserts are to explain themselves.
 pytest.register_assert_rewrite(
+    "tests.contract.saver_options",
     *(
         f"flowpregel.testing.{module}"
-        for module in ("cache_contract", "saver_contract", "saver_upkeep", "store_contract")
-    )
+        for module in (
+            "cache_contract",
+            "saver_contract",
+            "saver_records",
+            "saver_values",
+            "store_contract",
+            "store_search",
+        )
+    ),
 )
 
 # A shell that starts us in the background, or nohup, has us ignore them, and so all we start.

@@ -4,6 +4,7 @@ import pytest
 
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.testing.saver_contract import SaverContract
+from tests.contract.saver_options import ForgettingRules, LeaseRules
 
 
 @pytest.fixture(autouse=True)
@@ -12,7 +13,7 @@ def store_key(monkeypatch):
     monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "the tests' key")
 
 
-class TestLMDBSaver(SaverContract):
+class TestLMDBSaver(SaverContract, ForgettingRules, LeaseRules):
     def make_saver(self, folder):
         return LMDBSaver(folder / "store.lmdb")
 

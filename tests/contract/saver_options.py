@@ -1,4 +1,4 @@
-"""Rules of deltas, of what is forgotten and copied, and of leases."""
+"""Rules of what a saver may offer beside its contract: forgetting, copying, leases."""
 
 from __future__ import annotations
 
@@ -10,100 +10,13 @@ from typing import Any
 
 import pytest
 
-from flowpregel._core.records import Address, Delta, DeltaHistory
-from flowpregel.channels.base import MISSING
+from flowpregel._core.records import Address, DeltaHistory
 from flowpregel.checkpoint.base import BaseCheckpointSaver as Saver
 from flowpregel.errors import ConfigurationError, LeaseLostError, ThreadBusyError
 from flowpregel.testing.saver_records import Line, SaverHooks, ids, nth_id, writes
 
 _PATIENCE = 20
 """Seconds until a rule that waits for an OS thread gives up."""
-
-Step = dict[str, Any]
-DELTAS: dict[str, tuple[list[Step], dict[int, tuple[Any, ...]]]] = {
-    "they are given oldest first": (
-        [{"deltas": {"d": (1, 2)}}, {"deltas": {"d": ([3],)}}, {"deltas": {"d": ()}}],
-        {1: (MISSING, (1, 2)), 3: (MISSING, (1, 2), ([3],), ())},
-    ),
-    "a channel that did not move keeps them": (
-        [{"deltas": {"d": (1,)}}, {"values": {"a": 2}}, {"values": {"a": 3}}],
-        {3: (MISSING, (1,))},
-    ),
-    "they start from the nearest snapshot": (
-        [
-            {"values": {"d": ["old"]}},
-            {"deltas": {"d": (2,)}},
-            {"values": {"d": ["new"]}},
-            {"deltas": {"d": (4,)}},
-            {"deltas": {"d": (5,)}},
-        ],
-        {2: (["old"], (2,)), 5: (["new"], (4,), (5,))},
-    ),
-    "None is a snapshot like any other": (
-        [{"values": {"d": None}}, {"deltas": {"d": (2,)}}],
-        {2: (None, (2,))},
-    ),
-    "after an emptied channel they start empty": (
-        [{"values": {"d": ["gone"]}}, {"emptied": ("d",)}, {"deltas": {"d": (3,)}}],
-        {3: (MISSING, (3,))},
-    ),
-}
-"""What each superstep changes, and channel ``d`` then: its seed and its deltas."""
-
-
-class DeltaRules(SaverHooks):
-    """A delta belongs to the version it made, and goes back to the nearest value."""
-
-    @pytest.mark.parametrize("rule", DELTAS)
-    def test_deltas_of_one_channel(self, saver: Saver, rule: str, tmp_path: Path) -> None:
-        steps, expected = DELTAS[rule]
-        line = Line(saver, "t")
-        for number, step in enumerate(steps, 1):
-            line.commit(number, **step)
-
-        line.saver = self.reopen(saver, tmp_path)
-
-        for number, (seed, *deltas) in expected.items():
-            saved = line.load(number)
-            assert "d" not in saved.checkpoint.values
-            assert DeltaHistory(seed, (*deltas,)) == saved.deltas["d"]
-
-    def test_at_its_snapshot_a_channel_has_its_value(self, saver: Saver) -> None:
-        line = Line(saver, "t")
-        line.commit(1, None, {"d": (1,)})
-        line.commit(2, {"d": [1, 2]})
-
-        assert line.load().checkpoint.values == {"d": [1, 2]}
-        assert "d" not in line.load().deltas
-
-    def test_a_delta_without_a_version_before_starts_empty(self, saver: Saver) -> None:
-        line = Line(saver, "t")
-        line.commit(1, {"d": ["gone"]})
-        batch: Any = line.batch(2, None, {"d": ("fresh",)})
-        batch.checkpoint.deltas = {"d": Delta(None, ("fresh",))}
-        saver.commit([batch])
-
-        assert DeltaHistory(MISSING, (("fresh",),)) == line.load().deltas["d"]
-
-    def test_channels_namespaces_and_threads_have_deltas_of_their_own(self, saver: Saver) -> None:
-        lines = [Line(saver, "t"), Line(saver, "t", "child"), Line(saver, "u")]
-        saver.commit([line.batch(1, None, {"d": (line.address,), "e": (1,)}) for line in lines])
-        for line in lines:
-            line.commit(2, {"e": ["snapshot"]}, {"d": (2,)})
-            line.commit(3, None, {"e": (3,)})
-
-        for line in lines:
-            saved = line.load()
-            assert DeltaHistory(MISSING, ((line.address,), (2,))) == saved.deltas["d"]
-            assert DeltaHistory(["snapshot"], ((3,),)) == saved.deltas["e"]
-
-    def test_many_deltas_are_all_there(self, saver: Saver) -> None:
-        line = Line(saver, "t")
-        saver.commit([line.batch(number, None, {"d": (number,)}) for number in range(1, 301)])
-
-        assert tuple((number,) for number in range(1, 301)) == line.load().deltas["d"].writes
-        assert tuple((number,) for number in range(1, 151)) == line.load(150).deltas["d"].writes
-
 
 EVERY = (1, 2, 3, 4, 5, 6)
 FORGET: dict[str, tuple[Callable[[Saver], None], tuple[int, ...], tuple[int, ...]]] = {

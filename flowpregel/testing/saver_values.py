@@ -1,0 +1,240 @@
+"""Rules of what a saver keeps: any value, unchanged, under any name, and as deltas."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowpregel._core.records import Address, Batch, Delta, DeltaHistory, PendingWrite, TaskWrites
+from flowpregel.channels.base import MISSING
+from flowpregel.checkpoint.base import BaseCheckpointSaver as Saver
+from flowpregel.errors import FlowPregelError, InvalidUpdateError, ValueEncodingError
+from flowpregel.testing.saver_records import Line, SaverHooks, nth_id, task_id, writes
+
+VALUES: tuple[Any, ...] = (
+    None, True, -7, 2**200, 0.1, float("inf"), 1 + 2j, "ünï\0code", "\ud800", b"\0\xff",
+    bytearray(b"x"), b"x" * 300_000, [1, [2, (3,)]], (1, (2,), [3]), (b"x",), (),
+    {1: "a", (2, 3): "b", None: {}}, {1, "a"}, frozenset({(1, 2)}), range(3),
+    datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), InvalidUpdateError,
+)  # fmt: skip
+
+NAMES = (
+    "", "\0", "a\0b", "a", "A", " ", "a|b", "a|", "a:b", "/../", "..", "\u00e9", "e\u0301",
+    "\N{SNAKE}", "\ud800", "\udfff", "x" * 10_000, "x" * 10_000 + "y", "None", "0",
+)  # fmt: skip
+
+Step = dict[str, Any]
+DELTAS: dict[str, tuple[list[Step], dict[int, tuple[Any, ...]]]] = {
+    "they are given oldest first": (
+        [{"deltas": {"d": (1, 2)}}, {"deltas": {"d": ([3],)}}, {"deltas": {"d": ()}}],
+        {1: (MISSING, (1, 2)), 3: (MISSING, (1, 2), ([3],), ())},
+    ),
+    "a channel that did not move keeps them": (
+        [{"deltas": {"d": (1,)}}, {"values": {"a": 2}}, {"values": {"a": 3}}],
+        {3: (MISSING, (1,))},
+    ),
+    "they start from the nearest snapshot": (
+        [
+            {"values": {"d": ["old"]}},
+            {"deltas": {"d": (2,)}},
+            {"values": {"d": ["new"]}},
+            {"deltas": {"d": (4,)}},
+            {"deltas": {"d": (5,)}},
+        ],
+        {2: (["old"], (2,)), 5: (["new"], (4,), (5,))},
+    ),
+    "None is a snapshot like any other": (
+        [{"values": {"d": None}}, {"deltas": {"d": (2,)}}],
+        {2: (None, (2,))},
+    ),
+    "after an emptied channel they start empty": (
+        [{"values": {"d": ["gone"]}}, {"emptied": ("d",)}, {"deltas": {"d": (3,)}}],
+        {3: (MISSING, (3,))},
+    ),
+}
+"""What each superstep changes, and channel ``d`` then: its seed and its deltas."""
+
+
+class DeltaRules(SaverHooks):
+    """A delta belongs to the version it made, and goes back to the nearest value."""
+
+    @pytest.mark.parametrize("rule", DELTAS)
+    def test_deltas_of_one_channel(self, saver: Saver, rule: str, tmp_path: Path) -> None:
+        steps, expected = DELTAS[rule]
+        line = Line(saver, "t")
+        for number, step in enumerate(steps, 1):
+            line.commit(number, **step)
+
+        line.saver = self.reopen(saver, tmp_path)
+
+        for number, (seed, *deltas) in expected.items():
+            saved = line.load(number)
+            assert "d" not in saved.checkpoint.values
+            assert DeltaHistory(seed, (*deltas,)) == saved.deltas["d"]
+
+    def test_at_its_snapshot_a_channel_has_its_value(self, saver: Saver) -> None:
+        line = Line(saver, "t")
+        line.commit(1, None, {"d": (1,)})
+        line.commit(2, {"d": [1, 2]})
+
+        assert line.load().checkpoint.values == {"d": [1, 2]}
+        assert "d" not in line.load().deltas
+
+    def test_a_delta_without_a_version_before_starts_empty(self, saver: Saver) -> None:
+        line = Line(saver, "t")
+        line.commit(1, {"d": ["gone"]})
+        batch: Any = line.batch(2, None, {"d": ("fresh",)})
+        batch.checkpoint.deltas = {"d": Delta(None, ("fresh",))}
+        saver.commit([batch])
+
+        assert DeltaHistory(MISSING, (("fresh",),)) == line.load().deltas["d"]
+
+    def test_channels_namespaces_and_threads_have_deltas_of_their_own(self, saver: Saver) -> None:
+        lines = [Line(saver, "t"), Line(saver, "t", "child"), Line(saver, "u")]
+        saver.commit([line.batch(1, None, {"d": (line.address,), "e": (1,)}) for line in lines])
+        for line in lines:
+            line.commit(2, {"e": ["snapshot"]}, {"d": (2,)})
+            line.commit(3, None, {"e": (3,)})
+
+        for line in lines:
+            saved = line.load()
+            assert DeltaHistory(MISSING, ((line.address,), (2,))) == saved.deltas["d"]
+            assert DeltaHistory(["snapshot"], ((3,),)) == saved.deltas["e"]
+
+    def test_many_deltas_are_all_there(self, saver: Saver) -> None:
+        line = Line(saver, "t")
+        saver.commit([line.batch(number, None, {"d": (number,)}) for number in range(1, 301)])
+
+        assert tuple((number,) for number in range(1, 301)) == line.load().deltas["d"].writes
+        assert tuple((number,) for number in range(1, 151)) == line.load(150).deltas["d"].writes
+
+
+class ValueRules(SaverHooks):
+    """A value reads back as it was, whatever happens to the object since."""
+
+    @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+    def test_a_value_reads_back_equal_and_of_its_type(
+        self, saver: Saver, value: Any, tmp_path: Path
+    ) -> None:
+        line = Line(saver, "t")
+        saver.commit([line.batch(1, {"a": value}, metadata={"k": value})])
+        saver.commit([writes("t", 1, ("a", value))])
+
+        line.saver = self.reopen(saver, tmp_path)
+        saved = line.load()
+
+        for got in (saved.checkpoint.values["a"], saved.checkpoint.metadata["k"]):
+            assert value == got
+            assert type(value) is type(got)
+        assert (PendingWrite(task_id(1), "a", value),) == saved.writes
+
+    def test_an_exception_keeps_its_type_and_arguments(self, saver: Saver) -> None:
+        Line(saver, "t").commit(1)
+        saver.commit([writes("t", 1, ("__error__", InvalidUpdateError("what", 2)))])
+
+        got = Line(saver, "t").load().writes[0].value
+
+        assert InvalidUpdateError is type(got)
+        assert isinstance(got, FlowPregelError)
+        assert got.args == ("what", 2)
+
+    def test_a_closure_can_be_kept(self, saver: Saver) -> None:
+        addend = 40
+        line = Line(saver, "t")
+        line.commit(1, {"a": lambda number: number + addend})
+
+        assert line.load().checkpoint.values["a"](2) == 42
+
+    def test_a_later_change_of_an_object_changes_no_history(self, saver: Saver) -> None:
+        given: Any = Line(saver, "t").batch(1, {"a": [1]}, {"d": ([1],)}, metadata={"tags": [1]})
+        pending: list[Any] = [1]
+        saver.commit([given, writes("t", 1, ("a", pending))])
+        before = repr(Line(saver, "t").load())
+
+        pending.append(2)
+        _change_everything(given.checkpoint)
+        given.checkpoint.deltas["d"].writes[0].append(2)
+        found: Any = Line(saver, "t").load()
+        assert before == repr(found)
+
+        found.writes[0].value.append(2)
+        _change_everything(found.checkpoint)
+        found.deltas["d"].writes[0][0].append(2)
+        assert before == repr(Line(saver, "t").load())
+
+    def test_a_value_that_cannot_be_kept_is_named(self, saver: Saver) -> None:
+        line, lock = Line(saver, "t"), threading.Lock()
+        for batch, message in (
+            (line.batch(1, {"my channel": lock}), "my channel"),
+            (line.batch(1, None, {"my channel": (lock,)}), "my channel"),
+            (writes("t", 1, ("my channel", lock), task=7), f"(?s){task_id(7)}.*my channel"),
+        ):
+            with pytest.raises(ValueEncodingError, match=message):
+                saver.commit([batch])
+        assert [*saver.namespaces()] == []
+
+
+class NameRules(SaverHooks):
+    """Threads, namespaces, channels and tasks may have any name, and no two are mixed up."""
+
+    @pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name[-9:]))
+    def test_any_name_reads_back(self, saver: Saver, name: str, tmp_path: Path) -> None:
+        Line(saver, name, name).commit(1, {name: name}, {f"{name}!": (name,)})
+        pending = TaskWrites(nth_id(1), name, name, ((name, name),))
+        saver.commit([Batch(address=Address(name, name), writes=(pending,))])
+
+        saver = self.reopen(saver, tmp_path)
+        saved = Line(saver, name, name).load()
+
+        assert Address(name, name, nth_id(1)) == saved.address
+        assert {name: name} == saved.checkpoint.values
+        assert ((name,),) == saved.deltas[f"{name}!"].writes
+        assert (PendingWrite(name, name, name),) == saved.writes
+        assert [Address(name, name)] == [*saver.namespaces()]
+
+    def test_no_two_threads_or_namespaces_are_mixed_up(self, saver: Saver) -> None:
+        places = [Address(*place) for place in product(NAMES, NAMES)]
+        lines = [Line(saver, place.thread_id, place.namespace) for place in places]
+        saver.commit([line.batch(1, {"a": line.address}) for line in lines])
+
+        for line in lines:
+            assert {"a": line.address} == line.load().checkpoint.values
+        assert {*places} == {*saver.namespaces()}
+        for gone in NAMES:
+            assert {*NAMES} == {each.namespace for each in saver.namespaces(gone)}
+            saver.delete_thread(gone)
+            places = [place for place in places if place.thread_id != gone]
+            assert {*places} == {*saver.namespaces()}
+
+    def test_no_two_channels_are_mixed_up(self, saver: Saver) -> None:
+        line = Line(saver, "t")
+        line.commit(1, {name: index for index, name in enumerate(NAMES)})
+        line.commit(2, None, {name: (name,) for name in NAMES})
+
+        deltas = line.load().deltas
+
+        for index, name in enumerate(NAMES):
+            assert (index, ((name,),)) == (deltas[name].seed, deltas[name].writes)
+
+    def test_no_two_tasks_are_mixed_up(self, saver: Saver) -> None:
+        Line(saver, "t").commit(1)
+        names = [*product(NAMES, NAMES[:4])]
+        pending = (
+            TaskWrites(nth_id(1), f"{task}#{path}", path, (("a", (task, path)),))
+            for task, path in names
+        )
+        saver.commit([Batch(address=Address("t"), writes=tuple(pending))])
+
+        assert {*names} == {write.value for write in Line(saver, "t").load().writes}
+
+
+def _change_everything(checkpoint: Any) -> None:
+    checkpoint.values["a"].append(2)
+    checkpoint.metadata["tags"].append(2)
+    checkpoint.channel_versions["a"] = 0
+    checkpoint.versions_seen["node"] = {}
