@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from flowpregel._lmdb import folder
+from flowpregel._lmdb import files
 from flowpregel._version import __version__
 from flowpregel.cli.output import size_of
 from flowpregel.cli.stores import reading
@@ -80,7 +80,7 @@ def _shared_memory(path: str) -> list[Finding]:
 def store_folder(path: str) -> list[Finding]:
     """Look at the folder of a store, and whether the store in it opens."""
     try:
-        real = folder.real_path(path)
+        real = files.real_path(path)
     except StoreError as error:
         return [Finding("store", False, str(error))]
     place = real
@@ -99,7 +99,7 @@ def store_folder(path: str) -> list[Finding]:
 
 def _opens(real: str) -> Finding:
     try:
-        if not folder.exists(real):
+        if not files.exists(real):
             return Finding("store", True, f"none at {real} yet")
         with reading(real) as saver:
             return Finding("store", True, f"{real} opens, {size_of(saver.size())}")
@@ -109,10 +109,10 @@ def _opens(real: str) -> Finding:
 
 def _file_system(place: str) -> Finding:
     try:
-        folder.refuse_network(place)
+        files.refuse_network(place)
     except StoreError as error:
         return Finding("store's file system", False, str(error))
-    return Finding("store's file system", True, folder.file_system(place) or "unknown")
+    return Finding("store's file system", True, files.file_system(place) or "unknown")
 
 
 def _mode(real: str) -> list[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from flowpregel._lmdb import folder
+from flowpregel._lmdb import files
 from flowpregel.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def existing(path: str | None) -> str:
     """Return the path of a store that is there."""
     if not path:
         raise ConfigurationError("which store? pass --store PATH, or set FLOWPREGEL_STORE")
-    real = folder.real_path(path)
-    if not folder.exists(real):
+    real = files.real_path(path)
+    if not files.exists(real):
         raise StoreError(f"there is no store at {real}")
     return real
 

@@ -23,7 +23,6 @@ from typing import Any, ClassVar, NamedTuple
 from flowpregel._lmdb.codec import decode, encode
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.store import open_store
-from flowpregel._lmdb.table import Table
 from flowpregel.store import matching
 from flowpregel.store.base import BaseStore, TTLConfig
 from flowpregel.store.meaning import Meaning
@@ -110,7 +109,7 @@ class LMDBStore(BaseStore):
         self._clock = clock
         self._options = options or StoreOptions()
         self._store = open_store(path, options=self._options)
-        self._table = Table(b"store", self._store.environment, self._store.seal)
+        self._table = self._store.table(b"store")
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         todo = [*ops]

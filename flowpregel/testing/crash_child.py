@@ -141,7 +141,7 @@ def history_of(folder: Path) -> Iterator[tuple[str, ...]]:
     Each line has the store, the thread, the namespace, the superstep, its source,
     the values and the pending writes. Ids and times are left out.
     """
-    from flowpregel._lmdb.folder import DATA  # noqa: PLC0415 - lmdb is heavy
+    from flowpregel._lmdb.errors import DATA  # noqa: PLC0415 - lmdb is heavy
     from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - as above
 
     for file in sorted(folder.rglob(DATA)):

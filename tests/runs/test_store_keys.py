@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb import sealing
-from flowpregel._lmdb.closed import ClosedStore
-from flowpregel._lmdb.keptclosed import keep_closed
-from flowpregel._lmdb.seal import Seal
-from flowpregel._lmdb.table import Table
+from flowpregel._lmdb import maintenance
+from flowpregel._lmdb.maintenance import ClosedStore, keep_closed
+from flowpregel._lmdb.records import Seal, Table
 from flowpregel.cache.lmdb import LMDBCache
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import (
@@ -25,7 +23,7 @@ from flowpregel.errors import (
     StoreReadOnlyError,
 )
 from flowpregel.store.lmdb import LMDBStore
-from tests.releases.contents import everything, fill
+from tests.runs.contents import everything, fill
 from tests.runs.stores import KEEP_OPEN, KEY, commit, environment_of, finish, newest, start
 
 pytest.importorskip("cryptography")
@@ -314,7 +312,7 @@ def test_a_store_goes_over_in_as_many_transactions_as_it_takes(
     """Here one for each record; nothing is left out where one ends and the next begins."""
     fill(path)
     right = contents(path, PLAIN)
-    monkeypatch.setattr(sealing, "_PART", 0)
+    monkeypatch.setattr(maintenance, "_PART", 0)
     change(path, PLAIN, ONE)
 
     assert right == contents(path, ONE)

@@ -14,7 +14,7 @@ from flowpregel.cli.stores import newest, reading
 from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from flowpregel._lmdb.owner import Owner
+    from flowpregel._lmdb.locks import Owner
     from flowpregel.checkpoint.lmdb import LMDBSaver
 
 _PERIOD = 0.05
