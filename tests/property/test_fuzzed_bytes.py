@@ -48,7 +48,7 @@ class StepId:
         """Return what is at *key*, as a transaction does."""
         return self.records.get(key)
 
-    def put(self, key: bytes, value: bytes, db: bytes) -> bool:
+    def put(self, key: bytes, value: bytes, db: bytes, append: bool = False) -> bool:
         """Keep *value* at *key*, as a transaction does."""
         self.records[key] = value
         return True

@@ -54,7 +54,7 @@ def _add_needed(
     for name in record.stored:
         needed.add(tables.values.name + keys.value(number, versions.get(name), name))
     for name in record.deltas:
-        for version, delta in tables.chain(transaction, namespace, name, versions[name]):
+        for version, delta in tables.chain(transaction, namespace, name, versions.get(name)):
             place = tables.deltas.name + keys.value(number, version, name)
             if place in needed:
                 break

@@ -51,7 +51,7 @@ class DeltaChain:
 
     seed: bytes | None
     oldest_first: list[bytes]
-    positions: dict[Version, int]
+    positions: dict[Version | None, int]
     """How many deltas lead to each version."""
 
 
@@ -286,7 +286,7 @@ class _Copying:
             for name in record.stored:
                 values[name] = self._stored(name, record.versions.get(name))
             for name in record.deltas:
-                version = record.versions[name]
+                version = record.versions.get(name)
                 chain = self._chains.get(name)
                 if chain is None or version not in chain.positions:
                     chain = self._chains[name] = self._chain(name, version)
@@ -307,7 +307,7 @@ class _Copying:
             raise self._tables.values.corrupt(key, f"is missing: the value of channel {channel!r}")
         return data
 
-    def _chain(self, channel: str, version: Version) -> DeltaChain:
+    def _chain(self, channel: str, version: Version | None) -> DeltaChain:
         newest_first, seed, versions = [], None, []
         for each, delta in self._tables.chain(self._transaction, self._namespace, channel, version):
             versions.append(each)

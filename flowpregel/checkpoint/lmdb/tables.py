@@ -181,8 +181,8 @@ class Tables:
         return EMPTY, b""
 
     def chain(
-        self, transaction: Any, namespace: NamespaceRecord, channel: str, version: Version
-    ) -> Iterator[tuple[Version, DeltaRecord]]:
+        self, transaction: Any, namespace: NamespaceRecord, channel: str, version: Version | None
+    ) -> Iterator[tuple[Version | None, DeltaRecord]]:
         """Yield the deltas of a channel and their versions, from *version* back to a snapshot."""
         while True:
             key = keys.value(namespace.number, version, channel)
