@@ -160,14 +160,19 @@ class Table:
         record = transaction.get(key, db=self.handle)
         return None if record is None else self._payload(transaction, key, record)
 
-    def put(self, transaction: Any, key: bytes, payload: bytes) -> None:
-        """Keep *payload* (of any length) at *key* (of at most 500 bytes)."""
-        self._drop_chunks(transaction, key)
+    def put(self, transaction: Any, key: bytes, payload: bytes) -> bool:
+        """Keep *payload* (of any length) at *key* (of at most 500 bytes).
+
+        Returns:
+            Whether there was something, which is replaced.
+        """
+        replaced = self._drop_chunks(transaction, key)
         handle = self.handle
         for place, record in self._records(key, payload):
             # LMDB fills a page to its end only where the greatest key is appended.
             if not transaction.put(place, record, append=True, db=handle):
                 transaction.put(place, record, db=handle)
+        return replaced
 
     def delete(self, transaction: Any, key: bytes) -> bool:
         """Drop what is at *key*; return whether there was something."""
@@ -306,12 +311,14 @@ class Table:
             raise self.corrupt(key, "has not the length it says")
         return payload
 
-    def _drop_chunks(self, transaction: Any, key: bytes) -> None:
+    def _drop_chunks(self, transaction: Any, key: bytes) -> bool:
+        """Drop the chunks of what is at *key*; return whether there is something."""
         record = transaction.get(key, db=self.handle)
         if record is not None and kind_of(record) == _CHUNKED:
             count = _COUNTS.unpack(self.opened(key, record))[0]
             for number in range(count):
                 transaction.delete(key + number.to_bytes(4, "big"), db=self.handle)
+        return record is not None
 
 
 def kind_of(record: bytes) -> int:

@@ -164,10 +164,9 @@ def _put_checkpoint(
         tuple(deltas),
     )
     key = keys.checkpoint(namespace.number, checkpoint.id)
-    is_new = not tables.checkpoints.has(transaction, key)
-    tables.checkpoints.put(transaction, key, to_bytes(record))
+    replaced = tables.checkpoints.put(transaction, key, to_bytes(record))
     newest = max(namespace.newest or "", checkpoint.id)
-    return namespace._replace(newest=newest, checkpoints=namespace.checkpoints + is_new)
+    return namespace._replace(newest=newest, checkpoints=namespace.checkpoints + (not replaced))
 
 
 def _put_deltas(
