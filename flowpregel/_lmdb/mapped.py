@@ -109,7 +109,7 @@ class MappedFile:
 
     def open(self, *, pages: bool = False) -> None:
         """Check the file, with *pages* each page of it, and map it."""
-        files.check(self.path, pages=pages)
+        files.check(self.path, pages=pages, readonly=self._readonly)
         try:
             self._lmdb = self._mapped()
             if not self._readonly or self._registers:

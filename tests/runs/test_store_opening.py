@@ -232,7 +232,7 @@ def test_the_size_check_is_what_refuses_a_file_that_is_cut_off(closed):
     data.write_bytes(data.read_bytes()[: 4096 * 3])
     code = """
         from flowpregel._lmdb import files, header
-        files.check = lambda path, pages=False: None
+        files.check = lambda path, **how: None
         with LMDBSaver(path) as saver:
             print(saver.load(Address("t")))
     """
