@@ -129,8 +129,13 @@ def decode(codec: Codec, data: bytes, what: str) -> Any:
     Raises:
         ValueEncodingError: What its classes do when they are read fails.
     """
+    return decode_all(codec, (data,), what)[0]
+
+
+def decode_all(codec: Codec, many: Iterable[bytes], what: str) -> tuple[Any, ...]:
+    """Return the values that *many* were made from, as `decode` does."""
     try:
-        return codec.decode(data)
+        return tuple(map(codec.decode, many))
     except StoreError:
         raise
     except Exception as error:

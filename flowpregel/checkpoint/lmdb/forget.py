@@ -30,9 +30,8 @@ def forget_checkpoints(
     for record in kept.values():
         _add_needed(tables, transaction, namespace, record, needed)
     for identifier in known.keys() - kept.keys():
-        key = keys.checkpoint(namespace.number, identifier)
-        tables.checkpoints.delete(transaction, key)
-        tables.writes.drop(transaction, key)
+        tables.checkpoints.delete(transaction, keys.checkpoint(namespace.number, identifier))
+        tables.writes.drop(transaction, keys.writes(namespace.number, identifier))
     for table in (tables.values, tables.deltas):
         for key in table.keys(transaction, keys.prefix(namespace.number)):
             if table.name + key[: keys.VALUE_LENGTH] not in needed:

@@ -6,7 +6,7 @@
     checkpoints   namespace (8) + checkpoint id                    ► `CheckpointRecord`
     values        namespace (8) + version (9) + channel (16)       ► an encoded value
     deltas        namespace (8) + version (9) + channel (16)       ► `DeltaRecord`
-    writes        namespace (8) + checkpoint id + task (16)        ► `TaskRecord`
+    writes        namespace (8) + checkpoint id, short + task (16) ► `TaskRecord`
 
 All records of a namespace are neighbours, in the order in which a run makes them.
 Whatever a user names is a digest, a small number or escaped in a key, so that no name is
@@ -42,7 +42,7 @@ def prefix(number: int) -> bytes:
 
 
 def checkpoint(number: int, checkpoint_id: str) -> bytes:
-    """Return the key of a checkpoint, and what those of its pending writes begin with.
+    """Return the key of a checkpoint: those of a namespace are in the order of their ids.
 
     Raises:
         ConfigurationError: The id is longer than a key may be.
@@ -54,6 +54,14 @@ def checkpoint(number: int, checkpoint_id: str) -> bytes:
             f"at most {LONGEST_ID} can be kept"
         )
     return number.to_bytes(8, "big") + encoded.replace(b"\0", b"\0\xff") + _END
+
+
+def writes(number: int, checkpoint_id: str) -> bytes:
+    """Return what the keys of the pending writes on a checkpoint begin with."""
+    short = short_id(checkpoint_id)
+    if isinstance(short, bytes):
+        return number.to_bytes(8, "big") + b"u" + short
+    return number.to_bytes(8, "big") + b"t" + checkpoint(number, checkpoint_id)[8:]
 
 
 def id_of(key: bytes) -> str:
@@ -92,3 +100,20 @@ def task(task_id: str) -> bytes:
 @lru_cache(maxsize=4096)
 def _digest(name: str, size: int) -> bytes:
     return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=size).digest()
+
+
+def short_id(identifier: str) -> bytes | str:
+    """Return a UUID as 16 bytes, and any other id as it is."""
+    try:
+        packed = bytes.fromhex(identifier.replace("-", ""))
+    except ValueError:
+        return identifier
+    return packed if len(packed) == 16 and long_id(packed) == identifier else identifier
+
+
+def long_id(identifier: bytes | str) -> str:
+    """Return the id that `short_id` was given."""
+    if isinstance(identifier, str):
+        return identifier
+    digits = identifier.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from typing import Any, cast
 
 from flowpregel._core.records import (
@@ -27,7 +28,7 @@ from flowpregel._core.records import (
     parted,
 )
 from flowpregel._core.replayed import Replayed
-from flowpregel._lmdb.codec import Codec, decode
+from flowpregel._lmdb.codec import Codec, decode, decode_all
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint import convert
 from flowpregel.checkpoint.lmdb import keys
@@ -223,7 +224,7 @@ class Reader:
             metadata = decode(self._codec, record.metadata, "the metadata of a checkpoint")
         return Checkpoint(
             id=copied.id,
-            parent_id=record.parent_id,
+            parent_id=None if record.parent_id is None else keys.long_id(record.parent_id),
             at=record.at,
             step=record.step,
             source=cast(Source, record.source),
@@ -237,8 +238,11 @@ class Reader:
 
     def _writes(self, copied: CopiedCheckpoint) -> Iterator[tuple[str, PendingWrite]]:
         """Yield the pending writes by path, task and position, each with its path."""
-        for task_id, path, writes in sorted(copied.tasks, key=lambda task: (task.path, task[0])):
-            for _, channel, data in sorted(writes):
+        tasks = [(each.path, keys.long_id(each.task_id), each) for each in copied.tasks]
+        for path, task_id, (_, _, writes, ran) in sorted(tasks, key=itemgetter(0, 1)):
+            if ran is not None:
+                yield path, PendingWrite(task_id, RAN, ran)
+            for _, channel, data in sorted(writes, key=itemgetter(0)):
                 what = f"the write of task {task_id!r} to {channel!r}"
                 yield path, PendingWrite(task_id, channel, decode(self._codec, data, what))
 
@@ -246,7 +250,7 @@ class Reader:
         codec, what = self._codec, f"what was added to channel {channel!r}"
 
         def decoded(many: Sequence[bytes]) -> tuple[tuple[Any, ...], ...]:
-            return tuple([decode(codec, data, what) for data in many])
+            return decode_all(codec, many, what)
 
         seed = MISSING if chain.seed is None else self._value(chain.seed, channel)
         return DeltaHistory(seed, Replayed(chain.oldest_first, end, decoded))
@@ -291,7 +295,7 @@ class _Copying:
                 if chain is None or version not in chain.positions:
                     chain = self._chains[name] = self._chain(name, version)
                 deltas[name] = chain, chain.positions[version]
-        prefix = keys.checkpoint(self._namespace.number, identifier)
+        prefix = keys.writes(self._namespace.number, identifier)
         tasks = [
             task
             for _, data in self._tables.writes.scan(self._transaction, prefix)
@@ -345,14 +349,13 @@ class LazyResults:
         self._tables = tables
         self._read = read
         self._codec = codec
-        self._prefix = keys.checkpoint(namespace.number, checkpoint_id)
+        self._prefix = keys.writes(namespace.number, checkpoint_id)
         self.count = 0
         """How many were left."""
 
     def leaves(self, task: TaskRecord) -> bool:
         """Return whether *task* is left in the store: it is a finished call and nothing else."""
-        names = {channel for _, channel, _ in task.writes}
-        is_left = {RETURN, CALLED} <= names <= {RETURN, CALLED, RAN}
+        is_left = {channel for _, channel, _ in task.writes} == {RETURN, CALLED}
         self.count += is_left
         return is_left
 
@@ -372,5 +375,4 @@ class LazyResults:
         return [
             (channel, decode(self._codec, value, f"{what} {channel!r}"))
             for _, channel, value in writes
-            if channel != RAN
         ]

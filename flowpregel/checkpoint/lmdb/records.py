@@ -43,7 +43,8 @@ class NamespaceRecord(NamedTuple):
 class CheckpointRecord(NamedTuple):
     """A checkpoint: complete, but for what is kept by version."""
 
-    parent_id: str | None
+    parent_id: bytes | str | None
+    """As `keys.short_id` gives it."""
     at: int
     """Wall-clock nanoseconds."""
     step: int
@@ -75,7 +76,7 @@ class DeltaRecord(NamedTuple):
     """The version that it was added to."""
     kind: int
     """Where the value of that version is; `INLINE`: in *seed*."""
-    seed: bytes
+    seed: bytes | None
     writes: bytes
     """The encoded tuple of what was added."""
 
@@ -83,7 +84,10 @@ class DeltaRecord(NamedTuple):
 class TaskRecord(NamedTuple):
     """A task's pending writes on one checkpoint."""
 
-    task_id: str
+    task_id: bytes | str
+    """As `keys.short_id` gives it."""
     path: str
     writes: tuple[tuple[int, str, bytes], ...]
     """(position, channel, encoded value)."""
+    ran: bytes | None
+    """When and where it ran (a `Ran`), if these are the writes it ended with."""

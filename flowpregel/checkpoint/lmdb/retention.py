@@ -91,7 +91,7 @@ class Sweeper:
     def _beyond(self, transaction: Any, namespace: NamespaceRecord) -> set[str]:
         """Return the ids of the checkpoints that are beyond a bound and that may go."""
         beyond: set[str] = set()
-        answered: set[str | None] = set()
+        answered: set[bytes | str | None] = set()
         """The parents of those that are kept: their questions were answered."""
         size = 0
         found = self._tables.newest_first(transaction, namespace)
@@ -107,7 +107,7 @@ class Sweeper:
             each
             for each in beyond
             if not self._tables.is_pinned(transaction, number, each)
-            and (each in answered or not self._waits(transaction, number, each))
+            and (keys.short_id(each) in answered or not self._waits(transaction, number, each))
         }
 
     def _is_beyond(self, position: int, size: int, at: int) -> bool:
@@ -127,9 +127,9 @@ class Sweeper:
     ) -> int:
         """Return the bytes of a checkpoint, its pending writes, and what it changed."""
         tables, number = self._tables, namespace.number
-        key = keys.checkpoint(number, identifier)
-        found = [tables.checkpoints.get(transaction, key)]
-        found += [data for _, data in tables.writes.scan(transaction, key)]
+        found = [tables.checkpoints.get(transaction, keys.checkpoint(number, identifier))]
+        writes = tables.writes.scan(transaction, keys.writes(number, identifier))
+        found += [data for _, data in writes]
         for name in record.changed:
             place = keys.value(number, record.versions.get(name), name)
             found += [table.get(transaction, place) for table in (tables.values, tables.deltas)]
@@ -137,7 +137,7 @@ class Sweeper:
 
     def _waits(self, transaction: Any, number: int, identifier: str) -> bool:
         """Return whether a task of the checkpoint waits for an answer."""
-        found = self._tables.writes.scan(transaction, keys.checkpoint(number, identifier))
+        found = self._tables.writes.scan(transaction, keys.writes(number, identifier))
         return any(
             channel == INTERRUPT
             for _, data in found

@@ -158,7 +158,7 @@ class Tables:
         near: CheckpointRecord | None,
         channel: str,
         version: Version | None,
-    ) -> tuple[int, bytes]:
+    ) -> tuple[int, bytes | None]:
         """Return where a channel's value at *version* is, and the value if it is inline.
 
         Args:
@@ -172,13 +172,13 @@ class Tables:
             return place_in(near, channel)
         key = keys.value(namespace.number, version, channel)
         if self.deltas.has(transaction, key):
-            return DELTA, b""
+            return DELTA, None
         if self.values.has(transaction, key):
-            return STORED, b""
+            return STORED, None
         for _, each in self.newest_first(transaction, namespace):
             if each.versions.get(channel) == version:
                 return place_in(each, channel)
-        return EMPTY, b""
+        return EMPTY, None
 
     def chain(
         self, transaction: Any, namespace: NamespaceRecord, channel: str, version: Version | None
@@ -210,10 +210,10 @@ class Tables:
         return self.meta.has(transaction, _PIN + keys.checkpoint(number, checkpoint_id))
 
 
-def place_in(record: CheckpointRecord, channel: str) -> tuple[int, bytes]:
+def place_in(record: CheckpointRecord, channel: str) -> tuple[int, bytes | None]:
     """Return where a checkpoint has a channel's value, and the value if it is inline."""
     if channel in record.inline:
         return INLINE, record.inline[channel]
     if channel in record.deltas:
-        return DELTA, b""
-    return (STORED if channel in record.stored else EMPTY), b""
+        return DELTA, None
+    return (STORED if channel in record.stored else EMPTY), None

@@ -9,12 +9,13 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from flowpregel._core.records import RAN, Batch, Checkpoint, Delta, TaskWrites
+from flowpregel._core.records import Batch, Checkpoint, Delta, TaskWrites
 from flowpregel._lmdb.codec import Codec, encode
 from flowpregel.checkpoint.base import WRITES_IDX_MAP
 from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.lmdb.records import (
     DELTA,
+    EMPTY,
     INLINE,
     STORED,
     CheckpointRecord,
@@ -77,10 +78,8 @@ class EncodedBatch:
             )
             for index, (channel, value) in zip(count(), task.writes, strict=False)
         ]
-        if task.ran is not None:
-            ran = self._codec.encode(task.ran.to_bytes(task.path))
-            writes.append((WRITES_IDX_MAP[RAN], RAN, ran))
-        return TaskRecord(task.task_id, task.path, tuple(writes))
+        ran = None if task.ran is None else task.ran.to_bytes(task.path)
+        return TaskRecord(keys.short_id(task.task_id), task.path, tuple(writes), ran)
 
     def _encoded(self, value: Any, what: str) -> bytes:
         known = self._known.get(id(value))
@@ -103,26 +102,27 @@ def put(tables: Tables, transaction: Any, encoded: EncodedBatch) -> None:
             raise LeaseLostError(*place, "a newer run")
         namespace = namespace._replace(fence=batch.fence)
     for checkpoint_id, task in encoded.tasks:
-        put_task(tables, transaction, keys.checkpoint(namespace.number, checkpoint_id), task)
+        _put_task(tables, transaction, keys.writes(namespace.number, checkpoint_id), task)
     if batch.checkpoint is not None:
         namespace = _put_checkpoint(tables, transaction, namespace, encoded, batch.checkpoint)
     if namespace != before:
         tables.put_namespace(transaction, namespace)
 
 
-def put_task(tables: Tables, transaction: Any, checkpoint_key: bytes, task: TaskRecord) -> None:
+def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskRecord) -> None:
     """Put a task's pending writes on a checkpoint, with those that are there.
 
     Control writes replace those of their kind; any other stays as it is once it is there.
     """
-    key = checkpoint_key + keys.task(task.task_id)
+    key = prefix + keys.task(keys.long_id(task.task_id))
     data = tables.writes.get(transaction, key)
-    old = () if data is None else from_bytes(TaskRecord, data).writes
-    known = {write[0]: write for write in old}
+    old = None if data is None else from_bytes(TaskRecord, data)
+    known = {write[0]: write for write in old.writes} if old is not None else {}
     for write in task.writes:
         if write[0] < 0 or write[0] not in known:
             known[write[0]] = write
-    task = task._replace(writes=tuple(known.values()))
+    ran = old.ran if old is not None and task.ran is None else task.ran
+    task = task._replace(writes=tuple(known.values()), ran=ran)
     tables.writes.put(transaction, key, to_bytes(task))
 
 
@@ -150,7 +150,7 @@ def _put_checkpoint(
             version = checkpoint.channel_versions.get(name)
             tables.values.put(transaction, keys.value(namespace.number, version, name), data)
     record = CheckpointRecord(
-        checkpoint.parent_id,
+        None if checkpoint.parent_id is None else keys.short_id(checkpoint.parent_id),
         checkpoint.at,
         checkpoint.step,
         checkpoint.source,
@@ -178,7 +178,7 @@ def _put_deltas(
 ) -> None:
     checkpoint = encoded.batch.checkpoint
     for name, (delta, data) in encoded.deltas.items():
-        kind, seed = 0, b""
+        kind, seed = EMPTY, None
         if delta.previous is not None:
             kind, seed = tables.place(transaction, namespace, parent, name, delta.previous)
         record = DeltaRecord(delta.previous, kind, seed, data)
@@ -203,7 +203,7 @@ def _inherited(
         if name in changed:
             continue
         kind, data = tables.place(transaction, namespace, parent, name, version)
-        if kind == INLINE:
+        if kind == INLINE and data is not None:
             inline[name] = data
         elif kind == STORED:
             stored.append(name)
