@@ -1,38 +1,34 @@
 """Values as bytes and back, exactly: what comes back is equal and of the same types.
 
-The first byte of an encoded value is its format: another one can be added, and
-those written stay readable. Plain text, bytes, None and small ints are kept as
-they are; everything else is a pickle. Classes and functions are kept by
-reference, those of ``__main__`` too (`mainmodule`); what has no name to refer to
-(lambdas, closures, local classes) is kept by value, with cloudpickle.
+The first byte of an encoded value is its format. Plain text, bytes, None and ints are
+kept as they are; everything else is a pickle (see `pickling`). Around that::
+
+    z, size (8), frame       compressed with zstd
+    c, data                  made by a codec of the user's
 """
 
 from __future__ import annotations
 
-import pickle
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from flowpregel._lmdb import culprit, mainmodule, pickling
-from flowpregel.errors import StoreError, StoreVersionError, ValueEncodingError
+from flowpregel._lmdb import pickling
+from flowpregel.errors import (
+    ConfigurationError,
+    StoreCorruptError,
+    StoreError,
+    StoreVersionError,
+    ValueEncodingError,
+)
 
 _NONE, _TEXT, _BYTES, _INT = b"n", b"t", b"b", b"i"
-_PICKLE, _PICKLE_MAIN, _BUFFERS = b"p", b"m", b"o"
-PLAIN_PICKLE = b"k"
-"""What a value begins with that is a pickle of plain data alone."""
-_WORD = struct.Struct(">q")
-_MAIN_SIZE = struct.Struct(">H")
-_PROTOCOL = 5
-_SMALL = 4096
-"""Bytes: copying less is sooner done than making a view of it."""
-_NAMES_A_CLASS = b"\x93"
-_HEAD = 11
-"""Bytes: what a pickle of one frame begins with, its protocol and its length."""
-_FRAME = 0x95
-_ONE_FRAME = 60_000
-"""Bytes: a pickle that is smaller has one frame; the pickler begins another after 64 KiB."""
+_BUFFERS = b"o"
+_ZSTD, _CUSTOM = b"z", b"c"
+_SMALLEST = 256
+"""Bytes: less is not worth the time to compress it."""
+_DEEPEST, _MOST = 20, 10_000
+"""How far the part of a value is searched for that cannot be kept."""
 
 
 class Codec(Protocol):
@@ -56,10 +52,8 @@ class PythonCodec:
 
     def encode(self, value: Any) -> bytes:
         """Return *value* as bytes."""
-        plain = _ENCODERS.get(type(value))
-        if plain is not None:
-            return plain(value)
-        return _encode_object(value)
+        encode = _ENCODERS.get(type(value))
+        return _encode_pickle(value) if encode is None else encode(value)
 
     def decode(self, data: bytes) -> Any:
         """Return the value that was encoded.
@@ -67,13 +61,45 @@ class PythonCodec:
         *data* must come from someone who may run code here: a record whose
         keyed checksum held.
         """
-        decoder = _DECODERS.get(data[:1])
-        if decoder is None:
+        decode = _DECODERS.get(data[:1])
+        if decode is None:
             raise StoreVersionError(
                 f"a value has the format {data[:1]!r}, which this release does not know; "
                 "read it with the release that wrote it"
             )
-        return decoder(data)
+        return decode(data)
+
+
+class StoreCodec:
+    """A codec with compression around it; reads what is compressed whatever the option is.
+
+    Args:
+        inner: What values are encoded with; None is `PythonCodec`.
+        compression: Whether to compress what gets smaller by it.
+
+    Raises:
+        ConfigurationError: An extra that this needs is not installed.
+    """
+
+    def __init__(self, inner: Codec | None, *, compression: bool = False) -> None:
+        self._inner: Codec = inner or PythonCodec()
+        self._mark = b"" if inner is None else _CUSTOM
+        self._zstandard = _zstandard() if compression else None
+
+    def encode(self, value: Any) -> bytes:
+        """Return *value* as bytes."""
+        data = self._mark + self._inner.encode(value)
+        if self._zstandard is None or len(data) < _SMALLEST:
+            return data
+        # One for each value: a compressor must not be used by two OS threads at once.
+        frame: bytes = self._zstandard.ZstdCompressor(level=3).compress(data)
+        return min(data, _ZSTD + len(data).to_bytes(8, "big") + frame, key=len)
+
+    def decode(self, data: bytes) -> Any:
+        """Return the value that was encoded."""
+        if data[:1] == _ZSTD:
+            data = _decompressed(data)
+        return self._inner.decode(data[1:] if data[:1] == _CUSTOM else data)
 
 
 def encode(codec: Codec, value: Any, what: str) -> bytes:
@@ -90,9 +116,9 @@ def encode(codec: Codec, value: Any, what: str) -> bytes:
     try:
         return codec.encode(value)
     except Exception as error:
-        place = culprit.find(value, codec.encode)
+        place, kind = find_culprit(value, codec.encode)
         raise ValueEncodingError(
-            f"{what} cannot be kept: value{place or ''} is {culprit.describe(value, place)} "
+            f"{what} cannot be kept: value{place} is a {kind} "
             f"({type(error).__name__}: {error}); keep what it is made from instead"
         ) from error
 
@@ -103,70 +129,78 @@ def decode(codec: Codec, data: bytes, what: str) -> Any:
     Raises:
         ValueEncodingError: What its classes do when they are read fails.
     """
+    return decode_all(codec, (data,), what)[0]
+
+
+def decode_all(codec: Codec, many: Iterable[bytes], what: str) -> tuple[Any, ...]:
+    """Return the values that *many* were made from, as `decode` does."""
     try:
-        return codec.decode(data)
+        return tuple(map(codec.decode, many))
     except StoreError:
         raise
     except Exception as error:
-        raise _unreadable(what, error) from error
+        raise ValueEncodingError(
+            f"{what} was kept but cannot be read back: {type(error).__name__}: {error}; its "
+            "class must be importable under the name it had"
+        ) from error
 
 
-@contextmanager
-def reading(what: str) -> Iterator[None]:
-    """Translate errors as `decode` does, for many values at once."""
+def find_culprit(value: Any, encode: Callable[[Any], object]) -> tuple[str, str]:
+    """Return the path to the innermost part of *value* that *encode* refuses, and its class.
+
+    The path is empty where *value* is refused though each of its parts is not.
+
+    Example:
+        >>> import pickle, threading
+        >>> find_culprit({"a": [1, threading.Lock()]}, pickle.dumps)
+        ("['a'][1]", '_thread.lock')
+    """
+    path = ""
+    for _ in range(_DEEPEST):
+        for number, (step, part) in enumerate(_parts(value)):
+            if number < _MOST and _is_refused(part, encode):
+                path, value = path + step, part
+                break
+        else:
+            break
+    kind = type(value)
+    return path, f"{kind.__module__}.{kind.__qualname__}".replace("builtins.", "")
+
+
+def _is_refused(part: Any, encode: Callable[[Any], object]) -> bool:
     try:
-        yield
-    except StoreError:
-        raise
-    except Exception as error:
-        raise _unreadable(what, error) from error
+        encode(part)
+    except Exception:  # noqa: BLE001 - a class may raise anything while it is pickled
+        return True
+    return False
 
 
-def _unreadable(what: str, error: Exception) -> ValueEncodingError:
-    return ValueEncodingError(
-        f"{what} was kept but cannot be read back: {type(error).__name__}: {error}; its "
-        "class must be importable under the name it had"
-    )
+def _parts(value: Any) -> Iterable[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield f"[{key!r}]", part
+            yield f".key({key!r})", key
+    elif isinstance(value, list | tuple | set | frozenset):
+        for number, part in enumerate(value):
+            yield f"[{number}]", part
+    if isinstance(value, BaseException):
+        for number, part in enumerate(value.args):
+            yield f".args[{number}]", part
+    yield from ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
+
+
+# ---------------------------------------------------------------- formats
 
 
 def _encode_int(value: int) -> bytes:
-    if -(1 << 63) <= value < 1 << 63:
-        return _INT + _WORD.pack(value)
-    return _PICKLE + pickle.dumps(value, _PROTOCOL)
+    return _INT + value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
 
 
-def _encode_container(value: Any) -> bytes:
-    """Encode what is likely to be plain data, with the C pickler alone."""
-    try:
-        data = pickle.dumps(value, _PROTOCOL, buffer_callback=_refuse)
-    except Exception:  # noqa: BLE001 - a class may raise anything while it is pickled
-        return _encode_object(value)
-    # Without this opcode the pickle names no class: all in it is of a built-in plain type.
-    return _encode_object(value) if _NAMES_A_CLASS in data else PLAIN_PICKLE + headless(data)
-
-
-def headless(pickled: bytes) -> bytes:
-    """Return a pickle that names no class without its head, which reading it does not need."""
-    return pickled[_HEAD:] if pickled[2] == _FRAME and len(pickled) < _ONE_FRAME else pickled
-
-
-def _refuse(_: pickle.PickleBuffer) -> bool:
-    raise ValueError("a buffer: not plain data")
-
-
-def _encode_object(value: Any) -> bytes:
-    buffers: list[pickle.PickleBuffer] = []
+def _encode_pickle(value: Any) -> bytes:
+    buffers: list[Any] = []
     data = pickling.dumps(value, buffers)
-    if b"__main__" in data:
-        where = mainmodule.describe()
-        data = b"".join((_PICKLE_MAIN, _MAIN_SIZE.pack(len(where)), where, data))
-    else:
-        data = _PICKLE + data
-    return data if not buffers else _with_buffers(data, buffers)
-
-
-def _with_buffers(data: bytes, buffers: list[pickle.PickleBuffer]) -> bytes:
-    """Return a pickle with the buffers that it left outside, copied once."""
+    if not buffers:
+        return data
     views = [buffer.raw() for buffer in buffers]
     sizes = [(view.nbytes << 1) | view.readonly for view in views]
     head = struct.pack(f">BIQ{len(sizes)}Q", _BUFFERS[0], len(sizes), len(data), *sizes)
@@ -178,7 +212,7 @@ def _decode_buffers(record: bytes) -> Any:
     sizes = struct.unpack_from(f">{count}Q", record, 13)
     view = memoryview(record)
     at = 13 + 8 * count
-    data = bytes(view[at : at + size])
+    data = view[at : at + size]
     at += size
     buffers = []
     for packed in sizes:
@@ -186,18 +220,30 @@ def _decode_buffers(record: bytes) -> Any:
         # A writable array must come back writable, so it gets memory of its own.
         buffers.append(part if packed & 1 else bytearray(part))
         at += packed >> 1
-    return _DECODERS[data[:1]](data, buffers)
+    return pickling.loads(data, buffers)
 
 
-def _decode_pickle(data: bytes, buffers: list[Any] | None = None) -> Any:
-    if buffers is None and len(data) < _SMALL:
-        return pickle.loads(data[1:])
-    return pickle.loads(memoryview(data)[1:], buffers=buffers)
+def _zstandard() -> Any:
+    try:
+        import zstandard  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigurationError(
+            "compression needs the package zstandard; install flowpregel[zstd]"
+        ) from error
+    return zstandard
 
 
-def _decode_main(data: bytes, buffers: list[Any] | None = None) -> Any:
-    (size,) = _MAIN_SIZE.unpack_from(data, 1)
-    return mainmodule.loads(data[3 + size :], data[3 : 3 + size], buffers)
+def _decompressed(data: bytes) -> bytes:
+    """Return what was compressed, after checking that its size is what was written.
+
+    A frame of 50 kB can say that it becomes gigabytes.
+    """
+    zstandard = _zstandard()
+    size, frame = int.from_bytes(data[1:9], "big"), data[9:]
+    if zstandard.frame_content_size(frame) != size:
+        raise StoreCorruptError("a compressed value has not the size it was written with")
+    opened: bytes = zstandard.ZstdDecompressor().decompress(frame)
+    return opened
 
 
 _ENCODERS: dict[type, Callable[[Any], bytes]] = {
@@ -205,17 +251,13 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
     str: lambda value: _TEXT + value.encode("utf-8", "surrogatepass"),
     bytes: lambda value: _BYTES + value,
     int: _encode_int,
-    dict: _encode_container,
-    list: _encode_container,
-    tuple: _encode_container,
 }
-_DECODERS: dict[bytes, Callable[..., Any]] = {
+_DECODERS: dict[bytes, Callable[[bytes], Any]] = {
     _NONE: lambda _: None,
     _TEXT: lambda data: data[1:].decode("utf-8", "surrogatepass"),
     _BYTES: lambda data: data[1:],
-    _INT: lambda data: _WORD.unpack_from(data, 1)[0],
-    _PICKLE: _decode_pickle,
-    PLAIN_PICKLE: _decode_pickle,
-    _PICKLE_MAIN: _decode_main,
+    _INT: lambda data: int.from_bytes(data[1:], "big", signed=True),
+    pickling.PLAIN: pickling.loads,
+    pickling.MAIN: pickling.loads,
     _BUFFERS: _decode_buffers,
 }

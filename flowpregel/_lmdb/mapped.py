@@ -1,22 +1,68 @@
-"""A store's file while LMDB has it mapped: opened, grown, opened again, copied, replaced.
+"""A store's file while LMDB has it mapped: opened, grown, copied, replaced, opened again.
 
-Who may use it, and when, is for `environment` to say. All methods but `live`, `open` and
-`close` pass the gate by themselves, so nobody may call them who is inside.
+When each of that may happen is up to `environment`. The methods that change the map pass
+the gate alone, so an OS thread that is inside it must not call them.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
-from flowpregel._lmdb import engine, failures, folder
-from flowpregel._lmdb.gate import Gate
+import lmdb
+
+from flowpregel._lmdb import errors, files
+from flowpregel._lmdb.locks import Gate
 from flowpregel.errors import (
     StoreBusyError,
     StoreCorruptError,
     StoreError,
     StoreReadOnlyError,
 )
+
+ENGINE = 0
+"""The major version of LMDB whose format we write; py-lmdb ships two."""
+DATABASES = (
+    b"meta", b"threads", b"checkpoints", b"values", b"deltas", b"writes", b"store", b"cache",
+)  # fmt: skip
+SMALLEST_MAP = 1 << 20
+READERS = 1024
+
+
+def connect(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:
+    """Return LMDB's own environment at *path*, opened as we open it everywhere.
+
+    With LMDB's default flags: without ``sync`` or ``metasync`` a power cut loses
+    acknowledged commits; with ``writemap`` a full disk ends the interpreter.
+    """
+    # Without it a commit keeps the GIL while the disk syncs: nobody could join its group.
+    lmdb.enable_drop_gil()
+    return lmdb.open(
+        path,
+        map_size=map_size,
+        max_dbs=16,
+        max_readers=READERS,
+        mode=0o600,
+        create=not readonly,
+        readonly=readonly,
+        lock=lock,
+        lib_version=ENGINE,
+    )
+
+
+def fill(draft: str, records: Sequence[tuple[bytes, bytes]]) -> None:
+    """Make a store with its databases and these *records* of ``meta`` in the folder *draft*."""
+    try:
+        with connect(draft, SMALLEST_MAP, readonly=False, lock=True) as env:
+            for name in DATABASES:
+                env.open_db(name)
+            with env.begin(write=True, db=env.open_db(b"meta")) as transaction:
+                for key, value in records:
+                    transaction.put(key, value)
+    except lmdb.Error as error:
+        raise errors.of_commit(error, draft) from error
+    files.close_to_others(draft)
 
 
 class MappedFile:
@@ -32,13 +78,11 @@ class MappedFile:
     def __init__(self, path: str, *, map_size: int, readonly: bool, lock: bool) -> None:
         self.path = path
         self.gate = Gate()
-        """Whoever has a transaction is inside."""
+        """Every transaction is inside."""
         self.databases: dict[bytes, Any] = {}
-        self.numbers: dict[Any, int] = {}
-        """The number of each database in `engine.DATABASES`, by its handle."""
-        self._map_size = max(map_size, engine.SMALLEST_MAP)
+        self._map_size = max(map_size, SMALLEST_MAP)
         self._readonly = readonly
-        self._lock = lock
+        self._registers = lock
         self._pid = os.getpid()
         self._lmdb: Any = None
 
@@ -64,32 +108,36 @@ class MappedFile:
         return self._lmdb
 
     def open(self, *, pages: bool = False) -> None:
-        """Check the file, with *pages* each page of it, and map it.
-
-        Whoever may write needs our own write lock for it: opening the databases is a write
-        transaction then, for which LMDB's own lock could keep us waiting for ever.
-        """
-        import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store
-
-        folder.check(self.path, pages=pages)
-        self._lmdb = self._connected()
+        """Check the file, with *pages* each page of it, and map it."""
+        files.check(self.path, pages=pages, readonly=self._readonly)
         try:
-            if not self._readonly or self._lock:
+            self._lmdb = self._mapped()
+            if not self._readonly or self._registers:
                 self._lmdb.reader_check()
-            for name in engine.DATABASES:
+            for name in DATABASES:
                 self.databases[name] = self._lmdb.open_db(name, create=False)
             if pages:
                 self._check_keys()
-            self.numbers = {self.databases[name]: n for n, name in enumerate(engine.DATABASES)}
         except lmdb.Error as error:
             self.close()
-            raise failures.translated(error, self.path) from error
+            raise errors.of_lmdb(error, self.path) from error
         except StoreCorruptError:
             self.close()
             raise
 
+    def _mapped(self) -> Any:
+        size = self._map_size
+        while True:
+            try:
+                return connect(self.path, size, readonly=self._readonly, lock=self._registers)
+            except lmdb.MemoryError:
+                # A process may be allowed little address space (`ulimit -v`).
+                if size <= SMALLEST_MAP:
+                    raise
+                size //= 2
+
     def _check_keys(self) -> None:
-        """Refuse a database with a key of no bytes, which LMDB's verifier lets pass.
+        """Refuse a database with an empty key, which LMDB's verifier accepts.
 
         There can be none; where a damaged page has one, a record is not found any more.
         """
@@ -102,38 +150,11 @@ class MappedFile:
                             "a key; restore a backup"
                         )
 
-    def _connected(self) -> Any:
-        import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store
-
-        size = self._map_size
-        while True:
-            try:
-                return engine.connect(self.path, size, readonly=self._readonly, lock=self._lock)
-            except lmdb.MemoryError as error:
-                # A process may be allowed little address space (`ulimit -v`).
-                if size <= engine.SMALLEST_MAP:
-                    raise failures.translated(error, self.path) from error
-                size //= 2
-            except lmdb.Error as error:
-                raise failures.translated(error, self.path) from error
-
     def close(self) -> None:
         """Unmap it, if it is mapped; nobody may be inside the gate."""
         if self._lmdb is not None:
             self._lmdb.close()
             self._lmdb = None
-
-    def fill_up(self) -> None:
-        """Make the file as long as LMDB says it is, if the last pages were never written.
-
-        For whoever has just committed, inside the gate: `folder.check` has to look at
-        every page of a file that is too short.
-        """
-        needed = self.live().stat()["psize"] * (self.live().info()["last_pgno"] + 1)
-        if os.path.getsize(self._data()) < needed:
-            os.truncate(self._data(), needed)
-
-    # ------------------------------------------------------------ the map
 
     def grow(self) -> None:
         """Make room: double the map."""
@@ -141,37 +162,45 @@ class MappedFile:
             size = self.live().info()["map_size"]
             self.live().set_mapsize(size * 2 if size < 1 << 36 else size + (1 << 36))
 
+    def map_size(self) -> int:
+        """Return the bytes of address space the store has now."""
+        with self.gate:
+            return int(self.live().info()["map_size"])
+
+    def size(self) -> int:
+        """Return the bytes of the store's file that are in use."""
+        with self.gate:
+            return self._used()
+
+    def _used(self) -> int:
+        live = self.live()
+        return int((live.info()["last_pgno"] + 1) * live.stat()["psize"])
+
     def adopt_size(self) -> None:
         """Take the size that another process gave the map."""
         with self.gate.alone():
             self.live().set_mapsize(0)
 
+    def fill_up(self) -> None:
+        """Make the file as long as LMDB counts, if the last pages were never written.
+
+        `files.check` has to look at every page of a file that is too short.
+        """
+        if os.path.getsize(self._data()) < self._used():
+            os.truncate(self._data(), self._used())
+
     def free_readers(self) -> None:
-        """Free the places of readers that died.
+        """Free the slots of readers that died.
 
         Raises:
             StoreBusyError: They are all alive.
         """
         with self.gate:
             if not self.live().reader_check():
-                raise StoreBusyError(self.path, f"{engine.READERS} readers that are all alive", 0.0)
+                raise StoreBusyError(self.path, f"{READERS} readers that are all alive", 0.0)
 
-    def map_size(self) -> int:
-        """Return the bytes of address space it has now."""
-        with self.gate:
-            return int(self.live().info()["map_size"])
-
-    # ------------------------------------------------------------ the file
-
-    def size(self) -> int:
-        """Return the bytes that are used of the file."""
-        with self.gate:
-            live = self.live()
-            pages: int = live.info()["last_pgno"] + 1
-            return pages * int(live.stat()["psize"])
-
-    def reopened_after(self, transaction_id: int) -> bool:
-        """Open it again after a commit failed; return whether that is there after all.
+    def has_landed(self, transaction_id: int) -> bool:
+        """Open the file again after a commit failed; return whether that is there after all.
 
         LMDB itself cannot be asked: a meta page that could not be written
         leaves it unusable, and one that could not be synced may be there.
@@ -179,35 +208,33 @@ class MappedFile:
         with self.gate.alone():
             self.close()
             try:
-                folder.sync(self._data())
+                files.sync(self._data())
                 synced = True
             except OSError:
                 synced = False
             self.open()
             return synced and self._lmdb.info()["last_txnid"] >= transaction_id
 
-    def copy(self, path: str, *, compact: bool) -> None:
-        """Copy it as it is at one moment into the folder *path*, while it is used."""
-        import lmdb  # noqa: PLC0415 - heavy, needed only by those who use a store
-
+    def copy(self, path: str) -> None:
+        """Copy it as it is at one moment into the folder *path*, without free pages."""
         try:
             with self.gate:
-                self.live().copy(path, compact=compact)
+                self.live().copy(path, compact=True)
         except lmdb.Error as error:
-            raise failures.of_commit(error, path) from error
+            raise errors.of_commit(error, path) from error
 
     def replace(self, draft: str) -> None:
         """Put a compacted copy in its place, made in the folder *draft* on the same disk."""
-        self.copy(draft, compact=True)
-        copied = os.path.join(draft, folder.DATA)
-        folder.sync(copied)
+        self.copy(draft)
+        copied = os.path.join(draft, errors.DATA)
+        files.sync(copied)
         with self.gate.alone():
-            self.live().close()
+            self.close()
             try:
                 os.replace(copied, self._data())
-                folder.sync(self.path)
+                files.sync(self.path)
             finally:
                 self.open()
 
     def _data(self) -> str:
-        return os.path.join(self.path, folder.DATA)
+        return os.path.join(self.path, errors.DATA)

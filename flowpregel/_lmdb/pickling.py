@@ -1,19 +1,37 @@
-"""Pickles that refer to classes by name, and keep exceptions that pickle would break.
+"""Pickles that refer to classes by name, those of ``__main__`` too.
 
-The C pickler asks `_Pickler.reducer_override` only about objects that are not of
-a built-in plain type, so plain data is as fast as it can be.
+A pickle refers to a class of the program as ``__main__.Name``, which in the next program
+may be another module: the same file imported under its real name, or a tool that reads
+the store. So the main module's real name and file stand before such a pickle, and the
+name is looked up there. What has no name to refer to (lambdas, closures, local classes)
+is kept by value, with cloudpickle; exceptions in a form that reads back whatever
+arguments their classes take.
+
+::
+
+    p, pickle
+    m, size of what follows (2), name and file of the main module, pickle
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import io
+import os
 import pickle
 import sys
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any
+
+from flowpregel.errors import ValueEncodingError
 
 _PROTOCOL = 5
 OUT_OF_BAND = 128 << 10
 """Buffers of so many bytes stay outside of the pickle, and are copied only once."""
+_ALIAS = "__flowpregel_main_{}__"
+PLAIN, MAIN = b"p", b"m"
 
 
 def dumps(value: Any, buffers: list[pickle.PickleBuffer]) -> bytes:
@@ -31,10 +49,23 @@ def dumps(value: Any, buffers: list[pickle.PickleBuffer]) -> bytes:
     file = io.BytesIO()
     try:
         _Pickler(file, _PROTOCOL, buffer_callback=keep_outside).dump(value)
+        data = file.getvalue()
     except Exception:  # noqa: BLE001 - a class may raise anything while it is pickled
         buffers.clear()
-        return _dumps_by_value(value)
-    return file.getvalue()
+        data = _dumps_by_value(value)
+    if b"__main__" not in data:
+        return PLAIN + data
+    described = _describe_main()
+    return b"".join((MAIN, len(described).to_bytes(2, "big"), described, data))
+
+
+def loads(data: bytes | memoryview, buffers: list[Any] | None = None) -> Any:
+    """Return the value that `dumps` was given."""
+    view = memoryview(data)
+    if view[:1] == PLAIN:
+        return pickle.loads(view[1:], buffers=buffers)
+    start = 3 + int.from_bytes(view[1:3], "big")
+    return _Unpickler(io.BytesIO(view[start:]), bytes(view[3:start]), buffers).load()
 
 
 class _Pickler(pickle.Pickler):
@@ -119,3 +150,79 @@ def _builtin_base(kind: type[BaseException]) -> Any:
         for base in kind.__mro__
         if base.__module__ == "builtins" and issubclass(base, BaseException)
     )
+
+
+# ---------------------------------------------------------------- the main module
+
+
+def _describe_main() -> bytes:
+    """Return the real name and the file of this program's main module."""
+    return _describe(id(sys.modules.get("__main__")))
+
+
+@lru_cache(maxsize=4)
+def _describe(_module: int) -> bytes:
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    name = spec.name.removesuffix(".__main__") if spec is not None else ""
+    file = getattr(main, "__file__", None)
+    path = os.path.realpath(file) if file else ""
+    return f"{name}\0{path}".encode("utf-8", "surrogatepass")
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, described: bytes, buffers: list[Any] | None) -> None:
+        super().__init__(file, buffers=buffers)
+        self._described = described
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module != "__main__":
+            return super().find_class(module, name)
+        found: Any = _main_module(self._described)
+        for part in name.split("."):
+            found = getattr(found, part)
+        return found
+
+
+def _main_module(described: bytes) -> Any:
+    if described == _describe_main():
+        return sys.modules["__main__"]
+    name, _, path = described.decode("utf-8", "surrogatepass").partition("\0")
+    main = sys.modules["__main__"]
+    if not path or _is_file_of(main, path):
+        return main
+    for module in list(sys.modules.values()):
+        if _is_file_of(module, path):
+            return module
+    return _imported(name, path)
+
+
+def _is_file_of(module: Any, path: str) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and os.path.realpath(file) == path
+
+
+def _imported(name: str, path: str) -> Any:
+    if name:
+        # It may not be on this program's path, or not any more: its file may be there.
+        with suppress(ImportError):
+            return importlib.import_module(name)
+    if not os.path.exists(path):
+        raise ValueEncodingError(
+            f"a value refers to a class of the program {path}, which is not there any more; "
+            "put the class into a module that both programs import"
+        )
+    # As multiprocessing does for its workers: under another name, so that
+    # what the file guards with `if __name__ == "__main__"` does not run.
+    alias = _ALIAS.format(os.path.basename(path).removesuffix(".py"))
+    spec = importlib.util.spec_from_file_location(alias, path)
+    if spec is None or spec.loader is None:
+        raise ValueEncodingError(f"a value refers to the program {path}, which cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[alias] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[alias]
+        raise
+    return module

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
-from flowpregel._lmdb import seal as headers
-from flowpregel._lmdb.closed import ClosedStore
-from flowpregel._lmdb.codec import Codec
+from flowpregel._lmdb import header as headers
+from flowpregel._lmdb.codec import Codec, StoreCodec
 from flowpregel._lmdb.environment import Environment, open_environment
-from flowpregel._lmdb.keptclosed import keep_closed
+from flowpregel._lmdb.header import Header, store_key
+from flowpregel._lmdb.maintenance import ClosedStore, keep_closed, seal_anew
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
-from flowpregel._lmdb.seal import HEADER, Seal, store_key
-from flowpregel._lmdb.sealing import seal_anew
-from flowpregel._lmdb.wrapping import WrappedCodec
+from flowpregel._lmdb.records import Seal, Table
 from flowpregel.errors import StoreBusyError, StoreReadOnlyError
 
 _PAUSE = 0.02
-"""Seconds before looking again whether nobody has a store open."""
-
-
-class Change(NamedTuple):
-    """What is to be done to a store while nobody has it open."""
-
-    purpose: str
-    make: Callable[[], None]
+"""Seconds before the next try to find a store that nobody has open."""
 
 
 class OpenStore:
@@ -44,6 +36,10 @@ class OpenStore:
         self.codec = codec
         self._is_open = True
 
+    def table(self, name: bytes) -> Table:
+        """Return the database that has *name*."""
+        return Table(name, self.environment, self.seal)
+
     def seal_anew(self, seal: Seal) -> None:
         """Close the store, and make every record of it one of *seal*.
 
@@ -56,12 +52,12 @@ class OpenStore:
         self.close()
         with keep_closed(path):
             record = _header_of_closed(path)
-            fields = headers.read_header(record, path)
+            header = Header.read(record, path)
             # Someone may have been faster.
-            headers.check_seal(record, fields, self.seal, path)
-            headers.check_encryption(fields, self.seal, path, readonly=False)
-            header = headers.header_of(seal, fields["created"], seal.encryption)
-            seal_anew(path, header, seal, self.seal)
+            header.check(record, self.seal, path)
+            header.check_encryption(self.seal, path, readonly=False)
+            new = replace(header, key=seal.id, encryption=seal.encryption)
+            seal_anew(path, new.to_bytes(seal), seal, self.seal)
 
     def close(self) -> None:
         """Give the opening back; may be called again."""
@@ -83,69 +79,53 @@ def open_store(
 
     Raises:
         StoreForeignError: It is sealed, or encrypted, under another key.
-        StoreBusyError: It must be changed first, and someone has it open.
+        StoreBusyError: It must be sealed anew first, and someone has it open.
         StoreVersionError: Another release, or another engine, wrote it.
         StoreCorruptError: It is damaged.
     """
-    wrapped = WrappedCodec(codec, options)
+    wrapped = StoreCodec(codec, compression=options.compression)
     key = options.trust if isinstance(options.trust, bytes) else store_key()
     seal = Seal(key, options.encryption_key)
     until = time.monotonic() + options.lock_timeout
     while True:
         environment = open_environment(
             path,
-            lambda: [(HEADER, headers.new_header(seal))],
+            lambda: Header.new(seal).to_bytes(seal),
             map_size=map_size,
             readonly=readonly,
             lock=lock,
             options=options,
         )
         try:
-            record = environment.read(_header(environment.databases))
-            change = _change_needed(environment, record, seal, trusts=options.trust is True)
+            record = environment.read(partial(_header_in, environment.databases[b"meta"]))
+            header = Header.read(record, environment.path)
+            trusted = options.trust is True and header.key != seal.id
+            _check(environment, record, header, seal, trusted=trusted)
         except BaseException:
             environment.close()
             raise
-        if change is None:
+        if not trusted:
             return OpenStore(environment, seal, wrapped)
         environment.close()
-        _change_closed(environment.path, record, change, options.lock_timeout, until)
+        _take_over(environment.path, record, replace(header, key=seal.id), seal, until)
 
 
-def _header(databases: Mapping[bytes, Any]) -> Callable[[Any], bytes]:
-    """Return what reads the header in a transaction."""
-    return lambda transaction: transaction.get(HEADER, db=databases[b"meta"]) or b""
+def _check(
+    environment: Environment, record: bytes, header: Header, seal: Seal, *, trusted: bool
+) -> None:
+    """Refuse a store that cannot be used with *seal*; *trusted*: it will be sealed anew."""
+    if not trusted:
+        header.check(record, seal, environment.path)
+    elif environment.readonly:
+        raise _cannot_be_sealed(environment.path)
+    header.check_encryption(seal, environment.path, readonly=environment.readonly)
 
 
-def _change_needed(
-    environment: Environment, record: bytes, seal: Seal, *, trusts: bool
-) -> Change | None:
-    """Return what is to be done to a store before it is used as it is opened.
+def _take_over(path: str, record: bytes, header: Header, seal: Seal, until: float) -> None:
+    """Seal a store of somebody else anew, unless its header has changed already.
 
-    Raises:
-        StoreError: It cannot be used.
-    """
-    path, readonly = environment.path, environment.readonly
-    fields = headers.read_header(record, path)
-    is_foreign = trusts and fields["key"] != seal.id
-    if is_foreign and readonly:
-        raise _cannot_be_sealed(path)
-    if not is_foreign:
-        headers.check_seal(record, fields, seal, path)
-    headers.check_encryption(fields, seal, path, readonly=readonly)
-    header = headers.header_of(seal, fields["created"], fields.get("encryption"))
-    if is_foreign:
-        # Whoever asks for it trusts whoever wrote the store: nothing can be checked
-        # without the other key, and what is sealed now is unpickled later.
-        return Change("to be sealed anew", lambda: seal_anew(path, header, seal, None))
-    if readonly or headers.is_current(fields):
-        return None
-    purpose = f"to become format {headers.FORMAT}, which earlier releases cannot read"
-    return Change(purpose, lambda: _put_header(path, header))
-
-
-def _change_closed(path: str, record: bytes, change: Change, timeout: float, until: float) -> None:
-    """Make a *change* while nobody has the store open, unless its header has changed already.
+    With ``trust=True`` the user trusts whoever wrote it: nothing can be checked
+    without the other key, and what is sealed now is unpickled later.
 
     Raises:
         StoreBusyError: Someone has it open, and it is late.
@@ -153,25 +133,20 @@ def _change_closed(path: str, record: bytes, change: Change, timeout: float, unt
     try:
         with keep_closed(path):
             if _header_of_closed(path) == record:
-                change.make()
+                seal_anew(path, header.to_bytes(seal), seal, None)
     except StoreBusyError as error:
         if time.monotonic() > until:
-            holder = f"{error.holder}, and is {change.purpose}"
-            raise StoreBusyError(path, holder, timeout) from error
-        # They may be about to do the same.
-        time.sleep(_PAUSE)
+            raise StoreBusyError(path, f"{error.holder}, and is to be sealed anew", 0.0) from error
+        time.sleep(_PAUSE)  # they may be about to do the same
+
+
+def _header_in(meta: Any, transaction: Any) -> bytes:
+    return transaction.get(headers.KEY, db=meta) or b""
 
 
 def _header_of_closed(path: str) -> bytes:
     with ClosedStore(path, readonly=True) as store:
-        return store.read(_header(store.databases))
-
-
-def _put_header(path: str, header: bytes) -> None:
-    """Say in the header of an older store that this release may write to it now."""
-    with ClosedStore(path) as store:
-        meta = store.databases[b"meta"]
-        store.write(lambda transaction: transaction.put(HEADER, header, db=meta))
+        return store.read(partial(_header_in, store.databases[b"meta"]))
 
 
 def _cannot_be_sealed(path: str) -> StoreReadOnlyError:

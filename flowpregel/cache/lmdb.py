@@ -23,7 +23,6 @@ from typing import Any
 from flowpregel._lmdb.codec import decode, encode
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.store import open_store
-from flowpregel._lmdb.table import Table
 from flowpregel.cache.base import BaseCache, FullKey, Namespace
 from flowpregel.errors import ConfigurationError
 
@@ -68,7 +67,7 @@ class LMDBCache(BaseCache):
         self._clock = clock
         self._options = options or StoreOptions()
         self._store = open_store(path, options=self._options)
-        self._table = Table(b"cache", self._store.environment, self._store.seal)
+        self._table = self._store.table(b"cache")
         self._lock = threading.Lock()
         self._used: dict[bytes, None] = {}
 

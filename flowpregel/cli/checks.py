@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from flowpregel import __version__
-from flowpregel._lmdb import folder
+from flowpregel._lmdb import files
 from flowpregel.cli.console import size_of
 from flowpregel.cli.targets import reading
 from flowpregel.errors import StoreError
@@ -45,7 +45,7 @@ def check_machine() -> Iterator[dict[str, Any]]:
 def check_store(path: str) -> Iterator[dict[str, Any]]:
     """Check the folder of a store, and whether the store in it opens."""
     try:
-        real = folder.real_path(path)
+        real = files.real_path(path)
     except StoreError as error:
         yield _row("store", False, str(error))
         return
@@ -80,15 +80,15 @@ def _tried(check: str, find: Callable[[], str]) -> dict[str, Any]:
 
 
 def _state_of(real: str) -> str:
-    if not folder.exists(real):
+    if not files.exists(real):
         return f"none at {real} yet"
     with reading(real) as saver:
         return f"{real} opens, {size_of(saver.size())}"
 
 
 def _file_system(place: str) -> str:
-    folder.refuse_network(place)
-    return folder.file_system(place) or "unknown"
+    files.refuse_network(place)
+    return files.file_system(place) or "unknown"
 
 
 def _version(name: str) -> str | None:

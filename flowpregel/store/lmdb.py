@@ -22,8 +22,14 @@ from typing import Any
 from flowpregel._lmdb.codec import decode, encode
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.store import open_store
-from flowpregel._lmdb.table import Table
-from flowpregel.store.base import GetOp, ListNamespacesOp, Op, PutOp, SearchOp, TTLConfig
+from flowpregel.store.base import (
+    GetOp,
+    ListNamespacesOp,
+    Op,
+    PutOp,
+    SearchOp,
+    TTLConfig,
+)
 from flowpregel.store.items import ItemKey, ItemStore, StoredItem
 from flowpregel.store.search_index import IndexConfig
 
@@ -68,7 +74,7 @@ class LMDBStore(ItemStore):
         super().__init__(index, ttl, clock)
         self._options = options or StoreOptions()
         self._store = open_store(path, options=self._options)
-        self._table = Table(b"store", self._store.environment, self._store.seal)
+        self._table = self._store.table(b"store")
 
     def close(self) -> None:
         """Give the store back; may be called again."""

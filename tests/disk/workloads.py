@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from flowpregel._core.records import Address, Batch, Delta, TaskWrites
-from flowpregel._lmdb import pending
 from flowpregel.checkpoint.lmdb import LMDBSaver, Retention, StoreOptions
 from flowpregel.errors import StoreError, StoreForeignError
 from tests.disk.nursery import KEY, mark
@@ -160,16 +159,14 @@ def create(path: str, log: str) -> None:
             mark(str(number))
 
 
-def tell(path: str, steps: int, most: int, weakness: str = "") -> None:
+def tell(path: str, steps: int, weakness: str = "") -> None:
     """Commit to a store, and mark in the record what was acknowledged.
 
     Args:
         path: The store.
         steps: How many supersteps.
-        most: How many of them come into the journal before LMDB's file is written.
-        weakness: What to leave out: LMDB's flag "sync" or "metasync", or the "journal"'s flush.
+        weakness: Which of LMDB's flags to leave out, "sync" or "metasync".
     """
-    pending._MOST = most  # noqa: SLF001 - this process is a fork that ends with the workload
     saver = (weak(weakness) if weakness else LMDBSaver)(path)
     with saver:
         for number in range(steps):
@@ -182,20 +179,16 @@ def weak(weakness: str) -> type[LMDBSaver]:
     """Return the saver with a *weakness*: it acknowledges what is not on disk."""
     import lmdb
 
-    from flowpregel._lmdb import engine, journal
-
-    if weakness == "journal":
-        journal._flush = lambda file: None  # noqa: SLF001
-        return LMDBSaver
+    from flowpregel._lmdb import mapped
 
     def connect(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:
         return lmdb.open(
-            path, map_size=map_size, max_dbs=16, max_readers=engine.READERS, mode=0o600,
-            create=False, lock=lock, readonly=readonly, lib_version=engine.ENGINE,
+            path, map_size=map_size, max_dbs=16, max_readers=mapped.READERS, mode=0o600,
+            create=False, lock=lock, readonly=readonly, lib_version=mapped.ENGINE,
             **{weakness: False},
         )  # fmt: skip
 
-    engine.connect = connect  # this process is a fork that ends with the workload
+    mapped.connect = connect  # this process is a fork that ends with the workload
     return LMDBSaver
 
 
@@ -254,11 +247,14 @@ def newest(path: str) -> int:
 
 def create_in_place(path: str) -> None:
     """Make a store as LMDB does by itself: not in a draft that is renamed."""
-    from flowpregel._lmdb import engine
-    from flowpregel._lmdb.seal import HEADER, Seal, new_header, store_key
+    from flowpregel._lmdb import mapped
+    from flowpregel._lmdb.header import KEY as HEADER
+    from flowpregel._lmdb.header import Header, store_key
+    from flowpregel._lmdb.records import Seal
 
     os.mkdir(path)
-    engine.fill(path, [(HEADER, new_header(Seal(store_key())))])
+    seal = Seal(store_key())
+    mapped.fill(path, [(HEADER, Header.new(seal).to_bytes(seal))])
     mark("-1")
 
 

@@ -12,8 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from flowpregel._lmdb.codec import PythonCodec, decode
-from flowpregel._lmdb.seal import SIZE, Seal
-from flowpregel._lmdb.table import Table
+from flowpregel._lmdb.records import SIZE, Seal, Table
 from flowpregel.errors import StoreCorruptError, StoreError, ValueEncodingError
 from flowpregel.executors.processes import frames, messages, parcel
 from flowpregel.executors.processes.frames import UP, GarbageError, Parser, pack
@@ -49,7 +48,7 @@ class StepId:
         """Return what is at *key*, as a transaction does."""
         return self.records.get(key)
 
-    def put(self, key: bytes, value: bytes, db: bytes) -> bool:
+    def put(self, key: bytes, value: bytes, db: bytes, append: bool = False) -> bool:
         """Keep *value* at *key*, as a transaction does."""
         self.records[key] = value
         return True

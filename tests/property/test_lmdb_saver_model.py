@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import settings
 
-from flowpregel._lmdb import pending
 from tests.property.machines import LMDBMachine
 
 pytestmark = pytest.mark.slow
@@ -17,13 +16,3 @@ def store_key(monkeypatch):
 
 TestLMDBSaverModel = LMDBMachine.TestCase
 TestLMDBSaverModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-
-
-class TestLMDBSaverModelWithAShortJournal(LMDBMachine.TestCase):
-    """LMDB's file is written for every third transaction."""
-
-    settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
-
-    @pytest.fixture(autouse=True)
-    def _short(self, monkeypatch):
-        monkeypatch.setattr(pending, "_MOST", 2)

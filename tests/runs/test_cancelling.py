@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from flowpregel._lmdb.filelock import FileLock
+from flowpregel._lmdb.locks import FileLock
 from flowpregel.checkpoint.base import Lease
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from flowpregel.checkpoint.lmdb.requests import Watch
+from flowpregel.checkpoint.lmdb.leases import LeaseWatch
 from flowpregel.cli.app import app as command
 from flowpregel.cli.console import Code
 from flowpregel.errors import TaskCancelled
@@ -61,7 +61,7 @@ def test_nothing_can_be_cancelled_where_nothing_runs(store: LMDBSaver) -> None:
 def test_a_request_reaches_no_later_run(tmp_path: Path) -> None:
     """It is meant for one lease: the next has another fence."""
     told: list[str] = []
-    watch = Watch()
+    watch = LeaseWatch()
     file = FileLock(str(tmp_path / "lease"))
     file.acquire(0)
     for fence in (5, 6):
@@ -81,7 +81,7 @@ def test_a_request_reaches_no_later_run(tmp_path: Path) -> None:
 def test_a_run_that_cannot_be_told_yet_is_told_when_it_can(tmp_path: Path) -> None:
     """A request that comes between the lease and the run's first step is not lost."""
     told: list[str] = []
-    watch = Watch()
+    watch = LeaseWatch()
     file = FileLock(str(tmp_path / "lease"))
     file.acquire(0)
     file.keep_fence(5)

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 WRITER = """
     import shutil
-    from flowpregel._lmdb.filelock import FileLock
+    from flowpregel._lmdb.locks import FileLock
     if sys.argv[2] == "unlocked":
         FileLock.acquire = lambda self, timeout: True
         FileLock.release = lambda self: None

@@ -1,8 +1,11 @@
-"""A commit of a store: work is done once, on what is known of the commit before."""
+"""A commit of a store: one transaction for all that belongs together, or waits."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +13,9 @@ import pytest
 
 from flowpregel import _fault
 from flowpregel._core.records import Address, Batch, TaskWrites
-from flowpregel._lmdb import journal
-from flowpregel._lmdb.overlay import Counted, Draft
-from flowpregel.checkpoint.lmdb import LMDBSaver, staterecord
+from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.errors import ConfigurationError
-from tests.runs.stores import commit, environment_of, id_of, step
+from tests.runs.stores import commit, environment_of, id_of, step, until
 
 MANY = 40
 
@@ -42,65 +43,40 @@ def values_of(saver: LMDBSaver, thread: str) -> dict[str, Any]:
     return dict(found.checkpoint.values)
 
 
-def test_what_says_that_it_is_large_is_lmdbs_at_once(path: Path) -> None:
-    """No draft is begun that the journal could not hold."""
-    seen = []
-    with LMDBSaver(path):
-        environment = environment_of(path)
-        for size in (100, journal.SIZE - 2000, journal.SIZE):
-            environment.write(lambda t: seen.append(type(t)), timeout=1, size=size)
-        environment.close()
-
-    assert [Draft, Draft, Counted] == seen
-
-
 @pytest.mark.parametrize("count", [1, 5, MANY])
-def test_a_large_group_in_one_request_is_not_begun_twice(
+def test_many_batches_of_one_request_are_one_transaction(
     path: Path, points: Path, count: int
 ) -> None:
-    """As many runs on one event loop ask for it: the journal is for a few."""
+    """As many runs on one event loop ask for it."""
     with LMDBSaver(path) as saver:
         saver.commit([superstep(str(n), 0) for n in range(count)])
 
-        passed = {line.split("\t")[0] for line in points.read_text().splitlines()}
-        assert ("store.write.begin" in passed) == (count < MANY)
-        assert ("store.commit.begin" in passed) == (count == MANY)
+        passed = [line.split("\t")[0] for line in points.read_text().splitlines()]
+        assert 1 == passed.count("store.commit.after")
         assert [{"n": 0, "m": str(n)} for n in range(count)] == [
             values_of(saver, str(n)) for n in range(count)
         ]
 
 
-def test_a_large_value_is_not_begun_twice(path: Path, points: Path) -> None:
-    """Also where it is a write, or what was added to a channel."""
-    large = "x" * journal.SIZE
-    with LMDBSaver(path) as saver:
-        saver.commit([Batch(Address("t"), checkpoint=step(0, {"n": large}))])
-        writes = (TaskWrites(id_of(0), "task", "path", (("n", large),)),)
-        saver.commit([Batch(Address("t"), writes)])
+def test_what_waits_for_a_commit_goes_along_with_the_next(path: Path, points: Path) -> None:
+    """Ten OS threads ask while one commits: they are one transaction more."""
+    with LMDBSaver(path) as saver, closing(environment_of(path)) as environment:
+        held, threads = threading.Event(), ThreadPoolExecutor(11)
 
-    assert "store.write.begin" not in points.read_text()
+        def hold(_: Any) -> None:
+            held.set()
+            until(lambda: 10 == len(environment._group._queue))  # noqa: SLF001
 
+        with threads:
+            first = threads.submit(environment.write, hold, timeout=20)
+            assert held.wait(20)
+            others = [threads.submit(saver.commit, [superstep(str(n), 0)]) for n in range(10)]
+            for each in (first, *others):
+                each.result(20)
 
-def test_no_state_is_read_again_while_nobody_else_writes(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether commits go into the journal or, large and many, to LMDB."""
-    read = []
-    change_of = staterecord.change_of
-
-    def counted(*given: Any) -> Any:
-        read.append(given[-1])
-        return change_of(*given)
-
-    monkeypatch.setattr(staterecord, "change_of", counted)
-    with LMDBSaver(path) as saver:
-        for number in range(0, 80, 2):
-            saver.commit([superstep(str(n), number) for n in range(MANY)])
-            for n in range(3):
-                saver.commit([superstep(str(n), number + 1)])
-            saver.commit([superstep(str(n), number + 1) for n in range(3, MANY)])
-
-    assert not read
+        passed = [line.split("\t")[0] for line in points.read_text().splitlines()]
+        assert 2 == passed.count("store.commit.after")
+        assert {str(n) for n in range(10)} == {place.thread_id for place in saver.namespaces()}
 
 
 def test_what_a_commit_that_failed_made_of_a_state_is_forgotten(path: Path) -> None:

@@ -10,11 +10,10 @@ import lmdb
 import pytest
 
 from flowpregel._core.records import Address, Batch, Delta, TaskWrites
-from flowpregel._lmdb import seal as sealing
-from flowpregel._lmdb import table as tables
-from flowpregel._lmdb.engine import DATABASES
+from flowpregel._lmdb import records as tables
+from flowpregel._lmdb.mapped import DATABASES
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
-from flowpregel.checkpoint.lmdb.deltarecord import DeltaRecord
+from flowpregel.checkpoint.lmdb.records import EMPTY, DeltaRecord, to_bytes
 from flowpregel.errors import StoreCorruptError, StoreError, StoreForeignError
 from tests.runs.stores import KEY, commit, id_of, step
 
@@ -81,10 +80,9 @@ def everything(path):
 
 
 def test_there_is_a_record_of_every_kind(path):
-    kinds = {(name, key[16:17]) for name, key in records(path) if name == b"log"}
-
-    assert {kind for _, kind in kinds} == {b"c", b"d", b"v", b"w"}
-    assert {name for name, _ in records(path)} >= {b"meta", b"scopes", b"names", b"ids", b"log"}
+    assert {name for name, _ in records(path)} >= {
+        b"meta", b"threads", b"checkpoints", b"values", b"deltas", b"writes",
+    }  # fmt: skip
 
 
 def test_any_byte_of_any_record_flipped_gives_the_right_value_or_an_error(path, tmp_path):
@@ -106,9 +104,9 @@ def test_any_record_that_is_gone_gives_an_error_or_is_told_by_verify(path, tmp_p
     right = everything(path)
     damaged = tmp_path / "damaged"
     # A pending write that is gone leaves no trace, nor does all that there was of a thread.
-    spared = {b"scopes": b"", b"meta": b"next scope"}
+    spared = {b"writes": b"", b"threads": b"", b"meta": b"next namespace"}
     for database, key in records(path):
-        if key[16:17] == b"w" or key.startswith(spared.get(database, b"\xff")):
+        if key.startswith(spared.get(database, b"\xff")):
             continue
         shutil.copytree(path, damaged)
         put(damaged, database, key, None)
@@ -123,8 +121,8 @@ def test_any_record_that_is_gone_gives_an_error_or_is_told_by_verify(path, tmp_p
 
 def test_a_record_moved_to_another_key_is_refused(path):
     found = records(path)
-    one, other = sorted(key for name, key in found if name == b"log" and key[16:] == b"c")[:2]
-    put(path, b"log", one, found[b"log", other])
+    one, other = sorted(key for name, key in found if name == b"checkpoints")[:2]
+    put(path, b"checkpoints", one, found[b"checkpoints", other])
 
     with pytest.raises(StoreCorruptError, match="was not written there"):
         everything(path)
@@ -141,9 +139,9 @@ class Canary:
 
 
 def test_an_unsealed_record_is_refused_and_not_executed(path, tmp_path):
-    (place,) = {key for (_, key), value in records(path).items() if key[16:17] == b"d"}
+    place = max(key for name, key in records(path) if name == b"deltas")
     sprung = tmp_path / "sprung"
-    put(path, b"log", place, bytes(17) + b"p" + pickle.dumps(Canary(str(sprung))))
+    put(path, b"deltas", place, bytes(17) + b"p" + pickle.dumps(Canary(str(sprung))))
 
     with pytest.raises(StoreCorruptError):
         everything(path)
@@ -152,10 +150,10 @@ def test_an_unsealed_record_is_refused_and_not_executed(path, tmp_path):
 
 def test_without_the_checksum_the_canary_would_sing(path, tmp_path, monkeypatch):
     """What the check before is worth: the same store, read without it."""
-    (place,) = {key for (_, key), value in records(path).items() if key[16:17] == b"d"}
+    place = max(key for name, key in records(path) if name == b"deltas")
     sprung = tmp_path / "sprung"
-    delta = DeltaRecord(0, 0, b"p" + pickle.dumps(Canary(str(sprung))))
-    put(path, b"log", place, bytes(17) + delta.to_bytes())
+    delta = DeltaRecord(None, EMPTY, b"", b"p" + pickle.dumps(Canary(str(sprung))))
+    put(path, b"deltas", place, bytes(17) + to_bytes(delta))
     monkeypatch.setattr(tables.Table, "opened", lambda self, key, record: record[17:])
 
     everything(path)
@@ -196,7 +194,7 @@ def test_the_key_itself_is_not_in_the_store(path):
     data = (path / "data.mdb").read_bytes()
 
     assert KEY.encode() not in data
-    assert sealing.Seal(KEY.encode()).id.encode() in data
+    assert tables.Seal(KEY.encode()).id.encode() in data
 
 
 # ---------------------------------------------------------------- verify
@@ -211,8 +209,8 @@ def test_verify_finds_nothing_in_a_store_that_is_whole(path):
 
 
 def test_verify_names_what_is_damaged(path):
-    (place,) = {key for (_, key), value in records(path).items() if key[16:17] == b"d"}
-    put(path, b"log", place, bytes(100))
+    place = max(key for name, key in records(path) if name == b"deltas")
+    put(path, b"deltas", place, bytes(100))
     with LMDBSaver(path) as saver:
         found = saver.verify()
 
@@ -223,7 +221,7 @@ def test_verify_names_what_is_damaged(path):
 
 def test_verify_finds_a_damaged_page(path):
     data = bytearray((path / "data.mdb").read_bytes())
-    at = data.rindex(b"next scope")
+    at = data.rindex(b"next namespace")
     page = at // 4096 * 4096
     data[page + 12] ^= 0x40  # where the free room of the page begins
     (path / "data.mdb").write_bytes(data)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb import folder
+from flowpregel._lmdb import files, header
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import (
     StoreCorruptError,
@@ -158,7 +158,7 @@ def test_nothing_is_left_when_a_store_could_not_be_made(tmp_path):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(StoreError):
-        folder.create(str(tmp_path / "store"), fail)
+        files.create(str(tmp_path / "store"), fail)
     assert [*tmp_path.iterdir()] == []
 
 
@@ -168,7 +168,7 @@ def test_a_store_that_another_process_makes_first_is_used(path, moment):
     if moment == "before":
         LMDBSaver(path).close()
 
-    assert folder.create(str(path), lambda draft: LMDBSaver(path).close()) is False
+    assert files.create(str(path), lambda draft: LMDBSaver(path).close()) is False
     assert [path.name] == [each.name for each in path.parent.iterdir()]
     assert newest(path) is None
 
@@ -216,10 +216,8 @@ def test_another_engine_is_refused_and_its_file_untouched(path):
 
 
 def test_a_newer_format_is_refused_and_its_file_untouched(path, monkeypatch):
-    from flowpregel._lmdb import seal
-
     with monkeypatch.context() as future:
-        future.setattr(seal, "FORMAT", seal.FORMAT + 1)
+        future.setattr(header, "FORMAT", header.FORMAT + 1)
         LMDBSaver(path).close()
     before = (path / "data.mdb").read_bytes()
 
@@ -233,8 +231,8 @@ def test_the_size_check_is_what_refuses_a_file_that_is_cut_off(closed):
     data = closed / "data.mdb"
     data.write_bytes(data.read_bytes()[: 4096 * 3])
     code = """
-        from flowpregel._lmdb import folder
-        folder.check = lambda path: None
+        from flowpregel._lmdb import files, header
+        files.check = lambda path, **how: None
         with LMDBSaver(path) as saver:
             print(saver.load(Address("t")))
     """
@@ -245,7 +243,7 @@ def test_the_size_check_is_what_refuses_a_file_that_is_cut_off(closed):
 
 
 def test_a_networkfile_system_is_refused_unless_allowed(path, monkeypatch):
-    monkeypatch.setattr(folder, "file_system", lambda _: "nfs4")
+    monkeypatch.setattr(files, "file_system", lambda _: "nfs4")
 
     with pytest.raises(StoreError, match="network"):
         LMDBSaver(path)
@@ -253,8 +251,8 @@ def test_a_networkfile_system_is_refused_unless_allowed(path, monkeypatch):
 
 
 def test_the_file_system_of_a_folder_is_known(tmp_path):
-    assert folder.file_system(str(tmp_path))
-    assert folder.file_system("/proc/self") == "proc"
+    assert files.file_system(str(tmp_path))
+    assert files.file_system("/proc/self") == "proc"
 
 
 # ---------------------------------------------------------------- closing and forking

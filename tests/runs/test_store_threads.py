@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from flowpregel._core.records import Address, Batch, TaskWrites
-from flowpregel._lmdb.gate import Gate
+from flowpregel._lmdb.locks import Gate
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import StoreBusyError, StoreError, ValueEncodingError
 from tests.runs.stores import commit, environment_of, id_of, step
@@ -76,7 +76,7 @@ def test_readers_and_writers_go_on_while_the_map_grows(path):
 
         def grow():
             while not stop.is_set():
-                environment.grow()
+                environment.file.grow()
                 stop.wait(0.005)
 
         def read():

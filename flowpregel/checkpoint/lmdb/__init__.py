@@ -2,7 +2,7 @@
 
 from flowpregel._lmdb.codec import Codec, PythonCodec
 from flowpregel._lmdb.options import StoreOptions
-from flowpregel.checkpoint.lmdb.care import Stats, ThreadInfo, Verification
+from flowpregel.checkpoint.lmdb.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.lmdb.retention import Retention
 from flowpregel.checkpoint.lmdb.saver import LMDBSaver
 

@@ -1,121 +1,119 @@
-"""Keys of the store: fixed-width, order-preserving bytes.
+"""Keys of the store: order-preserving bytes, fixed in width but for checkpoint ids.
 
 ::
 
-    scopes   thread digest (16) + namespace digest (16)     a thread's namespaces are neighbours
-    ids      scope (8) + checkpoint id (its text)           in the order of the ids
-    log      scope (8) + number (8) + kind (1) + ...        all of a checkpoint together
-                 "c"                                        the checkpoint, and what is small
-                 "d" + channel (4)                          what it added to a channel
-                 "v" + channel (4)                          the channel's value
-                 "w" + task (17)                            a task's pending writes
+    threads       thread digest (16) + namespace digest (16)       ► `NamespaceRecord`
+    checkpoints   namespace (8) + checkpoint id                    ► `CheckpointRecord`
+    values        namespace (8) + version (9) + channel (16)       ► an encoded value
+    deltas        namespace (8) + version (9) + channel (16)       ► `DeltaRecord`
+    writes        namespace (8) + checkpoint id, short + task (16) ► `TaskRecord`
 
-Whatever a user names is mapped to an id or a digest first, so that no name is
+All records of a namespace are neighbours, in the order in which a run makes them.
+Whatever a user names is a digest, a small number or escaped in a key, so that no name is
 too long for LMDB (511 bytes), reaches another thread, or is taken for another.
 """
 
 from __future__ import annotations
 
-import struct
 from functools import lru_cache
 from hashlib import blake2b
 
+from flowpregel._core.records import Version
 from flowpregel.errors import ConfigurationError
 
-CHECKPOINT, DELTA, VALUE, WRITE = b"c", b"d", b"v", b"w"
-LOG_HEAD = 17
 LONGEST_ID = 400
-
-_HEAD = struct.Struct(">QQ")
-
-
-def text(name: str) -> bytes:
-    """Return *name* as bytes in the same order as the texts themselves."""
-    return name.encode("utf-8", "surrogatepass")
+_END = b"\0\1"
+"""Ends a checkpoint id; a NUL within one is followed by 255."""
 
 
-def untext(data: bytes) -> str:
-    """Return the name that `text` was given."""
-    return data.decode("utf-8", "surrogatepass")
+def of_thread(thread_id: str) -> bytes:
+    """Return what the keys of a thread in ``threads`` begin with."""
+    return _digest(thread_id, 16)
 
 
-@lru_cache(maxsize=4096)
-def scope(thread_id: str, namespace: str) -> bytes:
-    """Return the key of a thread's namespace in ``scopes``."""
-    return thread(thread_id) + _digest(text(namespace), 16)
+def of_namespace(thread_id: str, namespace: str) -> bytes:
+    """Return the key of a thread's namespace in ``threads``."""
+    return _digest(thread_id, 16) + _digest(namespace, 16)
 
 
-@lru_cache(maxsize=4096)
-def thread(thread_id: str) -> bytes:
-    """Return what all keys of a thread in ``scopes`` begin with."""
-    return _digest(text(thread_id), 16)
-
-
-def of_scope(number: int) -> bytes:
-    """Return what all keys of a scope in ``ids`` and ``log`` begin with."""
+def prefix(number: int) -> bytes:
+    """Return what all keys of the namespace that has *number* begin with."""
     return number.to_bytes(8, "big")
 
 
-def checkpoint_id(scope_number: int, identifier: str) -> bytes:
-    """Return the key of a checkpoint id in ``ids``.
+def checkpoint(number: int, checkpoint_id: str) -> bytes:
+    """Return the key of a checkpoint: those of a namespace are in the order of their ids.
 
     Raises:
-        ConfigurationError: It is longer than a key may be.
+        ConfigurationError: The id is longer than a key may be.
     """
-    encoded = text(identifier)
+    encoded = checkpoint_id.encode("utf-8", "surrogatepass")
     if len(encoded) > LONGEST_ID:
         raise ConfigurationError(
-            f"checkpoint id {identifier[:40]!r}... has {len(encoded)} bytes; "
+            f"checkpoint id {checkpoint_id[:40]!r}... has {len(encoded)} bytes; "
             f"at most {LONGEST_ID} can be kept"
         )
-    return scope_number.to_bytes(8, "big") + encoded
+    return number.to_bytes(8, "big") + encoded.replace(b"\0", b"\0\xff") + _END
 
 
-def numbered(number: int, *, is_there: bool) -> bytes:
-    """Return what ``ids`` has of a checkpoint: its number, and whether it was written.
-
-    An id that was only mentioned, by pending writes, has a number too.
-    """
-    return number.to_bytes(8, "big") + (CHECKPOINT if is_there else b"")
-
-
-def log(scope_number: int, number: int, kind: bytes, tail: bytes = b"") -> bytes:
-    """Return a key in ``log``."""
-    return _HEAD.pack(scope_number, number) + kind + tail
+def writes(number: int, checkpoint_id: str) -> bytes:
+    """Return what the keys of the pending writes on a checkpoint begin with."""
+    short = short_id(checkpoint_id)
+    if isinstance(short, bytes):
+        return number.to_bytes(8, "big") + b"u" + short
+    return number.to_bytes(8, "big") + b"t" + checkpoint(number, checkpoint_id)[8:]
 
 
-def number_of(log_key: bytes) -> int:
-    """Return the number of the checkpoint that a key in ``log`` belongs to."""
-    return int.from_bytes(log_key[8:16], "big")
+def id_of(key: bytes) -> str:
+    """Return the checkpoint id in the key of a checkpoint."""
+    return key[8 : -len(_END)].replace(b"\0\xff", b"\0").decode("utf-8", "surrogatepass")
+
+
+def value(number: int, version: Version | None, channel: str) -> bytes:
+    """Return the key of what a channel held, or what was added to it, at a version."""
+    if isinstance(version, int) and 0 <= version < 1 << 63:
+        ordered = b"i" + version.to_bytes(8, "big")
+    else:
+        ordered = b"o" + _digest(f"{type(version).__name__} {version!r}", 8)
+    return number.to_bytes(8, "big") + ordered + _digest(channel, 16)
+
+
+VALUE_LENGTH = 33
+"""Bytes of what `value` returns; the keys of chunks are longer."""
+
+
+def channel_in(key: bytes) -> bytes:
+    """Return what stands for the channel in a key that `value` returned."""
+    return key[17:VALUE_LENGTH]
+
+
+def channel(name: str) -> bytes:
+    """Return what stands for a channel in a key."""
+    return _digest(name, 16)
+
+
+def task(task_id: str) -> bytes:
+    """Return what stands for a task in a key."""
+    return _digest(task_id, 16)
 
 
 @lru_cache(maxsize=4096)
-def task(task_id: str) -> bytes:
-    """Return a task id as 17 bytes; the first tells a UUID from a digest."""
-    packed = short(task_id)
-    return b"u" + packed if isinstance(packed, bytes) else b"d" + _digest(text(task_id), 16)
+def _digest(name: str, size: int) -> bytes:
+    return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=size).digest()
 
 
-def short(identifier: str) -> bytes | str:
+def short_id(identifier: str) -> bytes | str:
     """Return a UUID as 16 bytes, and any other id as it is."""
-    if len(identifier) != 36 or identifier[8:24:5] != "----":
-        return identifier
-    digits = identifier.replace("-", "")
     try:
-        packed = bytes.fromhex(digits)
+        packed = bytes.fromhex(identifier.replace("-", ""))
     except ValueError:
         return identifier
-    # What is there is the id that `long` gives: lower case, without blanks or further dashes.
-    return packed if len(packed) == 16 and packed.hex() == digits else identifier
+    return packed if len(packed) == 16 and long_id(packed) == identifier else identifier
 
 
-def long(identifier: bytes | str) -> str:
-    """Return the id that `short` was given."""
+def long_id(identifier: bytes | str) -> str:
+    """Return the id that `short_id` was given."""
     if isinstance(identifier, str):
         return identifier
     digits = identifier.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
-
-
-def _digest(data: bytes, size: int) -> bytes:
-    return blake2b(data, digest_size=size).digest()

@@ -8,6 +8,16 @@ A takeover cannot take the kernel's lock from an owner that is stopped. It puts
 its own fence into the store, in a transaction, and a new file in the place of
 the old one; the old owner's commits, which have a smaller fence, are refused
 when it goes on.
+
+Any process can ask the owner to stop::
+
+    who asks                         lease file                     owner
+    --------                         ----------                     -----
+    ask_to_stop(fence)  ---------->  [holder][fence][fence asked]
+                                                  <---- read, five times a second
+
+The request is the fence of the lease it is meant for, so it reaches no later
+run. It stays in the file until the owner reads it, however long that is stopped.
 """
 
 from __future__ import annotations
@@ -18,23 +28,27 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
+from typing import Final
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb.filelock import FileLock, holder_at, is_locked
-from flowpregel._lmdb.owner import Owner
+from flowpregel._lmdb.locks import FileLock, Owner, holder_at, is_locked
 from flowpregel.checkpoint.base import Lease, OnConflict
 from flowpregel.checkpoint.lmdb import keys
-from flowpregel.checkpoint.lmdb.requests import WATCH
 from flowpregel.errors import ConfigurationError, LeaseLostError, StoreError, ThreadBusyError
 
 FOLDER = "leases"
+PERIOD: Final = 0.2
+"""Seconds between two reads of the requests to stop."""
+REASON: Final = "it was cancelled from outside"
+_LINGER: Final = 5.0
+"""Seconds for which the OS thread waits for the next lease."""
 _LONGEST_PAUSE = 0.05
 
 Fences = Callable[[Address, int], int]
 """Returns the fence the store knows of an address; one that is not 0 is put there first."""
 
 
-class Leases:
+class LeaseFiles:
     """The leases that this process holds in one store.
 
     Args:
@@ -93,7 +107,9 @@ class Leases:
         return is_locked(self._name(address))
 
     def _name(self, address: Address) -> str:
-        return os.path.join(self._path, keys.scope(address.thread_id, address.namespace).hex())
+        return os.path.join(
+            self._path, keys.of_namespace(address.thread_id, address.namespace).hex()
+        )
 
     def owner(self, address: Address) -> Owner | None:
         """Return who holds the lease at *address*; None: nobody does."""
@@ -125,10 +141,10 @@ class Leases:
 
 
 class HeldLease:
-    """The context of `Leases.hold`."""
+    """The context of `LeaseFiles.hold`."""
 
     def __init__(
-        self, leases: Leases, address: Address, on_conflict: OnConflict, fences: Fences
+        self, leases: LeaseFiles, address: Address, on_conflict: OnConflict, fences: Fences
     ) -> None:
         self._leases = leases
         self._address = address
@@ -205,3 +221,61 @@ class HeldLease:
         if taken_over:
             self._fences(self._address, self._fence)
         self._file = file
+
+
+class LeaseWatch:
+    """Looks whether an owner in this process is asked to stop; one OS thread for all leases."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew: in a fork, nobody here holds anything."""
+        self._changed = threading.Condition()
+        self._held: dict[int, tuple[FileLock, Lease]] = {}
+        self._thread: threading.Thread | None = None
+
+    def add(self, file: FileLock, lease: Lease) -> None:
+        """Watch a lease that is held from now on."""
+        assert lease.fence is not None
+        with self._changed:
+            self._held[lease.fence] = file, lease
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._work, name="flowpregel-leases", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify_all()
+
+    def drop(self, fence: int) -> None:
+        """Watch a lease no more; its file may be closed when this returns."""
+        with self._changed:
+            self._held.pop(fence, None)
+
+    def look(self) -> None:
+        """Tell the owners that are asked to stop."""
+        with self._changed:
+            asked = [
+                lease
+                for fence, (file, lease) in self._held.items()
+                if lease.stop is not None and file.asked_to_stop() == fence
+            ]
+            for lease in asked:
+                assert lease.fence is not None
+                del self._held[lease.fence]
+        for lease in asked:
+            if lease.stop is not None:
+                lease.stop(REASON)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                if not self._held and not self._changed.wait(_LINGER) and not self._held:
+                    self._thread = None
+                    return
+            self.look()
+            time.sleep(PERIOD)
+
+
+WATCH: Final = LeaseWatch()
+os.register_at_fork(after_in_child=WATCH.renew)

@@ -6,53 +6,68 @@ open: a reader that stands still keeps every freed page from being used again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from operator import itemgetter
 from typing import Any, cast
 
 from flowpregel._core.copies import Replayed
 from flowpregel._core.records import (
+    CALLED,
+    RAN,
+    RETURN,
     Address,
     Checkpoint,
     DeltaHistory,
     PendingWrite,
     Saved,
     Source,
+    Version,
+    Write,
     parted,
 )
-from flowpregel._lmdb.codec import Codec, decode, reading
+from flowpregel._lmdb.codec import Codec, decode, decode_all
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint.base import matches
-from flowpregel.checkpoint.lmdb import taskrecord
-from flowpregel.checkpoint.lmdb.book import Book
-from flowpregel.checkpoint.lmdb.deltarecord import Added
-from flowpregel.checkpoint.lmdb.plain import Kept, decoder, value_of
-from flowpregel.checkpoint.lmdb.results import Results, Sieve
-from flowpregel.checkpoint.lmdb.state import DELTAS, VALUES
-from flowpregel.checkpoint.lmdb.taskrecord import KeptTask
-from flowpregel.checkpoint.lmdb.view import Chain, Found, View
+from flowpregel.checkpoint.lmdb import keys
+from flowpregel.checkpoint.lmdb.records import (
+    EMPTY,
+    INLINE,
+    CheckpointRecord,
+    NamespaceRecord,
+    TaskRecord,
+    from_bytes,
+)
+from flowpregel.checkpoint.lmdb.tables import Read, Tables
 
 _PAGE = 8
 """How many checkpoints of a history are read in one transaction."""
 
 
+@dataclass(frozen=True)
+class DeltaChain:
+    """The deltas of a channel up to a version, and the snapshot they start from, encoded."""
+
+    seed: bytes | None
+    oldest_first: list[bytes]
+    positions: dict[Version | None, int]
+    """How many deltas lead to each version."""
+
+
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopiedCheckpoint:
     """All that is kept of one checkpoint, nothing decoded."""
 
-    address: Address
-    found: Found
-    newest: tuple[str, int]
-    """The id and number of the newest of its thread and namespace."""
-    values: dict[str, Kept]
-    deltas: dict[str, tuple[Chain, int]]
+    id: str
+    record: CheckpointRecord
+    namespace: NamespaceRecord
+    values: dict[str, bytes]
+    deltas: dict[str, tuple[DeltaChain, int]]
     """By channel: how many deltas of a chain, from the oldest on."""
-    tasks: list[KeptTask]
-    names: dict[int, str]
-    """Of the channels that they write to."""
-    left: Results | None = None
+    tasks: list[TaskRecord]
+    results: LazyResults | None = None
     """Reads the results of calls that *tasks* leaves out, if there are any."""
 
 
@@ -60,39 +75,30 @@ class Reader:
     """Reads checkpoints.
 
     Args:
-        book: The store's records.
+        tables: The store's records.
         read: Runs a function in a read transaction.
         codec: Decodes values.
-        bare: Whether to leave out what the channels hold: for who looks at tasks alone.
     """
 
-    def __init__(
-        self,
-        book: Book,
-        read: Callable[[Callable[[Any], Any]], Any],
-        codec: Codec,
-        *,
-        bare: bool = False,
-    ) -> None:
-        self._bare = bare
-        self._book = book
+    def __init__(self, tables: Tables, read: Read, codec: Codec) -> None:
+        self._tables = tables
         self._read = read
         self._codec = codec
 
     def load(
-        self, address: Address, before: str | None, *, leaves_results: bool = False
+        self, address: Address, before: str | None, *, lazy_results: bool = False
     ) -> Saved | None:
         """Return the checkpoint at *address*, or None."""
 
-        def work(transaction: Any) -> Copied | None:
-            return self._load(transaction, address, before, leaves_results)
+        def work(transaction: Any) -> CopiedCheckpoint | None:
+            return self._load(transaction, address, before, lazy_results)
 
-        copied: Copied | None = self._read(work)
-        return None if copied is None else self._decoded(copied, at_once=True)
+        copied: CopiedCheckpoint | None = self._read(work)
+        return None if copied is None else self._decoded(copied)
 
     def touch(self, address: Address) -> None:
         """Read all that `load` would, and decode nothing of it."""
-        self._read(lambda t: self._load(t, address, None))
+        self._read(lambda t: self._load(t, address, None, lazy_results=False))
 
     def history(
         self,
@@ -100,178 +106,273 @@ class Reader:
         filter: Mapping[str, Any] | None,
         before: str | None,
         limit: int | None,
+        *,
+        bare: bool = False,
     ) -> Iterator[Saved]:
-        """Yield the checkpoints at *address*, newest first, in a transaction for each page."""
-        left = -1 if limit is None else max(limit, 0)
-        # Neighbours in a history have most of their deltas in common.
-        chains: dict[str, Chain] = {}
-        if address.checkpoint_id is not None:
-            found = self.load(address, before) if left else None
-            if found is not None and matches(found.checkpoint, filter):
-                yield found
-            return
-        while left:
-            size = _PAGE if left < 0 or filter else min(left, _PAGE)
-            page = self._read(
-                partial(self._page, chains, address=address, before=before, size=size)
-            )
-            for copied in page:
-                before = copied.found.change.id
-                if filter and not matches(self._checkpoint(copied, {}), filter):
-                    continue
-                yield self._decoded(copied)
-                left -= 1
-                if not left:
-                    return
-            if len(page) < size:
-                return
+        """Yield the checkpoints at *address*, newest first, in a transaction for each page.
 
-    def metadata(self, encoded: bytes) -> dict[str, Any]:
-        """Return the metadata that a state has encoded."""
-        if not encoded:
-            return {}
-        return dict(decode(self._codec, encoded, "the metadata of a checkpoint"))
+        Args:
+            address: Whose; with a ``checkpoint_id`` just that one.
+            filter: Only those whose metadata has these values.
+            before: Only those with a smaller id than this.
+            limit: At most this many.
+            bare: Leave out what the channels hold.
+        """
+        found: Iterator[CopiedCheckpoint] = self._pages(address, before, limit, bare)
+        if address.checkpoint_id is not None:
+            copied = self._read(lambda t: self._load(t, address, before, lazy_results=False))
+            found = iter(() if copied is None else (copied,))
+        if filter:
+            found = (each for each in found if self._matches(each, filter))
+        for each in islice(found, None if limit is None else max(limit, 0)):
+            yield self._decoded(each)
+
+    def _pages(
+        self, address: Address, before: str | None, limit: int | None, bare: bool
+    ) -> Iterator[CopiedCheckpoint]:
+        size = _PAGE if limit is None else min(max(limit, 1), _PAGE)
+        # Neighbours in a history have most of their deltas in common.
+        chains: dict[str, DeltaChain] = {}
+        is_whole = before is None
+        while True:
+            page = self._read(
+                partial(
+                    self._page, chains=chains, address=address, before=before, size=size, bare=bare
+                )
+            )
+            yield from page
+            if len(page) < size:
+                break
+            before = page[-1].id
+        if is_whole:
+            self._read(partial(self._check_count, address=address))
+
+    def _matches(self, copied: CopiedCheckpoint, filter: Mapping[str, Any]) -> bool:
+        return matches(self._checkpoint(copied, {}), filter)
 
     # ------------------------------------------------------------ inside a transaction
 
+    def _namespace(self, transaction: Any, address: Address) -> NamespaceRecord | None:
+        return self._tables.namespace(transaction, address.thread_id, address.namespace)
+
+    def _check_count(self, transaction: Any, address: Address) -> None:
+        namespace = self._namespace(transaction, address)
+        if namespace is not None:
+            self._tables.check_count(transaction, namespace)
+
     def _load(
-        self,
-        transaction: Any,
-        address: Address,
-        before: str | None,
-        leaves_results: bool = False,
-    ) -> Copied | None:
-        scope = self._book.scopes.get(transaction, address.thread_id, address.namespace)
-        if scope is None:
+        self, transaction: Any, address: Address, before: str | None, lazy_results: bool
+    ) -> CopiedCheckpoint | None:
+        namespace = self._namespace(transaction, address)
+        wanted = address.checkpoint_id
+        if namespace is None or not namespace.checkpoints:
             return None
-        named = address.checkpoint_id
-        newest = self._book.newest(transaction, scope, None if named else before)
-        if newest is None or (named is not None and before is not None and named >= before):
+        if wanted is None and before is not None:
+            found = self._tables.newest_first(transaction, namespace, before)
+            wanted = next((identifier for identifier, _ in found), None)
+        elif wanted is None:
+            wanted = namespace.newest
+        if wanted is None or (before is not None and wanted >= before):
             return None
-        number: int | None = newest[1]
-        if named is not None and named != newest[0]:
-            number = self._book.number(transaction, scope, named)
-        view = self._book.view(transaction, scope)
-        found = None if number is None else view.find(number)
-        if found is None:
+        record = self._tables.checkpoint(transaction, namespace, wanted)
+        if record is None:
             return None
-        if named is None and before is not None:
-            newest = self._book.newest(transaction, scope)
-        assert newest is not None
-        return self._copied(transaction, view, found, newest, {}, leaves_results)
+        copying = _Copying(self._tables, transaction, namespace, {})
+        results = LazyResults(self._tables, self._read, self._codec, namespace, wanted)
+        return copying.copy(wanted, record, results=results if lazy_results else None)
 
     def _page(
         self,
-        chains: dict[str, Chain],
         transaction: Any,
-        *,
+        chains: dict[str, DeltaChain],
         address: Address,
         before: str | None,
         size: int,
-    ) -> list[Copied]:
-        scope = self._book.scopes.get(transaction, address.thread_id, address.namespace)
-        newest = None if scope is None else self._book.newest(transaction, scope)
-        if scope is None or newest is None:
+        bare: bool,
+    ) -> list[CopiedCheckpoint]:
+        namespace = self._namespace(transaction, address)
+        if namespace is None:
             return []
-        page = []
-        view = self._book.view(transaction, scope)
-        for _, number in self._book.newest_first(transaction, scope, before):
-            found = view.find(number)
-            assert found is not None
-            page.append(self._copied(transaction, view, found, newest, chains))
-            if len(page) == size:
-                break
-        return page
-
-    def _copied(
-        self,
-        transaction: Any,
-        view: View,
-        found: Found,
-        newest: tuple[str, int],
-        chains: dict[str, Chain],
-        leaves_results: bool = False,
-    ) -> Copied:
-        values, deltas = {}, {}
-        for channel, place in () if self._bare else found.state.places.items():
-            if place[0] in VALUES:
-                values[channel] = view.value(channel, place)
-            elif place[0] in DELTAS:
-                chain = chains.get(channel)
-                if chain is None or place[1] not in chain.positions:
-                    chain = chains[channel] = view.deltas(channel, place[1])
-                deltas[channel] = chain, chain.end(place[1])
-        sieve = Sieve(self._book, transaction) if leaves_results else None
-        kept = view.tasks(found.number, None if sieve is None else sieve.leaves)
-        name_of = partial(self._book.names.name, transaction)
-        tasks = [taskrecord.unpack(task, name_of) for task in kept.values()]
-        left = None
-        if sieve is not None and sieve.count:
-            left = Results(self._book, self._read, self._codec, view.scope, found.number)
-        names = {write.channel: name_of(write.channel) for task in tasks for write in task.writes}
-        address = Address(view.scope.thread_id, view.scope.namespace, found.change.id)
-        return Copied(address, found, newest, values, deltas, tasks, names, left)
+        copying = _Copying(self._tables, transaction, namespace, chains)
+        found = self._tables.newest_first(transaction, namespace, before)
+        return [copying.copy(*each, bare=bare) for each in islice(found, size)]
 
     # ------------------------------------------------------------ after it
 
-    def _decoded(self, copied: Copied, *, at_once: bool = False) -> Saved:
+    def _decoded(self, copied: CopiedCheckpoint) -> Saved:
+        namespace = copied.namespace
         writes, ran = parted(self._writes(copied))
-        values = {channel: self._value(kept, channel) for channel, kept in copied.values.items()}
+        results = copied.results
         return Saved(
-            address=copied.address,
-            checkpoint=self._checkpoint(copied, values),
+            address=Address(namespace.thread_id, namespace.namespace, copied.id),
+            checkpoint=self._checkpoint(
+                copied, {name: self._value(data, name) for name, data in copied.values.items()}
+            ),
             writes=writes,
             ran=ran,
             deltas={
-                channel: DeltaHistory(
-                    MISSING if chain.seed is MISSING else self._value(chain.seed, channel),
-                    (*writes,) if at_once else writes,
-                )
-                for channel, (chain, end) in copied.deltas.items()
-                for writes in (self._writes_of(chain, end, channel),)
+                name: self._deltas(chain, end, name) for name, (chain, end) in copied.deltas.items()
             },
-            is_latest=copied.newest[1] == copied.found.number,
-            newest_id=copied.newest[0],
-            left=copied.left,
+            is_latest=copied.id == namespace.newest,
+            newest_id=namespace.newest,
+            left=results if results is not None and results.count else None,
         )
 
-    def _checkpoint(self, copied: Copied, values: Mapping[str, Any]) -> Checkpoint:
-        change, state = copied.found.change, copied.found.state
+    def _checkpoint(self, copied: CopiedCheckpoint, values: Mapping[str, Any]) -> Checkpoint:
+        record, metadata = copied.record, {}
+        if record.metadata:
+            metadata = decode(self._codec, record.metadata, "the metadata of a checkpoint")
         return Checkpoint(
-            id=change.id,
-            parent_id=change.parent_id,
-            at=change.at,
-            step=change.step,
-            source=cast(Source, change.source),
-            channel_versions=state.versions,
-            versions_seen=state.seen,
-            changed=change.changed,
-            updated_channels=change.updated,
+            id=copied.id,
+            parent_id=None if record.parent_id is None else keys.long_id(record.parent_id),
+            at=record.at,
+            step=record.step,
+            source=cast(Source, record.source),
+            channel_versions=record.versions,
+            versions_seen=record.seen,
+            changed=record.changed,
+            updated_channels=record.updated,
             values=values,
-            metadata=self.metadata(state.metadata),
+            metadata=metadata,
         )
 
-    def _writes(self, copied: Copied) -> Iterator[tuple[str, PendingWrite]]:
+    def _writes(self, copied: CopiedCheckpoint) -> Iterator[tuple[str, PendingWrite]]:
         """Yield the pending writes by path, task and position, each with its path."""
-        for task in sorted(copied.tasks, key=lambda each: (each.path, each.task_id)):
-            for write in sorted(task.writes, key=itemgetter(0)):
-                yield task.path, task.decode(self._codec, write, copied.names[write.channel])
+        tasks = [(each.path, keys.long_id(each.task_id), each) for each in copied.tasks]
+        for path, task_id, (_, _, writes, ran) in sorted(tasks, key=itemgetter(0, 1)):
+            if ran is not None:
+                yield path, PendingWrite(task_id, RAN, ran)
+            for _, channel, data in sorted(writes, key=itemgetter(0)):
+                what = f"the write of task {task_id!r} to {channel!r}"
+                yield path, PendingWrite(task_id, channel, decode(self._codec, data, what))
 
-    def _writes_of(self, chain: Chain, end: int, channel: str) -> Replayed:
-        """Return what was added to a channel, oldest first."""
+    def _deltas(self, chain: DeltaChain, end: int, channel: str) -> DeltaHistory:
         codec, what = self._codec, f"what was added to channel {channel!r}"
 
-        def decoded(many: Sequence[Added]) -> tuple[tuple[Any, ...], ...]:
-            one = decoder(codec)
-            with reading(what):
-                return tuple(
-                    [
-                        codec.decode(added) if isinstance(added, bytes) else tuple(map(one, added))
-                        for added in many
-                    ]
-                )
+        def decoded(many: Sequence[bytes]) -> tuple[tuple[Any, ...], ...]:
+            return decode_all(codec, many, what)
 
-        return Replayed(chain.oldest_first, end, decoded)
+        seed = MISSING if chain.seed is None else self._value(chain.seed, channel)
+        return DeltaHistory(seed, Replayed(chain.oldest_first, end, decoded))
 
-    def _value(self, kept: Kept, channel: str) -> Any:
-        return value_of(self._codec, kept, f"a value of channel {channel!r}")
+    def _value(self, data: bytes, channel: str) -> Any:
+        return decode(self._codec, data, f"a value of channel {channel!r}")
+
+
+class _Copying:
+    """Copies checkpoints of one namespace out of a transaction."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        transaction: Any,
+        namespace: NamespaceRecord,
+        chains: dict[str, DeltaChain],
+    ) -> None:
+        self._tables = tables
+        self._transaction = transaction
+        self._namespace = namespace
+        self._chains = chains
+
+    def copy(
+        self,
+        identifier: str,
+        record: CheckpointRecord,
+        *,
+        bare: bool = False,
+        results: LazyResults | None = None,
+    ) -> CopiedCheckpoint:
+        """Return all that is kept of a checkpoint; *results* stay in the store."""
+        values: dict[str, bytes] = {}
+        deltas: dict[str, tuple[DeltaChain, int]] = {}
+        if not bare:
+            values.update(record.inline)
+            for name in record.stored:
+                values[name] = self._stored(name, record.versions.get(name))
+            for name in record.deltas:
+                version = record.versions.get(name)
+                chain = self._chains.get(name)
+                if chain is None or version not in chain.positions:
+                    chain = self._chains[name] = self._chain(name, version)
+                deltas[name] = chain, chain.positions[version]
+        prefix = keys.writes(self._namespace.number, identifier)
+        tasks = [
+            task
+            for _, data in self._tables.writes.scan(self._transaction, prefix)
+            for task in (from_bytes(TaskRecord, data),)
+            if results is None or not results.leaves(task)
+        ]
+        return CopiedCheckpoint(identifier, record, self._namespace, values, deltas, tasks, results)
+
+    def _stored(self, channel: str, version: Version | None) -> bytes:
+        key = keys.value(self._namespace.number, version, channel)
+        data = self._tables.values.get(self._transaction, key)
+        if data is None:
+            raise self._tables.values.corrupt(key, f"is missing: the value of channel {channel!r}")
+        return data
+
+    def _chain(self, channel: str, version: Version | None) -> DeltaChain:
+        newest_first, seed, versions = [], None, []
+        for each, delta in self._tables.chain(self._transaction, self._namespace, channel, version):
+            versions.append(each)
+            newest_first.append(delta.writes)
+        if delta.kind == INLINE:
+            seed = delta.seed
+        elif delta.kind != EMPTY:
+            seed = self._stored(channel, delta.previous)
+        positions = {each: len(versions) - at for at, each in enumerate(versions)}
+        return DeltaChain(seed, newest_first[::-1], positions)
+
+
+class LazyResults:
+    """The results of calls that finished: left in the store, and read when a call is replayed.
+
+    A run that goes on may have a hundred thousand of them. Its body asks for one after
+    the other, and drops it again.
+
+    Args:
+        tables: The store's records.
+        read: Runs a function in a read transaction.
+        codec: Decodes values.
+        namespace: What they belong to.
+        checkpoint_id: The checkpoint that they were made on.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        read: Read,
+        codec: Codec,
+        namespace: NamespaceRecord,
+        checkpoint_id: str,
+    ) -> None:
+        self._tables = tables
+        self._read = read
+        self._codec = codec
+        self._prefix = keys.writes(namespace.number, checkpoint_id)
+        self.count = 0
+        """How many were left."""
+
+    def leaves(self, task: TaskRecord) -> bool:
+        """Return whether *task* is left in the store: it is a finished call and nothing else."""
+        is_left = {channel for _, channel, _ in task.writes} == {RETURN, CALLED}
+        self.count += is_left
+        return is_left
+
+    def __call__(self, task_id: str) -> Sequence[Write]:
+        """Return what is kept of the call, empty if it has not finished.
+
+        Raises:
+            StoreCorruptError: Its record is damaged.
+            ValueEncodingError: Its result cannot be read back.
+        """
+        key = self._prefix + keys.task(task_id)
+        data = self._read(lambda transaction: self._tables.writes.get(transaction, key))
+        writes = () if data is None else from_bytes(TaskRecord, data).writes
+        if RETURN not in {channel for _, channel, _ in writes}:
+            return ()
+        what = f"the write of task {task_id!r} to"
+        return [
+            (channel, decode(self._codec, value, f"{what} {channel!r}"))
+            for _, channel, value in writes
+        ]

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowpregel._core.records import INTERRUPT
-from flowpregel.checkpoint.lmdb import forget, keys
-from flowpregel.checkpoint.lmdb.book import Book
-from flowpregel.checkpoint.lmdb.prepared import each_of
-from flowpregel.checkpoint.lmdb.scopes import Scope
+from flowpregel.checkpoint.lmdb import keys
+from flowpregel.checkpoint.lmdb.forget import forget_checkpoints
+from flowpregel.checkpoint.lmdb.records import (
+    CheckpointRecord,
+    NamespaceRecord,
+    TaskRecord,
+    from_bytes,
+)
+from flowpregel.checkpoint.lmdb.tables import Tables
 from flowpregel.errors import ConfigurationError
-
-_PIN = b"pin"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +59,15 @@ class Sweeper:
     """Drops what a `Retention` does not keep, now and then.
 
     Args:
-        book: The store's records.
+        tables: The store's records.
         retention: What to keep.
         clock: Returns wall-clock nanoseconds.
     """
 
     def __init__(
-        self, book: Book, retention: Retention, clock: Callable[[], int] = time.time_ns
+        self, tables: Tables, retention: Retention, clock: Callable[[], int] = time.time_ns
     ) -> None:
-        self._book = book
+        self._tables = tables
         self._retention = retention
         self._clock = clock
         self._since: dict[tuple[str, str], int] = {}
@@ -72,85 +75,71 @@ class Sweeper:
     def is_due(self, thread_id: str, namespace: str) -> bool:
         """Count a commit; return whether its namespace is to be swept now."""
         place = (thread_id, namespace)
-        count = self._since.get(place, 0) + 1
-        due = count >= self._retention.interval
-        if due:
-            self._since.pop(place, None)
-        else:
+        count = self._since.pop(place, 0) + 1
+        if count < self._retention.interval:
             self._since[place] = count
-        return due
+        return count >= self._retention.interval
 
-    def sweep(self, transaction: Any, thread_id: str, namespace: str) -> int:
+    def sweep(self, transaction: Any, thread_id: str, name: str) -> int:
         """Drop what is not to be kept of a namespace; return how many checkpoints."""
-        scope = self._book.scopes.get(transaction, thread_id, namespace)
-        if scope is None:
+        namespace = self._tables.namespace(transaction, thread_id, name)
+        if namespace is None:
             return 0
-        gone = self._beyond(transaction, scope)
-        if gone:
-            forget.checkpoints(self._book, transaction, scope, gone)
-        return len(gone)
+        gone = self._beyond(transaction, namespace)
+        return forget_checkpoints(self._tables, transaction, namespace, gone)
 
-    def _beyond(self, transaction: Any, scope: Scope) -> set[str]:
-        """Return the ids of the checkpoints that no bound keeps and that are no roots."""
-        found = [*self._book.newest_first(transaction, scope)]
-        gone: dict[str, int] = {}
+    def _beyond(self, transaction: Any, namespace: NamespaceRecord) -> set[str]:
+        """Return the ids of the checkpoints that are beyond a bound and that may go."""
+        beyond: set[str] = set()
+        answered: set[bytes | str | None] = set()
+        """The parents of those that are kept: their questions were answered."""
         size = 0
-        for position, (identifier, number) in enumerate(found):
+        found = self._tables.newest_first(transaction, namespace)
+        for position, (identifier, record) in enumerate(found):
             if self._retention.max_bytes is not None:
-                size += self._bytes(transaction, scope, number)
-            if position and self._is_beyond(transaction, scope, (position, number, size)):
-                gone[identifier] = number
-        parents = self._parents(transaction, scope, [n for i, n in found if i not in gone])
+                size += self._bytes(transaction, namespace, identifier, record)
+            if position and self._is_beyond(position, size, record.at):
+                beyond.add(identifier)
+            else:
+                answered.add(record.parent_id)
+        number = namespace.number
         return {
-            identifier
-            for identifier, number in gone.items()
-            if not is_pinned(self._book, transaction, scope, identifier)
-            and (identifier in parents or not self._waits(transaction, scope, number))
+            each
+            for each in beyond
+            if not self._tables.is_pinned(transaction, number, each)
+            and (keys.short_id(each) in answered or not self._waits(transaction, number, each))
         }
 
-    def _is_beyond(self, transaction: Any, scope: Scope, at: tuple[int, int, int]) -> bool:
-        position, number, size = at
+    def _is_beyond(self, position: int, size: int, at: int) -> bool:
         bounds = self._retention
-        if bounds.keep_last is not None and position >= bounds.keep_last:
-            return True
-        if bounds.max_bytes is not None and size > bounds.max_bytes:
-            return True
-        if bounds.max_age is None:
-            return False
-        change = self._book.view(transaction, scope).change(number)
-        return change is not None and change.at < self._clock() - int(bounds.max_age * 1e9)
+        return (
+            (bounds.keep_last is not None and position >= bounds.keep_last)
+            or (bounds.max_bytes is not None and size > bounds.max_bytes)
+            or (bounds.max_age is not None and at < self._clock() - int(bounds.max_age * 1e9))
+        )
 
-    def _bytes(self, transaction: Any, scope: Scope, number: int) -> int:
-        prefix = keys.log(scope.number, number, b"")
-        return sum(len(payload) for _, payload in self._book.log.scan(transaction, prefix))
+    def _bytes(
+        self,
+        transaction: Any,
+        namespace: NamespaceRecord,
+        identifier: str,
+        record: CheckpointRecord,
+    ) -> int:
+        """Return the bytes of a checkpoint, its pending writes, and what it changed."""
+        tables, number = self._tables, namespace.number
+        found = [tables.checkpoints.get(transaction, keys.checkpoint(number, identifier))]
+        writes = tables.writes.scan(transaction, keys.writes(number, identifier))
+        found += [data for _, data in writes]
+        for name in record.changed:
+            place = keys.value(number, record.versions.get(name), name)
+            found += [table.get(transaction, place) for table in (tables.values, tables.deltas)]
+        return sum(len(data) for data in found if data is not None)
 
-    def _parents(self, transaction: Any, scope: Scope, kept: list[int]) -> set[str | None]:
-        """Return the parents of those that are kept: their questions were answered."""
-        view = self._book.view(transaction, scope)
-        changes = map(view.change, kept)
-        return {change.parent_id for change in changes if change is not None}
-
-    def _waits(self, transaction: Any, scope: Scope, number: int) -> bool:
+    def _waits(self, transaction: Any, number: int, identifier: str) -> bool:
         """Return whether a task of the checkpoint waits for an answer."""
-        asked = {
-            channel
-            for task in self._book.view(transaction, scope).tasks(number).values()
-            for position, channel in zip(each_of(task[2]), task[3], strict=True)
-            if position < 0
-        }
-        return any(self._book.names.name(transaction, each) == INTERRUPT for each in asked)
-
-
-def pin(book: Book, transaction: Any, scope: Scope, checkpoint_id: str, *, pinned: bool) -> None:
-    """Keep a checkpoint from being dropped by a `Retention`, or let go of it."""
-    key = _PIN + keys.checkpoint_id(scope.number, checkpoint_id)
-    if pinned:
-        book.meta.put(transaction, key, b"")
-    else:
-        book.meta.delete(transaction, key)
-
-
-def is_pinned(book: Book, transaction: Any, scope: Scope, checkpoint_id: str) -> bool:
-    """Return whether a checkpoint is pinned."""
-    key = _PIN + keys.checkpoint_id(scope.number, checkpoint_id)
-    return book.meta.has(transaction, key)
+        found = self._tables.writes.scan(transaction, keys.writes(number, identifier))
+        return any(
+            channel == INTERRUPT
+            for _, data in found
+            for _, channel, _ in from_bytes(TaskRecord, data).writes
+        )

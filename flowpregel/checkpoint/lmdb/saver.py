@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, ClassVar
 
 from flowpregel._core.records import Address, Batch, Saved
-from flowpregel._lmdb import folder
+from flowpregel._lmdb import files
 from flowpregel._lmdb.codec import Codec
+from flowpregel._lmdb.locks import Owner
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
-from flowpregel._lmdb.owner import Owner
-from flowpregel._lmdb.seal import Seal
-from flowpregel._lmdb.store import OpenStore, open_store
+from flowpregel._lmdb.records import Seal
+from flowpregel._lmdb.store import open_store
 from flowpregel.checkpoint.base import (
     BaseCheckpointSaver,
     Lease,
@@ -23,25 +23,15 @@ from flowpregel.checkpoint.base import (
     check_strategy,
     thread_name,
 )
-from flowpregel.checkpoint.lmdb import forget
-from flowpregel.checkpoint.lmdb.book import Book
-from flowpregel.checkpoint.lmdb.care import (
-    Stats,
-    ThreadInfo,
-    Verification,
-    count,
-    info_of,
-    verify_records,
-    verify_states,
-)
-from flowpregel.checkpoint.lmdb.copying import copy_scopes
-from flowpregel.checkpoint.lmdb.group import COUNTED, GroupCommit
-from flowpregel.checkpoint.lmdb.leases import Leases
-from flowpregel.checkpoint.lmdb.prepared import KnownMetadata, Prepared
+from flowpregel.checkpoint.lmdb import maintenance
+from flowpregel.checkpoint.lmdb.forget import copy_thread, forget_checkpoints, forget_thread
+from flowpregel.checkpoint.lmdb.leases import LeaseFiles
+from flowpregel.checkpoint.lmdb.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.lmdb.reader import Reader
-from flowpregel.checkpoint.lmdb.retention import Retention, Sweeper, pin
-from flowpregel.checkpoint.lmdb.scopes import Scope
-from flowpregel.checkpoint.lmdb.writer import Writer
+from flowpregel.checkpoint.lmdb.records import NamespaceRecord
+from flowpregel.checkpoint.lmdb.retention import Retention, Sweeper
+from flowpregel.checkpoint.lmdb.tables import Tables
+from flowpregel.checkpoint.lmdb.writer import EncodedBatch, put
 from flowpregel.errors import StoreError, StoreFullError
 
 
@@ -86,7 +76,7 @@ class LMDBSaver(BaseCheckpointSaver):
         options: StoreOptions | None = None,
     ) -> None:
         self._options = options or StoreOptions()
-        self._store: OpenStore = open_store(
+        self._store = open_store(
             path,
             map_size=map_size,
             readonly=readonly,
@@ -94,26 +84,18 @@ class LMDBSaver(BaseCheckpointSaver):
             codec=codec,
             options=self._options,
         )
-        environment, seal = self._store.environment, self._store.seal
+        self._environment = environment = self._store.environment
         self.path = environment.path
         """The folder, as the one path that all its names share."""
-        self._book = Book(environment, seal)
-        self._codec = self._store.codec
-        self._reader = Reader(self._book, environment.read, self._codec)
-        self._outlines = Reader(self._book, environment.read, self._codec, bare=True)
-        # All savers of a folder in this process commit in one group.
-        self._writer = environment.share(("writer", seal.kind), lambda: Writer(self._book))
-        self._group = environment.share(
-            ("group", seal.kind), lambda: GroupCommit(environment, self._writer)
-        )
-        self._metadata = KnownMetadata()
-        self._sweeper = None if retention is None else Sweeper(self._book, retention)
-        self._leases = environment.share(("leases",), lambda: Leases(environment.path))
+        self._tables = Tables(self._store)
+        self._reader = Reader(self._tables, environment.read, self._store.codec)
+        self._sweeper = None if retention is None else Sweeper(self._tables, retention)
+        self._leases = environment.share("leases", lambda: LeaseFiles(environment.path))
 
     def load(
         self, address: Address, *, before: str | None = None, lazy_results: bool = False
     ) -> Saved | None:
-        return self._reader.load(address, before, leaves_results=lazy_results)
+        return self._reader.load(address, before, lazy_results=lazy_results)
 
     def history(
         self,
@@ -127,30 +109,26 @@ class LMDBSaver(BaseCheckpointSaver):
 
     def outline(self, address: Address) -> Iterator[Saved]:
         """Yield what `history` does, without what the channels held."""
-        return self._outlines.history(address, None, None, None)
+        return self._reader.history(address, None, None, None, bare=True)
 
     def commit(self, batches: Sequence[Batch]) -> None:
-        prepared, size = [], 0
+        encoded = [EncodedBatch(batch, self._store.codec) for batch in batches]
         for batch in batches:
-            each = Prepared(batch, self._codec, self._metadata)
-            prepared.append(each)
-            size += COUNTED + each.bytes
             if batch.fence is not None:
                 self._leases.check(batch.address, batch.fence)
-        put = self._writer.put
 
         def put_all(transaction: Any) -> None:
-            for each in prepared:
-                put(transaction, each)
+            for each in encoded:
+                put(self._tables, transaction, each)
 
-        if prepared:
-            self._group.commit(put_all, self._options.lock_timeout, size)
+        if encoded:
+            self._write(put_all)
             if self._sweeper is not None:
                 self._sweep(self._sweeper, batches)
 
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
-        for scope in self._scopes(thread_id):
-            yield Address(scope.thread_id, scope.namespace)
+        for each in self._used(thread_id):
+            yield Address(each.thread_id, each.namespace)
 
     def lease(
         self, thread_id: str, namespace: str = "", *, on_conflict: OnConflict = "raise"
@@ -176,24 +154,23 @@ class LMDBSaver(BaseCheckpointSaver):
     # -------------------------------------------------------- what is forgotten and copied
 
     def delete_thread(self, thread_id: str) -> None:
-        name = thread_name(thread_id)
-        self._make_room(lambda t: forget.thread(self._book, t, name))
+        self._make_room(partial(forget_thread, self._tables, thread_id=thread_name(thread_id)))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         wanted = frozenset(run_ids)
-        for scope in self._scopes(None):
-            address = Address(scope.thread_id, scope.namespace)
-            gone = {
+        for namespace in [*self._used(None)]:
+            address = Address(namespace.thread_id, namespace.namespace)
+            gone = [
                 saved.checkpoint.id
-                for saved in self.history(address)
+                for saved in self.outline(address)
                 if saved.checkpoint.metadata.get("run_id") in wanted
-            }
+            ]
             if gone:
-                self._forget(address, gone)
+                self._forget(namespace, gone)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         source, target = thread_name(source_thread_id), thread_name(target_thread_id)
-        self._change(lambda t: copy_scopes(self._book, t, source, target))
+        self._write(partial(copy_thread, self._tables, source=source, target=target))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: Strategy = "keep_latest") -> None:
         check_strategy(strategy)
@@ -201,18 +178,19 @@ class LMDBSaver(BaseCheckpointSaver):
             if strategy == "delete":
                 self.delete_thread(thread_id)
                 continue
-            for scope in [*self._scopes(thread_id)]:
-                self._keep_latest(scope)
+            for namespace in [*self._used(thread_id)]:
+                self._forget(namespace)
 
     def pin(self, address: Address, *, pinned: bool = True) -> None:
         """Keep the checkpoint at *address* from being dropped by a `Retention`, or let go."""
+        tables, identifier = self._tables, address.checkpoint_id
 
         def work(transaction: Any) -> None:
-            scope = self._book.scopes.get(transaction, address.thread_id, address.namespace)
-            if scope is not None and address.checkpoint_id is not None:
-                pin(self._book, transaction, scope, address.checkpoint_id, pinned=pinned)
+            namespace = tables.namespace(transaction, address.thread_id, address.namespace)
+            if namespace is not None and identifier is not None:
+                tables.pin(transaction, namespace.number, identifier, pinned=pinned)
 
-        self._change(work)
+        self._write(work)
 
     # -------------------------------------------------------- looking after it
 
@@ -226,13 +204,14 @@ class LMDBSaver(BaseCheckpointSaver):
 
     def stats(self) -> Stats:
         """Return how much is kept, and for what; reads everything once."""
-        environment = self._store.environment
-        stats = Stats(bytes=environment.size(), map_size=environment.map_size())
-        return count(self._book, environment.read, self._scopes(None), stats)
+        file = self._environment.file
+        stats = Stats(bytes=file.size(), map_size=file.map_size())
+        maintenance.count(self._tables, self._environment.read, self._used(None), stats)
+        return stats
 
     def size(self) -> int:
         """Return the bytes that the store takes up in its file."""
-        return self._store.environment.size()
+        return self._environment.file.size()
 
     def verify(self) -> Verification:
         """Read everything, and return what is damaged.
@@ -241,10 +220,10 @@ class LMDBSaver(BaseCheckpointSaver):
         there, and the pages of the file. Nothing is decoded. Writers wait while
         the pages are looked at.
         """
-        environment = self._store.environment
-        records, problems = verify_records(environment, self._book.tables)
-        problems += verify_states(
-            self._book, environment.read, self._reader.touch, self._scopes(None)
+        environment, tables = self._environment, self._tables
+        records, problems = maintenance.verify_records(tables, environment.read)
+        problems += maintenance.verify_checkpoints(
+            tables, environment.read, self._reader.touch, self._used(None)
         )
         if not environment.readonly:
             problems += environment.structure(self._options.lock_timeout)
@@ -260,13 +239,10 @@ class LMDBSaver(BaseCheckpointSaver):
             StoreError: There is something at *path* already.
             StoreFullError: There is no room.
         """
-        target = folder.real_path(path)
-        copy = partial(
-            self._store.environment.copy, compact=True, timeout=self._options.lock_timeout
-        )
-        if folder.exists(target) or not folder.create(target, copy):
+        target = files.real_path(path)
+        if files.exists(target) or not files.create(target, self._environment.file.copy):
             raise StoreError(f"there is a store at {target} already; give a new folder")
-        folder.close_to_others(target)
+        files.close_to_others(target)
 
     def sweep(self, retention: Retention, thread_ids: Sequence[str] | None = None) -> int:
         """Drop at once the history that *retention* does not keep; return how many checkpoints.
@@ -275,18 +251,12 @@ class LMDBSaver(BaseCheckpointSaver):
             retention: What to keep.
             thread_ids: Whose; None is every thread's.
         """
-        sweeper = Sweeper(self._book, retention)
-        dropped: list[int] = []
-        for thread_id in (None,) if thread_ids is None else thread_ids:
-            for scope in [*self._scopes(thread_id)]:
-                counted: list[int] = []  # of the transaction's last try
-
-                def work(transaction: Any, scope: Scope = scope, into: Any = counted) -> None:
-                    into[:] = [sweeper.sweep(transaction, scope.thread_id, scope.namespace)]
-
-                self._make_room(work)
-                dropped += counted
-        return sum(dropped)
+        sweeper = Sweeper(self._tables, retention)
+        return sum(
+            self._make_room(partial(sweeper.sweep, thread_id=each.thread_id, name=each.namespace))
+            for thread_id in ((None,) if thread_ids is None else thread_ids)
+            for each in [*self._used(thread_id)]
+        )
 
     def compact(self) -> None:
         """Write the file anew without the room that is free.
@@ -294,7 +264,7 @@ class LMDBSaver(BaseCheckpointSaver):
         Raises:
             StoreBusyError: Another process has the store open.
         """
-        self._store.environment.replace(self._options.lock_timeout)
+        self._environment.replace(self._options.lock_timeout)
 
     def change_keys(self, *, encryption_key: bytes | None, key: bytes | None = None) -> None:
         """Write every record anew under other keys, into a new file, and close the saver.
@@ -331,64 +301,54 @@ class LMDBSaver(BaseCheckpointSaver):
 
     # -------------------------------------------------------- inner
 
+    def _write(self, work: Callable[[Any], Any]) -> Any:
+        return self._environment.write(work, timeout=self._options.lock_timeout)
+
+    def _make_room(self, work: Callable[[Any], Any]) -> Any:
+        """Do *work*, which drops something; on a full disk, with the room of the ballast."""
+        try:
+            return self._write(work)
+        except StoreFullError:
+            if not files.drop_ballast(self.path):
+                raise
+            return self._write(work)
+
     def _sweep(self, sweeper: Sweeper, batches: Sequence[Batch]) -> None:
         """Drop history that is not to be kept, if enough was committed since the last time."""
         for batch in batches:
             place = batch.address.thread_id, batch.address.namespace
             if batch.checkpoint is not None and sweeper.is_due(*place):
-                self._change(partial(sweeper.sweep, thread_id=place[0], namespace=place[1]))
+                self._write(partial(sweeper.sweep, thread_id=place[0], name=place[1]))
 
     def _infos(self, thread_id: str | None) -> Iterator[ThreadInfo]:
-        for scope in self._scopes(thread_id):
-            address = Address(scope.thread_id, scope.namespace)
-            if not scope.namespace and (newest := self.load(address)) is not None:
-                yield info_of(scope, newest, running=self._leases.is_held(address))
+        for each in self._used(thread_id):
+            address = Address(each.thread_id, each.namespace)
+            if not each.namespace and (newest := self.load(address)) is not None:
+                running = self._leases.is_held(address)
+                yield maintenance.info_of(each, newest, running=running)
 
-    def _change(self, work: Any) -> None:
-        def change(transaction: Any) -> None:
-            self._writer.unsettle()
-            work(transaction)
+    def _used(self, thread_id: str | None) -> Iterator[NamespaceRecord]:
+        return self._tables.used(self._environment.read, thread_id)
 
-        self._group.commit(change, self._options.lock_timeout)
+    def _forget(self, namespace: NamespaceRecord, gone: Sequence[str] | None = None) -> None:
+        """Drop the checkpoints that have these ids; None: all but the newest."""
+        tables, place = self._tables, (namespace.thread_id, namespace.namespace)
 
-    def _make_room(self, work: Any) -> None:
-        """Do *work*, which drops something; on a full disk, with the room of the ballast."""
-        try:
-            self._change(work)
-        except StoreFullError:
-            if not folder.drop_ballast(self.path):
-                raise
-            self._change(work)
-
-    def _forget(self, address: Address, gone: set[str]) -> None:
         def work(transaction: Any) -> None:
-            scope = self._book.scopes.get(transaction, address.thread_id, address.namespace)
-            if scope is not None:
-                forget.checkpoints(self._book, transaction, scope, gone)
-
-        self._make_room(work)
-
-    def _keep_latest(self, scope: Scope) -> None:
-        def work(transaction: Any) -> None:
-            found = self._book.scopes.get(transaction, scope.thread_id, scope.namespace)
+            found = tables.namespace(transaction, *place)
             if found is not None:
-                ids = [each for each, _ in self._book.newest_first(transaction, found)]
-                forget.checkpoints(self._book, transaction, found, frozenset(ids[1:]))
+                ids = gone
+                if ids is None:
+                    ids = [each for each, _ in tables.newest_first(transaction, found)][1:]
+                forget_checkpoints(tables, transaction, found, frozenset(ids))
 
         self._make_room(work)
-
-    def _scopes(self, thread_id: str | None) -> Iterator[Scope]:
-        return self._book.used_scopes(self._store.environment.read, thread_id)
 
     def _fence(self, address: Address, fence: int) -> int:
         """Return the fence the store knows of *address*, putting one there if given."""
-        scopes = self._book.scopes
+        tables, place = self._tables, (address.thread_id, address.namespace)
         if fence:
-            self._change(lambda t: scopes.fence_off(t, address.thread_id, address.namespace, fence))
+            self._write(lambda t: tables.fence_off(t, *place, fence))
             return fence
-
-        def work(transaction: Any) -> int:
-            scope = scopes.get(transaction, address.thread_id, address.namespace)
-            return 0 if scope is None else scope.fence
-
-        return self._store.environment.read(work)
+        found = self._environment.read(lambda t: tables.namespace(t, *place))
+        return 0 if found is None else found.fence

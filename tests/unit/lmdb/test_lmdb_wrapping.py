@@ -86,13 +86,13 @@ def test_a_large_value_is_encrypted_in_all_its_chunks(tmp_path):
 def test_an_encrypted_record_holds_in_its_own_place_only():
     """Also for someone who has the key of the checksums and seals it there anew."""
     pytest.importorskip("cryptography")
-    from flowpregel._lmdb.cipher import Cipher
+    from flowpregel._lmdb.records import EncryptedCodec
 
-    sealed = Cipher(AES).encrypt(b"log of one thread", b"value")
+    sealed = EncryptedCodec(AES).encode(b"value", b"values of one thread")
 
-    assert Cipher(AES).decrypt(b"log of one thread", sealed) == b"value"
+    assert EncryptedCodec(AES).decode(sealed, b"values of one thread") == b"value"
     with pytest.raises(StoreForeignError):
-        Cipher(AES).decrypt(b"log of another", sealed)
+        EncryptedCodec(AES).decode(sealed, b"values of another")
 
 
 def test_both_together(tmp_path):
@@ -119,11 +119,11 @@ def test_a_key_of_another_length_is_refused():
 
 def test_a_frame_that_says_another_size_is_not_opened():
     zstandard = pytest.importorskip("zstandard")
-    from flowpregel._lmdb.wrapping import WrappedCodec
+    from flowpregel._lmdb.codec import StoreCodec
 
     bomb = zstandard.ZstdCompressor().compress(bytes(50_000_000))
     with pytest.raises(StoreCorruptError, match="size"):
-        WrappedCodec(None, StoreOptions()).decode(b"z" + (100).to_bytes(8, "big") + bomb)
+        StoreCodec(None).decode(b"z" + (100).to_bytes(8, "big") + bomb)
 
 
 class JSONCodec:

@@ -1,25 +1,125 @@
-"""A lock between processes: `flock` on a file of its own.
+"""Locks: between processes, and between the OS threads of one.
 
 LMDB's own lock is a POSIX lock, which a process loses without notice when it
 opens and closes the lock file once more (a copy of the folder does). `flock`
-belongs to the open file and is not lost that way; the kernel gives it up when
-its holder dies; and it can be waited for with a deadline.
+belongs to the open file and is not lost that way; the kernel releases it when
+its holder dies; and one can wait for it with a deadline.
+
+LMDB's map must not be resized while any transaction of the process is open:
+readers would die with errors, and a writer deadlocks. Each transaction passes
+the `Gate`; a resize or a close holds it alone.
 """
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import lru_cache
 
-from flowpregel._lmdb.owner import Owner, this_process
 from flowpregel.errors import StoreError
 
 _FIRST_PAUSE = 0.00005
 _LONGEST_PAUSE = 0.01
 _NAME_SIZE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process: its host, the boot of that host, its pid, and when it started.
+
+    A pid is used again after its process ended, so the start time belongs to
+    it; and pids start anew with each boot.
+    """
+
+    host: str
+    boot: str
+    pid: int
+    start: int
+    """Clock ticks since the boot, 0 where the system does not tell."""
+
+    def is_alive(self) -> bool:
+        """Return whether the process still runs, as far as this host can know.
+
+        A process of another host counts as alive: nothing here can tell.
+        """
+        here = this_process()
+        if self.host != here.host:
+            return True
+        if self.boot != here.boot:
+            return False
+        if not _exists(self.pid):
+            return False
+        started = _status(self.pid)[1]
+        return not (self.start and started) or started == self.start
+
+    def __str__(self) -> str:
+        text = f"process {self.pid} on {self.host}"
+        if self.host == this_process().host and self.is_alive():
+            if _status(self.pid)[0] in ("T", "t"):
+                text += " (it is stopped: SIGCONT lets it go on)"
+        elif self.host == this_process().host:
+            text += " (it has ended)"
+        return text
+
+    def to_bytes(self) -> bytes:
+        """Return the owner as `from_bytes` reads it."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Owner | None:
+        """Return the owner in *data*, or None if there is none to be read."""
+        try:
+            found = json.loads(data)
+            return cls(
+                str(found["host"]), str(found["boot"]), int(found["pid"]), int(found["start"])
+            )
+        except (ValueError, TypeError, KeyError):
+            return None
+
+
+def this_process() -> Owner:
+    """Return the owner that this process is."""
+    return _owner(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _owner(pid: int) -> Owner:
+    return Owner(socket.gethostname(), _boot(), pid, _status(pid)[1])
+
+
+def _boot() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # it is there, and belongs to someone else
+    return _status(pid)[0] not in ("Z", "X")
+
+
+def _status(pid: int) -> tuple[str, int]:
+    """Return the state letter and the start time of a process ("" and 0: not told)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return "", 0
+    return fields[0].decode("ascii"), int(fields[19])
 
 
 class FileLock:
@@ -113,30 +213,6 @@ class FileLock:
         return True
 
 
-@contextmanager
-def not_written(path: str) -> Iterator[bool]:
-    """Keep others from taking the lock on the file at *path*; tell whether that is so.
-
-    It is not where somebody has the lock, or it may not be read.
-    """
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield True  # nobody has ever written
-        return
-    except OSError:
-        yield False
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        yield False
-    else:
-        yield True
-    finally:
-        os.close(file)
-
-
 def is_locked(path: str) -> bool:
     """Return whether someone holds the lock on the file at *path*."""
     try:
@@ -197,3 +273,49 @@ class Presence:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+class Gate:
+    """Let many OS threads in together, or one alone; those who want it alone go first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._inside = 0
+        self._closed = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            while self._closed:
+                self._changed.wait()
+            self._inside += 1
+
+    def __exit__(self, *exc_info: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._closed and not self._inside:
+                self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep newcomers out, wait until nobody is inside, and be alone.
+
+        Must not be called by an OS thread that is inside.
+        """
+        with self._changed:
+            while self._closed:
+                self._changed.wait()
+            self._closed = True
+            try:
+                while self._inside:
+                    self._changed.wait()
+            except BaseException:
+                self._closed = False
+                self._changed.notify_all()
+                raise
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._closed = False
+                self._changed.notify_all()

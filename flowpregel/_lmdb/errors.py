@@ -1,4 +1,4 @@
-"""LMDB's errors in our words."""
+"""Errors of LMDB and of the operating system, translated into ours."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import errno
 import os
 import resource
 import sys
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from flowpregel._lmdb import folder
 from flowpregel.errors import (
     StoreCorruptError,
     StoreError,
@@ -17,6 +17,7 @@ from flowpregel.errors import (
     StoreVersionError,
 )
 
+DATA = "data.mdb"
 _LITTLE_ROOM = 4 << 20
 _DAMAGE = frozenset(
     {
@@ -30,7 +31,33 @@ _DAMAGE = frozenset(
 )
 
 
-def translated(error: Exception, path: str) -> StoreError:
+def of_system(error: OSError, path: str) -> StoreError:
+    """Return our error for one that the operating system raised on *path*."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    match error.errno:
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return StoreReadOnlyError(
+                f"{path} cannot be used: {reason}; check the rights of the folder"
+            )
+        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
+            return StoreFullError(f"{path}: {reason}; make room and try again")
+        case errno.ELOOP:
+            return StoreError(f"{path} goes in circles of symbolic links; give the folder itself")
+        case errno.ENOTDIR | errno.EEXIST:
+            return StoreError(f"{path} leads through a file; a store is a folder: give one's path")
+    return StoreError(f"{path} cannot be used: {reason}")
+
+
+@contextmanager
+def named(path: str) -> Iterator[None]:
+    """Raise our error in place of an `OSError` on *path*."""
+    try:
+        yield
+    except OSError as error:
+        raise of_system(error, path) from error
+
+
+def of_lmdb(error: Exception, path: str) -> StoreError:
     """Return our error for one that LMDB raised on the store at *path*."""
     kind = type(error).__name__
     code = getattr(error, "code", 0)
@@ -48,13 +75,8 @@ def translated(error: Exception, path: str) -> StoreError:
 def of_commit(error: Exception, path: str) -> StoreError:
     """Return our error for a commit, or a copy, that failed at *path*.
 
-    A full disk is EIO to LMDB, so the room that is left tells which it was.
+    LMDB reports a full disk as EIO, so the free space decides which error it was.
     """
-    if isinstance(error, JournalFailedError) and not error.is_known:
-        return StoreError(
-            f"{path} could not be written: {error}; whether this commit was kept is not known: "
-            "open the store again to see"
-        )
     code = getattr(error, "code", 0)
     if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or (
         code in (errno.EIO, 0) and _room(path) < _LITTLE_ROOM
@@ -79,26 +101,5 @@ def _room_under_limit(path: str) -> int:
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if limit == resource.RLIM_INFINITY:
         return sys.maxsize
-    data = os.path.join(path, folder.DATA)
+    data = os.path.join(path, DATA)
     return limit - os.path.getsize(data) if os.path.exists(data) else limit
-
-
-class CommitFailedError(Exception):
-    """A commit that failed, whose outcome is to be read from the file."""
-
-    def __init__(self, error: Exception, transaction_id: int, result: Any) -> None:
-        super().__init__(error, transaction_id, result)
-        self.error, self.transaction_id, self.result = error, transaction_id, result
-
-
-class JournalFailedError(Exception):
-    """The journal could not be read, or written."""
-
-    def __init__(self, error: OSError, *, is_known: bool = True) -> None:
-        super().__init__(error, is_known)
-        self.code = error.errno or 0
-        self.is_known = is_known
-        """Whether it is known that nothing was kept."""
-
-    def __str__(self) -> str:
-        return f"its journal: {self.args[0]}"

@@ -1,4 +1,4 @@
-"""The folder of a store: created whole or not at all, and looked at before it is trusted.
+"""The folder of a store: created whole or not at all, and checked before it is trusted.
 
 Everything here happens while the store is not open in this process.
 """
@@ -17,23 +17,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from flowpregel.errors import (
-    StoreCorruptError,
-    StoreError,
-    StoreFullError,
-    StoreReadOnlyError,
-    StoreVersionError,
-)
+from flowpregel._lmdb.errors import DATA, named
+from flowpregel.errors import StoreCorruptError, StoreError, StoreVersionError
 
-DATA = "data.mdb"
 WRITE_LOCK = "write.lock"
 PRESENCE = "open.lock"
-JOURNAL = "journal"
 _BALLAST = "ballast"
 _BALLAST_SIZE = 128 << 10
 _DRAFT_INSIDE = ".compact."
 _ABANDONED = 60.0
-"""Seconds after which a draft that nobody holds is one that a killed process left."""
+"""Seconds after which an unlocked draft was left by a process that was killed."""
 _NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "fuse.sshfs", "ncpfs"}
 )
@@ -54,10 +47,8 @@ def real_path(path: str | os.PathLike[str]) -> str:
         StoreError: The path is a file, leads through one, or goes in circles.
     """
     found = os.path.realpath(path)
-    try:
+    with named(found):
         is_folder = not os.path.lexists(found) or stat.S_ISDIR(os.stat(found).st_mode)
-    except OSError as error:
-        raise named(error, found) from error
     if not is_folder:
         raise StoreError(f"{found} is a file; a store is a folder: give the path of one")
     return found
@@ -65,12 +56,11 @@ def real_path(path: str | os.PathLike[str]) -> str:
 
 def exists(folder: str) -> bool:
     """Return whether there is a store in *folder*."""
-    try:
-        os.stat(os.path.join(folder, DATA))
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise named(error, folder) from error
+    with named(folder):
+        try:
+            os.stat(os.path.join(folder, DATA))
+        except FileNotFoundError:
+            return False
     return True
 
 
@@ -86,7 +76,7 @@ def create(folder: str, fill: Callable[[str], None]) -> bool:
         StoreFullError: There is no room.
     """
     parent, name = os.path.split(folder)
-    try:
+    with named(folder):
         if os.path.isdir(folder) and os.listdir(folder):
             if exists(folder):
                 return False
@@ -96,23 +86,19 @@ def create(folder: str, fill: Callable[[str], None]) -> bool:
         os.makedirs(parent, exist_ok=True)
         _drop_abandoned(parent, f".{name}.", ".new")
         draft = tempfile.mkdtemp(prefix=f".{name}.", suffix=".new", dir=parent)
-    except OSError as error:
-        raise named(error, folder) from error
-    held = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        os.chmod(draft, 0o700)
-        fill(draft)
-        for file in os.listdir(draft):
-            sync(os.path.join(draft, file))
-        sync(draft)
-        is_ours = _move(draft, folder)
-        sync(parent)
-    except OSError as error:
-        raise named(error, folder) from error
-    finally:
-        os.close(held)
-        shutil.rmtree(draft, ignore_errors=True)
+        held = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            os.chmod(draft, 0o700)
+            fill(draft)
+            for file in os.listdir(draft):
+                sync(os.path.join(draft, file))
+            sync(draft)
+            is_ours = _move(draft, folder)
+            sync(parent)
+        finally:
+            os.close(held)
+            shutil.rmtree(draft, ignore_errors=True)
     return is_ours
 
 
@@ -180,7 +166,7 @@ class _Meta(NamedTuple):
     """The number of the transaction that wrote it."""
 
 
-def check(folder: str, *, pages: bool = False) -> None:
+def check(folder: str, *, pages: bool = False, readonly: bool = False) -> None:
     """Refuse a store that LMDB would misread, or die of.
 
     LMDB opens a file that was cut off, and the process gets SIGBUS at the
@@ -190,13 +176,14 @@ def check(folder: str, *, pages: bool = False) -> None:
     Args:
         folder: The store's.
         pages: Look at every page; nobody must write meanwhile.
+        readonly: Do not change the file.
 
     Raises:
         StoreCorruptError: The file is shorter than it says, damaged, or no LMDB file.
         StoreVersionError: It has the format of another engine.
     """
     path = os.path.join(folder, DATA)
-    try:
+    with named(folder):
         size, metas = _metas(path)
         while not _in_turn(metas):
             before = metas
@@ -208,14 +195,17 @@ def check(folder: str, *, pages: bool = False) -> None:
                     f"transactions {metas[0].transaction} and {metas[1].transaction}; "
                     "restore a backup"
                 )
-    except OSError as error:
-        raise named(error, folder) from error
     needed = max((meta.last + 1) * meta.page for meta in metas)
     # Pages at the end that a transaction took and gave back are counted, and never written.
-    if size < needed and unsound_pages(folder):
-        raise StoreCorruptError(
-            f"{path} is cut off: it has {size} bytes of {needed}; restore a backup"
-        )
+    if size < needed:
+        if unsound_pages(folder):
+            raise StoreCorruptError(
+                f"{path} is cut off: it has {size} bytes of {needed}; restore a backup"
+            )
+        if not readonly:
+            # The verifier accepts a large value that is cut off: its checksum must refuse it.
+            with named(folder):
+                os.truncate(path, needed)
     if pages and (found := unsound_pages(folder)):
         more = f", and {len(found) - 1} problems more" if len(found) > 1 else ""
         raise StoreCorruptError(f"{path} is damaged: {found[0]}{more}; restore a backup")
@@ -339,20 +329,3 @@ def file_system(folder: str) -> str:
         if inside and len(point) >= len(best):
             best, kind = point, rest.split()[0]
     return kind
-
-
-def named(error: OSError, path: str) -> StoreError:
-    """Return our error for what the operating system said of *path*."""
-    reason = os.strerror(error.errno) if error.errno else str(error)
-    match error.errno:
-        case errno.EACCES | errno.EPERM | errno.EROFS:
-            return StoreReadOnlyError(
-                f"{path} cannot be used: {reason}; check the rights of the folder"
-            )
-        case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
-            return StoreFullError(f"{path}: {reason}; make room and try again")
-        case errno.ELOOP:
-            return StoreError(f"{path} goes in circles of symbolic links; give the folder itself")
-        case errno.ENOTDIR | errno.EEXIST:
-            return StoreError(f"{path} leads through a file; a store is a folder: give one's path")
-    return StoreError(f"{path} cannot be used: {reason}")

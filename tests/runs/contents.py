@@ -1,4 +1,4 @@
-"""What a store of any release holds: the same today as when its file was made."""
+"""A store with a record of every kind, and all that can be read of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.store.lmdb import LMDBStore
 from tests.runs.stores import id_of, step
 
-KEY = "the key of the stores of releases"
 LARGE = bytes(range(256)) * 4_200
 """Two chunks."""
 PLAIN: list[Any] = [
@@ -27,7 +26,7 @@ def fill(path: Path, options: StoreOptions | None = None) -> None:
         saver.commit([Batch(address=Address("t"), checkpoint=first)])
         for number in range(1, 4):
             deltas = {"d": Delta(number, (f"more {number}",))}
-            also = {"plain": 1, "large": 1}
+            also = {"plain": 1, "large": 1, "d": number + 1}
             made = step(number, {"n": number}, deltas=deltas, also=also)
             pairs = (("n", number), ("__interrupt__", "?"))
             writes = TaskWrites(id_of(number - 1), "task", "path", pairs)

@@ -1,0 +1,51 @@
+"""Keys of the store: in the order of the ids, and never one for two things."""
+
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from flowpregel.checkpoint.lmdb import keys
+
+IDS = st.text(max_size=40) | st.text("a\0\1\xff", max_size=4)
+VERSIONS = st.none() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
+
+
+@given(IDS)
+def test_a_checkpoint_id_comes_back_from_its_key(identifier: str) -> None:
+    """Whatever characters it has."""
+    assert identifier == keys.id_of(keys.checkpoint(7, identifier))
+
+
+@given(IDS, IDS)
+@example("a", "a\0")
+@example("a", "a\0\0\0\0\0")
+def test_keys_are_in_the_order_of_the_ids_and_none_begins_another(one: str, other: str) -> None:
+    """A prefix reads one checkpoint's pending writes alone."""
+    first, second = sorted((one, other), key=lambda each: each.encode("utf-8", "surrogatepass"))
+    if first != second:
+        assert keys.checkpoint(1, first) < keys.checkpoint(1, second)
+        assert not keys.checkpoint(1, second).startswith(keys.checkpoint(1, first))
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
+def test_whole_versions_are_in_their_order(one: int, other: int) -> None:
+    """So that what a run adds is appended to the tree."""
+    assert (one < other) == (keys.value(1, one, "c") < keys.value(1, other, "c"))
+
+
+@given(VERSIONS, VERSIONS)
+def test_different_versions_have_different_keys_of_one_length(one: object, other: object) -> None:
+    """1, 1.0 and "1" are three."""
+    first, second = keys.value(1, one, "c"), keys.value(1, other, "c")  # type: ignore[arg-type]
+
+    assert keys.VALUE_LENGTH == len(first) == len(second)
+    assert (first == second) == (type(one) is type(other) and repr(one) == repr(other))
+
+
+@given(st.uuids().map(str) | IDS)
+@example("0195e0a0-1234-6abc-8000-00000000000A")
+@example("-" * 36)
+def test_a_short_id_comes_back(identifier: str) -> None:
+    """A UUID in its usual form is packed; all others are kept as they are."""
+    assert identifier == keys.long_id(keys.short_id(identifier))
