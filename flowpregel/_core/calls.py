@@ -86,7 +86,7 @@ class Calls:
         task = call_task(caller, call, self._place)
         outcome: Outcome | None
         if task.depth > DEEPEST:
-            outcome = self._failed_at_once(task, too_deep(task.name))
+            outcome = self.failed(task, too_deep(task.name))
         else:
             outcome = self._replayed(task, call)
         if outcome is not None:
@@ -150,7 +150,7 @@ class Calls:
         for channel, value in recorded:
             if channel == ERROR and isinstance(value, BaseException):
                 # It may bring the body down only now: it was kept while another call asked.
-                return self._failed_at_once(task, value)
+                return self.failed(task, value)
         return None
 
     def recorded(self, task: Task, writes: Sequence[Write]) -> Sequence[Write]:
@@ -211,24 +211,16 @@ class Calls:
 
     # ------------------------------------------------------------ failures and interrupts
 
-    def failed(self, task: Task, error: BaseException) -> None:
-        """Note that a call failed, perhaps when its body had ended already."""
+    def failed(self, task: Task, error: BaseException) -> Raised:
+        """Note that a call failed, perhaps when its body had ended already; return its outcome."""
         assert task.parent is not None
         # A call that only an earlier attempt of the body made is not this one's to raise.
         waiting = self._waiting.get(task.id)
         asked = waiting is None or any(call.attempt == task.parent.attempt for call in waiting)
         failure = CallFailure(task, error if asked else None, self.has_ended(task.parent))
-        self._note_failure(failure, error)
-
-    def _failed_at_once(self, task: Task, error: BaseException) -> Outcome:
-        self._note_failure(CallFailure(task, error, False), error)
-        return Raised(error)
-
-    def _note_failure(self, failure: CallFailure, error: BaseException) -> None:
-        task = failure.task
-        assert task.parent is not None
         self._body(task.parent).failures[task.id] = failure
         add_failed_calls(error, (task.id,))
+        return Raised(error)
 
     def uncaught(self, body: Task, error: BaseException) -> None:
         """Forget failures that brought *body* down, so that a resume tries them again.

@@ -159,16 +159,7 @@ class _Feeder:
     def _feed_bytes(self, value: Any) -> None:
         with memoryview(value) as view:
             self._update(b"b%d:" % view.nbytes)
-            self._update(view if view.contiguous else view.tobytes())
-
-    def _feed_buffer(self, value: PickleBuffer) -> None:
-        with value.raw() as view:
-            self._update(b"b%d:" % view.nbytes)
-            self._update(view)
-
-    def _feed_class(self, value: type[Any]) -> None:
-        self._update(b"c")
-        self.feed(home_of(value))
+            self._update(view if view.c_contiguous else view.tobytes())
 
     def _feed_function(self, value: Any) -> None:
         self._update(b"f")
@@ -178,7 +169,8 @@ class _Feeder:
     def _feed_object(self, value: Any) -> None:
         """Write an object as pickle would: what makes it, and what it is given."""
         if isinstance(value, type):
-            self._feed_class(value)
+            self._update(b"c")
+            self.feed(home_of(value))
             return
         if type(value).__module__.partition(".")[0] == "pathlib":
             # Since Python 3.12 a path pickles the pieces it was built from.
@@ -275,7 +267,6 @@ _WRITERS: dict[type, Callable[[_Feeder, Any], None]] = {
     frozenset: _Feeder._feed_set,  # noqa: SLF001
     bytearray: _Feeder._feed_bytes,  # noqa: SLF001
     memoryview: _Feeder._feed_bytes,  # noqa: SLF001
-    PickleBuffer: _Feeder._feed_buffer,  # noqa: SLF001
-    type: _Feeder._feed_class,  # noqa: SLF001
+    PickleBuffer: _Feeder._feed_bytes,  # noqa: SLF001
     types.FunctionType: _Feeder._feed_function,  # noqa: SLF001
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from flowpregel._core.ids import next_version
 from flowpregel._core.records import Address, Durability, Node, Saved, Version
@@ -161,7 +161,7 @@ def load_state(program: Program, saved: Saved) -> State:
     """Return the state that *saved* describes."""
     checkpoint = saved.checkpoint
     versions = dict(checkpoint.channel_versions)
-    newest = max(versions.values(), default=None, key=_order)
+    newest: Version | None = max(cast("Any", versions.values()), default=None)
     state = State({}, versions, dict(checkpoint.versions_seen), newest)
     for name, declared in program.channels.items():
         channel = _live(declared, name, checkpoint.values.get(name, MISSING))
@@ -178,10 +178,6 @@ def load_state(program: Program, saved: Saved) -> State:
         if channel.reacts_to_silence and channel.is_available():
             state.tick_channels.add(name)
     return state
-
-
-def _order(version: Version) -> Any:
-    return version
 
 
 def _live(declared: BaseChannel[Any, Any], name: str, saved: Any) -> BaseChannel[Any, Any]:

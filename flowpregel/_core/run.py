@@ -15,7 +15,7 @@ from flowpregel._core.records import Task
 from flowpregel._core.run_state import Run
 from flowpregel._core.start import start
 from flowpregel._core.superstep import Superstep
-from flowpregel._core.update import Applied, apply, barrier_of, changing
+from flowpregel._core.update import Applied, barrier_of, changing
 from flowpregel.errors import (
     GraphDrained,
     GraphRecursionError,
@@ -91,9 +91,8 @@ def _end(run: Run, tasks: list[Task]) -> Steps:
     if run.recorder.at_exit:
         # Its one checkpoint is made at the end, and a barrier that fails is no part of it.
         before = run.state.copy(changing(run.program, run.state, brought))
-    version = run.options.next_version(run.state.newest, run.tick())
     try:
-        applied = apply(run.program, run.state, brought, version)
+        applied = run.apply(brought)
     except BaseException:
         # The tasks are done all the same, and what they wrote is kept.
         run.state = before
@@ -126,9 +125,8 @@ def _ask(run: Run, tasks: list[Task]) -> Steps:
     brought = barrier_of(task for task in tasks if task.writes)
     if brought:
         before = run.state.copy(changing(run.program, run.state, brought))
-        version = run.options.next_version(run.state.newest, run.tick())
         try:
-            if _shows(run, apply(run.program, run.state, brought, version)):
+            if _shows(run, run.apply(brought)):
                 run.show()
         finally:
             run.state = before

@@ -24,7 +24,7 @@ from flowpregel._core.records import (
     Write,
 )
 from flowpregel._core.stream_events import StreamEvents
-from flowpregel._core.update import Applied
+from flowpregel._core.update import Applied, Writes, apply
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import MISSING
 
@@ -182,6 +182,11 @@ class Run:
         """Return a time that was not returned before."""
         self.now += 1
         return self.now
+
+    def apply(self, brought: Sequence[Writes]) -> Applied:
+        """Apply what tasks brought, as a new version."""
+        version = self.options.next_version(self.state.newest, self.tick())
+        return apply(self.program, self.state, brought, version)
 
     def note(self, applied: Applied) -> None:
         """Remember what changed for the next checkpoint."""

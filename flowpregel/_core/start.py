@@ -36,7 +36,7 @@ from flowpregel._core.records import (
 )
 from flowpregel._core.run_state import Recorder, Run
 from flowpregel._core.stream_events import StreamEvents, interrupts_of
-from flowpregel._core.update import TO_NODE, Writes, apply, barrier_of, check_writes
+from flowpregel._core.update import TO_NODE, Writes, barrier_of, check_writes
 from flowpregel.errors import (
     ConfigurationError,
     EmptyInputError,
@@ -120,7 +120,7 @@ def _take_in(run: Run, saved: Saved | None, given: Any) -> Steps:
         for task_id, writes in run.pending.items():
             run.pending[task_id] = [write for write in writes if write[0] != RESUME]
     forks = run.resuming and replaying and not is_branch
-    _collect_answers(run)
+    run.answers.update(_answers_to(run))
     if run.resuming and saved is not None and not (command and command.goto):
         _check_next(run, saved)
     if command is not None and nested is None:
@@ -170,13 +170,16 @@ def _is_addressed(options: Options) -> bool:
     return options.address is not None and options.address.checkpoint_id is not None
 
 
-def _collect_answers(run: Run) -> None:
-    """Take the answers that were kept for tasks which have not run since, or given above."""
+def _answers_to(run: Run) -> dict[str, Any]:
+    """Return the answers that were kept for tasks which have not run since, and those given above.
+
+    Above is the graph around a nested run.
+    """
+    found: dict[str, Any] = {}
     for channel, value in run.pending.get(RUN_TASK_ID, ()):
         if channel == RESUME and isinstance(value, Mapping):
-            run.answers.update(value)
-    if run.options.nested is not None:
-        run.answers.update(run.options.nested.answers)
+            found |= value
+    return found if run.options.nested is None else {**found, **run.options.nested.answers}
 
 
 # ---------------------------------------------------------------- commands
@@ -306,8 +309,7 @@ def _own_writes(run: Run) -> list[Write]:
 
 def _apply_own_writes(run: Run) -> None:
     if writes := _own_writes(run):
-        version = run.options.next_version(run.state.newest, run.tick())
-        applied = apply(run.program, run.state, [Writes(writes)], version)
+        applied = run.apply([Writes(writes)])
         run.note(applied)
         if run.updated is not None:
             run.updated |= applied.updated
@@ -333,9 +335,7 @@ def _start_anew(run: Run, given: Any) -> Steps:
     dropped = plan(run.program, run.state, None, run.setting())
     for task in dropped:
         task.writes = ()
-    version = run.options.next_version(run.state.newest, run.tick())
-    brought = [Writes(writes, INPUT), *barrier_of(dropped)]
-    applied = apply(run.program, run.state, brought, version)
+    applied = run.apply([Writes(writes, INPUT), *barrier_of(dropped)])
     run.note(applied)
     run.updated = applied.updated
     run.pending, run.left = {}, None

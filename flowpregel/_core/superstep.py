@@ -269,16 +269,12 @@ def _key_of(task: Task, policy: CachePolicy) -> str:
     Raises:
         ConfigurationError: The input has no content to make a key of.
     """
-    given = task.input
+    args, kwargs = (task.input,), {}
+    if isinstance(task.input, Arguments):
+        args, kwargs = task.input.args, dict(task.input.kwargs)
     if policy.key_func is None:
-        if isinstance(given, Arguments):
-            given = (given.args, dict(given.kwargs))
-        return digest_of(given, f"the input of {task.name!r}", strict=True)
-    made: Any
-    if isinstance(given, Arguments):
-        made = policy.key_func(*given.args, **given.kwargs)
-    else:
-        made = policy.key_func(given)
+        return digest_of((args, kwargs), f"the input of {task.name!r}", strict=True)
+    made: Any = policy.key_func(*args, **kwargs)
     if not isinstance(made, str | bytes):
         raise ConfigurationError(
             f"the key_func of {task.name!r} returned {type(made).__qualname__}; "
