@@ -122,9 +122,9 @@ def _row(task: Mapping[str, Any]) -> tuple[Any, ...]:
     told = ""
     match task:
         case {"state": "failed", "error": {"type": kind, "message": message}}:
-            told = f"{kind}: {message}"
+            told = one_line(f"{kind}: {message}", FULL)
         case {"state": "failed", "error": error}:
-            told = str(error)
+            told = one_line(error, FULL)
         case {"state": "waiting", "interrupts": interrupts}:
             told = "; ".join(f"{each['id']}: {one_line(each['value'])}" for each in interrupts)
         case {"state": "done", "result": result}:
