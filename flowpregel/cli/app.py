@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from flowpregel import __version__
 from flowpregel.cli import looking, maintenance, running
 from flowpregel.cli.console import code_of, note, print_json, wants_json
 from flowpregel.errors import FlowPregelError
@@ -48,6 +47,6 @@ class CommandGroup(click.Group):
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 waits for an answer, 4 the store "
     "cannot be used, 130 stopped by Ctrl-C or `cancel`.",
 )
-@click.version_option(__version__, prog_name="flowpregel")
+@click.version_option(package_name="flowpregel", prog_name="flowpregel")
 def app() -> None:
     """Run durable flows, and look after what they keep."""

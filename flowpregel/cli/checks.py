@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from flowpregel import __version__
 from flowpregel._lmdb import files
 from flowpregel.cli.console import size_of
 from flowpregel.cli.targets import reading
 from flowpregel.errors import StoreError
 
-_NEEDED = ("cloudpickle", "lmdb", "loky", "structlog")
+_NEEDED = ("flowpregel", "cloudpickle", "lmdb", "loky", "structlog")
 _EXTRAS = ("click", "rich", "cryptography", "zstandard", "numpy", "langgraph")
 _SHM = "/dev/shm"
 _LEAST_SHM = 64 << 20
@@ -27,7 +26,6 @@ def check_machine() -> Iterator[dict[str, Any]]:
     """Check Python, the packages, the cores and the shared memory."""
     python = f"{platform.python_implementation()} {platform.python_version()} on {sys.platform}"
     yield _row("python", sys.version_info >= (3, 11), python)
-    yield _row("flowpregel", True, __version__)
     for name in _NEEDED:
         found = _version(name)
         yield _row(name, bool(found), found or "is not installed: pip install flowpregel")

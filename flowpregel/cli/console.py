@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -23,7 +23,6 @@ from flowpregel.errors import (
     UnknownInterruptError,
 )
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 _JSON = "flowpregel.json"
 _WIDEST = 1_000_000
 _USAGE = (ConfigurationError, EmptyInputError, InputMismatchError, UnknownInterruptError)
@@ -81,11 +80,6 @@ def store_command(function: Callable[..., Code | None]) -> click.Command:
     command: click.Command = click.command()(function)
     command.params += [_STORE, _AS_JSON]
     return command
-
-
-def flow_option(help: str) -> Callable[[Function], Function]:
-    """Return the option ``--flow MODULE:FLOW``."""
-    return click.option("--flow", metavar="MODULE:FLOW", help=help)
 
 
 # ---------------------------------------------------------------- output

@@ -52,7 +52,7 @@ def ls(status: str | None, store: str | None) -> None:
 
 @console.store_command
 @click.argument("thread")
-@console.flow_option("Import the flow too, to show what comes next.")
+@click.option("--flow", metavar="MODULE:FLOW", help="Import it too, to show what comes next.")
 @click.option("--limit", type=_COUNT, default=20, show_default=True, help="At most N supersteps.")
 @_full
 def show(thread: str, flow: str | None, limit: int, full: bool, store: str | None) -> None:
@@ -122,9 +122,9 @@ def _row(task: Mapping[str, Any]) -> tuple[Any, ...]:
     told = ""
     match task:
         case {"state": "failed", "error": {"type": kind, "message": message}}:
-            told = f"{kind}: {message}"
+            told = one_line(f"{kind}: {message}", FULL)
         case {"state": "failed", "error": error}:
-            told = str(error)
+            told = one_line(error, FULL)
         case {"state": "waiting", "interrupts": interrupts}:
             told = "; ".join(f"{each['id']}: {one_line(each['value'])}" for each in interrupts)
         case {"state": "done", "result": result}:

@@ -20,7 +20,7 @@ _BYTES = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 @click.argument("thread")
 @click.argument("new_thread")
 @click.option("--at", "checkpoint", metavar="CHECKPOINT", help="Go on from this checkpoint.")
-@console.flow_option("With --at, the flow; by default the one that `flowpregel run` recorded.")
+@click.option("--flow", metavar="MODULE:FLOW", help="With --at; by default the recorded one.")
 def fork(
     thread: str, new_thread: str, checkpoint: str | None, flow: str | None, store: str | None
 ) -> None:

@@ -20,7 +20,8 @@ from flowpregel.errors import ConfigurationError, EmptyInputError
 _PERIOD = 0.05
 _WAIT = "Wait for its end this many seconds; 0 only asks."
 _INPUT = "What the flow is given: JSON, @FILE with JSON in it, or @- for stdin."
-_recorded = console.flow_option("The flow; by default the one that `flowpregel run` recorded.")
+_FLOW = "The flow; by default the one that `flowpregel run` recorded."
+_recorded = click.option("--flow", metavar="MODULE:FLOW", help=_FLOW)
 _quiet = click.option("--quiet", is_flag=True, help="Show no progress.")
 _traceback = click.option("--traceback", is_flag=True, help="Show where a failed run failed.")
 _concurrency = click.option(

@@ -95,7 +95,8 @@ class RunFolder:
 
     def printed(self) -> str:
         """Return the end of what the runs printed."""
-        text = (self.path / "output").read_text(errors="replace")
+        output = self.path / "output"
+        text = output.read_text(errors="replace") if output.exists() else ""
         return "\n".join(text.splitlines()[-_MOST_LINES:])
 
     def copy_to(self, path: Path) -> RunFolder:

@@ -121,18 +121,18 @@ class Graph(Drawing):
         """
         nodes: dict[str, NodeShape] = {}
         edges: list[Edge] = []
-        ways: dict[str, tuple[list[Edge], list[Edge]]] = {}
+        heads: dict[str, list[Edge]] = {}
+        tails: dict[str, list[Edge]] = {}
         for id_, node in self.nodes.items():
             if node.subgraph is None:
                 nodes[id_] = node
-                ways[id_] = [Edge(id_, id_)], [Edge(id_, id_)]
+                heads[id_] = tails[id_] = [Edge(id_, id_)]
             else:
-                inner, *ways_of_it = _inlined(id_, node.subgraph.flat())
+                inner, heads[id_], tails[id_] = _inlined(id_, node.subgraph.flat())
                 nodes |= inner.nodes
                 edges += inner.edges
-                ways[id_] = ways_of_it[0], ways_of_it[1]
         for edge in self.edges:
-            edges += _joined(edge, ways[edge.source][1], ways[edge.target][0])
+            edges += _joined(edge, tails[edge.source], heads[edge.target])
         return Graph(nodes, edges)
 
 
@@ -199,7 +199,7 @@ def _names(channels: str | Iterable[str]) -> list[str]:
 
 
 def _inlined(prefix: str, graph: Graph) -> tuple[Graph, list[Edge], list[Edge]]:
-    """Return a nested graph renamed for the graph around it, its ways in and its ways out."""
+    """Return a nested graph renamed for the graph around it, its edges in and its edges out."""
     starts = {id_ for id_, node in graph.nodes.items() if node.kind == "start"}
     ends = {id_ for id_, node in graph.nodes.items() if node.kind == "end"}
 
@@ -226,7 +226,7 @@ def _inlined(prefix: str, graph: Graph) -> tuple[Graph, list[Edge], list[Edge]]:
 
 
 def _joined(edge: Edge, tails: list[Edge], heads: list[Edge]) -> Iterator[Edge]:
-    """Yield *edge* between each way out of its source and each way into its target."""
+    """Yield *edge* between each edge out of its source and each edge into its target."""
     for tail in tails:
         for head in heads:
             parts = (tail, edge, head)
