@@ -25,7 +25,7 @@ from flowpregel._core import effects
 from flowpregel._core.effects import Ended, Event, Stopped, Wait, Wakeup
 from flowpregel._core.progress import Result, Steps
 from flowpregel._core.records import Outcome, Task, Withdrawn
-from flowpregel._engine.inbox import Inbox, LoopInbox, now
+from flowpregel._engine.inbox import LoopInbox, RunInbox, now
 from flowpregel._engine.nested import ActiveRun, ForWriters, RunContext, RunTree, outcome_of
 from flowpregel._engine.tasks import Executors, TaskStarter
 from flowpregel._fault import fault
@@ -83,7 +83,7 @@ class Engine:
         self.result: Result | None = None
         self._plan = plan
         self._is_async = loop is not None
-        self._inbox = Inbox() if loop is None else LoopInbox(loop)
+        self._inbox = RunInbox() if loop is None else LoopInbox(loop)
         self._inline = InlineExecutor(self._run_until_done)
         self._executors = Executors(self._inline, loop, plan.max_concurrency)
         self._tasks = TaskStarter(self._inbox, self._executors, plan.max_concurrency)

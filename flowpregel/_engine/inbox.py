@@ -37,7 +37,7 @@ def now() -> int:
         return _last
 
 
-class Inbox:
+class RunInbox:
     """The mailbox of a run whose own OS thread waits for events."""
 
     # The pool of worker processes still asks for these three; they go with its next edition.
@@ -79,7 +79,7 @@ class Inbox:
         return [self._events.popleft() for _ in range(count)]
 
 
-class LoopInbox(Inbox):
+class LoopInbox(RunInbox):
     """The mailbox of a run on an event loop.
 
     Args:
