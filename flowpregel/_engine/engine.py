@@ -285,7 +285,8 @@ class Engine:
         """Start tasks; those that are nested graphs become runs."""
         tasks, setting, runs = effect.tasks, effect.setting, self._runs
         run.channels = setting.channels
-        runs.own(run, tasks)
+        if run is not runs.root:
+            runs.owners.update((task.id, run) for task in tasks)
         if runs.stopping is not None:
             for task in tasks:
                 self._post(task, Withdrawn())
@@ -324,9 +325,11 @@ class Engine:
 
         With a failed outermost run all end that are nested in it.
         """
-        runs = self._runs
-        ending = [run, *runs.nested.values()] if run is runs.root else [run]
-        return [context for each in ending for context in each.take_contexts()]
+        ending = [run, *self._runs.nested.values()] if run is self._runs.root else [run]
+        channels = [channel for each in ending for channel in each.channels.values()]
+        for each in ending:
+            each.channels = {}
+        return [channel for channel in channels if isinstance(channel, Context)]
 
     def _leave(self, contexts: Sequence[Context[Any]], end: Result | BaseException | None) -> None:
         error = end if isinstance(end, BaseException) else None
