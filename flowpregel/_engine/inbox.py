@@ -67,16 +67,17 @@ class RunInbox:
 
     def take(self, timeout: float | None) -> list[Event]:
         """Wait for events, at most *timeout* seconds; return the first `MOST_AT_ONCE`."""
-        if not self._events:
-            self.backlog.clear()
+        events = self.drain()
+        if not events:
             with self._arrived:
                 self._arrived.wait_for(lambda: self._events, timeout)
-        return self.drain()
+        return events or self.drain()
 
     def drain(self) -> list[Event]:
         """Return the first `MOST_AT_ONCE` events, without waiting."""
-        count = min(len(self._events), MOST_AT_ONCE)
-        return [self._events.popleft() for _ in range(count)]
+        if not self._events:
+            self.backlog.clear()
+        return [self._events.popleft() for _ in range(min(len(self._events), MOST_AT_ONCE))]
 
 
 class LoopInbox(RunInbox):
@@ -108,11 +109,11 @@ class LoopInbox(RunInbox):
         """`take`, while the loop goes on."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
-        if not self._events:
-            self.backlog.clear()
+        events = self.drain()
+        if not events:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     while not self._events:
                         self._is_awake.clear()
                         await self._is_awake.wait()
-        return self.drain()
+        return events or self.drain()
