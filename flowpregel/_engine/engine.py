@@ -25,7 +25,7 @@ from flowpregel._core import effects
 from flowpregel._core.effects import Ended, Event, Steps, Stopped, Wait, Wakeup
 from flowpregel._core.records import Outcome, Task, Withdrawn
 from flowpregel._core.run_state import Result
-from flowpregel._engine.inbox import Inbox, LoopInbox, now
+from flowpregel._engine.inbox import LoopInbox, RunInbox, now
 from flowpregel._engine.nested import ActiveRun, ForWriters, RunContext, RunTree, outcome_of
 from flowpregel._engine.tasks import Executors, TaskStarter
 from flowpregel._fault import fault
@@ -83,7 +83,7 @@ class Engine:
         self.result: Result | None = None
         self._plan = plan
         self._is_async = loop is not None
-        self._inbox = Inbox() if loop is None else LoopInbox(loop)
+        self._inbox = RunInbox() if loop is None else LoopInbox(loop)
         self._inline = InlineExecutor(self._run_until_done)
         self._executors = Executors(self._inline, loop, plan.max_concurrency)
         self._tasks = TaskStarter(self._inbox, self._executors, plan.max_concurrency)
@@ -285,7 +285,8 @@ class Engine:
         """Start tasks; those that are nested graphs become runs."""
         tasks, setting, runs = effect.tasks, effect.setting, self._runs
         run.channels = setting.channels
-        runs.own(run, tasks)
+        if run is not runs.root:
+            runs.owners.update((task.id, run) for task in tasks)
         if runs.stopping is not None:
             for task in tasks:
                 self._post(task, Withdrawn())
@@ -324,9 +325,11 @@ class Engine:
 
         With a failed outermost run all end that are nested in it.
         """
-        runs = self._runs
-        ending = [run, *runs.nested.values()] if run is runs.root else [run]
-        return [context for each in ending for context in each.take_contexts()]
+        ending = [run, *self._runs.nested.values()] if run is self._runs.root else [run]
+        channels = [channel for each in ending for channel in each.channels.values()]
+        for each in ending:
+            each.channels = {}
+        return [channel for channel in channels if isinstance(channel, Context)]
 
     def _leave(self, contexts: Sequence[Context[Any]], end: Result | BaseException | None) -> None:
         error = end if isinstance(end, BaseException) else None

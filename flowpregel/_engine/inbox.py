@@ -37,7 +37,7 @@ def now() -> int:
         return _last
 
 
-class Inbox:
+class RunInbox:
     """The mailbox of a run whose own OS thread waits for events."""
 
     # The pool of worker processes still asks for these three; they go with its next edition.
@@ -67,19 +67,20 @@ class Inbox:
 
     def take(self, timeout: float | None) -> list[Event]:
         """Wait for events, at most *timeout* seconds; return the first `MOST_AT_ONCE`."""
-        if not self._events:
-            self.backlog.clear()
+        events = self.drain()
+        if not events:
             with self._arrived:
                 self._arrived.wait_for(lambda: self._events, timeout)
-        return self.drain()
+        return events or self.drain()
 
     def drain(self) -> list[Event]:
         """Return the first `MOST_AT_ONCE` events, without waiting."""
-        count = min(len(self._events), MOST_AT_ONCE)
-        return [self._events.popleft() for _ in range(count)]
+        if not self._events:
+            self.backlog.clear()
+        return [self._events.popleft() for _ in range(min(len(self._events), MOST_AT_ONCE))]
 
 
-class LoopInbox(Inbox):
+class LoopInbox(RunInbox):
     """The mailbox of a run on an event loop.
 
     Args:
@@ -108,11 +109,11 @@ class LoopInbox(Inbox):
         """`take`, while the loop goes on."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
-        if not self._events:
-            self.backlog.clear()
+        events = self.drain()
+        if not events:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     while not self._events:
                         self._is_awake.clear()
                         await self._is_awake.wait()
-        return self.drain()
+        return events or self.drain()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -24,7 +24,6 @@ from flowpregel._core.records import (
 )
 from flowpregel._core.run_state import Result
 from flowpregel._engine.commits import Committer, Committers
-from flowpregel.channels.context import Context
 from flowpregel.context import RunControl, RunInfo, RunValues
 from flowpregel.errors import ParentCommand, TaskCancelled
 from flowpregel.executors.base import Stopwatch
@@ -111,11 +110,6 @@ class ActiveRun:
             self.is_stopped = True
             self.inbox.append(Stopped(reason))
 
-    def take_contexts(self) -> list[Context[Any]]:
-        """Return its `Context` channels, which the caller leaves."""
-        channels, self.channels = self.channels, {}
-        return [each for each in channels.values() if isinstance(each, Context)]
-
 
 class RunTree:
     """The outermost run and those nested in it, and the events that each waits for.
@@ -133,7 +127,7 @@ class RunTree:
         self._waiting: dict[ActiveRun, None] = {}
         self.nested: dict[str, ActiveRun] = {}
         """The nested runs, by the id of the task that each of them is."""
-        self._owners: dict[str, ActiveRun] = {}
+        self.owners: dict[str, ActiveRun] = {}
         """The nested run that each task belongs to that was submitted by one."""
 
     def nest(self, parent: ActiveRun, task: Task, setting: StepContext) -> Outcome | None:
@@ -149,11 +143,6 @@ class RunTree:
         self.nested[task.id] = run
         self.ready.append(run)
         return None
-
-    def own(self, run: ActiveRun, tasks: Iterable[Task]) -> None:
-        """Note that *tasks* belong to *run*."""
-        if run is not self.root:
-            self._owners.update((task.id, run) for task in tasks)
 
     def stop(self, reason: str) -> None:
         """Tell every run to end: at its next wake-up it cancels its tasks."""
@@ -188,11 +177,11 @@ class RunTree:
                 case Ended(task_id):
                     if (nested := self.nested.pop(task_id, None)) is not None:
                         event.span = nested.watch.stop("graph")
-                    self._owners.pop(task_id, root).inbox.append(event)
+                    self.owners.pop(task_id, root).inbox.append(event)
                 case Call(caller):
-                    self._owners.get(caller, root).inbox.append(event)
+                    self.owners.get(caller, root).inbox.append(event)
                 case _:
-                    self._owners.get(event.task_id, root).inbox.append(event)
+                    self.owners.get(event.task_id, root).inbox.append(event)
         for run in list(self._waiting):
             if run.inbox or (run.deadline is not None and run.deadline <= wakeup.monotonic):
                 run.reply, run.inbox = replace(wakeup, events=run.inbox), []

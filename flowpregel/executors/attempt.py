@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowpregel._core.callee import Callee, Injection
 from flowpregel._core.records import (
@@ -33,10 +33,8 @@ from flowpregel.errors import (
     TaskCancelled,
     TaskExitError,
 )
+from flowpregel.executors.base import Job
 from flowpregel.runtime import runtime_of
-
-if TYPE_CHECKING:
-    from flowpregel.executors.base import Job
 
 
 def perform(job: Job, client: RunClient) -> Outcome:

@@ -24,11 +24,10 @@ from flowpregel._core.records import (
 )
 from flowpregel.context import RunClient, current
 from flowpregel.errors import GraphInterrupt, TaskCancelled
+from flowpregel.executors.base import Job, Mailbox
 
 if TYPE_CHECKING:
     import asyncio
-
-    from flowpregel.executors.base import Job, Mailbox
 
 ResultT = TypeVar("ResultT")
 

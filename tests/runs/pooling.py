@@ -11,7 +11,7 @@ from typing import Any
 from flowpregel._core.callee import Callee, callee_of
 from flowpregel._core.effects import Call, Emitted, Ended
 from flowpregel._core.records import RETURN, Arguments, Kind, Node, Outcome, Raised, Returned
-from flowpregel._engine.inbox import Inbox
+from flowpregel._engine.inbox import RunInbox
 from flowpregel.context import TaskInfo, current
 from flowpregel.executors.base import Job
 from flowpregel.executors.processes import ProcessExecutor
@@ -44,7 +44,7 @@ class Run:
 
     def __init__(self, pool: ProcessExecutor) -> None:
         self.pool = pool
-        self.mailbox = Inbox()
+        self.mailbox = RunInbox()
         self.chunks: list[Any] = []
         self.ended_at: dict[str, float] = {}
         self._calls: dict[str, Call] = {}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Arguments, Withdrawn
-from flowpregel._engine.inbox import Inbox
+from flowpregel._engine.inbox import RunInbox
 from flowpregel.context import current_scope
 from flowpregel.errors import WorkerDiedError
 from flowpregel.executors.processes import ProcessExecutor
@@ -167,7 +167,7 @@ def test_each_task_of_a_batch_has_its_own_of_everything(pool: Any, capfd: Any) -
 @pytest.mark.slow
 def test_each_task_of_a_batch_says_when_it_ran(pool: Any) -> None:
     """One after the other, and none for longer than all took."""
-    mailbox, node, begun = Inbox(), node_of(sleep_if), time.time_ns()
+    mailbox, node, begun = RunInbox(), node_of(sleep_if), time.time_ns()
     pool.start_all([job_of(node, Arguments((0.0002,), {})) for _ in range(100)], mailbox)
     ended: list[Any] = []
     wait_until(lambda: ended.extend(mailbox.take(0.1)) or len(ended) >= 100, 20)

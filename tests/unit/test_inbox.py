@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from flowpregel._core.effects import Emitted, Event
-from flowpregel._engine.inbox import MOST_AT_ONCE, Inbox, LoopInbox
+from flowpregel._engine.inbox import MOST_AT_ONCE, LoopInbox, RunInbox
 from flowpregel.executors.base import BACKLOG
 
 
@@ -19,19 +19,19 @@ def payloads(events: list[Event]) -> list[object]:
 
 
 @pytest.fixture
-def inbox() -> Inbox:
+def inbox() -> RunInbox:
     """Return an inbox that nothing has arrived in."""
-    return Inbox()
+    return RunInbox()
 
 
-def fill(inbox: Inbox, count: int) -> None:
+def fill(inbox: RunInbox, count: int) -> None:
     """Post so many events."""
     for number in range(count):
         inbox.post(Emitted("t", number))
 
 
 def test_of_thousands_of_events_a_run_gets_some_at_a_time_and_all_in_their_order(
-    inbox: Inbox,
+    inbox: RunInbox,
 ) -> None:
     """What the first ask for is begun before the last are looked at."""
     fill(inbox, 2_000)
@@ -43,7 +43,7 @@ def test_of_thousands_of_events_a_run_gets_some_at_a_time_and_all_in_their_order
     assert MOST_AT_ONCE == max(map(len, taken))
 
 
-def test_the_backlog_counts_until_everything_was_taken(inbox: Inbox) -> None:
+def test_the_backlog_counts_until_everything_was_taken(inbox: RunInbox) -> None:
     """Who streams too fast is held back that long."""
     fill(inbox, 2_000)
     inbox.backlog.add(10)
@@ -55,7 +55,7 @@ def test_the_backlog_counts_until_everything_was_taken(inbox: Inbox) -> None:
     assert (10, 0) == (first, inbox.backlog.size)
 
 
-def test_who_is_held_back_goes_on_when_the_run_has_taken_everything(inbox: Inbox) -> None:
+def test_who_is_held_back_goes_on_when_the_run_has_taken_everything(inbox: RunInbox) -> None:
     released: list[str] = []
     fill(inbox, 1)
     assert inbox.backlog.add(BACKLOG + 1)
@@ -69,7 +69,7 @@ def test_who_is_held_back_goes_on_when_the_run_has_taken_everything(inbox: Inbox
     assert not inbox.backlog.hold(lambda: released.append("again"))
 
 
-def test_what_is_posted_together_arrives_in_its_order(inbox: Inbox) -> None:
+def test_what_is_posted_together_arrives_in_its_order(inbox: RunInbox) -> None:
     fill(inbox, 1)
 
     inbox.post_all([Emitted("t", number) for number in (1, 2)])
@@ -77,12 +77,12 @@ def test_what_is_posted_together_arrives_in_its_order(inbox: Inbox) -> None:
     assert [0, 1, 2] == payloads(inbox.take(0))
 
 
-def posting(inbox: Inbox, count: int) -> threading.Thread:
+def posting(inbox: RunInbox, count: int) -> threading.Thread:
     """Return an OS thread that posts *count* events, one by one."""
     return threading.Thread(target=fill, args=(inbox, count))
 
 
-def test_a_run_that_waits_is_woken_by_each_post(inbox: Inbox) -> None:
+def test_a_run_that_waits_is_woken_by_each_post(inbox: RunInbox) -> None:
     """However the posts of other OS threads fall between looking and sleeping."""
     count = 2_000
     poster = posting(inbox, count)

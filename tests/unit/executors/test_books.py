@@ -9,7 +9,7 @@ import pytest
 
 from flowpregel._core.effects import Ended, Event
 from flowpregel._core.records import Kind, Node, Withdrawn
-from flowpregel._engine.inbox import Inbox
+from flowpregel._engine.inbox import RunInbox
 from flowpregel.context import TaskInfo
 from flowpregel.executors.base import Job
 from flowpregel.executors.processes.books import Books
@@ -35,14 +35,14 @@ def landed(*flights: Flight) -> list[Landing]:
     return [(each, each.ended(Withdrawn(), None)) for each in flights]
 
 
-def told(mailbox: Inbox) -> list[str]:
+def told(mailbox: RunInbox) -> list[str]:
     """Return the tasks of whose ends a run was told."""
     return [event.task_id for event in mailbox.drain() if isinstance(event, Ended)]
 
 
 def test_each_run_is_told_of_its_own_in_their_order() -> None:
     """Also where one worker had tasks of both."""
-    ours, theirs = Inbox(), Inbox()
+    ours, theirs = RunInbox(), RunInbox()
     flights = [flight(1, ours), flight(2, theirs), flight(3, theirs), flight(4, ours)]
     books = books_of(*flights)
 
@@ -53,7 +53,7 @@ def test_each_run_is_told_of_its_own_in_their_order() -> None:
     assert not books
 
 
-class Interrupted(Inbox):
+class Interrupted(RunInbox):
     """A mailbox on whose run's OS thread the user presses Ctrl-C, once."""
 
     is_over = False
@@ -68,7 +68,7 @@ class Interrupted(Inbox):
 
 def test_ctrl_c_loses_no_other_runs_news() -> None:
     """It may come while one OS thread tells the runs of several."""
-    first, stopped, other = Inbox(), Interrupted(), Inbox()
+    first, stopped, other = RunInbox(), Interrupted(), RunInbox()
     flights = [flight(1, first), flight(2, stopped), flight(3, other)]
     books = books_of(*flights)
     books.strike(landed(*flights))
@@ -82,7 +82,7 @@ def test_ctrl_c_loses_no_other_runs_news() -> None:
 
 def test_what_has_ended_twice_is_told_once() -> None:
     """Ctrl-C came after the books were right: what the worker has sent is read again."""
-    mailbox = Inbox()
+    mailbox = RunInbox()
     both = flight(1, mailbox, attended=False), flight(2, mailbox, attended=False)
     books = books_of(*both)
 
@@ -111,7 +111,7 @@ def test_a_job_is_found_whenever_it_came() -> None:
 
 def test_the_end_of_an_earlier_attempt_does_not_hide_the_later() -> None:
     """They have the task in common."""
-    earlier, later = flight(1, Inbox()), flight(101, attempt=2)
+    earlier, later = flight(1, RunInbox()), flight(101, attempt=2)
     books = books_of(earlier, later)
 
     assert books.find(("t1", 1)) is None
