@@ -58,7 +58,7 @@ class StoredItem:
 
 
 class ItemStore(BaseStore):
-    """A store that keeps `StoredItem` records; a subclass says where.
+    """A store that keeps `StoredItem` records; a subclass decides where.
 
     Args:
         index: How to find items by meaning; without it a query ranks by shared words.
@@ -151,12 +151,12 @@ class ItemStore(BaseStore):
         queries: Mapping[str, Query],
         read: list[StoredItem],
     ) -> Result:
-        """Return the answer to *op*, and note what was read and starts its time again."""
+        """Return the answer to *op*; add to *read* the items whose time to live starts again."""
         match op:
             case GetOp():
                 if not items:
                     return None
-                self._note(items, op.refresh_ttl, read)
+                self._add_read(items, op.refresh_ttl, read)
                 return Item(**self._fields(items[0]))
             case SearchOp():
                 return self._search(op, items, queries, read)
@@ -187,10 +187,12 @@ class ItemStore(BaseStore):
         if op.query:
             found.sort(key=lambda each: -1.0 if each[0] is None else each[0], reverse=True)
         found = found[op.offset : op.offset + op.limit]
-        self._note([item for _, item in found], op.refresh_ttl, read)
+        self._add_read([item for _, item in found], op.refresh_ttl, read)
         return [SearchItem(**self._fields(item), score=fit) for fit, item in found]
 
-    def _note(self, items: list[StoredItem], asked: bool | None, read: list[StoredItem]) -> None:
+    def _add_read(
+        self, items: list[StoredItem], asked: bool | None, read: list[StoredItem]
+    ) -> None:
         default = (self.ttl_config or {}).get("refresh_on_read", True)
         if default if asked is None else asked:
             read.extend(items)

@@ -23,7 +23,7 @@ import pytest
 from flowpregel._core.records import Address, Batch, PendingWrite, Write
 from flowpregel.checkpoint.base import BaseCheckpointSaver as Saver
 from flowpregel.errors import ValueEncodingError
-from flowpregel.testing.saver_records import Timeline, SaverHooks, ids, nth_id, task_id, writes
+from flowpregel.testing.saver_records import SaverHooks, Timeline, ids, nth_id, task_id, writes
 from flowpregel.testing.saver_values import DeltaRules, NameRules, ValueRules
 
 __all__ = ["SaverContract"]

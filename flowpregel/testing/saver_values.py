@@ -14,7 +14,7 @@ from flowpregel._core.records import Address, Batch, Delta, DeltaHistory, Pendin
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint.base import BaseCheckpointSaver as Saver
 from flowpregel.errors import FlowPregelError, InvalidUpdateError, ValueEncodingError
-from flowpregel.testing.saver_records import Timeline, SaverHooks, nth_id, task_id, writes
+from flowpregel.testing.saver_records import SaverHooks, Timeline, nth_id, task_id, writes
 
 VALUES: tuple[Any, ...] = (
     None, True, -7, 2**200, 0.1, float("inf"), 1 + 2j, "ünï\0code", "\ud800", b"\0\xff",
