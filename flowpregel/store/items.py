@@ -25,6 +25,7 @@ from flowpregel.store.search_index import (
     IndexConfig,
     Query,
     SearchIndex,
+    check_filter,
     matches,
     passes,
     score,
@@ -217,7 +218,8 @@ def check(op: Op) -> None:
     Raises:
         InvalidNamespaceError: A label is empty, no text, or has a ``.`` or NUL in it;
             or what is put has no namespace, or one that begins with ``"langgraph"``.
-        ConfigurationError: A value is no dict, or a bound is negative.
+        ConfigurationError: A value is no dict, a bound is negative, or a filter has an
+            unknown comparison.
     """
     match op:
         case GetOp():
@@ -227,6 +229,7 @@ def check(op: Op) -> None:
         case SearchOp():
             check_labels(op.namespace_prefix)
             _check_bounds(op.limit, op.offset)
+            check_filter(op.filter)
         case ListNamespacesOp():
             for condition in op.match_conditions or ():
                 check_labels(condition.path)
