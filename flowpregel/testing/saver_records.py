@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,15 +95,10 @@ class Timeline:
 
     def load(self, number: int | None = None) -> Saved:
         """Return a checkpoint of this thread and namespace that has to be there."""
-        return loaded(self.saver, self.address, number)
-
-
-def loaded(saver: BaseCheckpointSaver, address: Address, number: int | None = None) -> Saved:
-    """Return the checkpoint with this number, or the newest; it has to be there."""
-    wanted = None if number is None else nth_id(number)
-    saved = saver.load(Address(address.thread_id, address.namespace, wanted))
-    assert saved is not None, f"checkpoint {number} of {address} is not there"
-    return saved
+        wanted = None if number is None else nth_id(number)
+        saved = self.saver.load(replace(self.address, checkpoint_id=wanted))
+        assert saved is not None, f"checkpoint {number} of {self.address} is not there"
+        return saved
 
 
 def ids(saver: BaseCheckpointSaver, thread_id: str, namespace: str = "") -> list[str]:
