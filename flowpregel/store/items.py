@@ -42,10 +42,10 @@ ItemKey: TypeAlias = tuple[tuple[str, ...], str]
 class StoredItem:
     """What is kept of an item."""
 
+    number: int
+    """In the order in which items were first put, where a store keeps no other order."""
     namespace: tuple[str, ...]
     key: str
-    value: Any
-    """As `ItemStore._encode` returns it."""
     created_at: float
     updated_at: float
     ttl: float | None
@@ -54,8 +54,8 @@ class StoredItem:
     words: tuple[str, ...] | None
     """The words a query is compared with; None: a query does not look at it."""
     vectors: tuple[tuple[float, ...], ...]
-    number: int = 0
-    """In the order in which items were first put, where a store keeps no other order."""
+    value: Any
+    """As `ItemStore._encode` returns it."""
 
 
 class ItemStore(BaseStore):
@@ -126,22 +126,22 @@ class ItemStore(BaseStore):
         last = {(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
         terms = self._search_index.of_puts([*last.values()])
         puts: dict[ItemKey, StoredItem | None] = {}
-        for ((namespace, key), op), (words, vectors) in zip(last.items(), terms, strict=True):
+        for (place, op), (words, vectors) in zip(last.items(), terms, strict=True):
+            puts[place] = None
+            if op.value is None:
+                continue
             ttl = None if op.ttl is None else op.ttl * _SECONDS
-            puts[namespace, key] = (
-                None
-                if op.value is None
-                else StoredItem(
-                    namespace=namespace,
-                    key=key,
-                    value=self._encode(op.value, f"the value of {key!r}"),
-                    created_at=now,
-                    updated_at=now,
-                    ttl=ttl,
-                    ends_at=None if ttl is None else now + ttl,
-                    words=None if words is None else tuple(words),
-                    vectors=tuple(tuple(map(float, each)) for each in vectors),
-                )
+            puts[place] = StoredItem(
+                number=0,
+                namespace=place[0],
+                key=op.key,
+                created_at=now,
+                updated_at=now,
+                ttl=ttl,
+                ends_at=None if ttl is None else now + ttl,
+                words=None if words is None else tuple(words),
+                vectors=tuple(tuple(map(float, each)) for each in vectors),
+                value=self._encode(op.value, f"the value of {op.key!r}"),
             )
         return puts
 
