@@ -25,6 +25,7 @@ from flowpregel.store.search_index import (
     IndexConfig,
     Query,
     SearchIndex,
+    check_filter,
     matches,
     passes,
     score,
@@ -41,10 +42,10 @@ ItemKey: TypeAlias = tuple[tuple[str, ...], str]
 class StoredItem:
     """What is kept of an item."""
 
+    number: int
+    """In the order in which items were first put, where a store keeps no other order."""
     namespace: tuple[str, ...]
     key: str
-    value: Any
-    """As `ItemStore._encode` returns it."""
     created_at: float
     updated_at: float
     ttl: float | None
@@ -53,12 +54,12 @@ class StoredItem:
     words: tuple[str, ...] | None
     """The words a query is compared with; None: a query does not look at it."""
     vectors: tuple[tuple[float, ...], ...]
-    number: int = 0
-    """In the order in which items were first put, where a store keeps no other order."""
+    value: Any
+    """As `ItemStore._encode` returns it."""
 
 
 class ItemStore(BaseStore):
-    """A store that keeps `StoredItem` records; a subclass says where.
+    """A store that keeps `StoredItem` records; a subclass decides where.
 
     Args:
         index: How to find items by meaning; without it a query ranks by shared words.
@@ -125,22 +126,22 @@ class ItemStore(BaseStore):
         last = {(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
         terms = self._search_index.of_puts([*last.values()])
         puts: dict[ItemKey, StoredItem | None] = {}
-        for ((namespace, key), op), (words, vectors) in zip(last.items(), terms, strict=True):
+        for (place, op), (words, vectors) in zip(last.items(), terms, strict=True):
+            puts[place] = None
+            if op.value is None:
+                continue
             ttl = None if op.ttl is None else op.ttl * _SECONDS
-            puts[namespace, key] = (
-                None
-                if op.value is None
-                else StoredItem(
-                    namespace=namespace,
-                    key=key,
-                    value=self._encode(op.value, f"the value of {key!r}"),
-                    created_at=now,
-                    updated_at=now,
-                    ttl=ttl,
-                    ends_at=None if ttl is None else now + ttl,
-                    words=None if words is None else tuple(words),
-                    vectors=tuple(tuple(map(float, each)) for each in vectors),
-                )
+            puts[place] = StoredItem(
+                number=0,
+                namespace=place[0],
+                key=op.key,
+                created_at=now,
+                updated_at=now,
+                ttl=ttl,
+                ends_at=None if ttl is None else now + ttl,
+                words=None if words is None else tuple(words),
+                vectors=tuple(tuple(map(float, each)) for each in vectors),
+                value=self._encode(op.value, f"the value of {op.key!r}"),
             )
         return puts
 
@@ -151,12 +152,12 @@ class ItemStore(BaseStore):
         queries: Mapping[str, Query],
         read: list[StoredItem],
     ) -> Result:
-        """Return the answer to *op*, and note what was read and starts its time again."""
+        """Return the answer to *op*; add to *read* the items whose time to live starts again."""
         match op:
             case GetOp():
                 if not items:
                     return None
-                self._note(items, op.refresh_ttl, read)
+                self._add_read(items, op.refresh_ttl, read)
                 return Item(**self._fields(items[0]))
             case SearchOp():
                 return self._search(op, items, queries, read)
@@ -187,10 +188,12 @@ class ItemStore(BaseStore):
         if op.query:
             found.sort(key=lambda each: -1.0 if each[0] is None else each[0], reverse=True)
         found = found[op.offset : op.offset + op.limit]
-        self._note([item for _, item in found], op.refresh_ttl, read)
+        self._add_read([item for _, item in found], op.refresh_ttl, read)
         return [SearchItem(**self._fields(item), score=fit) for fit, item in found]
 
-    def _note(self, items: list[StoredItem], asked: bool | None, read: list[StoredItem]) -> None:
+    def _add_read(
+        self, items: list[StoredItem], asked: bool | None, read: list[StoredItem]
+    ) -> None:
         default = (self.ttl_config or {}).get("refresh_on_read", True)
         if default if asked is None else asked:
             read.extend(items)
@@ -215,7 +218,8 @@ def check(op: Op) -> None:
     Raises:
         InvalidNamespaceError: A label is empty, no text, or has a ``.`` or NUL in it;
             or what is put has no namespace, or one that begins with ``"langgraph"``.
-        ConfigurationError: A value is no dict, or a bound is negative.
+        ConfigurationError: A value is no dict, a bound is negative, or a filter has an
+            unknown comparison.
     """
     match op:
         case GetOp():
@@ -225,6 +229,7 @@ def check(op: Op) -> None:
         case SearchOp():
             check_labels(op.namespace_prefix)
             _check_bounds(op.limit, op.offset)
+            check_filter(op.filter)
         case ListNamespacesOp():
             for condition in op.match_conditions or ():
                 check_labels(condition.path)

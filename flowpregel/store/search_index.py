@@ -28,14 +28,12 @@ def passes(value: Any, wanted: Any) -> bool:
         value: What an item has; None where it has nothing.
         wanted: A value that it equals, a dict whose fields its own pass, or a dict of
             comparisons (``$eq $ne $gt $gte $lt $lte``), all of which hold. A
-            comparison of two things that have no order does not hold.
-
-    Raises:
-        ConfigurationError: A comparison is unknown.
+            comparison of two things that have no order does not hold. The whole
+            filter has passed `check_filter`.
     """
     if not isinstance(wanted, Mapping):
         return bool(value == wanted)
-    if any(isinstance(key, str) and key.startswith("$") for key in wanted):
+    if _has_comparison(wanted):
         return all(_compares(value, sign, other) for sign, other in wanted.items())
     if not isinstance(value, Mapping):
         return False
@@ -47,14 +45,29 @@ def _compares(value: Any, sign: str, other: Any) -> bool:
         return bool(value == other)
     if sign == "$ne":
         return bool(value != other)
-    if sign not in _ORDERED:
-        raise ConfigurationError(
-            f"a filter has {sign!r}; the comparisons are $eq, $ne, {', '.join(_ORDERED)}"
-        )
     try:
         return bool(_ORDERED[sign](value, other))
     except TypeError:
         return False
+
+
+def check_filter(wanted: Any) -> None:
+    """Raise `ConfigurationError` if a filter has an unknown comparison."""
+    if not isinstance(wanted, Mapping):
+        return
+    if not _has_comparison(wanted):
+        for each in wanted.values():
+            check_filter(each)
+        return
+    for sign in wanted:
+        if sign not in ("$eq", "$ne", *_ORDERED):
+            raise ConfigurationError(
+                f"a filter has {sign!r}; the comparisons are $eq, $ne, {', '.join(_ORDERED)}"
+            )
+
+
+def _has_comparison(wanted: Mapping[Any, Any]) -> bool:
+    return any(isinstance(key, str) and key.startswith("$") for key in wanted)
 
 
 def matches(namespace: Sequence[str], condition: MatchCondition) -> bool:

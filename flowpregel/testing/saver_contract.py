@@ -23,7 +23,7 @@ import pytest
 from flowpregel._core.records import Address, Batch, PendingWrite, Write
 from flowpregel.checkpoint.base import BaseCheckpointSaver as Saver
 from flowpregel.errors import ValueEncodingError
-from flowpregel.testing.saver_records import Line, SaverHooks, ids, nth_id, task_id, writes
+from flowpregel.testing.saver_records import SaverHooks, Timeline, ids, nth_id, task_id, writes
 from flowpregel.testing.saver_values import DeltaRules, NameRules, ValueRules
 
 __all__ = ["SaverContract"]
@@ -68,7 +68,7 @@ class CommitRules(SaverHooks):
     def test_a_checkpoint_reads_back_as_it_was_committed(
         self, saver: Saver, tmp_path: Path
     ) -> None:
-        line = Line(saver, "t", "ns")
+        line = Timeline(saver, "t", "ns")
         line.commit(1, {"a": 1, "b": 1})
         metadata = {"run_id": "r", "parents": {"": "x"}}
         batch = line.batch(2, {"a": [2]}, source="update", metadata=metadata)
@@ -86,7 +86,7 @@ class CommitRules(SaverHooks):
             assert getattr(batch.checkpoint, name) == getattr(got.checkpoint, name), name
 
     def test_load_gives_the_newest_a_named_one_or_one_before(self, saver: Saver) -> None:
-        line = Line(saver, "t")
+        line = Timeline(saver, "t")
         for number in (2, 3, 1):
             line.commit(number, {"a": number})
 
@@ -103,7 +103,7 @@ class CommitRules(SaverHooks):
 
     @pytest.mark.parametrize("version", [1, 2**62, 1.5, "00000000000000000000000000000001.0.5"])
     def test_a_version_may_be_a_number_or_a_text(self, saver: Saver, version: Any) -> None:
-        line = Line(saver, "t")
+        line = Timeline(saver, "t")
         batch: Any = line.batch(1, {"a": "x"})
         batch.checkpoint.channel_versions = {"a": version}
         saver.commit([batch])
@@ -115,14 +115,14 @@ class CommitRules(SaverHooks):
         assert found.values == {"a": "x"}
 
     def test_threads_and_namespaces_have_values_of_their_own(self, saver: Saver) -> None:
-        lines = [Line(saver, *place) for place in product("tu", ("", "child"))]
+        lines = [Timeline(saver, *place) for place in product("tu", ("", "child"))]
         saver.commit([line.batch(1, {"a": line.address}) for line in lines])
 
         for line in lines:
             assert {"a": line.address} == line.load().checkpoint.values
 
     def test_writes_that_a_checkpoint_consumed_stay_readable(self, saver: Saver) -> None:
-        line = Line(saver, "t")
+        line = Timeline(saver, "t")
         first = line.batch(1).checkpoint
         saver.commit([Batch(line.address, writes("t", 1, ("a", 1)).writes, first)])
         line.commit(2, {"a": 1})
@@ -131,14 +131,14 @@ class CommitRules(SaverHooks):
         assert line.load(2).writes == ()
 
     def test_several_batches_are_kept_in_their_order(self, saver: Saver) -> None:
-        line = Line(saver, "t")
+        line = Timeline(saver, "t")
         saver.commit([line.batch(number, {"a": number}) for number in range(1, 40)])
 
         assert [nth_id(number) for number in range(39, 0, -1)] == ids(saver, "t")
         assert line.load().checkpoint.values == {"a": 39}
 
     def test_nothing_is_kept_when_one_of_several_batches_fails(self, saver: Saver) -> None:
-        root, child = Line(saver, "t"), Line(saver, "t", "child")
+        root, child = Timeline(saver, "t"), Timeline(saver, "t", "child")
         root.commit(1, {"a": 1})
         bad = child.batch(3, {"lock": threading.Lock()})
 
@@ -156,7 +156,7 @@ class CommitRules(SaverHooks):
         assert [*saver.namespaces()] == []
 
     def test_an_emptied_channel_has_no_value_and_its_past_keeps_it(self, saver: Saver) -> None:
-        line = Line(saver, "t")
+        line = Timeline(saver, "t")
         line.commit(1, {"a": 1, "b": 1})
         line.commit(2, emptied=("a",))
 
@@ -164,7 +164,7 @@ class CommitRules(SaverHooks):
         assert line.load(1).checkpoint.values == {"a": 1, "b": 1}
 
     def test_forks_do_not_see_each_other(self, saver: Saver) -> None:
-        line = Line(saver, "t")
+        line = Timeline(saver, "t")
         line.commit(1, {"a": 1, "b": 1})
         fork = line.fork()
         line.commit(2, {"a": 2})
@@ -182,7 +182,7 @@ class PendingWriteRules(SaverHooks):
     @pytest.mark.parametrize("rule", PENDING)
     def test_pending_writes_of_one_task(self, saver: Saver, rule: str) -> None:
         commits, expected = PENDING[rule]
-        line = Line(saver, "t")
+        line = Timeline(saver, "t")
         line.commit(1)
         for pairs in commits:
             saver.commit([writes("t", 1, *pairs)])
@@ -193,12 +193,12 @@ class PendingWriteRules(SaverHooks):
         assert {task_id(1)} >= {write.task_id for write in kept}
 
     def test_they_are_ordered_by_path_then_task_then_position(self, saver: Saver) -> None:
-        Line(saver, "t").commit(1)
+        Timeline(saver, "t").commit(1)
         many = [("a", number) for number in range(12)]
         saver.commit([writes("t", 1, ("late", 0), path="q")])
         saver.commit([writes("t", 1, ("second task", 0), task=3), writes("t", 1, *many, task=2)])
 
-        order = [(write.channel, write.value) for write in Line(saver, "t").load().writes]
+        order = [(write.channel, write.value) for write in Timeline(saver, "t").load().writes]
 
         assert [*many, ("second task", 0), ("late", 0)] == order
 
@@ -207,12 +207,12 @@ class PendingWriteRules(SaverHooks):
         assert saver.load(Address("t", "", nth_id(1))) is None
         assert [*saver.namespaces()] == []
 
-        Line(saver, "t").commit(1)
+        Timeline(saver, "t").commit(1)
 
-        assert (PendingWrite(task_id(1), "a", 1),) == Line(saver, "t").load().writes
+        assert (PendingWrite(task_id(1), "a", 1),) == Timeline(saver, "t").load().writes
 
     def test_they_belong_to_one_checkpoint_of_one_namespace(self, saver: Saver) -> None:
-        line, child = Line(saver, "t"), Line(saver, "t", "child")
+        line, child = Timeline(saver, "t"), Timeline(saver, "t", "child")
         saver.commit([line.batch(1), line.batch(2), child.batch(1), writes("t", 1, ("a", 1))])
 
         assert [len(line.load(number).writes) for number in (1, 2)] == [1, 0]
@@ -223,10 +223,10 @@ class HistoryRules(SaverHooks):
     """Which checkpoints a history has, and in which order."""
 
     @pytest.fixture
-    def line(self, saver: Saver) -> Line:
+    def line(self, saver: Saver) -> Timeline:
         """Five checkpoints: odd ones of inputs, the first with a score."""
-        line = Line(saver, "t")
-        Line(saver, "t", "child").commit(9)
+        line = Timeline(saver, "t")
+        Timeline(saver, "t", "child").commit(9)
         for number in range(1, 6):
             metadata = {"run_id": f"r{number // 2}"} | ({"score": 42} if number == 1 else {})
             source = "input" if number % 2 else "loop"
@@ -255,7 +255,7 @@ class HistoryRules(SaverHooks):
         ],
     )
     def test_a_history_is_newest_first_and_keeps_its_bounds(
-        self, line: Line, options: dict[str, Any], expected: list[int]
+        self, line: Timeline, options: dict[str, Any], expected: list[int]
     ) -> None:
         if "before" in options:
             options = {**options, "before": nth_id(options["before"])}
@@ -264,7 +264,7 @@ class HistoryRules(SaverHooks):
 
         assert [nth_id(number) for number in expected] == found
 
-    def test_what_a_history_has_is_what_load_gives(self, line: Line) -> None:
+    def test_what_a_history_has_is_what_load_gives(self, line: Timeline) -> None:
         line.saver.commit([writes("t", 4, ("a", "pending"))])
 
         for saved in line.saver.history(Address("t")):
@@ -273,7 +273,7 @@ class HistoryRules(SaverHooks):
             assert (saved.checkpoint.id == nth_id(5)) == saved.is_latest
             assert nth_id(5) == saved.newest_id
 
-    def test_a_history_goes_on_while_its_thread_does(self, line: Line) -> None:
+    def test_a_history_goes_on_while_its_thread_does(self, line: Timeline) -> None:
         going = line.saver.history(Address("t"))
         next(going)
         line.saver.delete_thread("u")
@@ -281,8 +281,8 @@ class HistoryRules(SaverHooks):
 
         assert {nth_id(1), nth_id(2)} <= {each.checkpoint.id for each in going}
 
-    def test_namespaces_are_those_that_have_a_checkpoint(self, line: Line) -> None:
-        Line(line.saver, "u").commit(3)
+    def test_namespaces_are_those_that_have_a_checkpoint(self, line: Timeline) -> None:
+        Timeline(line.saver, "u").commit(3)
         line.saver.commit([writes("v", 4, ("a", 1))])
 
         of_one = [Address("t"), Address("t", "child")]

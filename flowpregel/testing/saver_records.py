@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def task_id(number: int) -> str:
     return f"a0000000-0000-5000-8000-{number:012x}"
 
 
-class Line:
+class Timeline:
     """A line of checkpoints in one thread and namespace, as a run makes one.
 
     Keeps every channel's version and the head, so that a rule says just what
@@ -62,12 +63,12 @@ class Line:
         values, deltas = values or {}, deltas or {}
         changed = (*values, *deltas, *emptied)
         before = dict(self.versions)
-        Line.clock += 1_000
-        self.versions = {**before, **dict.fromkeys(changed, Line.clock)}
+        Timeline.clock += 1_000
+        self.versions = {**before, **dict.fromkeys(changed, Timeline.clock)}
         checkpoint = Checkpoint(
             id=nth_id(number),
             parent_id=self.head,
-            at=Line.clock,
+            at=Timeline.clock,
             step=self.step,
             source=source,
             channel_versions=dict(self.versions),
@@ -86,23 +87,18 @@ class Line:
         """Commit the next checkpoint; the arguments are those of `batch`."""
         self.saver.commit([self.batch(number, *args, **kwargs)])
 
-    def fork(self) -> Line:
+    def fork(self) -> Timeline:
         """Return a line that goes on from this one's head, apart from it."""
-        twin = Line(self.saver, self.address.thread_id, self.address.namespace)
+        twin = Timeline(self.saver, self.address.thread_id, self.address.namespace)
         twin.versions, twin.head, twin.step = dict(self.versions), self.head, self.step
         return twin
 
     def load(self, number: int | None = None) -> Saved:
         """Return a checkpoint of this thread and namespace that has to be there."""
-        return loaded(self.saver, self.address, number)
-
-
-def loaded(saver: BaseCheckpointSaver, address: Address, number: int | None = None) -> Saved:
-    """Return the checkpoint with this number, or the newest; it has to be there."""
-    wanted = None if number is None else nth_id(number)
-    saved = saver.load(Address(address.thread_id, address.namespace, wanted))
-    assert saved is not None, f"checkpoint {number} of {address} is not there"
-    return saved
+        wanted = None if number is None else nth_id(number)
+        saved = self.saver.load(replace(self.address, checkpoint_id=wanted))
+        assert saved is not None, f"checkpoint {number} of {self.address} is not there"
+        return saved
 
 
 def ids(saver: BaseCheckpointSaver, thread_id: str, namespace: str = "") -> list[str]:

@@ -14,7 +14,7 @@ from flowpregel._core.records import Address, Batch, Delta, DeltaHistory, Pendin
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint.base import BaseCheckpointSaver as Saver
 from flowpregel.errors import FlowPregelError, InvalidUpdateError, ValueEncodingError
-from flowpregel.testing.saver_records import Line, SaverHooks, nth_id, task_id, writes
+from flowpregel.testing.saver_records import SaverHooks, Timeline, nth_id, task_id, writes
 
 VALUES: tuple[Any, ...] = (
     None, True, -7, 2**200, 0.1, float("inf"), 1 + 2j, "ünï\0code", "\ud800", b"\0\xff",
@@ -66,7 +66,7 @@ class DeltaRules(SaverHooks):
     @pytest.mark.parametrize("rule", DELTAS)
     def test_deltas_of_one_channel(self, saver: Saver, rule: str, tmp_path: Path) -> None:
         steps, expected = DELTAS[rule]
-        line = Line(saver, "t")
+        line = Timeline(saver, "t")
         for number, step in enumerate(steps, 1):
             line.commit(number, **step)
 
@@ -78,7 +78,7 @@ class DeltaRules(SaverHooks):
             assert DeltaHistory(seed, (*deltas,)) == saved.deltas["d"]
 
     def test_at_its_snapshot_a_channel_has_its_value(self, saver: Saver) -> None:
-        line = Line(saver, "t")
+        line = Timeline(saver, "t")
         line.commit(1, None, {"d": (1,)})
         line.commit(2, {"d": [1, 2]})
 
@@ -86,7 +86,7 @@ class DeltaRules(SaverHooks):
         assert "d" not in line.load().deltas
 
     def test_a_delta_without_a_version_before_starts_empty(self, saver: Saver) -> None:
-        line = Line(saver, "t")
+        line = Timeline(saver, "t")
         line.commit(1, {"d": ["gone"]})
         batch: Any = line.batch(2, None, {"d": ("fresh",)})
         batch.checkpoint.deltas = {"d": Delta(None, ("fresh",))}
@@ -95,7 +95,7 @@ class DeltaRules(SaverHooks):
         assert DeltaHistory(MISSING, (("fresh",),)) == line.load().deltas["d"]
 
     def test_channels_namespaces_and_threads_have_deltas_of_their_own(self, saver: Saver) -> None:
-        lines = [Line(saver, "t"), Line(saver, "t", "child"), Line(saver, "u")]
+        lines = [Timeline(saver, "t"), Timeline(saver, "t", "child"), Timeline(saver, "u")]
         saver.commit([line.batch(1, None, {"d": (line.address,), "e": (1,)}) for line in lines])
         for line in lines:
             line.commit(2, {"e": ["snapshot"]}, {"d": (2,)})
@@ -107,7 +107,7 @@ class DeltaRules(SaverHooks):
             assert DeltaHistory(["snapshot"], ((3,),)) == saved.deltas["e"]
 
     def test_many_deltas_are_all_there(self, saver: Saver) -> None:
-        line = Line(saver, "t")
+        line = Timeline(saver, "t")
         saver.commit([line.batch(number, None, {"d": (number,)}) for number in range(1, 301)])
 
         assert tuple((number,) for number in range(1, 301)) == line.load().deltas["d"].writes
@@ -121,7 +121,7 @@ class ValueRules(SaverHooks):
     def test_a_value_reads_back_equal_and_of_its_type(
         self, saver: Saver, value: Any, tmp_path: Path
     ) -> None:
-        line = Line(saver, "t")
+        line = Timeline(saver, "t")
         saver.commit([line.batch(1, {"a": value}, metadata={"k": value})])
         saver.commit([writes("t", 1, ("a", value))])
 
@@ -134,10 +134,10 @@ class ValueRules(SaverHooks):
         assert (PendingWrite(task_id(1), "a", value),) == saved.writes
 
     def test_an_exception_keeps_its_type_and_arguments(self, saver: Saver) -> None:
-        Line(saver, "t").commit(1)
+        Timeline(saver, "t").commit(1)
         saver.commit([writes("t", 1, ("__error__", InvalidUpdateError("what", 2)))])
 
-        got = Line(saver, "t").load().writes[0].value
+        got = Timeline(saver, "t").load().writes[0].value
 
         assert InvalidUpdateError is type(got)
         assert isinstance(got, FlowPregelError)
@@ -145,30 +145,32 @@ class ValueRules(SaverHooks):
 
     def test_a_closure_can_be_kept(self, saver: Saver) -> None:
         addend = 40
-        line = Line(saver, "t")
+        line = Timeline(saver, "t")
         line.commit(1, {"a": lambda number: number + addend})
 
         assert line.load().checkpoint.values["a"](2) == 42
 
     def test_a_later_change_of_an_object_changes_no_history(self, saver: Saver) -> None:
-        given: Any = Line(saver, "t").batch(1, {"a": [1]}, {"d": ([1],)}, metadata={"tags": [1]})
+        given: Any = Timeline(saver, "t").batch(
+            1, {"a": [1]}, {"d": ([1],)}, metadata={"tags": [1]}
+        )
         pending: list[Any] = [1]
         saver.commit([given, writes("t", 1, ("a", pending))])
-        before = repr(Line(saver, "t").load())
+        before = repr(Timeline(saver, "t").load())
 
         pending.append(2)
         _change_everything(given.checkpoint)
         given.checkpoint.deltas["d"].writes[0].append(2)
-        found: Any = Line(saver, "t").load()
+        found: Any = Timeline(saver, "t").load()
         assert before == repr(found)
 
         found.writes[0].value.append(2)
         _change_everything(found.checkpoint)
         found.deltas["d"].writes[0][0].append(2)
-        assert before == repr(Line(saver, "t").load())
+        assert before == repr(Timeline(saver, "t").load())
 
     def test_a_value_that_cannot_be_kept_is_named(self, saver: Saver) -> None:
-        line, lock = Line(saver, "t"), threading.Lock()
+        line, lock = Timeline(saver, "t"), threading.Lock()
         for batch, message in (
             (line.batch(1, {"my channel": lock}), "my channel"),
             (line.batch(1, None, {"my channel": (lock,)}), "my channel"),
@@ -184,12 +186,12 @@ class NameRules(SaverHooks):
 
     @pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name[-9:]))
     def test_any_name_reads_back(self, saver: Saver, name: str, tmp_path: Path) -> None:
-        Line(saver, name, name).commit(1, {name: name}, {f"{name}!": (name,)})
+        Timeline(saver, name, name).commit(1, {name: name}, {f"{name}!": (name,)})
         pending = TaskWrites(nth_id(1), name, name, ((name, name),))
         saver.commit([Batch(address=Address(name, name), writes=(pending,))])
 
         saver = self.reopen(saver, tmp_path)
-        saved = Line(saver, name, name).load()
+        saved = Timeline(saver, name, name).load()
 
         assert Address(name, name, nth_id(1)) == saved.address
         assert {name: name} == saved.checkpoint.values
@@ -199,7 +201,7 @@ class NameRules(SaverHooks):
 
     def test_no_two_threads_or_namespaces_are_mixed_up(self, saver: Saver) -> None:
         places = [Address(*place) for place in product(NAMES, NAMES)]
-        lines = [Line(saver, place.thread_id, place.namespace) for place in places]
+        lines = [Timeline(saver, place.thread_id, place.namespace) for place in places]
         saver.commit([line.batch(1, {"a": line.address}) for line in lines])
 
         for line in lines:
@@ -212,7 +214,7 @@ class NameRules(SaverHooks):
             assert {*places} == {*saver.namespaces()}
 
     def test_no_two_channels_are_mixed_up(self, saver: Saver) -> None:
-        line = Line(saver, "t")
+        line = Timeline(saver, "t")
         line.commit(1, {name: index for index, name in enumerate(NAMES)})
         line.commit(2, None, {name: (name,) for name in NAMES})
 
@@ -222,7 +224,7 @@ class NameRules(SaverHooks):
             assert (index, ((name,),)) == (deltas[name].seed, deltas[name].writes)
 
     def test_no_two_tasks_are_mixed_up(self, saver: Saver) -> None:
-        Line(saver, "t").commit(1)
+        Timeline(saver, "t").commit(1)
         names = [*product(NAMES, NAMES[:4])]
         pending = (
             TaskWrites(nth_id(1), f"{task}#{path}", path, (("a", (task, path)),))
@@ -230,7 +232,7 @@ class NameRules(SaverHooks):
         )
         saver.commit([Batch(address=Address("t"), writes=tuple(pending))])
 
-        assert {*names} == {write.value for write in Line(saver, "t").load().writes}
+        assert {*names} == {write.value for write in Timeline(saver, "t").load().writes}
 
 
 def _change_everything(checkpoint: Any) -> None:

@@ -157,7 +157,8 @@ class BatchRules(StoreHooks):
 
     def test_no_operation_is_done_when_one_cannot_be(self, store: BaseStore) -> None:
         lock = PutOp(NS, "l", {"lock": threading.Lock()})
-        wrong: list[Any] = [lock, SearchOp(NS, limit=-1), GetOp(("a.b",), "k"), "no operation"]
+        like = SearchOp(NS, filter={"a": {"$like": "b"}})
+        wrong: list[Any] = [lock, like, SearchOp(NS, limit=-1), GetOp(("a.b",), "k"), "no op"]
         for bad in wrong:
             with pytest.raises((ConfigurationError, ValueEncodingError)):
                 store.batch([PutOp(NS, "k", {}), bad])

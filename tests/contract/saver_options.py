@@ -13,7 +13,7 @@ import pytest
 from flowpregel._core.records import Address, DeltaHistory
 from flowpregel.checkpoint.base import BaseCheckpointSaver as Saver
 from flowpregel.errors import ConfigurationError, LeaseLostError, ThreadBusyError
-from flowpregel.testing.saver_records import Line, SaverHooks, ids, nth_id, writes
+from flowpregel.testing.saver_records import SaverHooks, Timeline, ids, nth_id, writes
 
 _PATIENCE = 20
 """Seconds until a rule that waits for an OS thread gives up."""
@@ -62,19 +62,19 @@ class ForgettingRules(SaverHooks):
             assert expected == everything(grown, thread_id)
             assert bool(numbers) == bool([*grown.namespaces(thread_id)])
             if numbers:
-                assert Line(grown, thread_id).load(numbers[-1]).is_latest
+                assert Timeline(grown, thread_id).load(numbers[-1]).is_latest
 
     def test_what_comes_again_has_none_of_its_old_writes(self, grown: Saver) -> None:
         grown.delete_for_runs(["r1"])
         grown.delete_thread("u")
-        Line(grown, "t").commit(1)
-        Line(grown, "u").commit(1)
+        Timeline(grown, "t").commit(1)
+        Timeline(grown, "u").commit(1)
 
-        assert Line(grown, "t").load(1).writes == Line(grown, "u").load().writes == ()
-        assert Line(grown, "u").load().checkpoint.values == {}
+        assert Timeline(grown, "t").load(1).writes == Timeline(grown, "u").load().writes == ()
+        assert Timeline(grown, "u").load().checkpoint.values == {}
 
     def test_a_pruned_line_goes_on(self, saver: Saver) -> None:
-        line = Line(saver, "t")
+        line = Timeline(saver, "t")
         line.commit(1, {"d": ["seed"]})
         for number in (2, 3):
             line.commit(number, None, {"d": (number,)})
@@ -99,12 +99,12 @@ class ForgettingRules(SaverHooks):
         grown = self.reopen(grown, tmp_path)
 
         assert before == everything(grown, "copy")
-        assert Line(grown, "copy").load().address == Address("copy", "", nth_id(6))
+        assert Timeline(grown, "copy").load().address == Address("copy", "", nth_id(6))
 
     def test_a_copy_and_its_source_change_apart(self, grown: Saver) -> None:
         grown.copy_thread("u", "copy")
         before = everything(grown, "u")
-        line, copy = Line(grown, "u"), Line(grown, "copy")
+        line, copy = Timeline(grown, "u"), Timeline(grown, "copy")
         line.versions = copy.versions = dict(line.load(6).checkpoint.channel_versions)
         batches: list[Any] = [each.batch(7, {"a": each.address}) for each in (line, copy)]
         for batch in batches:  # of one version, which is known to both
@@ -149,7 +149,7 @@ class LeaseRules(SaverHooks):
     def test_other_threads_and_namespaces_are_free(self, saver: Saver) -> None:
         with saver.lease("t"), saver.lease("t", "ns") as child, saver.lease("u") as last:
             assert last.fence is not None
-            saver.commit([replace(Line(saver, "t", "ns").batch(1), fence=child.fence)])
+            saver.commit([replace(Timeline(saver, "t", "ns").batch(1), fence=child.fence)])
 
     def test_a_lease_is_free_again_when_its_run_ends(self, saver: Saver) -> None:
         with saver.lease("t") as first:
@@ -167,7 +167,7 @@ class LeaseRules(SaverHooks):
         assert [*saver.namespaces()] == []
 
     def test_a_run_with_its_fence_commits(self, saver: Saver) -> None:
-        line = Line(saver, "t")
+        line = Timeline(saver, "t")
 
         with saver.lease("t") as lease:
             saver.commit([replace(line.batch(1, {"a": 1}), fence=lease.fence)])
@@ -194,10 +194,10 @@ class LeaseRules(SaverHooks):
         assert order == ["first", "second"]
 
     def test_a_run_that_was_taken_over_keeps_nothing_more(self, saver: Saver) -> None:
-        line = Line(saver, "t")
+        line = Timeline(saver, "t")
         with saver.lease("t") as old, saver.lease("t", on_conflict="takeover") as new:
             late = [
-                Line(saver, "u").batch(1),
+                Timeline(saver, "u").batch(1),
                 replace(writes("t", 1, ("a", 0)), fence=old.fence),
                 line.batch(1, {"a": 1}),
             ]
@@ -220,14 +220,14 @@ class LeaseRules(SaverHooks):
                 pytest.fail("the lease was given twice")
 
         with pytest.raises(LeaseLostError):
-            saver.commit([replace(Line(saver, "t").batch(1), fence=fence)])
+            saver.commit([replace(Timeline(saver, "t").batch(1), fence=fence)])
 
     def test_a_deleted_thread_leaves_its_running_lease_alone(self, saver: Saver) -> None:
         with saver.lease("t") as lease:
             saver.delete_thread("t")
             with pytest.raises(ThreadBusyError), saver.lease("t"):
                 pytest.fail("the lease was given twice")
-            saver.commit([replace(Line(saver, "t").batch(1), fence=lease.fence)])
+            saver.commit([replace(Timeline(saver, "t").batch(1), fence=lease.fence)])
 
         assert len(ids(saver, "t")) == 1
 
@@ -256,14 +256,14 @@ class LeaseRules(SaverHooks):
 
     def test_many_os_threads_commit_at_once(self, saver: Saver) -> None:
         def run(index: int) -> None:
-            line = Line(saver, f"t{index}")
+            line = Timeline(saver, f"t{index}")
             for number in range(1, 21):
                 line.commit(number, {"a": (index, number)}, {"d": (number,)})
 
         in_os_threads(run)
 
         for index in range(8):
-            saved = Line(saver, f"t{index}").load()
+            saved = Timeline(saver, f"t{index}").load()
             assert (index, 20) == saved.checkpoint.values["a"]
             assert tuple((number,) for number in range(1, 21)) == saved.deltas["d"].writes
 
@@ -273,7 +273,7 @@ def grow(saver: Saver, place: Address) -> None:
 
     Each is made by a run of its own and has a pending write.
     """
-    line = Line(saver, place.thread_id, place.namespace)
+    line = Timeline(saver, place.thread_id, place.namespace)
     fork = line
     for number in EVERY:
         at = fork if number == 6 else line

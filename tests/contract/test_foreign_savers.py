@@ -12,7 +12,7 @@ from flowpregel._core.records import Address, PendingWrite
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.integrations.langgraph import ForeignSaver, as_saver
-from flowpregel.testing.saver_records import Line, ids, nth_id, task_id, writes
+from flowpregel.testing.saver_records import Timeline, ids, nth_id, task_id, writes
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -26,7 +26,7 @@ def saver(request):
 
 
 def test_a_committed_checkpoint_reads_back(saver):
-    line = Line(saver, "t", "ns")
+    line = Timeline(saver, "t", "ns")
     batch = line.batch(1, {"a": [1]}, source="input", metadata={"run_id": "r", "parents": {}})
     saver.commit([batch])
 
@@ -40,7 +40,7 @@ def test_a_committed_checkpoint_reads_back(saver):
 
 
 def test_values_of_unchanged_channels_stay(saver):
-    line = Line(saver, "t")
+    line = Timeline(saver, "t")
     line.commit(1, {"a": 1, "b": 1})
     line.commit(2, {"a": 2})
     line.commit(3, emptied=("a",))
@@ -51,7 +51,7 @@ def test_values_of_unchanged_channels_stay(saver):
 
 
 def test_writes_are_kept_before_the_checkpoint_that_consumes_them(saver):
-    line = Line(saver, "t")
+    line = Timeline(saver, "t")
     line.commit(1)
     both = replace(line.batch(2, {"a": 1}), writes=writes("t", 1, ("a", 1)).writes)
     saver.commit([both])
@@ -61,7 +61,7 @@ def test_writes_are_kept_before_the_checkpoint_that_consumes_them(saver):
 
 
 def test_the_newest_a_named_one_and_one_before_are_loaded(saver):
-    line = Line(saver, "t")
+    line = Timeline(saver, "t")
     for number in (1, 2, 3):
         line.commit(number, {"a": number})
 
@@ -75,8 +75,8 @@ def test_the_newest_a_named_one_and_one_before_are_loaded(saver):
 
 
 def test_history_is_newest_first_and_keeps_its_bounds(saver):
-    line = Line(saver, "t")
-    Line(saver, "t", "child").commit(9)
+    line = Timeline(saver, "t")
+    Timeline(saver, "t", "child").commit(9)
     for number in (1, 2, 3):
         line.commit(number, source="input" if number == 1 else "loop")
 
@@ -90,14 +90,14 @@ def test_history_is_newest_first_and_keeps_its_bounds(saver):
 
 def test_namespaces_are_those_that_have_a_checkpoint(saver):
     for place in (("t", ""), ("t", "child"), ("u", "")):
-        Line(saver, *place).commit(1)
+        Timeline(saver, *place).commit(1)
 
     assert {Address("t"), Address("t", "child")} == {*saver.namespaces("t")}
     assert {Address("t"), Address("t", "child"), Address("u")} == {*saver.namespaces()}
 
 
 def test_sends_and_interrupts_come_back_as_ours(saver):
-    line = Line(saver, "t")
+    line = Timeline(saver, "t")
     sends = [Send("node", {"a": 1}), Send("node", 2, timeout=1.5)]
     question = Interrupt("why?", "an id")
     line.commit(1, {"__pregel_tasks": sends})
@@ -121,7 +121,7 @@ def test_versions_come_from_the_saver(saver):
 
 
 def test_a_deleted_thread_is_gone(saver):
-    line = Line(saver, "t")
+    line = Timeline(saver, "t")
     line.commit(1)
     saver.delete_thread("t")
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from flowpregel.errors import ConfigurationError
-from flowpregel.testing.saver_records import Line, nth_id, task_id
+from flowpregel.testing.saver_records import Timeline, nth_id, task_id
 from tests.contract.langgraph_shapes import classic, config
 
 
@@ -160,7 +160,7 @@ def test_threads_and_namespaces_have_values_of_their_own(adapter):
 
 
 def test_a_channel_kept_as_deltas_has_no_value(adapter):
-    line = Line(adapter.saver, "t")
+    line = Timeline(adapter.saver, "t")
     line.commit(1, {"a": 1, "d": ["seed"]})
     line.commit(2, None, {"d": (2,)})
 

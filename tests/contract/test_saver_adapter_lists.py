@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowpregel.testing.saver_records import Line, task_id, writes
+from flowpregel.testing.saver_records import Timeline, task_id, writes
 from tests.contract.langgraph_shapes import config
 
 
@@ -12,7 +12,7 @@ from tests.contract.langgraph_shapes import config
 def listed(adapter):
     """A adapter with checkpoints 1, 2, 4 in the root of ``t``, 3 in a child, 5 in ``u``."""
     ours = adapter.saver
-    root, child, other = Line(ours, "t"), Line(ours, "t", "child"), Line(ours, "u")
+    root, child, other = Timeline(ours, "t"), Timeline(ours, "t", "child"), Timeline(ours, "u")
     root.commit(1, {"a": 1}, source="input", metadata={"run_id": "r1", "score": 42})
     root.commit(2, {"a": 2}, metadata={"run_id": "r1"})
     child.commit(3, {"a": 3}, source="input", metadata={"run_id": "r1"})
@@ -108,6 +108,6 @@ def test_a_list_goes_on_while_the_thread_does(listed):
     going = listed.list(config("t"))
     next(going)
     listed.delete_thread("u")
-    Line(listed.saver, "t").commit(6, {"a": 6})
+    Timeline(listed.saver, "t").commit(6, {"a": 6})
 
     assert {1, 2} <= {int(each.checkpoint["id"][-12:], 16) for each in going}

@@ -29,6 +29,7 @@ PUBLIC = [
     "flowpregel.executors",
     "flowpregel.func",
     "flowpregel.graph",
+    "flowpregel.integrations.langgraph",
     "flowpregel.managed",
     "flowpregel.pregel",
     "flowpregel.runtime",

@@ -1,6 +1,6 @@
 """LangGraph's checkpointers as our savers: ``as_saver(SqliteSaver(...))``.
 
-Nothing here needs LangGraph to be installed; whoever has one of its savers has it.
+Nothing here imports LangGraph before one of its savers is used.
 """
 
 from __future__ import annotations
@@ -177,11 +177,11 @@ def _to_foreign(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_to_foreign(item) for item in value)
     if isinstance(value, Interrupt):
-        from langgraph import types  # noqa: PLC0415 - only who has its savers has it
+        from langgraph import types  # noqa: PLC0415 - installed wherever its savers are
 
         return types.Interrupt(value=value.value, id=value.id)
     if isinstance(value, Send):
-        from langgraph import types  # noqa: PLC0415 - only who has its savers has it
+        from langgraph import types  # noqa: PLC0415 - installed wherever its savers are
 
         limit = value.timeout
         timeout = None if limit is None else types.TimeoutPolicy(**vars(limit))
