@@ -260,7 +260,7 @@ def open_environment(
             if not files.exists(real):
                 if readonly:
                     raise StoreError(f"there is no store at {real}, and readonly=True makes none")
-                files.create(real, lambda draft: fill(draft, [(b"header", header())]))
+                files.create(real, lambda draft: fill(draft, header()))
             found = Environment(
                 real, map_size=map_size, readonly=readonly, lock=lock, options=options
             )

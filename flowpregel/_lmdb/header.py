@@ -12,11 +12,11 @@ from uuid import uuid4
 
 from flowpregel._lmdb import files
 from flowpregel._lmdb.errors import named
+from flowpregel._lmdb.mapped import HEADER
 from flowpregel._lmdb.records import NOT_ENCRYPTED, SIZE, Seal, digest
 from flowpregel.errors import StoreCorruptError, StoreForeignError, StoreVersionError
 
 FORMAT = 1
-KEY = b"header"
 KEY_VARIABLE = "FLOWPREGEL_STORE_KEY"
 _ENGINE = (0, 9)
 
@@ -46,7 +46,7 @@ class Header:
     def to_bytes(self, seal: Seal) -> bytes:
         """Return the record: a plain digest, a keyed checksum, and the fields as JSON."""
         text = json.dumps({**asdict(self), "format": FORMAT}).encode()
-        return digest(text, b"sum") + seal.of(KEY, text) + text
+        return digest(text, b"sum") + seal.of(HEADER, text) + text
 
     @classmethod
     def read(cls, record: bytes, path: str) -> Header:
@@ -84,7 +84,7 @@ class Header:
                 f"of it was decoded. Set {KEY_VARIABLE} to the key it was made with, or pass "
                 "StoreOptions(trust=...) if you trust whoever wrote it"
             )
-        if seal.of(KEY, record[32 + SIZE :]) != record[32 : 32 + SIZE]:
+        if seal.of(HEADER, record[32 + SIZE :]) != record[32 : 32 + SIZE]:
             raise StoreCorruptError(f"the header of {path} is damaged; restore a backup")
 
     def check_encryption(self, seal: Seal, path: str, *, readonly: bool) -> None:

@@ -7,7 +7,6 @@ the gate alone, so an OS thread that is inside it must not call them.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import lmdb
@@ -26,6 +25,8 @@ ENGINE = 0
 DATABASES = (
     b"meta", b"threads", b"checkpoints", b"values", b"deltas", b"writes", b"store", b"cache",
 )  # fmt: skip
+HEADER = b"header"
+"""Its key in ``meta``."""
 SMALLEST_MAP = 1 << 20
 READERS = 1024
 
@@ -51,15 +52,14 @@ def connect(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:
     )
 
 
-def fill(draft: str, records: Sequence[tuple[bytes, bytes]]) -> None:
-    """Make a store with its databases and these *records* of ``meta`` in the folder *draft*."""
+def fill(draft: str, header: bytes) -> None:
+    """Make a store with its databases and a *header* in the folder *draft*."""
     try:
         with connect(draft, SMALLEST_MAP, readonly=False, lock=True) as env:
             for name in DATABASES:
                 env.open_db(name)
             with env.begin(write=True, db=env.open_db(b"meta")) as transaction:
-                for key, value in records:
-                    transaction.put(key, value)
+                transaction.put(HEADER, header)
     except lmdb.Error as error:
         raise errors.of_commit(error, draft) from error
     files.close_to_others(draft)

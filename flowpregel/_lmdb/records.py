@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -191,13 +191,7 @@ class Table:
         """Yield (key, payload) of all keys that begin with *prefix*, from *start* on."""
         with transaction.cursor(db=self.handle) as cursor:
             found = cursor.set_range(start or prefix)
-            while found:
-                key, record = cursor.item()
-                if not key.startswith(prefix):
-                    return
-                if kind_of(record) != _PIECE:
-                    yield key, self._payload(transaction, key, record)
-                found = cursor.next()
+            yield from self._walk(transaction, prefix, cursor, cursor.next, found)
 
     def scan_back(
         self, transaction: Any, prefix: bytes, before: bytes = b""
@@ -206,13 +200,18 @@ class Table:
         with transaction.cursor(db=self.handle) as cursor:
             found = cursor.set_range(before or after(prefix))
             found = cursor.prev() if found else cursor.last()
-            while found:
-                key, record = cursor.item()
-                if not key.startswith(prefix):
-                    return
-                if kind_of(record) != _PIECE:
-                    yield key, self._payload(transaction, key, record)
-                found = cursor.prev()
+            yield from self._walk(transaction, prefix, cursor, cursor.prev, found)
+
+    def _walk(
+        self, transaction: Any, prefix: bytes, cursor: Any, step: Callable[[], bool], found: bool
+    ) -> Iterator[tuple[bytes, bytes]]:
+        while found:
+            key, record = cursor.item()
+            if not key.startswith(prefix):
+                return
+            if kind_of(record) != _PIECE:
+                yield key, self._payload(transaction, key, record)
+            found = step()
 
     def keys(self, transaction: Any, prefix: bytes) -> list[bytes]:
         """Return all keys that begin with *prefix*, those of chunks included."""
@@ -232,6 +231,14 @@ class Table:
                 return None
             key: bytes = cursor.key()
             return key if key.startswith(prefix) else None
+
+    def copy(self, transaction: Any, source: bytes, target: bytes) -> None:
+        """Copy everything whose key begins with *source* to keys that begin with *target*."""
+        for key in self.keys(transaction, source):
+            record = transaction.get(key, db=self.handle)
+            place = target + key[len(source) :]
+            fresh = self.sealed(place, kind_of(record), self.opened(key, record))
+            transaction.put(place, fresh, db=self.handle)
 
     def drop(self, transaction: Any, prefix: bytes) -> None:
         """Drop everything whose key begins with *prefix*."""

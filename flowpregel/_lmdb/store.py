@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flowpregel._lmdb import header as headers
 from flowpregel._lmdb.codec import Codec, StoreCodec
 from flowpregel._lmdb.environment import Environment, open_environment
 from flowpregel._lmdb.header import Header, store_key
-from flowpregel._lmdb.maintenance import ClosedStore, keep_closed, seal_anew
+from flowpregel._lmdb.maintenance import header_of_closed, keep_closed, seal_anew
+from flowpregel._lmdb.mapped import HEADER
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel._lmdb.records import Seal, Table
 from flowpregel.errors import StoreBusyError, StoreReadOnlyError
@@ -51,7 +51,7 @@ class OpenStore:
             raise _cannot_be_sealed(path)
         self.close()
         with keep_closed(path):
-            record = _header_of_closed(path)
+            record = header_of_closed(path)
             header = Header.read(record, path)
             # Someone may have been faster.
             header.check(record, self.seal, path)
@@ -132,7 +132,7 @@ def _take_over(path: str, record: bytes, header: Header, seal: Seal, until: floa
     """
     try:
         with keep_closed(path):
-            if _header_of_closed(path) == record:
+            if header_of_closed(path) == record:
                 seal_anew(path, header.to_bytes(seal), seal, None)
     except StoreBusyError as error:
         if time.monotonic() > until:
@@ -141,12 +141,7 @@ def _take_over(path: str, record: bytes, header: Header, seal: Seal, until: floa
 
 
 def _header_in(meta: Any, transaction: Any) -> bytes:
-    return transaction.get(headers.KEY, db=meta) or b""
-
-
-def _header_of_closed(path: str) -> bytes:
-    with ClosedStore(path, readonly=True) as store:
-        return store.read(partial(_header_in, store.databases[b"meta"]))
+    return transaction.get(HEADER, db=meta) or b""
 
 
 def _cannot_be_sealed(path: str) -> StoreReadOnlyError:

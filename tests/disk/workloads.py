@@ -248,13 +248,12 @@ def newest(path: str) -> int:
 def create_in_place(path: str) -> None:
     """Make a store as LMDB does by itself: not in a draft that is renamed."""
     from flowpregel._lmdb import mapped
-    from flowpregel._lmdb.header import KEY as HEADER
     from flowpregel._lmdb.header import Header, store_key
     from flowpregel._lmdb.records import Seal
 
     os.mkdir(path)
     seal = Seal(store_key())
-    mapped.fill(path, [(HEADER, Header.new(seal).to_bytes(seal))])
+    mapped.fill(path, Header.new(seal).to_bytes(seal))
     mark("-1")
 
 

@@ -11,8 +11,6 @@ import pytest
 
 from flowpregel._core.records import Address
 from flowpregel._lmdb import maintenance
-from flowpregel._lmdb.maintenance import ClosedStore, keep_closed
-from flowpregel._lmdb.records import Seal, Table
 from flowpregel.cache.lmdb import LMDBCache
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import (
@@ -308,16 +306,6 @@ def test_a_store_goes_over_in_as_many_transactions_as_it_takes(
     change(path, PLAIN, ONE)
 
     assert right == contents(path, ONE)
-
-
-def test_the_map_of_a_store_that_is_kept_closed_grows(path: Path) -> None:
-    """What was to be written is written whole."""
-    LMDBSaver(path).close()
-    with keep_closed(str(path)), ClosedStore(str(path)) as store:
-        table = Table(b"store", store, Seal(KEY.encode()))
-        store.write(lambda transaction: table.put(transaction, b"large", bytes(5_000_000)))
-
-        assert bytes(5_000_000) == store.read(lambda transaction: table.get(transaction, b"large"))
 
 
 # ---------------------------------------------------------------- what is trusted

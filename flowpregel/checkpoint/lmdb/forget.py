@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from flowpregel._lmdb.records import Table
 from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.lmdb.records import STORED, CheckpointRecord, NamespaceRecord
 from flowpregel.checkpoint.lmdb.tables import Tables
 from flowpregel.errors import ConfigurationError
-
-_AT_ONCE = 1000
-_PART = 64 << 20
 
 
 def forget_checkpoints(
@@ -88,28 +84,8 @@ def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> N
     for namespace in found:
         twin = tables.ensure_namespace(transaction, target, namespace.namespace)
         for table in tables.of_namespace:
-            _copy(table, transaction, namespace.number, twin.number)
+            table.copy(transaction, keys.prefix(namespace.number), keys.prefix(twin.number))
         twin = twin._replace(
             created=namespace.created, newest=namespace.newest, checkpoints=namespace.checkpoints
         )
         tables.put_namespace(transaction, twin)
-
-
-def _copy(table: Table, transaction: Any, source: int, target: int) -> None:
-    start = prefix = keys.prefix(source)
-    # In parts: a cursor must not be open while its tree is written.
-    while part := _part(table.scan(transaction, prefix, start)):
-        for key, payload in part:
-            table.put(transaction, keys.prefix(target) + key[8:], payload)
-        start = part[-1][0] + b"\0"
-
-
-def _part(records: Any) -> list[tuple[bytes, bytes]]:
-    part: list[tuple[bytes, bytes]] = []
-    size = 0
-    for key, payload in records:
-        part.append((key, payload))
-        size += len(payload)
-        if len(part) == _AT_ONCE or size > _PART:
-            break
-    return part
