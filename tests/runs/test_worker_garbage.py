@@ -11,8 +11,8 @@ import pytest
 from flowpregel._core.records import Raised, Returned
 from flowpregel.config import get_stream_writer
 from flowpregel.errors import TaskSerializationError, WorkerDiedError
-from flowpregel.executors.processes import ProcessExecutor, frames
-from flowpregel.executors.processes.wire import Outlet
+from flowpregel.executors.processes import ProcessExecutor, protocol
+from flowpregel.executors.processes.worker_io import Outlet
 from tests.runs.pooling import Run, call_task, error_of, node_of, value_of
 
 pytestmark = pytest.mark.slow
@@ -63,7 +63,7 @@ def send_nonsense(seed: int) -> int:
     """Send frames that carry the link's mark, and nonsense in their bodies."""
     luck = random.Random(seed)
     (outlet,) = [each for each in gc.get_objects() if isinstance(each, Outlet)]
-    kinds = [frames.EMITTED, frames.CALLED, frames.ASKED, frames.LOGGED, frames.PRINTED]
+    kinds = [protocol.EMITTED, protocol.CALLED, protocol.ASKED, protocol.LOGGED, protocol.PRINTED]
     for _ in range(5):
         # Without the opcodes by which a pickle asks for any amount of memory.
         body = bytes(luck.choice(b"\0\1\2abcXYZ.)]}") for _ in range(luck.randrange(80)))
@@ -90,7 +90,7 @@ def test_frames_of_nonsense_cost_at_most_their_task() -> None:
 def send_no_results(_: Any) -> None:
     """Send what should be results, and is not."""
     (outlet,) = [each for each in gc.get_objects() if isinstance(each, Outlet)]
-    outlet.send(frames.RESULTS, 0, b"no pickle")
+    outlet.send(protocol.RESULTS, 0, b"no pickle")
 
 
 def test_results_that_cannot_be_read_cost_their_worker() -> None:
@@ -107,7 +107,7 @@ def test_results_that_cannot_be_read_cost_their_worker() -> None:
 def send_no_results_with_the_next(_: Any) -> None:
     """Send what should be results, and is not, in one go with how the task ends."""
     (outlet,) = [each for each in gc.get_objects() if isinstance(each, Outlet)]
-    outlet.hold(frames.RESULTS, 0, b"no pickle")
+    outlet.hold(protocol.RESULTS, 0, b"no pickle")
 
 
 def test_what_comes_together_with_what_cannot_be_read_is_not_believed() -> None:
