@@ -167,9 +167,9 @@ class Soak:
     def _kill_worker_of(self, victims: list[Any]) -> None:
         wanted = {job.key for job in victims}
         for worker in tuple(self._run.pool._pool.workers.all):  # noqa: SLF001 - as an enemy would
-            with contextlib.suppress(ProcessLookupError, AssertionError, ValueError):
+            with contextlib.suppress(ProcessLookupError, ValueError):
                 # The I/O thread may close the worker meanwhile.
-                task = worker.running() if worker.is_started else None
+                task = worker.running()
                 if task is not None and task.job.key in wanted:
                     os.kill(worker.pid, signal.SIGKILL)
 

@@ -12,14 +12,12 @@ returns.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
-from flowpregel._core.records import Node
 from flowpregel.executors.base import Job, Mailbox
 from flowpregel.executors.processes.parcel import Lease
 
@@ -28,7 +26,6 @@ BATCH_SECONDS: Final = 0.010
 LARGEST_BATCH: Final = 1024
 
 
-_MOST_CALLED: Final = 1024
 StopReason: TypeAlias = Literal["cancel", "run", "idle"]
 
 
@@ -78,26 +75,15 @@ TRANSITIONS: Final = {
 """The life of a worker. What is not here cannot happen."""
 
 
-class WorkerStateError(Exception):
-    """Something happened to a worker that cannot happen in its state."""
-
-    def __init__(self, state: WorkerState, event: WorkerEvent) -> None:
-        super().__init__(state, event)
-
-    def __str__(self) -> str:
-        state, event = self.args
-        return f"a worker that is {state.name} cannot be {event.name}"
-
-
 def next_state(state: WorkerState, event: WorkerEvent) -> WorkerState:
     """Return the state of a worker after *event*.
 
     Raises:
-        WorkerStateError: That cannot happen in *state*.
+        RuntimeError: That cannot happen in *state*.
     """
     after = TRANSITIONS.get((state, event))
     if after is None:
-        raise WorkerStateError(state, event)
+        raise RuntimeError(f"a worker that is {state.name} cannot be {event.name}")
     return after
 
 
@@ -146,21 +132,18 @@ def assign(queue: Collection[Waiting], workers: Sequence[Load], limits: Limits) 
     present = sum(each.state is not WorkerState.LEAVING and not each.is_waiting for each in workers)
     wanted = min(limits.size, max(limits.keep, running + len(queue)))
     batches = _Batches(queue)
-    sends: list[tuple[int, int]] = []
     share = -(-len(queue) // limits.size)
     idle = (n for n, each in enumerate(workers) if each.state is WorkerState.IDLE)
-    for index in islice(idle, max(0, limits.size - running)):
-        if count := batches.take(1, min(share, limits.batch)):
-            sends.append((index, count))
+    free = islice(idle, max(0, limits.size - running))
+    sends = [(index, batches.take(1, min(share, limits.batch))) for index in free]
     # Rounded down: the last tasks go to the worker that is free first.
     share = len(queue) // limits.size
     for index, each in enumerate(workers):
         has_room = each.state is WorkerState.BUSY and each.seconds <= BATCH_SECONDS
         if not has_room or each.is_waiting or limits.batch == 1:
             continue
-        if count := batches.take(0, min(share, limits.batch)):
-            sends.append((index, count))
-    return Assignment(max(0, wanted - present), sends)
+        sends.append((index, batches.take(0, min(share, limits.batch))))
+    return Assignment(max(0, wanted - present), [each for each in sends if each[1]])
 
 
 class _Batches:
@@ -283,30 +266,3 @@ class TaskQueue:
         for task in taken:
             self.remove(task)
         return taken
-
-
-class CalledNodes:
-    """The nodes that workers' tasks have called: one object for each code and depth.
-
-    So the node of a task shows how deeply the task is nested.
-    """
-
-    def __init__(self) -> None:
-        self._nodes: OrderedDict[tuple[bytes, int], Node] = OrderedDict()
-        self._depths: dict[int, int] = {}
-
-    def find(self, digest: bytes, depth: int) -> Node | None:
-        """Return the node of that code, for calls from tasks of *depth* - 1."""
-        return self._nodes.get((digest, depth))
-
-    def keep(self, digest: bytes, depth: int, node: Node) -> None:
-        """Keep *node*; the oldest ones are dropped."""
-        self._nodes[digest, depth] = node
-        self._depths[id(node)] = depth
-        if len(self._nodes) > _MOST_CALLED:
-            _, oldest = self._nodes.popitem(last=False)
-            self._depths.pop(id(oldest), None)
-
-    def depth_of(self, node: Node) -> int:
-        """Return how many tasks wait for a task of *node*, each for the next."""
-        return self._depths.get(id(node), 0)

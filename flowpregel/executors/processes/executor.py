@@ -6,9 +6,8 @@ import concurrent.futures
 import os
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import count
 from typing import Any, Final, ParamSpec, Self, TypeVar, cast
 from weakref import WeakSet
@@ -142,7 +141,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
 
     def worker_pids(self) -> list[int]:
         """Return the pids of its worker processes."""
-        return [each.pid for each in tuple(self._pool.workers.all) if each.is_started]
+        return [each.pid for each in tuple(self._pool.workers.all)]
 
     # ------------------------------------------------ plain functions
 
@@ -317,14 +316,15 @@ class PlainCalls:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._numbers = count(1)
-        self._nodes: OrderedDict[int, tuple[Any, Node]] = OrderedDict()
-        self._lock = threading.Lock()
         self.open: set[PoolFuture] = set()
         """Futures of calls that have not ended."""
 
     def submit(self, function: Callable[..., Any], calls: Sequence[Arguments]) -> list[PoolFuture]:
         """Start a call of *function* for each of *calls*, and return their futures."""
-        node = self._node(function)
+        try:
+            node = _node_of(function)
+        except TypeError:  # it cannot be hashed
+            node = _node_of.__wrapped__(function)
         futures: list[PoolFuture] = []
         size = _FIRST
         try:
@@ -353,18 +353,12 @@ class PlainCalls:
         self.open.update(own.values())
         self._pool.take(jobs, cast("Mailbox", _CallMailbox(own, self.open.discard)))
 
-    def _node(self, function: Callable[..., Any]) -> Node:
-        with self._lock:
-            known = self._nodes.get(id(function))
-            if known is not None:
-                return known[1]
-            callee = Callee(function, None, (), name_of(function))
-            node = Node(name=callee.name, steps=(callee,))
-            # The function is kept beside, so that its id names nothing else meanwhile.
-            self._nodes[id(function)] = function, node
-            if len(self._nodes) > _MOST_NODES:
-                self._nodes.popitem(last=False)
-            return node
+
+@lru_cache(_MOST_NODES)
+def _node_of(function: Callable[..., Any]) -> Node:
+    """Return the node that calls *function*: the same each time, so that it is packed once."""
+    callee = Callee(function, None, (), name_of(function))
+    return Node(name=callee.name, steps=(callee,))
 
 
 # ------------------------------------------------ the pool that runs share

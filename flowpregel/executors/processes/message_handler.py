@@ -10,11 +10,11 @@ from functools import partial
 from operator import attrgetter
 from typing import Final
 
-from flowpregel._core.effects import Call, Emitted
+from flowpregel._core.effects import Emitted
 from flowpregel._core.records import RETURN, Outcome, Raised, Returned
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import Backlog
-from flowpregel.executors.processes import messages, parcel, payload, protocol
+from flowpregel.executors.processes import messages, parcel, protocol
 from flowpregel.executors.processes.arena import returns_in
 from flowpregel.executors.processes.assign import InFlight
 from flowpregel.executors.processes.pool import Pool
@@ -49,9 +49,8 @@ class MessageHandler:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._store = StoreServer(pool)
+        self._store_threads: ThreadPoolExecutor | None = None
         pool.workers.on_frame = self.handle
-        self.close = self._store.close
 
     def handle(self, worker: WorkerProcess, frame: Frame) -> None:
         """Act on *frame*.
@@ -59,29 +58,24 @@ class MessageHandler:
         Raises:
             BaseException: It cannot be read; what a user's class raises included.
         """
-        task = worker.tasks.get(frame.number)
         match frame.kind:
             case protocol.ENDED:
                 self._on_ended(worker, worker.tasks[frame.number], frame)
-            case protocol.READY:
-                self._pool.mark_ready(worker)
+            case protocol.PRINTED | protocol.LOGGED:
+                _pass_on(worker, worker.tasks.get(frame.number), frame)
+            case protocol.EMITTED | protocol.BEAT | protocol.CALLED | protocol.ASKED:
+                if (task := worker.tasks.get(frame.number)) is not None:
+                    self._on_running(worker, task, frame)
             case protocol.RETURNED:
                 for lease, readers in returns_in(frame.body):
                     self._pool.release(worker, lease, readers)
+            case protocol.READY:
+                self._pool.mark_ready(worker)
             case protocol.FAILED:
                 outcome = messages.unpack_outcome(frame.body, "in the pool's initializer", None)
                 worker.failure = outcome.error if isinstance(outcome, Raised) else None
             case protocol.LEFT:
-                self._pool.contexts_left(worker, frame.number)
-            case protocol.PRINTED:
-                text = frame.body.decode(errors="replace")
-                print_lines(worker, text, task, bool(frame.flags & protocol.STDERR))
-            case protocol.LOGGED if frame.flags & protocol.STRUCTURED:
-                _log_event(frame.body)
-            case protocol.LOGGED:
-                _log_record(frame.body, task, worker.pid)
-            case _ if task is not None:
-                self._on_running(worker, task, frame)
+                worker.leaving.pop(frame.number).set_result(None)
 
     def _on_running(self, worker: WorkerProcess, task: InFlight, frame: Frame) -> None:
         """Act on what a running task has sent."""
@@ -93,7 +87,7 @@ class MessageHandler:
         elif frame.kind == protocol.CALLED:
             self._on_called(task, frame.body)
         elif frame.kind == protocol.ASKED:
-            self._store.serve(task, frame.body)
+            self._on_asked(task, frame.body)
 
     def _on_ended(self, worker: WorkerProcess, task: InFlight, frame: Frame) -> None:
         seconds, began = RAN.unpack_from(frame.body)
@@ -126,42 +120,22 @@ class MessageHandler:
             backlog.limit = backlog.size + _TRY_AGAIN
 
     def _on_called(self, task: InFlight, body: bytes) -> None:
-        (request,) = REQUEST.unpack_from(body)
-        code, arguments, fingerprint, describe, carried = parcel.unpack(body, None, REQUEST.size)
-        digest, depth, nodes = payload.digest_of(code), task.depth + 1, self._pool.called_nodes
-        node = nodes.find(digest, depth)
-        if node is None:
-            node = payload.loads(code)
-            nodes.keep(digest, depth, node)
-        info = task.job.info
-        call = Call(info.task_id, info.attempt, node, arguments, fingerprint, describe)
-        call.reply = (task, request)
-        if carried is not None:
-            call.variables = messages.variables_of(carried)
-        self._pool.called(task, request)
+        call = self._pool.encoder.decode_call(task, body)
+        self._pool.called(task, call.reply[1])
         self._pool.post(task.mailbox, call)
 
+    # ------------------------------------------------ the store
 
-class StoreServer:
-    """Answers what tasks in workers ask of their run's store.
+    def _on_asked(self, task: InFlight, body: bytes) -> None:
+        """Have the run's store answer a request.
 
-    A store may wait for a disk or another process, so OS threads of its own ask it.
+        It may wait for a disk or another process, so OS threads of their own ask it.
+        """
+        if self._store_threads is None:
+            self._store_threads = ThreadPoolExecutor(_STORE_THREADS, "flowpregel-store")
+        self._store_threads.submit(self._ask_store, task, task.number, body)
 
-    Args:
-        pool: Whose workers ask.
-    """
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._threads: ThreadPoolExecutor | None = None
-
-    def serve(self, task: InFlight, body: bytes) -> None:
-        """Answer a request as soon as an OS thread is free."""
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(_STORE_THREADS, "flowpregel-store")
-        self._threads.submit(self._serve, task, task.number, body)
-
-    def _serve(self, task: InFlight, number: int, body: bytes) -> None:
+    def _ask_store(self, task: InFlight, number: int, body: bytes) -> None:
         (request,) = REQUEST.unpack_from(body)
         try:
             method, args, kwargs = parcel.unpack(body, None, REQUEST.size)
@@ -176,9 +150,20 @@ class StoreServer:
         self._pool.loop.call(send)
 
     def close(self) -> None:
-        """End the OS threads."""
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+        """End the OS threads that ask stores."""
+        if self._store_threads is not None:
+            self._store_threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _pass_on(worker: WorkerProcess, task: InFlight | None, frame: Frame) -> None:
+    """Pass on what a task prints or logs."""
+    if frame.kind == protocol.PRINTED:
+        text = frame.body.decode(errors="replace")
+        print_lines(worker, text, task, bool(frame.flags & protocol.STDERR))
+    elif frame.flags & protocol.STRUCTURED:
+        _log_event(frame.body)
+    else:
+        _log_record(frame.body, task, worker.pid)
 
 
 def _log_record(body: bytes, task: InFlight | None, pid: int) -> None:

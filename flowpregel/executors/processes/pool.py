@@ -6,11 +6,11 @@ Tasks are packed on the caller's OS thread; everything else happens on the I/O t
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 import time
 from collections.abc import Collection, Sequence
+from concurrent.futures import Future, wait
 from contextvars import copy_context
 from functools import partial
 from itertools import count
@@ -19,25 +19,22 @@ from typing import Final
 from flowpregel._core.effects import Call, Ended, Event
 from flowpregel._core.ran import Span
 from flowpregel._core.records import Outcome, Raised, Withdrawn
-from flowpregel.channels.context import contexts_in
-from flowpregel.errors import ExecutorUnavailableError, FlowPregelError, TaskSerializationError
+from flowpregel.errors import ExecutorUnavailableError, FlowPregelError
 from flowpregel.executors.base import Job, JobKey, Mailbox
 from flowpregel.executors.processes import messages, protocol
 from flowpregel.executors.processes.arena import Arena, segments_for
 from flowpregel.executors.processes.assign import (
     LARGEST_BATCH,
-    CalledNodes,
     InFlight,
     Limits,
     Load,
-    NodeCode,
     TaskQueue,
     WorkerEvent,
     WorkerState,
     assign,
 )
-from flowpregel.executors.processes.codebook import Codebook
 from flowpregel.executors.processes.crash_report import CrashReport
+from flowpregel.executors.processes.encoding import JobEncoder
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.settings import PoolSettings
@@ -45,13 +42,9 @@ from flowpregel.executors.processes.timeouts import TaskStopper, stopped_outcome
 from flowpregel.executors.processes.worker_process import WorkerProcess
 from flowpregel.executors.processes.workers import Workers
 
-_log: Final = logging.getLogger("flowpregel.worker")
-_MOST_CODES: Final = 1024
 _START_TRIES: Final = 3
 _STUCK: Final = 0.020
 """Seconds after which the tasks behind a slow one are taken back, if a worker is idle."""
-_LARGE: Final = 1 << 20
-"""Bytes of a packed job that does not wait: it is packed again when a worker is free."""
 
 
 class Pool:
@@ -64,11 +57,11 @@ class Pool:
     def __init__(self, settings: PoolSettings) -> None:
         self.settings = settings
         self.arena = Arena(settings.shared_limit // 2, segments=segments_for(2))
-        self.loop = IOLoop(self._dispatch, lambda: self._is_closing and not self.workers.all)
+        self.loop = IOLoop(self._dispatch, self._is_done)
         self.workers = Workers(settings, self.loop)
         self.workers.on_exit = self._on_exit
         self.workers.on_failed_start = self._on_failed_start
-        self.called_nodes = CalledNodes()
+        self.encoder = JobEncoder(self.arena)
         self.is_closed = False
         """Whether it takes no more jobs."""
         self._is_closing = False
@@ -77,17 +70,17 @@ class Pool:
         self._tasks: dict[JobKey, InFlight] = {}
         self._queue = TaskQueue()
         self._events: list[tuple[Mailbox, Event]] = []
-        self._leaving: dict[int, tuple[set[WorkerProcess], threading.Event]] = {}
         self._failed_starts = 0
         self._looks_for_stuck = False
         self._is_started = False
-        self._ids, self._numbers, self._requests = count(1), count(1), count(1)
-        self._codebook = Codebook()
-        self._codes: dict[bytes, NodeCode] = {}
+        self._numbers = count(1)
         self._lock = threading.Lock()
         self._pid = os.getpid()
         looks_at_each = settings.worker_max_tasks is not None or settings.worker_max_rss is not None
         self._batch = 1 if looks_at_each else LARGEST_BATCH
+
+    def _is_done(self) -> bool:
+        return self._is_closing and not (self.workers.all or self.workers.spawning)
 
     # ------------------------------------------------ for any OS thread
 
@@ -102,9 +95,9 @@ class Pool:
             if job.variables is None:
                 job.variables = copy_context()
             try:
-                tasks.append(self._packed(job, mailbox))
-            except Exception as error:  # noqa: BLE001 - the task's failure
-                failed.append(_ended(job, Raised(_not_packed(job, error))))
+                tasks.append(self.encoder.encode(job, mailbox))
+            except FlowPregelError as error:
+                failed.append(_ended(job, Raised(error)))
         if failed:
             mailbox.post_all(failed)
         self._start()
@@ -117,37 +110,6 @@ class Pool:
                 "from: make a ProcessExecutor of your own here"
             )
         return _closed_error() if self.is_closed else None
-
-    def _packed(self, job: Job, mailbox: Mailbox) -> InFlight:
-        """Return *job* as the pool keeps it: with what its caller has given it now.
-
-        Raises:
-            Exception: A part of it cannot be pickled.
-        """
-        digest, data = self._codebook.look_up(job.node, job.info.run.run_id)
-        with self._lock:
-            code = self._codes.get(digest)
-            if code is None:
-                code = self._codes[digest] = NodeCode(digest, data)
-                if len(self._codes) > _MOST_CODES:
-                    del self._codes[next(iter(self._codes))]
-        contexts = [each.held.token for each in contexts_in(job.input)] if job.node.contexts else ()
-        depth = self.called_nodes.depth_of(job.node)
-        task = InFlight(next(self._ids), job, mailbox, code, depth, contexts)
-        self._pack(task, self.arena)
-        if task.body is not None and len(task.body) > _LARGE:
-            task.body = None
-        return task
-
-    def _pack(self, task: InFlight, arena: Arena | None) -> bytes:
-        task.body, task.leases = messages.pack_job(task.job, arena)
-        if self.arena.is_full:
-            self.arena.is_full = False
-            _log.warning(
-                "no shared memory is left for the input of task %r: it goes through the link, "
-                "which is slower", task.job.info.name,
-            )  # fmt: skip
-        return task.body
 
     def _start(self) -> None:
         if self._is_started:
@@ -176,9 +138,9 @@ class Pool:
     def leave(self, contexts: Collection[bytes], body: bytes) -> None:
         """Have the workers leave *contexts*; return when they have, or after the grace."""
         if self._pid == os.getpid() and self._is_started:
-            is_left = threading.Event()
-            self.loop.call(partial(self._leave, {*contexts}, body, is_left))
-            is_left.wait(self.settings.grace)
+            asked: Future[list[Future[None]]] = Future()
+            self.loop.call(partial(self._leave, {*contexts}, body, asked))
+            wait(asked.result(), self.settings.grace)
 
     def close(self) -> None:
         """Stop every task, end every worker."""
@@ -190,6 +152,7 @@ class Pool:
         if is_first:
             self.loop.call(self._close)
         self.loop.join()
+        self.workers.close()
         self.arena.close()
         atexit.unregister(self.close)
 
@@ -227,6 +190,7 @@ class Pool:
             workers = sorted(self.workers.all, key=lambda each: each.idle_since, reverse=True)
             limits = Limits(self.settings.size, self.workers.keep, self._batch)
             loads = [_load_of(each) for each in workers]
+            loads += self.workers.spawning * [Load(WorkerState.STARTING)]
             todo = assign(self._queue.first(), loads, limits)
             for index, size in todo.sends:
                 self._send(workers[index], self._queue.take(size))
@@ -275,12 +239,12 @@ class Pool:
     def _ready_body(self, worker: WorkerProcess, task: InFlight) -> bytes | None:
         """Return *task* packed, after what *worker* needs for it; None: it has failed."""
         try:
-            body = self._pack(task, self.arena) if task.body is None else task.body
+            body = self.encoder.pack(task)
             if not self._hand_over(worker, task.leases):
                 self._release_own(task)
-                body = self._pack(task, None)
-        except Exception as error:  # noqa: BLE001 - the task's failure
-            self.finish(task, Raised(_not_packed(task.job, error)))
+                body = self.encoder.pack(task, share=False)
+        except FlowPregelError as error:
+            self.finish(task, Raised(error))
             return None
         if task.code.digest not in worker.known:
             worker.known.add(task.code.digest)
@@ -382,9 +346,7 @@ class Pool:
             task.worker.open_calls -= 1
         self.send_to(task, task.number, protocol.ANSWER, request, body)
 
-    def send_to(
-        self, task: InFlight, number: int, kind: int, request: int, body: bytes
-    ) -> None:
+    def send_to(self, task: InFlight, number: int, kind: int, request: int, body: bytes) -> None:
         """Send an answer to the worker of *task*, if it still has it."""
         if task.worker is not None and task.number == number:
             self.workers.send(task.worker, kind, request, body)
@@ -409,28 +371,16 @@ class Pool:
             if worker.state is not WorkerState.GONE:
                 self.loop.mute(worker.link.fileno(), False)
 
-    def _leave(self, contexts: set[bytes], body: bytes, is_left: threading.Event) -> None:
-        number = next(self._requests) & 0xFFFFFFFF
-        workers = {each for each in self.workers.all if each.contexts & contexts}
+    def _leave(self, contexts: set[bytes], body: bytes, asked: Future[list[Future[None]]]) -> None:
+        workers = [each for each in self.workers.all if each.contexts & contexts]
         for worker in workers:
             worker.contexts -= contexts
-            # One that was dismissed leaves all it has entered.
+            number = next(self._numbers) & 0xFFFFFFFF
+            worker.leaving[number] = Future()
+            # One that was dismissed leaves all that it has entered.
             if worker.state is not WorkerState.LEAVING:
                 self.workers.send(worker, protocol.LEAVE, number, body)
-        self._leaving[number] = workers, is_left
-        self._check_left(number)
-
-    def contexts_left(self, worker: WorkerProcess, number: int) -> None:
-        """Note that *worker* has left the contexts of request *number*."""
-        if number in self._leaving:
-            self._leaving[number][0].discard(worker)
-            self._check_left(number)
-
-    def _check_left(self, number: int) -> None:
-        workers, is_left = self._leaving[number]
-        if not workers:
-            del self._leaving[number]
-            is_left.set()
+        asked.set_result([left for each in workers for left in each.leaving.values()])
 
     # ------------------------------------------------ workers
 
@@ -454,8 +404,8 @@ class Pool:
         for lease, readers in worker.reads.items():
             self.arena.release(lease, readers)
         self._queue.add_first([each for each in lost if self._goes_on(each, report, running)])
-        for number in [*self._leaving]:
-            self.contexts_left(worker, number)
+        for left in worker.leaving.values():
+            left.set_result(None)
 
     def _goes_on(self, task: InFlight, report: CrashReport, running: InFlight | None) -> bool:
         """Return whether *task*, whose worker ended before it began, waits again; else end it."""
@@ -485,14 +435,9 @@ class Pool:
         self._is_closing = True
         for task in [*self._queue]:
             self._withdraw(task, Withdrawn())
-        for worker in [*self.workers.all]:
-            if worker.state is WorkerState.IDLE:
-                self.workers.dismiss(worker)
-            elif worker.state is not WorkerState.LEAVING:
-                for task in worker.tasks.values():
-                    task.stopping = "cancel"
-                worker.kill("the pool was closed")
-        self.loop.timers.add(time.monotonic() + self.settings.grace, self.workers.kill_all)
+        for task in self._tasks.values():
+            task.stopping = "cancel"
+        self.workers.dismiss_all()
 
 
 def _load_of(worker: WorkerProcess) -> Load:
@@ -516,12 +461,6 @@ def _span_of(task: InFlight, worker: WorkerProcess) -> Span:
     """Return when *task* ran, whose worker did not live to tell."""
     seconds = time.monotonic() - task.sent
     return time.time_ns() - int(seconds * 1e9), seconds, "processes", worker.pid
-
-
-def _not_packed(job: Job, error: Exception) -> Exception:
-    if isinstance(error, FlowPregelError):
-        return error
-    return TaskSerializationError(job.info.name, "the input", "input", repr(error))
 
 
 def _closed_error() -> ExecutorUnavailableError:

@@ -30,7 +30,7 @@ from flowpregel.executors.processes import messages, parcel, protocol
 from flowpregel.executors.processes.culprit import find_culprit
 from flowpregel.executors.processes.protocol import ANSWER, DOWN, REQUEST, STORED, Frame, Parser
 
-_CHUNK: Final = 1 << 18
+_CHUNK: Final = 1 << 16
 HOLD: Final = 0.005
 """Seconds for which results may be held back, to send many at once."""
 
@@ -143,7 +143,6 @@ class Inbox:
     ) -> None:
         self._socket = connection
         self._parser = Parser(mark, DOWN)
-        self._buffer = memoryview(bytearray(_CHUNK))
         self._answered = answered
         self._orders: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._reading = threading.Lock()
@@ -171,13 +170,13 @@ class Inbox:
 
     def _receive(self) -> bool:
         try:
-            size = self._socket.recv_into(self._buffer)
+            data = self._socket.recv(_CHUNK)
         except OSError:
-            size = 0
-        if not size:
+            data = b""
+        if not data:
             self._orders.put(None)
             return False
-        for frame in self._parser.feed(bytes(self._buffer[:size])):
+        for frame in self._parser.feed(data):
             if frame.kind in (ANSWER, STORED):
                 self._answered(frame)
             else:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import sys
+import threading
 import time
-import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -22,18 +23,14 @@ from flowpregel.executors.processes.crash_report import (
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.protocol import Frame, GarbageError
 from flowpregel.executors.processes.settings import PoolSettings
-from flowpregel.executors.processes.worker_process import (
-    Started,
-    WorkerProcess,
-    spawner,
-    start_process,
-)
+from flowpregel.executors.processes.worker_process import WorkerProcess
 
 _START_TIMEOUT: Final = 120.0
 """Seconds that a worker may take to start; its initializer may load a model."""
 _PARTING: Final = 0.5
 """Seconds that a worker may live on without its link."""
 _SPARE: Final = 8
+_CLOSED: Final = "the pool was closed"
 _CHUNK: Final = 1 << 16
 
 
@@ -49,7 +46,12 @@ class Workers:
         self._settings = settings
         self._loop = loop
         self._oom_kills = count_oom_kills()
+        self.is_closed = False
         self._is_reaping = False
+        self._spawner: threading.Thread | None = None
+        self._wanted: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self.spawning = 0
+        """How many workers are being started and have no process yet."""
         self.all: set[WorkerProcess] = set()
         self.keep = 0
         """How many workers are there even if no task waits."""
@@ -64,33 +66,41 @@ class Workers:
 
     def start(self) -> None:
         """Start a worker."""
-        worker = WorkerProcess(f"flowpregel-{len(self.all)}")
-        self.all.add(worker)
-        spawner.submit(partial(self._start, worker))
+        if self._spawner is None:
+            self._spawner = threading.Thread(
+                target=self._spawn, name="flowpregel-spawner", daemon=True
+            )
+            self._spawner.start()
+        self.spawning += 1
+        self._wanted.put(True)
 
-    def _start(self, worker: WorkerProcess) -> None:
-        """Start the process of *worker*; on the OS thread that does so."""
-        try:
-            result: Started | BaseException = start_process(worker.name, self._settings)
-        except BaseException as error:  # noqa: BLE001 - told to the tasks that wait
-            result = error
-        self._loop.call(partial(self._on_started, worker, result))
+    def _spawn(self) -> None:
+        """Start workers, on an OS thread that lives until all of them have ended."""
+        while self._wanted.get():
+            try:
+                result: WorkerProcess | BaseException = WorkerProcess(self._settings)
+            except BaseException as error:  # noqa: BLE001 - told to the tasks that wait
+                result = error
+            self._loop.call(partial(self._on_started, result))
+            del result
 
-    def _on_started(self, worker: WorkerProcess, result: Started | BaseException) -> None:
-        if isinstance(result, BaseException):
-            self.all.discard(worker)
-            self.on_failed_start(result)
+    def close(self) -> None:
+        """End the OS thread that starts workers."""
+        self._wanted.put(False)
+
+    def _on_started(self, worker: WorkerProcess | BaseException) -> None:
+        self.spawning -= 1
+        if isinstance(worker, BaseException):
+            self.on_failed_start(worker)
             return
-        worker.attach(result)
-        for fd, to_stderr in ((result.stdout, False), (result.stderr, True)):
+        self.all.add(worker)
+        for fd, to_stderr in ((worker.stdout, False), (worker.stderr, True)):
             self._loop.watch(fd, partial(self._read_stream, worker, fd, to_stderr))
         self._loop.watch(worker.link.fileno(), partial(self._read_link, worker))
-        self._loop.watch(result.end, partial(self._on_end, worker))
-        if worker.state is WorkerState.LEAVING:
-            worker.kill("the pool was closed")
-        # Weakly: a worker that ends soon is not kept until then.
-        give_up = partial(_give_up, weakref.ref(worker))
-        self._loop.timers.add(time.monotonic() + _START_TIMEOUT, give_up)
+        self._loop.watch(worker.end, partial(self._on_end, worker))
+        if self.is_closed:
+            worker.kill(_CLOSED)
+        self._loop.timers.add(time.monotonic() + _START_TIMEOUT, partial(_give_up, worker))
 
     def mark_ready(self, worker: WorkerProcess) -> None:
         """Note that *worker* has started."""
@@ -126,27 +136,32 @@ class Workers:
             self._loop.timers.add(worker.idle_since + self._settings.idle_after, self._reap_idle)
 
     def _reap_idle(self) -> None:
-        """Dismiss workers that were idle for long."""
-        self._is_reaping = False
-        latest = time.monotonic() - self._settings.idle_after
-        idle = [each for each in self.all if each.state is WorkerState.IDLE]
-        for worker in idle:
-            if worker.idle_since <= latest:
+        """Dismiss workers that were idle for long; look again after as long."""
+        now, idle_after = time.monotonic(), self._settings.idle_after
+        for worker in self.all:
+            if worker.state is WorkerState.IDLE and worker.idle_since + idle_after <= now:
                 self.keep = 0
                 self.dismiss(worker)
-        if left := [each.idle_since for each in idle if each.state is WorkerState.IDLE]:
-            self._is_reaping = True
-            self._loop.timers.add(min(left) + self._settings.idle_after, self._reap_idle)
+        self._loop.timers.add(now + idle_after, self._reap_idle)
 
     def dismiss(self, worker: WorkerProcess) -> None:
         """Tell the idle *worker* to exit."""
         worker.note(WorkerEvent.DISMISSED)
         self.send(worker, protocol.STOP)
 
-    def kill_all(self) -> None:
-        """Kill every worker that is still there."""
+    def dismiss_all(self) -> None:
+        """End all workers: idle ones are told to exit, and have the grace for it."""
+        self.is_closed = True
         for worker in self.all:
-            worker.kill("the pool was closed")
+            if worker.state is WorkerState.IDLE:
+                self.dismiss(worker)
+            elif worker.state is not WorkerState.LEAVING:
+                worker.kill(_CLOSED)
+        self._loop.timers.add(time.monotonic() + self._settings.grace, self._kill_all)
+
+    def _kill_all(self) -> None:
+        for worker in self.all:
+            worker.kill(_CLOSED)
 
     # ------------------------------------------------ what is sent, and what arrives
 
@@ -203,11 +218,10 @@ class Workers:
     # ------------------------------------------------ the end
 
     def _on_end(self, worker: WorkerProcess) -> None:
-        started = worker.started
-        ended = reap(started.process)
+        ended = reap(worker.process)
         if ended is None:
             return
-        self._loop.forget(started.end)
+        self._loop.forget(worker.end)
         self._drain(worker)
         worker.end_family()
         self.all.discard(worker)
@@ -223,21 +237,20 @@ class Workers:
 
     def _drain(self, worker: WorkerProcess) -> None:
         """Read what the dead *worker* has left in its link and its streams."""
-        link, started = worker.link.fileno(), worker.started
+        link = worker.link.fileno()
         while link in self._loop:
             frames, size = self._receive(worker)
             self._pass_on(worker, frames)
             if not size:
                 self._loop.forget(link)
-        for fd, to_stderr in ((started.stdout, False), (started.stderr, True)):
+        for fd, to_stderr in ((worker.stdout, False), (worker.stderr, True)):
             if fd in self._loop:
                 self._read_stream(worker, fd, to_stderr)
                 self._loop.forget(fd)
 
 
-def _give_up(ref: weakref.ref[WorkerProcess]) -> None:
-    worker = ref()
-    if worker is not None and worker.state is WorkerState.STARTING:
+def _give_up(worker: WorkerProcess) -> None:
+    if worker.state is WorkerState.STARTING:
         worker.kill(f"it was not ready after {_START_TIMEOUT:.0f} seconds")
 
 
