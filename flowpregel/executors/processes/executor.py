@@ -118,7 +118,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Send the outcome of a call down the link to the task that made it."""
-        self._pool.answer(call, outcome)
+        self._handler.answer(call, outcome)
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
         """Have workers leave the contexts of a run that ended; return when they have.
@@ -127,7 +127,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         grace: it is not waited for.
         """
         ended = None if error is None else messages.pack_outcome(Raised(error), "(the run)", None)
-        self._pool.leave(contexts, parcel.pack((tuple(contexts), ended))[0])
+        self._handler.leave(contexts, parcel.pack((tuple(contexts), ended))[0])
 
     def close(self) -> None:
         """Stop every task and end every worker. May be called again."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import pickle
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
+from itertools import count
 from operator import attrgetter
 from typing import Final
 
-from flowpregel._core.effects import Emitted
+from flowpregel._core.effects import Call, Emitted
 from flowpregel._core.records import RETURN, Outcome, Raised, Returned
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import Backlog
 from flowpregel.executors.processes import messages, parcel, protocol
 from flowpregel.executors.processes.arena import returns_in
-from flowpregel.executors.processes.assign import InFlight
+from flowpregel.executors.processes.assign import InFlight, WorkerState
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.protocol import RAN, REQUEST, Frame
 from flowpregel.executors.processes.timeouts import stopped_outcome
@@ -49,6 +51,7 @@ class MessageHandler:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        self._requests = count(1)
         self._store_threads: ThreadPoolExecutor | None = None
         pool.workers.on_frame = self.handle
 
@@ -119,10 +122,53 @@ class MessageHandler:
         else:
             backlog.limit = backlog.size + _TRY_AGAIN
 
+    # ------------------------------------------------ calls
+
     def _on_called(self, task: InFlight, body: bytes) -> None:
         call = self._pool.encoder.decode_call(task, body)
-        self._pool.called(task, call.reply[1])
+        # The worker does not count while its task waits, and gets nothing behind it.
+        task.calls.add(call.reply[1])
+        task.worker.open_calls += 1
+        task.code.seconds = float("inf")
+        self._pool.recall(task.worker)
         self._pool.post(task.mailbox, call)
+
+    def answer(self, call: Call, outcome: Outcome) -> None:
+        """Send the *outcome* of a call to the worker whose task made it."""
+        body = messages.pack_outcome(outcome, call.node.name, None)
+        task, request = call.reply
+        self._pool.loop.call(partial(self._answer, task, request, body))
+
+    def _answer(self, task: InFlight, request: int, body: bytes) -> None:
+        if request in task.calls:
+            task.calls.discard(request)
+            task.worker.open_calls -= 1
+        self._reply(task, task.number, protocol.ANSWER, request, body)
+
+    def _reply(self, task: InFlight, number: int, kind: int, request: int, body: bytes) -> None:
+        """Send an answer to the worker of *task*, if it still has it."""
+        if task.worker is not None and task.number == number:
+            self._pool.workers.send(task.worker, kind, request, body)
+
+    # ------------------------------------------------ contexts
+
+    def leave(self, contexts: Collection[bytes], body: bytes) -> None:
+        """Have the workers leave *contexts*; return when they have, or after the grace."""
+        if self._pool.is_started and not self._pool.is_elsewhere:
+            asked: Future[list[Future[None]]] = Future()
+            self._pool.loop.call(partial(self._leave, {*contexts}, body, asked))
+            wait(asked.result(), self._pool.settings.grace)
+
+    def _leave(self, contexts: set[bytes], body: bytes, asked: Future[list[Future[None]]]) -> None:
+        workers = [each for each in self._pool.workers.all if each.contexts & contexts]
+        for worker in workers:
+            worker.contexts -= contexts
+            number = next(self._requests) & 0xFFFFFFFF
+            worker.leaving[number] = Future()
+            # One that was dismissed leaves all that it has entered.
+            if worker.state is not WorkerState.LEAVING:
+                self._pool.workers.send(worker, protocol.LEAVE, number, body)
+        asked.set_result([left for each in workers for left in each.leaving.values()])
 
     # ------------------------------------------------ the store
 
@@ -146,7 +192,7 @@ class MessageHandler:
         except Exception as error:  # noqa: BLE001 - the caller's to see
             outcome = Raised(error)
         answer = messages.pack_outcome(outcome, task.job.info.name, None)
-        send = partial(self._pool.send_to, task, number, protocol.STORED, request, answer)
+        send = partial(self._reply, task, number, protocol.STORED, request, answer)
         self._pool.loop.call(send)
 
     def close(self) -> None:

@@ -10,18 +10,17 @@ import os
 import threading
 import time
 from collections.abc import Collection, Sequence
-from concurrent.futures import Future, wait
 from contextvars import copy_context
 from functools import partial
 from itertools import count
 from typing import Final
 
-from flowpregel._core.effects import Call, Ended, Event
+from flowpregel._core.effects import Ended, Event
 from flowpregel._core.ran import Span
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, FlowPregelError
 from flowpregel.executors.base import Job, JobKey, Mailbox
-from flowpregel.executors.processes import messages, protocol
+from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.arena import Arena, segments_for
 from flowpregel.executors.processes.assign import (
     LARGEST_BATCH,
@@ -36,15 +35,12 @@ from flowpregel.executors.processes.assign import (
 from flowpregel.executors.processes.crash_report import CrashReport
 from flowpregel.executors.processes.encoding import JobEncoder
 from flowpregel.executors.processes.io_loop import IOLoop
-from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.settings import PoolSettings
-from flowpregel.executors.processes.timeouts import TaskStopper, stopped_outcome
-from flowpregel.executors.processes.worker_process import WorkerProcess
+from flowpregel.executors.processes.timeouts import TaskStopper, lost_outcome, stopped_outcome
+from flowpregel.executors.processes.worker_process import STUCK_AFTER, WorkerProcess
 from flowpregel.executors.processes.workers import Workers
 
 _START_TRIES: Final = 3
-_STUCK: Final = 0.020
-"""Seconds after which the tasks behind a slow one are taken back, if a worker is idle."""
 
 
 class Pool:
@@ -72,7 +68,8 @@ class Pool:
         self._events: list[tuple[Mailbox, Event]] = []
         self._failed_starts = 0
         self._looks_for_stuck = False
-        self._is_started = False
+        self.is_started = False
+        """Whether the I/O thread was started."""
         self._numbers = count(1)
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -91,20 +88,30 @@ class Pool:
             return
         tasks: list[InFlight] = []
         failed: list[Event] = []
-        for job in jobs:
-            if job.variables is None:
-                job.variables = copy_context()
-            try:
-                tasks.append(self.encoder.encode(job, mailbox))
-            except FlowPregelError as error:
-                failed.append(_ended(job, Raised(error)))
+        try:
+            for job in jobs:
+                if job.variables is None:
+                    job.variables = copy_context()
+                try:
+                    tasks.append(self.encoder.encode(job, mailbox))
+                except FlowPregelError as error:
+                    failed.append(_ended(job, Raised(error)))
+        except BaseException:  # Ctrl-C
+            for task in tasks:
+                self._release_own(task)
+            raise
         if failed:
             mailbox.post_all(failed)
         self._start()
         self.loop.call(partial(self._admit, tasks, mailbox))
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether this process is a fork of the one that has the workers."""
+        return self._pid != os.getpid()
+
     def _refusal(self) -> Exception | None:
-        if self._pid != os.getpid():
+        if self.is_elsewhere:
             return ExecutorUnavailableError(
                 "this pool of worker processes belongs to the process that this one was forked "
                 "from: make a ProcessExecutor of your own here"
@@ -112,12 +119,12 @@ class Pool:
         return _closed_error() if self.is_closed else None
 
     def _start(self) -> None:
-        if self._is_started:
+        if self.is_started:
             return
         with self._lock:
-            if self._is_started:
+            if self.is_started:
                 return
-            self._is_started = True
+            self.is_started = True
         # At exit, multiprocessing waits for all its children. What is registered after it
         # runs before it, and ends ours.
         import multiprocessing.util  # noqa: F401, PLC0415
@@ -129,22 +136,9 @@ class Pool:
         """Withdraw a job that waits; if *kill*, stop it where it runs."""
         self.loop.call(partial(self._cancel, key, kill))
 
-    def answer(self, call: Call, outcome: Outcome) -> None:
-        """Send the *outcome* of a call to the worker whose task made it."""
-        body = messages.pack_outcome(outcome, call.node.name, None)
-        task, request = call.reply
-        self.loop.call(partial(self._answer, task, request, body))
-
-    def leave(self, contexts: Collection[bytes], body: bytes) -> None:
-        """Have the workers leave *contexts*; return when they have, or after the grace."""
-        if self._pid == os.getpid() and self._is_started:
-            asked: Future[list[Future[None]]] = Future()
-            self.loop.call(partial(self._leave, {*contexts}, body, asked))
-            wait(asked.result(), self.settings.grace)
-
     def close(self) -> None:
         """Stop every task, end every worker."""
-        if self._pid != os.getpid():
+        if self.is_elsewhere:
             # In a fork: the workers and the I/O thread are the other process's.
             return
         with self._lock:
@@ -187,9 +181,10 @@ class Pool:
     def _dispatch(self) -> None:
         """Give waiting tasks to workers, start workers that are missing, and post events."""
         while not self._is_closing:
+            now = time.monotonic()
             workers = sorted(self.workers.all, key=lambda each: each.idle_since, reverse=True)
             limits = Limits(self.settings.size, self.workers.keep, self._batch)
-            loads = [_load_of(each) for each in workers]
+            loads = [each.load(now) for each in workers]
             loads += self.workers.spawning * [Load(WorkerState.STARTING)]
             todo = assign(self._queue.first(), loads, limits)
             for index, size in todo.sends:
@@ -234,13 +229,13 @@ class Pool:
         self.workers.send(worker, protocol.TASKS, 0, b"".join(parts))
         if len(worker.tasks) > 1 and not self._looks_for_stuck:
             self._looks_for_stuck = True
-            self.loop.timers.add(now + _STUCK, self._look_for_stuck)
+            self.loop.timers.add(now + STUCK_AFTER, self._look_for_stuck)
 
     def _ready_body(self, worker: WorkerProcess, task: InFlight) -> bytes | None:
-        """Return *task* packed, after what *worker* needs for it; None: it has failed."""
+        """Return *task* packed, once *worker* has what it needs for it; None: it has failed."""
         try:
             body = self.encoder.pack(task)
-            if not self._hand_over(worker, task.leases):
+            if not worker.hand_over(task.leases, self.arena):
                 self._release_own(task)
                 body = self.encoder.pack(task, share=False)
         except FlowPregelError as error:
@@ -251,14 +246,6 @@ class Pool:
             self.workers.send(worker, protocol.NODE, 0, task.code.digest + task.code.data)
         return body
 
-    def _hand_over(self, worker: WorkerProcess, leases: Sequence[Lease]) -> bool:
-        try:
-            for lease in leases:
-                worker.door.hand_over(lease.segment, self.arena.descriptor(lease.segment))
-        except OSError:
-            return False
-        return True
-
     # ------------------------------------------------ tasks back
 
     def recall(self, worker: WorkerProcess) -> None:
@@ -267,7 +254,7 @@ class Pool:
         for task in tasks:
             self._detach(task)
             if task.stopping is not None:
-                self.finish(task, Withdrawn())
+                self.finish(task, stopped_outcome(task))
         self._queue.add_first(task for task in tasks if task.stopping is None)
 
     def _detach(self, task: InFlight) -> None:
@@ -289,11 +276,11 @@ class Pool:
         now, workers = time.monotonic(), self.workers.all
         has_idle = any(each.state is WorkerState.IDLE for each in workers)
         for worker in [*workers]:
-            if has_idle and len(worker.tasks) > 1 and now - worker.heard > _STUCK:
+            if has_idle and worker.is_stuck(now):
                 self.recall(worker)
         self._looks_for_stuck = any(len(each.tasks) > 1 for each in workers)
         if self._looks_for_stuck:
-            self.loop.timers.add(now + _STUCK, self._look_for_stuck)
+            self.loop.timers.add(now + STUCK_AFTER, self._look_for_stuck)
 
     # ------------------------------------------------ tasks out
 
@@ -330,26 +317,7 @@ class Pool:
         if worker.reads[lease] <= 0:
             del worker.reads[lease]
 
-    # ------------------------------------------------ calls, streams, contexts
-
-    def called(self, task: InFlight, request: int) -> None:
-        """Note that *task* waits, or soon will: its worker does not count meanwhile."""
-        task.calls.add(request)
-        task.worker.open_calls += 1
-        # Nothing is put behind tasks like it.
-        task.code.seconds = float("inf")
-        self.recall(task.worker)
-
-    def _answer(self, task: InFlight, request: int, body: bytes) -> None:
-        if request in task.calls:
-            task.calls.discard(request)
-            task.worker.open_calls -= 1
-        self.send_to(task, task.number, protocol.ANSWER, request, body)
-
-    def send_to(self, task: InFlight, number: int, kind: int, request: int, body: bytes) -> None:
-        """Send an answer to the worker of *task*, if it still has it."""
-        if task.worker is not None and task.number == number:
-            self.workers.send(task.worker, kind, request, body)
+    # ------------------------------------------------ streams that are read slowly
 
     def hold(self, worker: WorkerProcess, task: InFlight) -> bool:
         """Leave the link of *worker* unread; False: that would hold up another run."""
@@ -371,17 +339,6 @@ class Pool:
             if worker.state is not WorkerState.GONE:
                 self.loop.mute(worker.link.fileno(), False)
 
-    def _leave(self, contexts: set[bytes], body: bytes, asked: Future[list[Future[None]]]) -> None:
-        workers = [each for each in self.workers.all if each.contexts & contexts]
-        for worker in workers:
-            worker.contexts -= contexts
-            number = next(self._numbers) & 0xFFFFFFFF
-            worker.leaving[number] = Future()
-            # One that was dismissed leaves all that it has entered.
-            if worker.state is not WorkerState.LEAVING:
-                self.workers.send(worker, protocol.LEAVE, number, body)
-        asked.set_result([left for each in workers for left in each.leaving.values()])
-
     # ------------------------------------------------ workers
 
     def mark_ready(self, worker: WorkerProcess) -> None:
@@ -396,11 +353,11 @@ class Pool:
             if task is not running:
                 self._detach(task)
                 lost.append(task)
-            elif task.stopping is not None:
-                self.finish(task, stopped_outcome(task), _span_of(task, worker))
             else:
-                error = report.error(task.job.info.name)
-                self.finish(task, Raised(error), _span_of(task, worker))
+                # It did not live to tell when the task began.
+                seconds = time.monotonic() - task.sent
+                span = time.time_ns() - int(seconds * 1e9), seconds, "processes", worker.pid
+                self.finish(task, lost_outcome(task, report), span)
         for lease, readers in worker.reads.items():
             self.arena.release(lease, readers)
         self._queue.add_first([each for each in lost if self._goes_on(each, report, running)])
@@ -410,8 +367,8 @@ class Pool:
     def _goes_on(self, task: InFlight, report: CrashReport, running: InFlight | None) -> bool:
         """Return whether *task*, whose worker ended before it began, waits again; else end it."""
         task.lost_starts += running is None
-        if task.stopping is not None or self._is_closing:
-            self.finish(task, Withdrawn())
+        if task.stopping is not None:
+            self.finish(task, stopped_outcome(task))
         elif task.lost_starts > _START_TRIES:
             # Workers may always end before they begin.
             self.finish(task, Raised(report.error(task.job.info.name)))
@@ -440,27 +397,10 @@ class Pool:
         self.workers.dismiss_all()
 
 
-def _load_of(worker: WorkerProcess) -> Load:
-    """Return what *worker* is doing."""
-    last = next(reversed(worker.tasks.values()), None)
-    seconds = float("inf")
-    is_stuck = time.monotonic() - worker.heard > _STUCK
-    if last is not None and not (last.stopping or worker.held_by is not None or is_stuck):
-        # At least 10 µs: the token pipe is not endless.
-        seconds = len(worker.tasks) * max(last.seconds, 1e-5)
-    return Load(worker.state, seconds, worker.is_waiting)
-
-
 def _ended(
     job: Job, outcome: Outcome, span: Span | None = None, caught: Collection[str] | None = None
 ) -> Ended:
     return Ended(job.info.task_id, job.info.attempt, outcome, span, caught)
-
-
-def _span_of(task: InFlight, worker: WorkerProcess) -> Span:
-    """Return when *task* ran, whose worker did not live to tell."""
-    seconds = time.monotonic() - task.sent
-    return time.time_ns() - int(seconds * 1e9), seconds, "processes", worker.pid
 
 
 def _closed_error() -> ExecutorUnavailableError:

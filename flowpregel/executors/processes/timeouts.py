@@ -16,6 +16,7 @@ from typing import Protocol, cast
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.processes.assign import InFlight, StopReason
+from flowpregel.executors.processes.crash_report import CrashReport
 from flowpregel.executors.processes.worker_process import WorkerProcess
 
 
@@ -133,3 +134,10 @@ def stopped_outcome(task: InFlight) -> Outcome:
         return Raised(NodeTimeoutError(name, now - task.sent, "run", limit))
     limit = cast("float", policy.idle_timeout)
     return Raised(NodeTimeoutError(name, now - task.alive, "idle", limit))
+
+
+def lost_outcome(task: InFlight, report: CrashReport) -> Outcome:
+    """Return how *task* ended, which ran in a worker that died."""
+    if task.stopping is not None:
+        return stopped_outcome(task)
+    return Raised(report.error(task.job.info.name))

@@ -15,21 +15,25 @@ from typing import Final
 
 from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes import protocol
-from flowpregel.executors.processes.arena import Door, Returns, segments_for
+from flowpregel.executors.processes.arena import Arena, Door, Returns, segments_for
 from flowpregel.executors.processes.assign import (
     InFlight,
+    Load,
     WorkerEvent,
     WorkerState,
     next_state,
 )
 from flowpregel.executors.processes.board import new_shared_file
 from flowpregel.executors.processes.crash_report import Tail
+from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.protocol import TOKEN, Frame, Parser, WorkerStatus, pack
 from flowpregel.executors.processes.reader import Reader
 from flowpregel.executors.processes.settings import Inherited, PoolSettings, WorkerSetup
 from flowpregel.executors.processes.worker import STOP_SIGNAL, main
 
 _CHUNK: Final = 1 << 16
+STUCK_AFTER: Final = 0.020
+"""Seconds after which the tasks behind a slow one are taken back, if a worker is idle."""
 _ALL_TOKENS: Final = 1 << 16
 
 
@@ -182,6 +186,19 @@ class WorkerProcess:
         """Whether its task waits for tasks that it called."""
         return self.open_calls > 0
 
+    def is_stuck(self, now: float) -> bool:
+        """Return whether the tasks behind the one that runs have waited for too long."""
+        return len(self.tasks) > 1 and now - self.heard > STUCK_AFTER
+
+    def load(self, now: float) -> Load:
+        """Return what it is doing, as `assign` needs it."""
+        last = next(reversed(self.tasks.values()), None)
+        seconds = float("inf")
+        if not (last is None or last.stopping or self.held_by is not None or self.is_stuck(now)):
+            # At least 10 µs: the token pipe is not endless.
+            seconds = len(self.tasks) * max(last.seconds, 1e-5)
+        return Load(self.state, seconds, self.is_waiting)
+
     def note(self, event: WorkerEvent) -> None:
         """Change the state as *event* demands.
 
@@ -205,6 +222,15 @@ class WorkerProcess:
         except BlockingIOError:
             return []
         return [number for (number,) in TOKEN.iter_unpack(tokens)]
+
+    def hand_over(self, leases: Sequence[Lease], arena: Arena) -> bool:
+        """Give it the descriptors of *leases*; return False if it cannot take them now."""
+        try:
+            for lease in leases:
+                self.door.hand_over(lease.segment, arena.descriptor(lease.segment))
+        except OSError:
+            return False
+        return True
 
     def signal_stop(self, number: int) -> None:
         """Make the code of task *number* raise, if it still runs."""
