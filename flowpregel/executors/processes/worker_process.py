@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from typing import Final
+from typing import Any, Final
 
 from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes import protocol
@@ -160,7 +160,7 @@ class WorkerProcess:
                 segments=segments_for(2 * settings.size), log_levels=log_levels(),
             )  # fmt: skip
             make = get_context("loky").Process
-            self.process = make(target=main, args=(setup,), env=dict(settings.env))
+            self.process: Any = make(target=main, args=(setup,), env=dict(settings.env))
             self.process.start()
             os.set_inheritable(self._tokens, False)
             self._status = WorkerStatus(memory)
@@ -264,6 +264,8 @@ class WorkerProcess:
         """Close everything that connects it."""
         self.reader.close()
         self._ends.close()
+        # With it goes loky's own descriptor.
+        self.process = None
 
 
 def log_levels() -> dict[str, int]:
