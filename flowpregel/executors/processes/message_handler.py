@@ -73,7 +73,7 @@ class MessageHandler:
                 for lease, readers in returns_in(frame.body):
                     self._pool.release(worker, lease, readers)
             case protocol.READY:
-                self._pool.mark_ready(worker)
+                self._pool.workers.mark_ready(worker)
             case protocol.FAILED:
                 outcome = messages.unpack_outcome(frame.body, "in the pool's initializer", None)
                 worker.failure = outcome.error if isinstance(outcome, Raised) else None

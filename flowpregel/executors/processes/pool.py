@@ -13,7 +13,6 @@ from collections.abc import Collection, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import count
-from typing import Final
 
 from flowpregel._core.effects import Ended, Event
 from flowpregel._core.ran import Span
@@ -38,9 +37,7 @@ from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.settings import PoolSettings
 from flowpregel.executors.processes.timeouts import TaskStopper, lost_outcome, stopped_outcome
 from flowpregel.executors.processes.worker_process import STUCK_AFTER, WorkerProcess
-from flowpregel.executors.processes.workers import Workers
-
-_START_TRIES: Final = 3
+from flowpregel.executors.processes.workers import START_TRIES, Workers
 
 
 class Pool:
@@ -56,7 +53,7 @@ class Pool:
         self.loop = IOLoop(self._dispatch, self._is_done)
         self.workers = Workers(settings, self.loop)
         self.workers.on_exit = self._on_exit
-        self.workers.on_failed_start = self._on_failed_start
+        self.workers.on_hopeless = self._on_hopeless
         self.encoder = JobEncoder(self.arena)
         self.is_closed = False
         """Whether it takes no more jobs."""
@@ -66,15 +63,13 @@ class Pool:
         self._tasks: dict[JobKey, InFlight] = {}
         self._queue = TaskQueue()
         self._events: list[tuple[Mailbox, Event]] = []
-        self._failed_starts = 0
         self._looks_for_stuck = False
         self.is_started = False
         """Whether the I/O thread was started."""
         self._numbers = count(1)
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        looks_at_each = settings.worker_max_tasks is not None or settings.worker_max_rss is not None
-        self._batch = 1 if looks_at_each else LARGEST_BATCH
+        self._batch = 1 if settings.looks_at_each else LARGEST_BATCH
 
     def _is_done(self) -> bool:
         return self._is_closing and not (self.workers.all or self.workers.spawning)
@@ -341,11 +336,6 @@ class Pool:
 
     # ------------------------------------------------ workers
 
-    def mark_ready(self, worker: WorkerProcess) -> None:
-        """Note that *worker* has started."""
-        self._failed_starts = 0
-        self.workers.mark_ready(worker)
-
     def _on_exit(self, worker: WorkerProcess, report: CrashReport) -> None:
         running = worker.running()
         lost = []
@@ -369,20 +359,15 @@ class Pool:
         task.lost_starts += running is None
         if task.stopping is not None:
             self.finish(task, stopped_outcome(task))
-        elif task.lost_starts > _START_TRIES:
+        elif task.lost_starts > START_TRIES:
             # Workers may always end before they begin.
             self.finish(task, Raised(report.error(task.job.info.name)))
         else:
             return True
         return False
 
-    def _on_failed_start(self, error: BaseException) -> None:
-        """Note that a worker could not start; after some tries, what waits fails."""
-        self._failed_starts += 1
-        self.workers.keep = 0
-        if self._failed_starts < _START_TRIES:
-            return
-        self._failed_starts = 0
+    def _on_hopeless(self, error: BaseException) -> None:
+        """End all tasks that wait: no worker can be started."""
         for task in [*self._queue]:
             failure = ExecutorUnavailableError(f"no worker process can be started: {error}")
             failure.__cause__ = error

@@ -49,6 +49,11 @@ class PoolSettings:
     idle_after: float = 60.0
     """Seconds after which an idle worker is stopped."""
 
+    @property
+    def looks_at_each(self) -> bool:
+        """Whether each task may be its worker's last."""
+        return self.worker_max_tasks is not None or self.worker_max_rss is not None
+
 
 class Inherited:
     """A descriptor that a new process is to have.

@@ -30,6 +30,7 @@ _START_TIMEOUT: Final = 120.0
 _PARTING: Final = 0.5
 """Seconds that a worker may live on without its link."""
 _SPARE: Final = 8
+START_TRIES: Final = 3
 _CLOSED: Final = "the pool was closed"
 _CHUNK: Final = 1 << 16
 
@@ -47,6 +48,7 @@ class Workers:
         self._loop = loop
         self._oom_kills = count_oom_kills()
         self.is_closed = False
+        self._failed_starts = 0
         self._is_reaping = False
         self._spawner: threading.Thread | None = None
         self._wanted: queue.SimpleQueue[bool] = queue.SimpleQueue()
@@ -59,8 +61,8 @@ class Workers:
         """Called with each frame that a worker has sent."""
         self.on_exit: Callable[[WorkerProcess, CrashReport], None]
         """Called when a worker has ended."""
-        self.on_failed_start: Callable[[BaseException], None]
-        """Called when a worker could not be started, or ended before it was ready."""
+        self.on_hopeless: Callable[[BaseException], None]
+        """Called when several workers in a row could not be started."""
 
     # ------------------------------------------------ coming
 
@@ -91,7 +93,7 @@ class Workers:
     def _on_started(self, worker: WorkerProcess | BaseException) -> None:
         self.spawning -= 1
         if isinstance(worker, BaseException):
-            self.on_failed_start(worker)
+            self._fail_start(worker)
             return
         self.all.add(worker)
         for fd, to_stderr in ((worker.stdout, False), (worker.stderr, True)):
@@ -102,8 +104,17 @@ class Workers:
             worker.kill(_CLOSED)
         self._loop.timers.add(time.monotonic() + _START_TIMEOUT, partial(_give_up, worker))
 
+    def _fail_start(self, error: BaseException) -> None:
+        """Note that a worker could not be started, or ended before it was ready."""
+        self._failed_starts += 1
+        self.keep = 0
+        if self._failed_starts >= START_TRIES:
+            self._failed_starts = 0
+            self.on_hopeless(error)
+
     def mark_ready(self, worker: WorkerProcess) -> None:
         """Note that *worker* has started."""
+        self._failed_starts = 0
         worker.note(WorkerEvent.READY)
         if worker.state is WorkerState.IDLE:
             self.keep = self._settings.size if self._settings.warm else 0
@@ -232,7 +243,7 @@ class Workers:
         report = CrashReport(worker.pid, ended, worker.killed, is_oom, worker.tail.text())
         self.on_exit(worker, report)
         if is_failed_start:
-            self.on_failed_start(worker.failure or report.error("(starting)"))
+            self._fail_start(worker.failure or report.error("(starting)"))
         worker.close()
 
     def _drain(self, worker: WorkerProcess) -> None:
