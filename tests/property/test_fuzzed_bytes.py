@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from flowpregel._lmdb.codec import PythonCodec, decode
 from flowpregel._lmdb.records import SIZE, Seal, Table
 from flowpregel.errors import StoreCorruptError, StoreError, ValueEncodingError
-from flowpregel.executors.processes import frames, messages, parcel
-from flowpregel.executors.processes.frames import UP, GarbageError, Parser, pack
+from flowpregel.executors.processes import messages, parcel, protocol
+from flowpregel.executors.processes.protocol import UP, GarbageError, Parser, pack
 
 MARK = 0xC0FFEE11
 KEY = b"k" * 21
@@ -170,7 +170,7 @@ def nearly_frames(draw: st.DrawFn) -> bytes:
     )  # fmt: skip
     data = b"".join(pack(MARK, *each) for each in sent)
     if draw(st.booleans()):
-        at = draw(st.integers(0, frames.HEADER.size - 1))
+        at = draw(st.integers(0, protocol.HEADER.size - 1))
         return data[:at] + draw(st.binary(min_size=1, max_size=1)) + data[at + 1 :]
     return draw(changed(data))
 
@@ -185,7 +185,7 @@ def test_frames_that_were_changed_are_frames_or_garbage(data: bytes, piece: int)
         for at in range(0, len(data), piece):
             for frame in parser.feed(data[at : at + piece]):
                 assert frame.kind in UP
-                given_back += len(frame.body) + frames.HEADER.size
+                given_back += len(frame.body) + protocol.HEADER.size
     except GarbageError:
         pass
     finally:

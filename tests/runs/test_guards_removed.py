@@ -192,10 +192,10 @@ if __name__ == "__main__":
     ProcessExecutor(1).submit(work)
     time.sleep(60)
 """
-UNGUARDED = "from flowpregel.executors.processes import birth\n"
+UNGUARDED = "from flowpregel.executors.processes import worker\n"
 WITHOUT = {
-    "signal": "birth.die_with_parent = lambda: None\n",
-    "watch": "birth._watch = lambda coordinator: None\n",
+    "signal": "worker.die_with_parent = lambda: None\n",
+    "watch": "worker.watch = lambda coordinator: None\n",
 }
 """How the kernel's signal, and the OS thread that waits for the coordinator's end, are removed."""
 

@@ -13,7 +13,7 @@ import pytest
 from flowpregel.config import get_stream_writer
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors import ProcessExecutor
-from flowpregel.executors.processes.death import memory_of
+from flowpregel.executors.processes.crash_report import memory_of
 from flowpregel.func import entrypoint, task
 from flowpregel.types import TimeoutPolicy
 from tests.runs.pooling import is_alive, wait_until
@@ -57,13 +57,13 @@ def flow_of(pool: Any, work: Any = flood) -> Any:
 
 def is_held_back(pool: ProcessExecutor) -> bool:
     """Return whether a worker waits for a reader."""
-    return pool._pool.brake.is_on  # noqa: SLF001 - it is nobody else's business
+    return worker_of(pool).held_by is not None
 
 
 def worker_of(pool: ProcessExecutor) -> Any:
-    """Return the slot of the only worker."""
-    (slot,) = pool._pool.crew.slots  # noqa: SLF001 - as above
-    return slot
+    """Return the only worker."""
+    (worker,) = pool._pool.workers.all  # noqa: SLF001 - it is nobody else's business
+    return worker
 
 
 def read_slowly(app: Any, pool: ProcessExecutor, drive: Any) -> tuple[list[int], int]:
@@ -107,8 +107,8 @@ def test_a_reader_that_leaves_stops_a_task_that_is_held_back(pool: Any) -> None:
     stream = flow_of(pool).stream(CHUNKS, stream_mode="custom")
     next(stream)
     wait_until(lambda: is_held_back(pool), 20)
-    slot = worker_of(pool)
-    pid = slot.pid
+    worker = worker_of(pool)
+    pid = worker.pid
 
     stream.close()
 
@@ -142,10 +142,10 @@ def test_a_task_that_is_held_back_is_not_idle(pool: Any) -> None:
     stream = flow_of(pool, flood_and_hang).stream(CHUNKS // 4, stream_mode="custom")
     next(stream)
     wait_until(lambda: is_held_back(pool), 20)
-    slot = worker_of(pool)
-    (flight,) = slot.flights.values()
-    since = flight.alive
-    wait_until(lambda: flight.alive > since + 0.6)
+    worker = worker_of(pool)
+    (running,) = worker.tasks.values()
+    since = running.alive
+    wait_until(lambda: running.alive > since + 0.6)
 
     numbers = [0]
     with pytest.raises(NodeTimeoutError):

@@ -11,8 +11,8 @@ import pytest
 from flowpregel._core.records import Raised, Returned
 from flowpregel.config import get_stream_writer
 from flowpregel.errors import TaskSerializationError, WorkerDiedError
-from flowpregel.executors.processes import ProcessExecutor, frames
-from flowpregel.executors.processes.wire import Outlet
+from flowpregel.executors.processes import ProcessExecutor, protocol
+from flowpregel.executors.processes.worker_io import Outlet
 from tests.runs.pooling import Run, call_task, error_of, node_of, value_of
 
 pytestmark = pytest.mark.slow
@@ -63,7 +63,7 @@ def send_nonsense(seed: int) -> int:
     """Send frames that carry the link's mark, and nonsense in their bodies."""
     luck = random.Random(seed)
     (outlet,) = [each for each in gc.get_objects() if isinstance(each, Outlet)]
-    kinds = [frames.EMITTED, frames.CALLED, frames.ASKED, frames.LOGGED, frames.PRINTED]
+    kinds = [protocol.EMITTED, protocol.CALLED, protocol.ASKED, protocol.LOGGED, protocol.PRINTED]
     for _ in range(5):
         # Without the opcodes by which a pickle asks for any amount of memory.
         body = bytes(luck.choice(b"\0\1\2abcXYZ.)]}") for _ in range(luck.randrange(80)))
@@ -87,32 +87,32 @@ def test_frames_of_nonsense_cost_at_most_their_task() -> None:
         assert 49 == value_of(run.outcome(node_of(work), 7))
 
 
-def send_no_results(_: Any) -> None:
-    """Send what should be results, and is not."""
+def end_with_nonsense(_: Any) -> None:
+    """Send what should be how a task has ended, and is not."""
     (outlet,) = [each for each in gc.get_objects() if isinstance(each, Outlet)]
-    outlet.send(frames.RESULTS, 0, b"no pickle")
+    outlet.send(protocol.ENDED, outlet.task, b"no result")
 
 
 def test_results_that_cannot_be_read_cost_their_worker() -> None:
     """The coordinator goes on."""
     with ProcessExecutor(2) as pool:
         run = Run(pool)
-        bad, good = run.outcomes(run.start(node_of(send_no_results)), run.start(node_of(work), 3))
+        bad, good = run.outcomes(run.start(node_of(end_with_nonsense)), run.start(node_of(work), 3))
 
     assert isinstance(error_of(bad), WorkerDiedError)
-    assert "cannot be read in the coordinator (UnpicklingError" in str(error_of(bad))
+    assert "cannot be read in the coordinator (error" in str(error_of(bad))
     assert 9 == value_of(good)
 
 
-def send_no_results_with_the_next(_: Any) -> None:
-    """Send what should be results, and is not, in one go with how the task ends."""
+def end_another_task(_: Any) -> None:
+    """Send how a task has ended that this worker was never sent, in one go with its own end."""
     (outlet,) = [each for each in gc.get_objects() if isinstance(each, Outlet)]
-    outlet.hold(frames.RESULTS, 0, b"no pickle")
+    outlet.hold(protocol.ENDED, outlet.task + 1000, b"")
 
 
 def test_what_comes_together_with_what_cannot_be_read_is_not_believed() -> None:
     """Although it says that all went well."""
     with ProcessExecutor(1) as pool:
-        outcome = Run(pool).outcome(node_of(send_no_results_with_the_next))
+        outcome = Run(pool).outcome(node_of(end_another_task))
 
     assert isinstance(error_of(outcome), WorkerDiedError)

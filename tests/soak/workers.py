@@ -166,11 +166,12 @@ class Soak:
 
     def _kill_worker_of(self, victims: list[Any]) -> None:
         wanted = {job.key for job in victims}
-        for slot in tuple(self._run.pool._pool.crew.slots):  # noqa: SLF001 - as an enemy would
-            flight = slot.running() if slot.is_born else None
-            if flight is not None and flight.job.key in wanted:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(slot.pid, signal.SIGKILL)
+        for worker in tuple(self._run.pool._pool.workers.all):  # noqa: SLF001 - as an enemy would
+            with contextlib.suppress(ProcessLookupError, ValueError):
+                # The I/O thread may close the worker meanwhile.
+                task = worker.running()
+                if task is not None and task.job.key in wanted:
+                    os.kill(worker.pid, signal.SIGKILL)
 
     def look(self) -> None:
         """Note how much this process holds."""

@@ -2,28 +2,21 @@
 
 ::
 
-    coordinator                                          | worker process (loky)
-                                                         |
-    run --start(job)--> executor --> pool --> slot ------+--> inbox --> worker --> perform(job)
-                                      |        |  link   |                            |
-     ^                             stopping    |  board  |   (what runs, what to stop)|
-     |                                         |  door   |   (shared memory)          |
-     +--post(event)-- mailbox <-- reception <--+---------+-- outlet <-- emit, call, log, end
-                                      ^
-                                     hub: the OS thread that waits for the run reads the links
+    any OS thread                 I/O thread                        worker process (loky)
+                                                                |
+    run --start(job)--> executor --> pool --assign--> worker ---+--> inbox --> perform(job)
+                                      |               process   |                 |
+                                   timeouts            | link   |   emit, call,   |
+                                      |                | status |   log, print    |
+    mailbox <--post(event)-- message_handler <---------+--------+-- outlet <------+
 
-* `executor` the public face. `pool`: which task goes to which worker, how many there are.
-  `books`: what it has to do, and whom it has to tell. `slot`: one worker and its tasks.
-  `spawner`: the OS thread that starts workers.
-* `hub`: who reads. `reception`: what arrives and what it means. `stopping`: timeouts,
-  cancellation. `deadlines`: what is due when. `death`: post-mortems.
-* `frames`: the bytes on a link. `link`, `wire`: its two ends. `patience`: how they wait.
-  `parcel`: a pickle and its shared memory. `messages`: jobs and outcomes as parcels.
-  `brief`: small ones that are alike, together.
-  `payload`: pickling. `culprit`: what could not be pickled. `codebook`: the code of nodes.
-  `board`: shared flags.
-* in the worker: `birth` makes the process one, `worker` is its loop, `ends` what a task can
-  reach, `likes` tasks that came together, `setup` what it is started with.
+* `executor`: the public face. `pool`: the tasks. `assign`: pure decisions, a worker's life.
+  `workers`: all of them, `worker_process`: one. `io_loop`: the OS thread that does it all.
+* `message_handler`: what the frames from workers mean. `timeouts`: timers, how a task is
+  stopped. `crash_report`: how a worker ended.
+* `protocol`: what both ends share. `parcel`, `messages`, `payload`: what is in a frame.
+* In the worker: `worker` is its loop, `worker_io` what a task can reach, `worker_output`
+  what it prints and logs.
 """
 
 from __future__ import annotations
@@ -31,20 +24,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flowpregel.executors.processes.default import default_pool
-    from flowpregel.executors.processes.executor import ProcessExecutor
+    from flowpregel.executors.processes.executor import ProcessExecutor, default_pool
 
 __all__ = ["ProcessExecutor", "default_pool"]
 
 
 def __getattr__(name: str) -> Any:
     # A worker imports this package for its loop alone, and should not wait for the rest.
-    if name == "ProcessExecutor":
+    if name in __all__:
         from flowpregel.executors.processes import executor  # noqa: PLC0415
 
-        return executor.ProcessExecutor
-    if name == "default_pool":
-        from flowpregel.executors.processes import default  # noqa: PLC0415
-
-        return default.default_pool
+        return getattr(executor, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import concurrent.futures
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, Final, ParamSpec, Self, TypeVar
+from functools import lru_cache, partial
+from itertools import count
+from typing import Any, Final, ParamSpec, Self, TypeVar, cast
+from weakref import WeakSet
 
-from flowpregel._core.effects import Call
-from flowpregel._core.records import Arguments, Outcome
+from flowpregel._core.callee import Callee, name_of
+from flowpregel._core.effects import Call, Ended, Event
+from flowpregel._core.records import Arguments, Kind, Node, Outcome, Raised, Returned
+from flowpregel.context import TaskInfo
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
-from flowpregel.executors.processes import frames, payload
+from flowpregel.executors.calls import returned_by
+from flowpregel.executors.processes import messages, parcel, payload
 from flowpregel.executors.processes.arena import default_limit
-from flowpregel.executors.processes.caps import thread_caps
-from flowpregel.executors.processes.contexts import pack_leave
-from flowpregel.executors.processes.crew import Plan
-from flowpregel.executors.processes.plain import PlainCalls, PoolFuture
+from flowpregel.executors.processes.crash_report import memory_of
+from flowpregel.executors.processes.message_handler import MessageHandler
 from flowpregel.executors.processes.pool import Pool
-from flowpregel.executors.processes.reception import Reception
-from flowpregel.executors.processes.slot import State
-from flowpregel.executors.processes.stopping import Stopping
-from flowpregel.executors.processes.usage import POOLS
+from flowpregel.executors.processes.settings import PoolSettings, thread_caps
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 _ROOM: Final = 512
-"""Jobs for each worker that may wait with the pool: some tens of milliseconds of the smallest."""
+"""Jobs for each worker that may be with the pool: some tens of milliseconds of the smallest."""
+_FIRST, _MOST = 64, 1024
+"""How many calls of a `map` are started together, at first and at most."""
+_MOST_NODES: Final = 256
 
 
 class ProcessExecutor(Executor, concurrent.futures.Executor):
@@ -83,9 +87,8 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
             raise ConfigurationError(f"grace is {grace!r}; it is seconds and cannot be negative")
         cpus = count_cpus()
         size = max_workers or cpus
-        plan = Plan(
+        settings = PoolSettings(
             size=size,
-            cpus=cpus,
             env={**thread_caps(cpus, size), **(env or {})},
             initializer=payload.dumps((initializer, initargs)) if initializer else b"",
             worker_max_tasks=worker_max_tasks,
@@ -95,12 +98,11 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
             shared_limit=default_limit() if shared_memory is None else shared_memory,
         )
         self.room = _ROOM * size
-        self._pool = Pool(plan)
-        POOLS.add(self._pool)
-        self._reception = Reception(self._pool)
-        self._stopping = Stopping(self._pool)
-        self._calls = PlainCalls(self._pool, partial(self.cancel, kill=True))
-        self._leaving = False
+        self._pool = Pool(settings)
+        self._handler = MessageHandler(self._pool)
+        self._calls = PlainCalls(self._pool)
+        self._is_shut_down = False
+        _executors.add(self)
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job* as soon as a worker is free; its `Ended` is posted exactly once."""
@@ -112,32 +114,34 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Withdraw a job that waits; if *kill*, stop it where it runs."""
-        self._stopping.cancel(key, kill=kill)
+        self._pool.cancel(key, kill=kill)
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Send the outcome of a call down the link to the task that made it."""
-        self._pool.answer(call, outcome)
+        self._handler.answer(call, outcome)
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
-        """Have workers leave the contexts of a run that ended, once they are between tasks."""
-        with self._pool.lock:
-            slots = [
-                slot
-                for slot in self._pool.crew.slots
-                if slot.has_contexts and slot.state is not State.LEAVING
-            ]
-        for slot in slots:
-            self._pool.send(slot, frames.LEAVE, 0, pack_leave(contexts, error))
+        """Have workers leave the contexts of a run that ended; return when they have.
+
+        A worker that is busy with another run's task may take longer than the pool's
+        grace: it is not waited for.
+        """
+        ended = None if error is None else messages.pack_outcome(Raised(error), "(the run)", None)
+        self._handler.leave(contexts, parcel.pack((tuple(contexts), ended))[0])
 
     def close(self) -> None:
         """Stop every task and end every worker. May be called again."""
         self._pool.close()
-        self._reception.close()
+        self._handler.close()
 
     @property
     def is_closed(self) -> bool:
         """Whether it was closed, and takes no more jobs."""
         return self._pool.is_closed
+
+    def worker_pids(self) -> list[int]:
+        """Return the pids of its worker processes."""
+        return [each.pid for each in tuple(self._pool.workers.all)]
 
     # ------------------------------------------------ plain functions
 
@@ -178,7 +182,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         return _results(self._submit(fn, calls), end)
 
     def _submit(self, function: Callable[..., Any], calls: Sequence[Arguments]) -> list[PoolFuture]:
-        if self.is_closed or self._leaving:
+        if self.is_closed or self._is_shut_down:
             raise RuntimeError("cannot schedule new futures after shutdown")
         return self._calls.submit(function, calls)
 
@@ -189,7 +193,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
             wait: Whether to return only then.
             cancel_futures: Whether to stop the calls instead of waiting for them.
         """
-        self._leaving = True
+        self._is_shut_down = True
         if cancel_futures:
             for future in tuple(self._calls.open):
                 future.cancel()
@@ -240,3 +244,147 @@ def count_cpus() -> int:
     from loky import cpu_count  # noqa: PLC0415 - 56 ms, only when a pool is made
 
     return int(cpu_count())
+
+
+def worker_memory() -> tuple[int, int]:
+    """Return how many workers there are in all pools, and the bytes of memory they take.
+
+    Pages that workers share are counted once for each of them.
+    """
+    pids = [pid for executor in tuple(_executors) for pid in executor.worker_pids()]
+    return len(pids), sum(memory_of(pid) for pid in pids)
+
+
+_executors: WeakSet[ProcessExecutor] = WeakSet()
+"""Every pool of this program that is in use."""
+
+
+# ------------------------------------------------ plain functions
+
+
+class PoolFuture(concurrent.futures.Future[Any]):
+    """The result of a plain function in a worker; `cancel` stops it even while it runs."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        super().__init__()
+        self._stop = stop
+
+    def cancel(self) -> bool:
+        """Withdraw the call, or stop it where it runs; return whether it made no result."""
+        if not super().cancel():
+            return False
+        self._stop()
+        return True
+
+
+class _CallMailbox:
+    """The mailbox of calls that were submitted together."""
+
+    def __init__(self, futures: dict[str, PoolFuture], done: Callable[[PoolFuture], None]) -> None:
+        self._futures = futures
+        self._done = done
+
+    def post(self, event: Event) -> None:
+        """Settle the future of a call."""
+        if not isinstance(event, Ended):
+            return
+        future = self._futures.pop(event.task_id)
+        self._done(future)
+        if not future.set_running_or_notify_cancel():
+            return
+        match event.outcome:
+            case Returned(writes):
+                future.set_result(returned_by(writes))
+            case Raised(error):
+                future.set_exception(error)
+            case _:
+                future.set_exception(RuntimeError("the pool was closed"))
+
+    def post_all(self, events: Sequence[Event]) -> None:
+        """Settle the futures of calls."""
+        for event in events:
+            self.post(event)
+
+
+class PlainCalls:
+    """Turns calls of plain functions into jobs.
+
+    Args:
+        pool: Where they run.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._numbers = count(1)
+        self.open: set[PoolFuture] = set()
+        """Futures of calls that have not ended."""
+
+    def submit(self, function: Callable[..., Any], calls: Sequence[Arguments]) -> list[PoolFuture]:
+        """Start a call of *function* for each of *calls*, and return their futures."""
+        try:
+            node = _node_of(function)
+        except TypeError:  # it cannot be hashed
+            node = _node_of.__wrapped__(function)
+        futures: list[PoolFuture] = []
+        size = _FIRST
+        try:
+            while len(futures) < len(calls):
+                part = calls[len(futures) : len(futures) + size]
+                self._start(node, part, futures)
+                # The first few at once, so that no worker waits until all are packed.
+                size = min(2 * size, _MOST)
+        except BaseException:
+            # Ctrl-C: the caller will not get the futures, and some may not have been started.
+            for future in futures:
+                self.open.discard(future)
+                future.cancel()
+            raise
+        return futures
+
+    def _start(self, node: Node, calls: Sequence[Arguments], futures: list[PoolFuture]) -> None:
+        """Start a call for each of *calls*, and add their futures to *futures*."""
+        jobs: list[Job] = []
+        own: dict[str, PoolFuture] = {}
+        for arguments in calls:
+            task_id = f"call-{next(self._numbers)}"
+            jobs.append(Job(TaskInfo(task_id, node.name, "", 0, 0), Kind.CALL, node, arguments))
+            own[task_id] = PoolFuture(partial(self._pool.cancel, (task_id, 1), kill=True))
+        futures += own.values()
+        self.open.update(own.values())
+        self._pool.take(jobs, cast("Mailbox", _CallMailbox(own, self.open.discard)))
+
+
+@lru_cache(_MOST_NODES)
+def _node_of(function: Callable[..., Any]) -> Node:
+    """Return the node that calls *function*: the same each time, so that it is packed once."""
+    callee = Callee(function, None, (), name_of(function))
+    return Node(name=callee.name, steps=(callee,))
+
+
+# ------------------------------------------------ the pool that runs share
+
+
+_default_lock = threading.Lock()
+_default: ProcessExecutor | None = None
+
+
+def default_pool() -> ProcessExecutor:
+    """Return the program's shared pool: made when first asked for, closed when the program ends.
+
+    Example:
+        >>> default_pool() is default_pool()
+        True
+    """
+    global _default
+    with _default_lock:
+        if _default is None or _default.is_closed:
+            _default = ProcessExecutor()
+        return _default
+
+
+def _after_fork() -> None:
+    global _default, _default_lock
+    _default, _default_lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,4 +1,7 @@
-"""The pool: which task goes to which worker, and how many workers there are."""
+"""The pool: the tasks it was given, and what becomes of them.
+
+Tasks are packed on the caller's OS thread; everything else happens on the I/O thread.
+"""
 
 from __future__ import annotations
 
@@ -6,366 +9,382 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
+from contextvars import copy_context
 from functools import partial
-from typing import Final
+from itertools import count
 
-from flowpregel._core.effects import Call, Ended, Event
+from flowpregel._core.effects import Ended, Event
 from flowpregel._core.records import Outcome, Raised, Span, Withdrawn
-from flowpregel.errors import ExecutorUnavailableError
+from flowpregel.errors import ExecutorUnavailableError, FlowPregelError
 from flowpregel.executors.base import Job, JobKey, Mailbox
-from flowpregel.executors.processes import frames, messages
+from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.arena import Arena, segments_for
-from flowpregel.executors.processes.books import Books
-from flowpregel.executors.processes.brake import Brake
-from flowpregel.executors.processes.crew import Crew, Plan
-from flowpregel.executors.processes.deadlines import Deadlines
-from flowpregel.executors.processes.dispatch import Dispatch
-from flowpregel.executors.processes.hub import Hub, Seat
-from flowpregel.executors.processes.intake import Intake
-from flowpregel.executors.processes.line import CalledNodes, Line
-from flowpregel.executors.processes.slot import Flight, Landing, Slot, State, Trip, span_of
-
-_START_TRIES: Final = 3
+from flowpregel.executors.processes.assign import (
+    LARGEST_BATCH,
+    InFlight,
+    Limits,
+    Load,
+    TaskQueue,
+    WorkerEvent,
+    WorkerState,
+    assign,
+)
+from flowpregel.executors.processes.crash_report import CrashReport
+from flowpregel.executors.processes.encoding import JobEncoder
+from flowpregel.executors.processes.io_loop import IOLoop
+from flowpregel.executors.processes.settings import PoolSettings
+from flowpregel.executors.processes.timeouts import TaskStopper, lost_outcome, stopped_outcome
+from flowpregel.executors.processes.worker_process import STUCK_AFTER, WorkerProcess
+from flowpregel.executors.processes.workers import START_TRIES, Workers
 
 
 class Pool:
     """Workers, the tasks in flight on them, and those that wait.
 
     Args:
-        plan: How it is to be.
+        settings: How it is set up.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.hub = Hub(self)
-        self.deadlines = Deadlines()
-        self.arena = Arena(plan.shared_limit // 2, remember=True, segments=segments_for(2))
-        self.dispatch = Dispatch(self, self.hub, self.deadlines, self.arena)
-        self.crew = Crew(plan, self.deadlines, self._on_born)
-        self._books = Books()
-        self.lock = threading.Lock()
-        self._waiting = Line()
-        self.brake = Brake(self.hub, self._waiting, self.dispatch.recall)
-        self.called_nodes = CalledNodes()
-        self._intake = Intake(self.called_nodes)
-        self._started = False
+    def __init__(self, settings: PoolSettings) -> None:
+        self.settings = settings
+        self.arena = Arena(settings.shared_limit // 2, segments=segments_for(2))
+        self.loop = IOLoop(self._dispatch, self._is_done)
+        self.workers = Workers(settings, self.loop)
+        self.workers.on_exit = self._on_exit
+        self.workers.on_hopeless = self._on_hopeless
+        self.encoder = JobEncoder(self.arena)
+        self.is_closed = False
+        """Whether it takes no more jobs."""
+        self._is_closing = False
+        """Whether it ends; what was taken before is withdrawn."""
+        self._stopper = TaskStopper(self, self.loop.timers, settings.grace)
+        self._tasks: dict[JobKey, InFlight] = {}
+        self._queue = TaskQueue()
+        self._events: list[tuple[Mailbox, Event]] = []
+        self._looks_for_stuck = False
+        self.is_started = False
+        """Whether the I/O thread was started."""
+        self._numbers = count(1)
+        self._lock = threading.Lock()
         self._pid = os.getpid()
-        self.watch: Callable[[Slot], None]
-        """Watches a slot's ends; set by the reception."""
-        self.sent: Callable[[Flight, float], None]
-        """Told of each task that was sent, and when; set by who stops them in time."""
+        self._batch = 1 if settings.looks_at_each else LARGEST_BATCH
 
-    # ------------------------------------------------ for the hub
+    def _is_done(self) -> bool:
+        return self._is_closing and not (self.workers.all or self.workers.spawning)
 
-    def is_busy(self) -> bool:
-        """Whether links must be read."""
-        return bool(self._books) or any(
-            slot.state in (State.STARTING, State.LEAVING) for slot in tuple(self.crew.slots)
-        )
-
-    def has_unattended(self) -> bool:
-        """Whether a run that cannot read waits for something."""
-        return self._books.unattended > 0
-
-    def tick(self, now: float) -> float | None:
-        """Do what is due; return when something is due again."""
-        return self.deadlines.run(now)
-
-    def idle_wait(self) -> float | None:
-        """Let workers go that were idle for long; return the seconds until the next is."""
-        with self.lock:
-            return self.crew.reap_idle()
-
-    # ------------------------------------------------ tasks in
+    # ------------------------------------------------ for any OS thread
 
     def take(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
         """Start *jobs*, each as soon as a worker is free."""
-        if self._pid != os.getpid():
-            error = ExecutorUnavailableError(
+        if (refusal := self._refusal()) is not None:
+            mailbox.post_all([_ended(job, Raised(refusal)) for job in jobs])
+            return
+        tasks: list[InFlight] = []
+        failed: list[Event] = []
+        try:
+            for job in jobs:
+                if job.variables is None:
+                    job.variables = copy_context()
+                try:
+                    tasks.append(self.encoder.encode(job, mailbox))
+                except FlowPregelError as error:
+                    failed.append(_ended(job, Raised(error)))
+        except BaseException:  # Ctrl-C
+            for task in tasks:
+                self._release_own(task)
+            raise
+        if failed:
+            mailbox.post_all(failed)
+        self._start()
+        self.loop.call(partial(self._admit, tasks, mailbox))
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether this process is a fork of the one that has the workers."""
+        return self._pid != os.getpid()
+
+    def _refusal(self) -> Exception | None:
+        if self.is_elsewhere:
+            return ExecutorUnavailableError(
                 "this pool of worker processes belongs to the process that this one was forked "
                 "from: make a ProcessExecutor of your own here"
             )
-            for job in jobs:
-                mailbox.post(Ended(job.info.task_id, job.info.attempt, Raised(error)))
-            return
-        attended = self.hub.seat(mailbox)
-        flights = self._intake.flights_of(jobs, mailbox, attended)
-        with self.lock:
-            closed = self.crew.is_closed
-            if not closed:
-                self._books.add(flights, attended)
-                self._waiting.add_all(flights.values())
-        if closed:
-            refused = [each.ended(Raised(_closed_error()), None) for each in flights.values()]
-            mailbox.post_all(refused)
-            return
-        if not self._started:
-            self._start()
-        if self.brake.is_on:
-            self.brake.free_for(mailbox)
-        self.pump()
-        self.hub.alert()
+        return _closed_error() if self.is_closed else None
 
     def _start(self) -> None:
-        with self.lock:
-            if self._started:
+        if self.is_started:
+            return
+        with self._lock:
+            if self.is_started:
                 return
-            self._started = True
+            self.is_started = True
         # At exit, multiprocessing waits for all its children. What is registered after it
         # runs before it, and ends ours.
         import multiprocessing.util  # noqa: F401, PLC0415
 
         atexit.register(self.close)
-        self.hub.start()
+        self.loop.start()
 
-    def pump(self) -> None:
-        """Give waiting tasks to idle workers; start workers that are missing."""
-        while self._waiting.count:
-            with self.lock:
-                if not self._waiting.count or self.crew.is_full():
-                    return
-                if not self.crew.idle:
-                    self.crew.grow(self._waiting.count)
-                    return
-                slot = self.crew.idle.pop()
-                group = self.dispatch.group(self._waiting, self.plan.size)
-                slot.state = State.BUSY
-                trip = _assign(group, slot)
-            self._send(trip, group)
-
-    def _refill(self, slot: Slot) -> None:
-        """Give a worker that has little left to do what it is to do next."""
-        with self.lock:
-            if not self._waiting.count or slot.state is not State.BUSY or self.crew.looks_at_each:
-                return
-            group = self.dispatch.further(slot, self._waiting, self.plan.size)
-            trip = _assign(group, slot)
-        self._send(trip, group)
-
-    def _send(self, trip: Trip, group: list[Flight]) -> None:
-        self.dispatch.send(trip, group)
-        for flight in group:
-            if flight.party.timeout is not None:
-                self.sent(flight, trip.started)
-
-    def has_idle(self) -> bool:
-        """Whether a worker has nothing to do."""
-        return bool(self.crew.idle)
-
-    def has_spare_cpu(self) -> bool:
-        """Whether there are more CPUs than workers at work."""
-        return self.crew.has_spare_cpu()
-
-    def recalled(self, flights: list[Flight]) -> None:
-        """Let flights wait again, first in line."""
-        with self.lock:
-            for flight in reversed(flights):
-                trip, flight.trip = flight.trip, None
-                if trip is not None:
-                    trip.slot.flights.pop(flight.number, None)
-                    if not trip.slot.flights:
-                        self.crew.rest(trip.slot)
-                self._waiting.add_first(flight)
-        self.pump()
-
-    # ------------------------------------------------ tasks out
-
-    def land(self, flight: Flight, outcome: Outcome, span: Span | None = None) -> None:
-        """End *flight*: free its worker, then tell its run."""
-        ended = [(flight, flight.ended(outcome, span or span_of(flight)))]
-        try:
-            with self.lock:
-                self._take_out(ended, flight.slot)
-            self.pump()
-        finally:
-            self._books.tell()
-        self._release(ended)
-
-    def land_all(self, ended: list[Landing], slot: Slot) -> None:
-        """End several flights: free their worker, then tell their runs.
-
-        Args:
-            ended: The flights, and what their runs are told.
-            slot: Whose worker has told so.
-        """
-        try:
-            with self.lock:
-                self._take_out(ended, slot)
-                # It has not rested, so that no other OS thread has tasks for it on their way.
-                is_at_work = bool(ended and slot.flights)
-            self.pump()
-            if is_at_work:
-                self._refill(slot)
-        finally:
-            # Ctrl-C may come in between, and what has ended may be another run's.
-            self._books.tell()
-        self._release(ended)
-
-    def _release(self, ended: list[Landing]) -> None:
-        """Note that the tasks that were given what lies in shared memory have ended."""
-        # Not before others that wait with the same object were sent.
-        for flight, _ in ended:
-            if flight.leases:
-                for lease in flight.leases:
-                    self.arena.ended(lease)
-
-    def _take_out(self, ended: list[Landing], slot: Slot | None) -> None:
-        """Take flights, which that slot has, out of all books. Wants the lock held."""
-        self._books.strike(ended)
-        for flight, _ in ended:
-            flight.trip = None
-            if slot is not None:
-                slot.flights.pop(flight.number, None)
-            if flight.calls and slot is not None:
-                self.crew.count_calls(slot, -len(flight.calls))
-                flight.calls = None
-        if slot is not None:
-            slot.served += len(ended)
-            if not slot.flights:
-                self.crew.rest(slot)
-
-    def requeue(self, flight: Flight, error: BaseException | None) -> None:
-        """Let *flight* wait again: its worker ended, and it was not the one that ran.
-
-        Args:
-            flight: Which.
-            error: What to give up with after some tries, if no task ran at all:
-                workers may always end before they begin. None: another task ran.
-        """
-        tried = flight.requeued >= _START_TRIES and error is not None
-        if tried or flight.stopping is not None or self.crew.is_closed:
-            failed = error is not None and flight.stopping is None
-            self.land(flight, Raised(error) if error is not None and failed else Withdrawn())
-            return
-        with self.lock:
-            flight.requeued += error is not None
-            if flight.slot is not None:
-                flight.slot.flights.pop(flight.number, None)
-            flight.trip = None
-            self._waiting.add_first(flight)
-
-    def post(self, flight: Flight, event: Event) -> None:
-        """Tell the run of *flight*."""
-        flight.mailbox.post(event)
-
-    def answer(self, call: Call, outcome: Outcome) -> None:
-        """Send the *outcome* of a call to the worker whose task made it."""
-        flight, request = call.reply
-        with self.lock:
-            slot = flight.slot
-            if slot is not None and flight.calls and request in flight.calls:
-                flight.calls = flight.calls - {request}
-                self.crew.count_calls(slot, -1)
-        if slot is None:
-            return
-        body = messages.pack_outcome(outcome, call.node.name, None)
-        self.send(slot, frames.ANSWER, request, body)
-
-    def send(self, slot: Slot, kind: int, number: int, body: bytes) -> None:
-        """Send a worker a frame, now or as soon as its link takes it."""
-        if not slot.link.send(kind, number, body):
-            self.hub.watch_writable(slot.link.fileno(), partial(self.dispatch.flush, slot))
-
-    def called(self, flight: Flight, request: int) -> None:
-        """Note that a task waits, or soon will: its worker does not count meanwhile."""
-        with self.lock:
-            slot = flight.slot
-            if slot is not None:
-                flight.calls = {request, *(flight.calls or ())}
-                self.crew.count_calls(slot, 1)
-        if slot is not None:
-            self.dispatch.called(flight, slot)
-        self.pump()
-
-    def withdraw(self, key: JobKey) -> Flight | None:
-        """End the job if it waits; else return its flight."""
-        with self.lock:
-            flight = self._books.find(key)
-            if flight is None or flight.slot is not None:
-                return flight
-            self._waiting.remove(flight)
-        self.land(flight, Withdrawn())
-        return None
-
-    # ------------------------------------------------ workers
-
-    def _on_born(self, slot: Slot, error: BaseException | None) -> None:
-        if error is not None:
-            self.lose_start(slot, error)
-            return
-        self.watch(slot)
-        self.hub.wake()
-
-    def ready(self, slot: Slot) -> None:
-        """Note that a worker has started."""
-        with self.lock:
-            self.crew.ready(slot)
-        self.pump()
-
-    def lose_start(self, slot: Slot, error: BaseException) -> None:
-        """Note that a worker could not start; after some tries, what waits fails."""
-        with self.lock:
-            self.crew.slots.discard(slot)
-            self.crew.failed_starts += 1
-            hopeless = self.crew.failed_starts >= _START_TRIES
-            lost = self._waiting.take_all() if hopeless else []
-            if hopeless:
-                self.crew.failed_starts = 0
-        for flight in lost:
-            failure = ExecutorUnavailableError(f"no worker process can be started: {error}")
-            failure.__cause__ = error
-            self.land(flight, Raised(failure))
-        self.pump()
-
-    def remove(self, slot: Slot) -> list[Flight]:
-        """Forget the slot of a worker that has ended; return its tasks."""
-        with self.lock:
-            self.crew.remove(slot)
-            for lease, readers in slot.reads.items():
-                self.arena.release(lease, readers)
-            return [*slot.flights.values()]
-
-    # ------------------------------------------------ the end
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it takes no more tasks."""
-        return self.crew.is_closed
+    def cancel(self, key: JobKey, *, kill: bool) -> None:
+        """Withdraw a job that waits; if *kill*, stop it where it runs."""
+        self.loop.call(partial(self._cancel, key, kill))
 
     def close(self) -> None:
         """Stop every task, end every worker."""
-        if self._pid != os.getpid():
-            # In a fork: the workers are the other process's, and the lock may be held for ever.
+        if self.is_elsewhere:
+            # In a fork: the workers and the I/O thread are the other process's.
             return
-        with self.lock:
-            if self.crew.is_closed:
-                return
-            waiting = self._waiting.take_all()
-            self.crew.close()
-        for flight in waiting:
-            self.land(flight, Withdrawn())
-        atexit.unregister(self.close)
-        self._wait_for_ends()
-        self.hub.close()
+        with self._lock:
+            is_first, self.is_closed = not self.is_closed, True
+        if is_first:
+            self.loop.call(self._close)
+        self.loop.join()
+        self.workers.close()
         self.arena.close()
+        atexit.unregister(self.close)
 
-    def _wait_for_ends(self) -> None:
-        seat = Seat(self.hub)
-        deadline = time.monotonic() + self.plan.grace
-        while self.crew.slots:
-            self.hub.attend(seat, 0.05)
-            if time.monotonic() > deadline:
-                self.crew.end_all()
+    # ------------------------------------------------ tasks in
+
+    def _admit(self, tasks: Sequence[InFlight], mailbox: Mailbox) -> None:
+        for task in tasks:
+            self._tasks[task.job.key] = task
+            self._queue.add(task)
+        if self._is_closing:
+            for task in tasks:
+                self._withdraw(task, Raised(_closed_error()))
+        for worker in self.workers.all:
+            if worker.held_by is not mailbox:
+                # Its reader may be waiting for this run.
+                self.unhold(worker)
+
+    def _withdraw(self, task: InFlight, outcome: Outcome) -> None:
+        """End *task*, which waits."""
+        self._queue.remove(task)
+        self.finish(task, outcome)
+
+    def _cancel(self, key: JobKey, kill: bool) -> None:
+        task = self._tasks.get(key)
+        if task is None:
+            return
+        if task.worker is None:
+            self._withdraw(task, Withdrawn())
+        elif kill:
+            self._stopper.stop(task, "cancel")
+
+    def _dispatch(self) -> None:
+        """Give waiting tasks to workers, start workers that are missing, and post events."""
+        while not self._is_closing:
+            now = time.monotonic()
+            workers = sorted(self.workers.all, key=lambda each: each.idle_since, reverse=True)
+            limits = Limits(self.settings.size, self.workers.keep, self._batch)
+            loads = [each.load(now) for each in workers]
+            loads += self.workers.spawning * [Load(WorkerState.STARTING)]
+            todo = assign(self._queue.first(), loads, limits)
+            for index, size in todo.sends:
+                self._send(workers[index], self._queue.take(size))
+            for _ in range(todo.starts):
+                self.workers.start()
+            if not todo.sends:
+                break
+        events, self._events = self._events, []
+        while events:
+            mailbox = events[0][0]
+            own = [event for each, event in events if each is mailbox]
+            events = [each for each in events if each[0] is not mailbox]
+            mailbox.post_all(own)
+
+    def _send(self, worker: WorkerProcess, tasks: Sequence[InFlight]) -> None:
+        """Send *tasks* to *worker*, which is idle or has little left to do."""
+        now = time.monotonic()
+        if worker.state is WorkerState.IDLE:
+            worker.heard = now
+        numbers: list[int] = []
+        parts: list[bytes] = []
+        for task in tasks:
+            body = self._ready_body(worker, task)
+            if body is None:
+                continue
+            task.number = next(self._numbers) & 0xFFFFFFFF
+            task.worker, worker.tasks[task.number] = worker, task
+            task.sent = task.alive = now
+            worker.reads.update(lease.id for lease in task.leases)
+            worker.contexts.update(task.contexts)
+            size = len(task.code.digest) + len(body)
+            parts += (protocol.TASK.pack(task.number, size), task.code.digest, body)
+            numbers.append(task.number)
+            self._stopper.sent(task)
+        if not numbers:
+            return
+        worker.note(WorkerEvent.SENT)
+        if freed := worker.returns.take():
+            self.workers.send(worker, protocol.FREED, 0, freed)
+        worker.give_tokens(numbers)
+        self.workers.send(worker, protocol.TASKS, 0, b"".join(parts))
+        if len(worker.tasks) > 1 and not self._looks_for_stuck:
+            self._looks_for_stuck = True
+            self.loop.timers.add(now + STUCK_AFTER, self._look_for_stuck)
+
+    def _ready_body(self, worker: WorkerProcess, task: InFlight) -> bytes | None:
+        """Return *task* packed, once *worker* has what it needs for it; None: it has failed."""
+        try:
+            body = self.encoder.pack(task)
+            if not worker.hand_over(task.leases, self.arena):
+                self._release_own(task)
+                body = self.encoder.pack(task, share=False)
+        except FlowPregelError as error:
+            self.finish(task, Raised(error))
+            return None
+        if task.code.digest not in worker.known:
+            worker.known.add(task.code.digest)
+            self.workers.send(worker, protocol.NODE, 0, task.code.digest + task.code.data)
+        return body
+
+    # ------------------------------------------------ tasks back
+
+    def recall(self, worker: WorkerProcess) -> None:
+        """Take back the tasks that *worker* has not begun; those that are to stop end."""
+        tasks = [worker.tasks[n] for n in worker.take_tokens() if n in worker.tasks]
+        for task in tasks:
+            self._detach(task)
+            if task.stopping is not None:
+                self.finish(task, stopped_outcome(task))
+        self._queue.add_first(task for task in tasks if task.stopping is None)
+
+    def _detach(self, task: InFlight) -> None:
+        """Take *task*, whose worker has not opened what it was sent, from its worker."""
+        worker = task.worker
+        worker.reads.subtract(lease.id for lease in task.leases)
+        self._free_worker(task)
+
+    def _free_worker(self, task: InFlight) -> None:
+        worker, task.worker = task.worker, None
+        del worker.tasks[task.number]
+        worker.open_calls -= len(task.calls)
+        task.calls.clear()
+        if not worker.tasks and worker.state is not WorkerState.GONE:
+            self.workers.rest(worker)
+
+    def _look_for_stuck(self) -> None:
+        """Take back what waits behind a slow task while a worker is idle."""
+        now, workers = time.monotonic(), self.workers.all
+        has_idle = any(each.state is WorkerState.IDLE for each in workers)
+        for worker in [*workers]:
+            if has_idle and worker.is_stuck(now):
+                self.recall(worker)
+        self._looks_for_stuck = any(len(each.tasks) > 1 for each in workers)
+        if self._looks_for_stuck:
+            self.loop.timers.add(now + STUCK_AFTER, self._look_for_stuck)
+
+    # ------------------------------------------------ tasks out
+
+    def post(self, mailbox: Mailbox, event: Event) -> None:
+        """Post *event* at the end of this turn of the loop."""
+        self._events.append((mailbox, event))
+
+    def finish(
+        self,
+        task: InFlight,
+        outcome: Outcome,
+        span: Span | None = None,
+        caught: Collection[str] | None = None,
+    ) -> None:
+        """End *task*: free its worker, tell its run."""
+        self._tasks.pop(task.job.key, None)
+        if task.worker is None:
+            self._release_own(task)
+        else:
+            task.worker.served += 1
+            self._free_worker(task)
+        self.post(task.mailbox, _ended(task.job, outcome, span, caught))
+
+    def _release_own(self, task: InFlight) -> None:
+        """Release the shared memory of *task*, which no worker reads."""
+        for lease in task.leases:
+            self.arena.release(lease.id)
+        task.leases = ()
+
+    def release(self, worker: WorkerProcess, lease: int, readers: int) -> None:
+        """Note that *worker* is done with a lease of the pool's arena."""
+        self.arena.release(lease, readers)
+        worker.reads[lease] -= readers
+        if worker.reads[lease] <= 0:
+            del worker.reads[lease]
+
+    # ------------------------------------------------ streams that are read slowly
+
+    def hold(self, worker: WorkerProcess, task: InFlight) -> bool:
+        """Leave the link of *worker* unread; False: that would hold up another run."""
+        if task.stopping is not None or worker.held_by is not None:
+            return False
+        mailbox = task.mailbox
+        self.recall(worker)
+        others = (*worker.tasks.values(), *self._queue)
+        if any(each.mailbox is not mailbox for each in others):
+            return False
+        worker.held_by = mailbox
+        self.loop.mute(worker.link.fileno(), True)
+        return True
+
+    def unhold(self, worker: WorkerProcess) -> None:
+        """Read the link of *worker* again, if it was left unread."""
+        if worker.held_by is not None:
+            worker.held_by = None
+            if worker.state is not WorkerState.GONE:
+                self.loop.mute(worker.link.fileno(), False)
+
+    # ------------------------------------------------ workers
+
+    def _on_exit(self, worker: WorkerProcess, report: CrashReport) -> None:
+        running = worker.running()
+        lost = []
+        for task in [*worker.tasks.values()]:
+            if task is not running:
+                self._detach(task)
+                lost.append(task)
+            else:
+                # It did not live to tell when the task began.
+                seconds = time.monotonic() - task.sent
+                span = time.time_ns() - int(seconds * 1e9), seconds, "processes", worker.pid
+                self.finish(task, lost_outcome(task, report), span)
+        for lease, readers in worker.reads.items():
+            self.arena.release(lease, readers)
+        self._queue.add_first([each for each in lost if self._goes_on(each, report, running)])
+        for left in worker.leaving.values():
+            left.set_result(None)
+
+    def _goes_on(self, task: InFlight, report: CrashReport, running: InFlight | None) -> bool:
+        """Return whether *task*, whose worker ended before it began, waits again; else end it."""
+        task.lost_starts += running is None
+        if task.stopping is not None:
+            self.finish(task, stopped_outcome(task))
+        elif task.lost_starts > START_TRIES:
+            # Workers may always end before they begin.
+            self.finish(task, Raised(report.error(task.job.info.name)))
+        else:
+            return True
+        return False
+
+    def _on_hopeless(self, error: BaseException) -> None:
+        """End all tasks that wait: no worker can be started."""
+        for task in [*self._queue]:
+            failure = ExecutorUnavailableError(f"no worker process can be started: {error}")
+            failure.__cause__ = error
+            self._withdraw(task, Raised(failure))
+
+    def _close(self) -> None:
+        self._is_closing = True
+        for task in [*self._queue]:
+            self._withdraw(task, Withdrawn())
+        for task in self._tasks.values():
+            task.stopping = "cancel"
+        self.workers.dismiss_all()
 
 
-def _assign(group: list[Flight], slot: Slot) -> Trip:
-    """Note that *slot* has the tasks of *group*, after those it has; return their trip."""
-    trip, flights = Trip(slot), slot.flights
-    for flight in group:
-        flights[flight.number] = flight
-        flight.trip = trip
-    return trip
+def _ended(
+    job: Job, outcome: Outcome, span: Span | None = None, caught: Collection[str] | None = None
+) -> Ended:
+    return Ended(job.info.task_id, job.info.attempt, outcome, span, caught)
 
 
 def _closed_error() -> ExecutorUnavailableError:

@@ -1,67 +1,70 @@
-"""The loop in a worker process: take an order, do it, answer.
+"""A worker process: take a task, run it, answer.
 
 ::
 
-    link --> inbox --> order --> perform(job) --> outcome --> outlet --> link
-                                    | emit, call, beat, log, print ^
+    link --> inbox --> task --> perform(job) --> outcome --> outlet --> link
+                                   | emit, call, beat, log, print ^
 
-The main thread runs the tasks, so that signals reach them and libraries that
-insist on the main thread work.
+The main thread runs the tasks, so that signals reach them and libraries that insist on the
+main thread work. It reads the link between tasks. Other OS threads: a watchdog, which ends
+the process with its coordinator; one that sends results that are held back; and, once a
+task has made a call, one that reads the link.
 """
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
+import ctypes
+import faulthandler
+import logging
 import os
+import select
 import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import repeat
-from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 from flowpregel import _fault
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
-from flowpregel.context import RunInfo, Scope
 from flowpregel.errors import TaskCancelled, TaskSerializationError
-from flowpregel.executors.attempt import perform_in, scope_of
+from flowpregel.executors.attempt import perform
 from flowpregel.executors.calls import caught_of
-from flowpregel.executors.processes import birth, frames, messages, parcel, payload, talk
+from flowpregel.executors.processes import messages, parcel, payload, protocol
 from flowpregel.executors.processes.arena import Arena, Door, Returns, returns_in
-from flowpregel.executors.processes.board import Board
-from flowpregel.executors.processes.brief import FIRST, LIKE, TASK, plain_write
-from flowpregel.executors.processes.ends import TaskRunClient, WorkerRunClient
-from flowpregel.executors.processes.likes import First, LateScope, Own
 from flowpregel.executors.processes.parcel import Lease
+from flowpregel.executors.processes.protocol import RAN, TASK, TOKEN, Frame, WorkerStatus
 from flowpregel.executors.processes.reader import TaskReader
-from flowpregel.executors.processes.setup import Setup
-from flowpregel.executors.processes.structured import Structured
-from flowpregel.executors.processes.wire import Inbox, Outlet
+from flowpregel.executors.processes.settings import WorkerSetup
+from flowpregel.executors.processes.worker_io import (
+    HOLD,
+    Inbox,
+    Outlet,
+    Requests,
+    StoreProxy,
+    WorkerRunClient,
+)
+from flowpregel.executors.processes.worker_output import StructlogSender, take_over
 
 if TYPE_CHECKING:
-    from flowpregel.executors.processes.contexts import Contexts
+    from flowpregel.channels.context import Context
 
-BATCH: Final = 1
-"""TASKS: there are several; each has a token."""
-SPARE: Final = 2
-"""TASKS: there is a CPU to spare."""
-RAN: Final = Struct("<fq")
-"""At the start of an ENDED frame: for how many seconds the task ran, and when it began."""
-Order: TypeAlias = bytes | memoryview | Own
-"""What there is to say of a task; a tuple if it is like another."""
-_HOLD: Final = 5_000_000
-"""Nanoseconds for which results of a batch may be held back, to send many at once."""
+STOP_SIGNAL: Final = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+"""Sent to a worker whose task is to stop; hardly anything else uses it."""
+_PR_SET_PDEATHSIG: Final = 1
+_LOOK_EVERY: Final = 1.0
+_log: Final = logging.getLogger("flowpregel.worker")
 
 
-def main(setup: Setup) -> None:
+def main(setup: WorkerSetup) -> None:
     """Live as a worker until the coordinator is gone or says stop."""
     arm("worker.")
     payload.mark_as_worker()
-    birth.settle(setup.stdout, setup.stderr, setup.coordinator)
+    become_worker(setup.stdout, setup.stderr, setup.coordinator)
     worker = Worker(setup)
     if worker.initialize(setup.initializer):
         worker.run()
@@ -71,33 +74,31 @@ class Worker:
     """Runs one task at a time.
 
     Args:
-        setup: Where its ends are.
+        setup: Its descriptors and settings.
     """
 
-    def __init__(self, setup: Setup) -> None:
-        for fd in (setup.link, setup.door, setup.board, setup.tokens):
+    def __init__(self, setup: WorkerSetup) -> None:
+        for fd in (setup.link, setup.door, setup.status, setup.tokens):
             os.set_inheritable(fd, False)
         link = socket.socket(fileno=setup.link)
         self._outlet = Outlet(link, setup.mark)
-        self._inbox = Inbox(link, setup.mark, self._answered)
-        self._board = Board(setup.board)
-        self._turns = Turns(setup.tokens)
+        self._requests = Requests(self._outlet)
+        self._inbox = Inbox(link, setup.mark, self._requests.answered)
+        self._requests.listen = self._inbox.listen
+        self._status = WorkerStatus(setup.status)
+        self._tokens = Tokens(setup.tokens)
         door = Door(socket.socket(fileno=setup.door))
         self._returns = Returns()
         self._reader = TaskReader(door, self._returns)
-        self._shares = Shares(Arena(setup.shared_limit, segments=setup.segments), door)
-        self._flushed = self._now = self._offset = 0
-        self._ends = ends = WorkerRunClient(self._outlet, self._inbox.listen)
-        self._out, self._err = talk.take_over(self._outlet, setup.log_levels, lambda: ends.number)
-        self._structured = Structured(self._outlet, lambda: ends.number)
-        self._contexts: Contexts | None = None
+        self._shares = ResultArena(Arena(setup.shared_limit, segments=setup.segments), door)
+        self._out, self._err = take_over(self._outlet, setup.log_levels)
+        self._structlog = StructlogSender(self._outlet)
+        self._contexts: dict[bytes, Context[Any]] = {}
         self._nodes: dict[bytes, bytes | Node] = {}
-        self._runs: dict[int, Callable[[], RunInfo]] = {}
-        self._stoppable = False
-        self._stopped = False
-        self._forked = False
+        self._flushed = 0.0
+        self._stoppable = self._stopped = self._forked = False
         os.register_at_fork(after_in_child=self._after_fork)
-        signal.signal(birth.STOP_SIGNAL, self._on_stop_signal)
+        signal.signal(STOP_SIGNAL, self._on_stop_signal)
 
     def initialize(self, initializer: bytes) -> bool:
         """Run the pool's initializer; tell the coordinator how that went."""
@@ -107,98 +108,60 @@ class Worker:
                 function(*arguments)
         except BaseException as error:  # noqa: BLE001 - the coordinator is told why
             body = messages.pack_outcome(Raised(error), "initializer", None)
-            self._outlet.send(frames.FAILED, 0, body)
+            self._outlet.send(protocol.FAILED, 0, body)
             return False
-        self._outlet.send(frames.READY)
+        self._outlet.send(protocol.READY)
         return True
 
     def run(self) -> None:
         """Do what the coordinator orders until it says stop, or is gone."""
         while (frame := self._inbox.next()) is not None:
             match frame.kind:
-                case frames.TASKS:
+                case protocol.TASKS:
                     self._run_tasks(frame.body)
-                case frames.NODE:
+                case protocol.NODE:
                     digest = frame.body[: payload.DIGEST_SIZE]
                     self._nodes[digest] = frame.body[payload.DIGEST_SIZE :]
-                case frames.RUN:
-                    self._learn_run(frame)
-                case frames.FREED:
+                case protocol.FREED:
                     for lease, readers in returns_in(frame.body):
                         self._shares.release(lease, readers)
-                case frames.LEAVE:
-                    self._entered().leave(frame.body)
-                case frames.STOP:
-                    if self._contexts is not None:
-                        self._contexts.leave_all()
+                case protocol.LEAVE:
+                    self._leave(frame)
+                case protocol.STOP:
+                    self._close_contexts([*self._contexts], None)
                     return
 
     # ------------------------------------------------ tasks
 
     def _run_tasks(self, body: bytes) -> None:
-        batch, flags = body[0], body[1]
-        self._inbox.may_look = flags & SPARE != 0
-        turns = self._turns.of(batch) if flags & BATCH else repeat(None)
-        self._look_at_clocks()
-        for (number, order), _ in zip(self._orders(body, 2), turns, strict=False):
-            ended = self._run_task(number, order)
-            if ended >= self._flushed + _HOLD:
-                self._flush()
+        for number, order in _orders(body):
+            if self._tokens.take(number):
+                self._outlet.flush_soon()
+                self._run_task(number, order)
+                if time.monotonic() > self._flushed + HOLD:
+                    self._flush()
         # Also where the rest was recalled: nothing comes that would send what is held back.
         self._flush()
 
-    def _orders(self, body: bytes, at: int) -> Iterator[tuple[int, Order]]:
-        """Yield the numbers of the tasks that are to be done, and what is said of each."""
-        first: First | None = None
-        while at < len(body):
-            number, length, form = TASK.unpack_from(body, at)
-            start = at + TASK.size
-            at = start + length
-            part = body[start:at] if length < parcel.SMALL else memoryview(body)[start:at]
-            if form != LIKE:
-                if form == FIRST:
-                    first = First(bytes(part))
-                yield number, part
-            elif first is not None:
-                others = first.others(part)
-                # What it took to read all of them is not the time of the first of them.
-                self._look_at_clocks()
-                for own in others:
-                    yield own[0], own
-
     def _flush(self) -> None:
-        """Send the results that are held back, and what the tasks that have ended read no more."""
+        """Send the results that are held back, and what the ended tasks read no more."""
         self._reader.task_ended()
-        if returned := self._returns.take():
-            self._outlet.hold(frames.RETURNED, 0, returned)
         self._outlet.flush()
-        self._look_at_clocks()
-        self._flushed = self._now
+        if returned := self._returns.take():
+            self._outlet.send(protocol.RETURNED, 0, returned)
+        self._flushed = time.monotonic()
 
-    def _look_at_clocks(self) -> None:
-        """Note what time it is, and how far the wall clock is from the monotonic one."""
-        self._now = time.monotonic_ns()
-        self._offset = time.time_ns() - self._now
-
-    def _run_task(self, number: int, order: Order) -> int:
-        """Run a task.
-
-        Returns:
-            When it ended: monotonic nanoseconds.
-        """
-        # Of those that follow each other, one begins when the one before it has ended.
-        began, ends = self._now, self._ends
-        if ends.is_used:
-            ends.renew()
-        ends.number, self._stopped = number, False
-        name = messages.UNNAMED
+    def _run_task(self, number: int, order: memoryview) -> None:
+        client = WorkerRunClient(self._outlet, self._requests, number)
+        self._outlet.task, self._stopped = number, False
+        began, at, name = time.monotonic(), time.time_ns(), messages.UNNAMED
         try:
             self._stoppable = True
-            if self._board.begin(number, began):
+            if self._status.begin(number):
                 # The signal came before the task did.
                 self._stopped = True
                 raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
-            outcome, name = self._perform(order)
+            outcome, name = self._perform(order, client)
         except TaskCancelled:
             outcome = Withdrawn()
         finally:
@@ -206,42 +169,29 @@ class Worker:
         if self._forked:
             # A fork of the worker that came out of the task: it is not the worker.
             os._exit(0)
+        self._requests.forget()
         if self._out.line or self._err.line:
             # The task may have put other streams in their place.
             self._out.flush()
             self._err.flush()
         if _fault.points is not None:
             fault("task.send.before")
-        ended = self._now = time.monotonic_ns()
-        seconds, at = (ended - began) / 1e9, began + self._offset
-        made = ends.made
-        if not (made.count or self._stopped) and (write := plain_write(outcome)):
-            self._outlet.hold_result((number, seconds, at, *write))
-            return ended
-        body = RAN.pack(seconds, at)
-        flags = frames.STOPPED if self._stopped else 0
-        if made.count and (caught := caught_of(outcome, made)) is not None:
-            flags |= frames.CAUGHT
+        flags = protocol.STOPPED if self._stopped else 0
+        body = RAN.pack(time.monotonic() - began, at)
+        if (caught := caught_of(outcome, client.made)) is not None:
+            flags |= protocol.CAUGHT
             body += messages.pack_caught(caught)
         body += messages.pack_outcome(outcome, name, self._shares)
-        self._outlet.hold(frames.ENDED, number, body, flags)
-        return ended
+        self._outlet.hold(protocol.ENDED, number, body, flags)
 
-    def _perform(self, order: Order) -> tuple[Outcome, str]:
+    def _perform(self, order: memoryview, client: WorkerRunClient) -> tuple[Outcome, str]:
         name, what = messages.UNNAMED, "the code"
         try:
-            if isinstance(order, tuple):
-                first = order[-1]
-                node = first.node = first.node or self._node(first.digest)
-                name, what = node.name, "the input"
-                job = first.job_like(order, self._ends.store, self._runs)
-                scope: Scope = LateScope(order, self._ends)
-            else:
-                node = self._node(bytes(order[: payload.DIGEST_SIZE]))
-                name, what = node.name, "the input"
-                content = parcel.unpack(order, self._reader.open, payload.DIGEST_SIZE)
-                job = messages.job_of(content, node, self._ends.store, self._runs)
-                scope = scope_of(job, TaskRunClient(self._ends, self._ends.number))
+            node = self._node(bytes(order[: payload.DIGEST_SIZE]))
+            name, what = node.name, "the input"
+            store = StoreProxy(client.ask)
+            content = parcel.unpack(order, self._reader.open, payload.DIGEST_SIZE)
+            job = messages.job_of(content, node, store)
         except TaskCancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
@@ -249,55 +199,56 @@ class Worker:
             failure = TaskSerializationError(name, what, what.removeprefix("the "), cause)
             failure.__cause__ = error
             return Raised(failure), name
-        # Each task has its own context: what it sets does not leak into the next.
         if node.contexts:
-            self._entered().keep(job.input)
+            self._keep_contexts(job.input)
+        # Each task has its own context: what it sets does not leak into the next.
         context = job.variables or contextvars.Context()
         if "structlog" in sys.modules:
-            context.run(self._structured.begin, job.info)
-        return context.run(perform_in, scope, job), name
-
-    def _learn_run(self, frame: frames.Frame) -> None:
-        """Note what the tasks of a run may know about it; an empty frame: forget all runs."""
-        if not frame.body:
-            self._runs.clear()
-            return
-        try:
-            self._runs[frame.number] = messages.unpack_run(frame.body)
-        except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
-            self._runs[frame.number] = partial(_raise, error)
-
-    def _entered(self) -> Contexts:
-        """Return the contexts that tasks have entered here."""
-        if self._contexts is None:
-            # Imports all channels, which few workers need.
-            from flowpregel.executors.processes.contexts import Contexts  # noqa: PLC0415
-
-            self._contexts = Contexts()
-        return self._contexts
+            context.run(self._structlog.begin, job.info)
+        return context.run(perform, job, client), name
 
     def _node(self, digest: bytes) -> Node:
         node = self._nodes[digest]
-        if isinstance(node, Node):
-            return node
-        made: Node = payload.loads(node)
-        self._nodes[digest] = made
-        return made
+        if not isinstance(node, Node):
+            node = self._nodes[digest] = payload.loads(node)
+        assert isinstance(node, Node)
+        return node
+
+    # ------------------------------------------------ contexts
+
+    def _keep_contexts(self, given: Any) -> None:
+        """Keep the contexts that a task was given: the run's next task finds them entered."""
+        from flowpregel.channels.context import contexts_in  # noqa: PLC0415 - imports all channels
+
+        for channel in contexts_in(given):
+            self._contexts.setdefault(channel.held.token, channel)
+
+    def _leave(self, frame: Frame) -> None:
+        """Leave the contexts of a run that ended, and answer."""
+        tokens, ended = parcel.unpack(frame.body)
+        outcome = None if ended is None else messages.unpack_outcome(ended, "of the run", None)
+        self._close_contexts(tokens, outcome.error if isinstance(outcome, Raised) else None)
+        self._outlet.send(protocol.LEFT, frame.number)
+
+    def _close_contexts(self, tokens: list[bytes], error: BaseException | None) -> None:
+        for token in tokens:
+            channel = self._contexts.pop(token, None)
+            try:
+                if channel is not None:
+                    channel.close(error)
+            except Exception:  # noqa: BLE001 - the run has ended, and stays as it ended
+                _log.exception("a Context channel could not be left")
 
     # ------------------------------------------------ what comes from outside
 
     def _on_stop_signal(self, number: int, frame: Any) -> None:
-        """Send what is held back; stop the running task if it is the one that is unwanted."""
-        self._outlet.flush_from_handler()
-        if not self._stoppable or self._board.unwanted != self._ends.number:
+        """Stop the running task if it is the one that is unwanted."""
+        if not self._stoppable or self._status.unwanted != self._outlet.task:
             return
         self._stopped, self._stoppable = True, False
         error = TaskCancelled("the task was stopped from outside")
         if not self._outlet.defer(error):
             raise error
-
-    def _answered(self, frame: frames.Frame) -> None:
-        self._ends.answered(frame)
 
     def _after_fork(self) -> None:
         self._forked = True
@@ -305,35 +256,40 @@ class Worker:
         self._outlet.forget()
 
 
-def _raise(error: BaseException) -> Any:
-    raise error
+def _orders(body: bytes) -> Iterator[tuple[int, memoryview]]:
+    """Yield the number of each task in a TASKS frame, and its digest and parcel."""
+    at, view = 0, memoryview(body)
+    while at < len(body):
+        number, length = TASK.unpack_from(body, at)
+        at += TASK.size + length
+        yield number, view[at - length : at]
 
 
-class Turns:
-    """The tokens of a batch: one has to be taken before each task.
+class Tokens:
+    """The numbers of the tasks that this worker may begin; each is taken once.
 
     Args:
-        fd: The reading end of the token pipe; reading never blocks.
+        fd: The reading end of the token pipe, which never blocks.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._early = b""
+        self._next: int | None = None
 
-    def of(self, batch: int) -> Iterator[None]:
-        """Go on as long as the next task of *batch* is still ours to run."""
-        fd, own = self._fd, bytes((batch,))
-        try:
-            while (token := self._early or os.read(fd, 1)) == own:
-                self._early = b""
-                yield
-        except BlockingIOError:
-            return
-        # The rest of this batch was recalled, and a later one is on its way.
-        self._early = token
+    def take(self, number: int) -> bool:
+        """Return whether task *number* is ours to run; False: it was recalled."""
+        if self._next is None:
+            with contextlib.suppress(BlockingIOError):
+                if token := os.read(self._fd, TOKEN.size):
+                    (self._next,) = TOKEN.unpack(token)
+        # The token of a task further behind is kept for it.
+        if self._next != number:
+            return False
+        self._next = None
+        return True
 
 
-class Shares:
+class ResultArena:
     """Puts large results into the worker's arena, and hands them over.
 
     Args:
@@ -344,6 +300,7 @@ class Shares:
     def __init__(self, arena: Arena, door: Door) -> None:
         self._arena = arena
         self._door = door
+        self.release = arena.release
 
     def share(self, data: memoryview, source: Any) -> Lease | None:
         """Write *data* for the coordinator; None: there is no room."""
@@ -357,6 +314,61 @@ class Shares:
             return None
         return lease
 
-    def release(self, lease_id: int, readers: int = 1) -> None:
-        """Note that the coordinator reads a lease no more."""
-        self._arena.release(lease_id, readers)
+
+# ------------------------------------------------ how a process becomes a worker
+
+
+def become_worker(stdout: int, stderr: int, coordinator: int) -> None:
+    """Give this process its group, its signals, its streams and its watchdog.
+
+    Args:
+        stdout: The pipe that becomes descriptor 1.
+        stderr: The pipe that becomes descriptor 2.
+        coordinator: The pid of the process to end with.
+    """
+    # An own process group: Ctrl-C in the terminal is the coordinator's to handle, and
+    # what a task starts can be ended with its worker.
+    with contextlib.suppress(OSError):
+        os.setpgid(0, 0)
+    # Unlike SIG_IGN, this is not inherited by programs that a task starts.
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+    die_with_parent()
+    os.register_at_fork(after_in_child=die_with_parent)
+    threading.Thread(
+        target=watch, args=(coordinator,), name="flowpregel-watchdog", daemon=True
+    ).start()
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (stdout, 1), (stderr, 2)):
+        os.dup2(source, target)
+        os.close(source)
+    faulthandler.enable(file=2, all_threads=True)
+    import multiprocessing  # noqa: PLC0415 - loaded by loky anyway
+
+    # With loky's method, pools that tasks make would respawn for ever.
+    multiprocessing.set_start_method("spawn", force=True)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when the OS thread that started it ends (Linux)."""
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+def watch(coordinator: int) -> None:
+    """End this process and all of its group when the coordinator is gone."""
+    if os.getppid() == coordinator:
+        _wait_for_end_of(coordinator)
+    with contextlib.suppress(OSError):
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def _wait_for_end_of(coordinator: int) -> None:
+    if hasattr(os, "pidfd_open"):
+        with contextlib.suppress(OSError):
+            ended = os.pidfd_open(coordinator)
+            select.select([ended], [], [])
+            return
+    while os.getppid() == coordinator:
+        time.sleep(_LOOK_EVERY)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel.executors.processes import frames
-from flowpregel.executors.processes.frames import UP, Frame, GarbageError, Parser, pack
+from flowpregel.executors.processes import protocol
+from flowpregel.executors.processes.protocol import UP, Frame, GarbageError, Parser, pack
 
 MARK = 0xC0FFEE11
 
@@ -31,7 +31,7 @@ def test_frames_come_out_as_they_went_in_however_they_are_cut(
     assert [Frame(kind, 0, number, body) for kind, number, body in sent] == got
 
 
-@given(st.binary(min_size=frames.HEADER.size))
+@given(st.binary(min_size=protocol.HEADER.size))
 def test_bytes_without_the_mark_are_refused(data: bytes) -> None:
     """Also those that would unpickle."""
     if data.startswith(MARK.to_bytes(4, "little")):
@@ -43,12 +43,12 @@ def test_bytes_without_the_mark_are_refused(data: bytes) -> None:
 def test_a_frame_of_the_other_direction_is_refused() -> None:
     """A worker has no orders to give."""
     with pytest.raises(GarbageError):
-        list(Parser(MARK, UP).feed(pack(MARK, frames.TASKS, 1)))
+        list(Parser(MARK, UP).feed(pack(MARK, protocol.TASKS, 1)))
 
 
 def test_a_length_that_cannot_be_is_refused() -> None:
     """Before memory is asked for."""
-    header = frames.HEADER.pack(MARK, frames.ENDED, 0, 0, 1, frames.LONGEST + 1)
+    header = protocol.HEADER.pack(MARK, protocol.ENDED, 0, 0, 1, protocol.LONGEST + 1)
 
     with pytest.raises(GarbageError):
         list(Parser(MARK, UP).feed(header))

@@ -1,8 +1,11 @@
-"""What a task says on the side: log records and printed text, sent to the coordinator.
+"""What a task prints and logs, sent to the coordinator.
 
 Text that Python code prints goes over the link, in order with everything else a
 task sends, so it is labelled exactly. What C code and programs write to
 descriptors 1 and 2 goes through pipes and gets the label of the task that runs.
+
+structlog's events go to the coordinator's structlog, unless a module that tasks import
+configures structlog for the workers too. Either way the run's fields are bound.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, Final, cast
 
-from flowpregel.executors.processes import frames
-from flowpregel.executors.processes.wire import Outlet
+from flowpregel.context import TaskInfo
+from flowpregel.executors.processes import protocol
+from flowpregel.executors.processes.worker_io import Outlet
 
 _LONGEST: Final = 1 << 16
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
@@ -26,10 +30,9 @@ _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 class Printed(io.TextIOBase):
     """``sys.stdout`` or ``sys.stderr`` of a worker: sends whole lines, labelled with their task."""
 
-    def __init__(self, outlet: Outlet, fd: int, task: Callable[[], int]) -> None:
+    def __init__(self, outlet: Outlet, fd: int) -> None:
         self._outlet = outlet
         self._fd = fd
-        self._task = task
         self._lock = threading.RLock()
         self.line = ""
         """What there is of a line that has not ended."""
@@ -55,10 +58,10 @@ class Printed(io.TextIOBase):
                 self._send(rest)
 
     def _send(self, text: str) -> None:
-        flags = 0 if self._fd == 1 else frames.STDERR
+        flags = 0 if self._fd == 1 else protocol.STDERR
         for at in range(0, len(text), _LONGEST):
             body = text[at : at + _LONGEST].encode(errors="backslashreplace")
-            self._outlet.send(frames.PRINTED, self._task(), body, flags)
+            self._outlet.send(protocol.PRINTED, self._outlet.task, body, flags)
 
     def fileno(self) -> int:
         """Return the descriptor: what is written there is sent as well."""
@@ -89,10 +92,9 @@ class Printed(io.TextIOBase):
 class LogSender(logging.Handler):
     """Sends log records to the coordinator, where the program's handlers get them."""
 
-    def __init__(self, outlet: Outlet, task: Callable[[], int]) -> None:
+    def __init__(self, outlet: Outlet) -> None:
         super().__init__()
         self._outlet = outlet
-        self._task = task
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send *record*, its message and traceback as text."""
@@ -101,7 +103,7 @@ class LogSender(logging.Handler):
         except Exception:  # noqa: BLE001 - logging's own rule: told on stderr, never raised
             self.handleError(record)
             return
-        self._outlet.send(frames.LOGGED, self._task(), body)
+        self._outlet.send(protocol.LOGGED, self._outlet.task, body)
 
 
 def _plain(record: logging.LogRecord) -> dict[str, Any]:
@@ -119,14 +121,75 @@ def _plain(record: logging.LogRecord) -> dict[str, Any]:
     return fields
 
 
-def take_over(
-    outlet: Outlet, log_levels: Mapping[str, int], task: Callable[[], int]
-) -> tuple[Printed, Printed]:
+def take_over(outlet: Outlet, log_levels: Mapping[str, int]) -> tuple[Printed, Printed]:
     """Send this worker's log records and prints; return what takes the prints."""
-    out, err = Printed(outlet, 1, task), Printed(outlet, 2, task)
+    out, err = Printed(outlet, 1), Printed(outlet, 2)
     sys.stdout, sys.stderr = cast(Any, out), cast(Any, err)
     root = logging.getLogger()
-    root.handlers[:] = [LogSender(outlet, task)]
+    root.handlers[:] = [LogSender(outlet)]
     for name, level in log_levels.items():
         logging.getLogger(name or None).setLevel(level)
     return out, err
+
+
+class _NamedLogger:
+    """The logger beneath a structlog logger: it keeps its name, and logs nothing."""
+
+    def __init__(self, *args: Any) -> None:
+        self.args = tuple(arg for arg in args if isinstance(arg, str))
+
+    def __getattr__(self, method: str) -> Callable[..., None]:
+        if method.startswith("__"):
+            raise AttributeError(method)
+        return _ignore
+
+
+def _ignore(*_: Any, **__: Any) -> None:
+    """Log nothing: the event was sent, and there is nothing left of it."""
+
+
+class StructlogSender:
+    """Has structlog in one worker send its events.
+
+    Args:
+        outlet: Sends them.
+    """
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+
+    def begin(self, info: TaskInfo) -> None:
+        """Bind the run's fields for the task that begins, in the current context."""
+        structlog = sys.modules["structlog"]
+        if not structlog.is_configured():
+            self._configure(structlog)
+        structlog.contextvars.bind_contextvars(
+            thread_id=info.run.thread_id,
+            run_id=info.run.run_id,
+            step=info.step,
+            task=info.name,
+            attempt=info.attempt,
+            pid=os.getpid(),
+        )
+
+    def _configure(self, structlog: Any) -> None:
+        structlog.configure(
+            processors=[
+                structlog.contextvars.merge_contextvars,
+                structlog.processors.format_exc_info,
+                self._send,
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger(0),
+            logger_factory=_NamedLogger,
+            cache_logger_on_first_use=False,
+        )
+
+    def _send(self, logger: Any, method: str, event: Any) -> str:
+        """Send an event; the last of the processors."""
+        fields = {
+            str(name): value if isinstance(value, _PLAIN) else repr(value)
+            for name, value in event.items()
+        }
+        body = pickle.dumps((logger.args, method, fields))
+        self._outlet.send(protocol.LOGGED, self._outlet.task, body, protocol.STRUCTURED)
+        return ""

@@ -1,4 +1,4 @@
-"""Post-mortems: how a worker ended, and what is known about why."""
+"""Crash reports: how a worker process ended, and what is known about the cause."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Tail:
 
 
 @dataclass(frozen=True, slots=True)
-class PostMortem:
+class CrashReport:
     """What is known about a worker's end."""
 
     pid: int
@@ -117,7 +117,7 @@ class PostMortem:
     tail: str
 
     def cause(self) -> str:
-        """Say how it ended."""
+        """Return in words how it ended."""
         code = self.exit.code
         if self.killed is not None:
             return self.killed

@@ -1,0 +1,200 @@
+"""What the two ends of a worker's link share: frames, tokens and the worker's status.
+
+::
+
+    coordinator                                               worker
+        |--- tokens: the numbers of the tasks it may begin ---->|   (pipe)
+        |--- frames: NODE, TASKS, ANSWER, STORED, ... --------->|   (socket)
+        |<-- frames: READY, ENDED, EMITTED, CALLED, ... --------|   (socket)
+        |    status: which task runs, which is to stop          |   (shared memory)
+
+A task begins when its worker has taken its token. The coordinator recalls tasks by
+reading tokens back. A pipe hands out each byte once, so no task runs twice or is lost.
+
+A frame is a header of fixed size and a body whose meaning its kind defines. The header
+begins with the mark of its link, a random number. Bytes that user code writes to the
+wrong descriptor lack the mark and are refused before anything is decoded.
+"""
+
+from __future__ import annotations
+
+import mmap
+from struct import Struct
+from typing import Final, NamedTuple
+
+HEADER: Final = Struct("<IBBHIQ")
+"""mark, kind, flags, spare, number, length of the body."""
+_HEADER_SIZE: Final = HEADER.size
+LONGEST: Final = 1 << 36
+"""No body is longer: a length above it is garbage."""
+
+# Down: from the coordinator to the worker.
+NODE: Final = 1
+"""The code of a node: digest, pickle."""
+TASKS: Final = 2
+"""Tasks to run, in order: for each `TASK`, the digest of its node, and its parcel."""
+ANSWER: Final = 3
+"""The outcome of call *number*."""
+STORED: Final = 4
+"""The answer to store request *number*."""
+FREED: Final = 5
+"""Leases of the worker's own shared memory that the coordinator no longer reads."""
+STOP: Final = 6
+"""No more tasks: release what is held, and exit."""
+LEAVE: Final = 7
+"""Leave the `Context` channels of a run that ended; *number* names the request."""
+
+# Up: from the worker to the coordinator.
+READY: Final = 32
+"""Started, and its initializer has run."""
+ENDED: Final = 33
+"""Task *number* ended: `RAN`, the calls whose failures it has seen if `CAUGHT`, its outcome."""
+EMITTED: Final = 34
+"""A chunk for the run's custom stream."""
+BEAT: Final = 35
+"""A sign of life."""
+CALLED: Final = 36
+"""Task *number* makes a call."""
+ASKED: Final = 37
+"""A store request."""
+LOGGED: Final = 38
+"""A log record."""
+PRINTED: Final = 39
+"""Text for stdout or stderr."""
+RETURNED: Final = 40
+"""Leases of the coordinator's shared memory that the worker no longer reads."""
+FAILED: Final = 41
+"""The worker could not start: why."""
+LEFT: Final = 42
+"""The contexts of request *number* have been left."""
+
+DOWN: Final = frozenset({NODE, TASKS, ANSWER, STORED, FREED, STOP, LEAVE})
+UP: Final = frozenset(
+    {READY, ENDED, EMITTED, BEAT, CALLED, ASKED, LOGGED, PRINTED, RETURNED, FAILED, LEFT}
+)
+
+# Flags.
+STOPPED: Final = 2
+"""ENDED: the stop signal reached the task."""
+CAUGHT: Final = 16
+"""ENDED: the task made calls, and lists those whose failures it has seen."""
+STDERR: Final = 4
+"""PRINTED: the text is for stderr."""
+STRUCTURED: Final = 8
+"""LOGGED: the record is structlog's."""
+
+TASK: Final = Struct("<IQ")
+"""Before each task of a TASKS frame: its number, and the bytes of its digest and parcel."""
+RAN: Final = Struct("<fq")
+"""How many seconds a task ran, and when it began (wall-clock nanoseconds)."""
+TOKEN: Final = Struct("<I")
+"""The number of a task."""
+REQUEST: Final = Struct("<I")
+"""Before the body of CALLED and ASKED: what the answer is to be sent under."""
+
+
+class Frame(NamedTuple):
+    """One message on a link."""
+
+    kind: int
+    flags: int
+    number: int
+    body: bytes
+
+
+class GarbageError(Exception):
+    """Bytes on a link that are no frames."""
+
+
+def pack(mark: int, kind: int, number: int, body: bytes = b"", flags: int = 0) -> bytes:
+    """Return a whole frame."""
+    return HEADER.pack(mark, kind, flags, 0, number, len(body)) + body
+
+
+class Parser:
+    """Cuts the bytes that arrive into frames.
+
+    Args:
+        mark: What every frame begins with.
+        kinds: The kinds that may arrive at this end.
+    """
+
+    def __init__(self, mark: int, kinds: frozenset[int]) -> None:
+        self._mark = mark
+        self._kinds = kinds
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the frames that *data* completes.
+
+        Memory grows with the bytes that arrived, never with what a header claims.
+
+        Raises:
+            GarbageError: The bytes are not frames; the link cannot be used again.
+        """
+        held: bytes | bytearray = data
+        if self._held:
+            self._held += data
+            held = self._held
+        frames: list[Frame] = []
+        used, last = 0, len(held) - _HEADER_SIZE
+        unpack, ours, kinds = HEADER.unpack_from, self._mark, self._kinds
+        while used <= last:
+            mark, kind, flags, spare, number, length = unpack(held, used)
+            if mark != ours or kind not in kinds or spare or length > LONGEST:
+                raise GarbageError(f"not a frame: {bytes(held[used : used + HEADER.size]).hex()}")
+            if last - used < length:
+                break
+            start = used + _HEADER_SIZE
+            used = start + length
+            frames.append(Frame(kind, flags, number, bytes(held[start:used])))
+        if held is not self._held:
+            self._held = bytearray(held[used:])
+        elif used:
+            # In place, since a long body arrives in thousands of pieces.
+            del self._held[:used]
+        return frames
+
+
+STATUS_SIZE: Final = 16
+"""Bytes of shared memory that a `WorkerStatus` needs."""
+
+
+class WorkerStatus:
+    """Which task a worker runs and which is to stop, in memory that both processes map.
+
+    It can be read when the worker is dead.
+
+    Args:
+        fd: A descriptor of `STATUS_SIZE` zero bytes.
+    """
+
+    __slots__ = ("_cells", "_map")
+
+    def __init__(self, fd: int) -> None:
+        self._map = mmap.mmap(fd, STATUS_SIZE)
+        self._cells = memoryview(self._map).cast("Q")
+
+    def begin(self, number: int) -> bool:
+        """Note that task *number* runs; return whether it is to stop already."""
+        self._cells[0] = number
+        return self._cells[1] == number
+
+    @property
+    def running(self) -> int:
+        """The number of the task that began last."""
+        return self._cells[0]
+
+    def ask_to_stop(self, number: int) -> None:
+        """Request the stop of task *number*; the signal that follows makes the worker look."""
+        self._cells[1] = number
+
+    @property
+    def unwanted(self) -> int:
+        """The number of the task that is to stop."""
+        return self._cells[1]
+
+    def close(self) -> None:
+        """Unmap the memory."""
+        self._cells.release()
+        self._map.close()

@@ -1,0 +1,311 @@
+"""The worker's end of the link: what it sends, what it receives, and what its tasks ask for."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from itertools import count
+from typing import Any, Final
+
+from flowpregel._core.records import (
+    Arguments,
+    Escaped,
+    Interrupted,
+    Node,
+    Outcome,
+    Raised,
+    Returned,
+    Withdrawn,
+)
+from flowpregel.carried import carried_by
+from flowpregel.context import RunClient
+from flowpregel.errors import GraphInterrupt, ParentCommand, TaskCancelled, TaskSerializationError
+from flowpregel.executors.calls import CallFuture, OpenCalls, returned_by
+from flowpregel.executors.processes import messages, parcel, protocol
+from flowpregel.executors.processes.culprit import find_culprit
+from flowpregel.executors.processes.protocol import ANSWER, DOWN, REQUEST, STORED, Frame, Parser
+
+_CHUNK: Final = 1 << 16
+HOLD: Final = 0.005
+"""Seconds for which results may be held back, to send many at once."""
+
+
+class Outlet:
+    """Sends whole frames, from any OS thread of the worker.
+
+    A signal handler that raises must not cut a frame in two: while the main thread
+    sends, it has its exception raised afterwards (`defer`).
+
+    Args:
+        connection: The link.
+        mark: Begins every frame.
+    """
+
+    def __init__(self, connection: socket.socket, mark: int) -> None:
+        self._socket: socket.socket | None = connection
+        self._mark = mark
+        self._lock = threading.Lock()
+        self._holder: int | None = None
+        self._held: deque[bytes] = deque()
+        self._is_awaited = threading.Event()
+        self._flusher: threading.Thread | None = None
+        self._main = threading.main_thread().ident
+        self._deferred: BaseException | None = None
+        self.task = 0
+        """The number of the task that runs."""
+
+    def send(self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0) -> None:
+        """Send a frame, after those held back; it is on the link when this returns.
+
+        When the coordinator is gone, nothing happens.
+        """
+        self._held.append(protocol.pack(self._mark, kind, number, body, flags))
+        self.flush()
+
+    def hold(self, kind: int, number: int, body: bytes, flags: int = 0) -> None:
+        """Send a frame with the next that is sent, or at the next `flush`."""
+        self._held.append(protocol.pack(self._mark, kind, number, body, flags))
+
+    def flush_soon(self) -> None:
+        """Send what is held back in a moment, while the main thread is busy."""
+        if not self._held or self._is_awaited.is_set():
+            return
+        if self._flusher is None:
+            self._flusher = threading.Thread(
+                target=self._flush_later, name="flowpregel-flusher", daemon=True
+            )
+            self._flusher.start()
+        self._is_awaited.set()
+
+    def _flush_later(self) -> None:
+        while self._socket is not None:
+            self._is_awaited.wait()
+            time.sleep(HOLD)
+            self._is_awaited.clear()
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what is held back."""
+        me = threading.get_ident()
+        if self._holder == me:
+            # A finalizer or signal handler of user code prints while we send: we go on.
+            return
+        with self._lock:
+            self._holder = me
+            try:
+                while self._held:
+                    self._write(b"".join([self._held.popleft() for _ in range(len(self._held))]))
+            finally:
+                self._holder = None
+        if me == self._main and self._deferred is not None:
+            error, self._deferred = self._deferred, None
+            raise error
+
+    def _write(self, data: bytes) -> None:
+        if self._socket is None:
+            return
+        try:
+            self._socket.sendall(data)
+        except OSError:
+            self._socket = None
+
+    def defer(self, error: BaseException) -> bool:
+        """Return whether *error* will be raised after the frame that is being sent."""
+        if self._holder == self._main:
+            self._deferred = error
+            return True
+        return False
+
+    def forget(self) -> None:
+        """Send nothing any more: this process is a fork of the worker."""
+        self._socket = None
+        self._held.clear()
+        self._lock = threading.Lock()
+        self._holder = None
+
+
+class Inbox:
+    """Receives frames: in the main thread, until a task makes a call and may wait for it.
+
+    Args:
+        connection: The link.
+        mark: Begins every frame.
+        answered: Given each frame that answers a task's request.
+    """
+
+    def __init__(
+        self, connection: socket.socket, mark: int, answered: Callable[[Frame], None]
+    ) -> None:
+        self._socket = connection
+        self._parser = Parser(mark, DOWN)
+        self._answered = answered
+        self._orders: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self._reading = threading.Lock()
+        self._reader: threading.Thread | None = None
+
+    def next(self) -> Frame | None:
+        """Wait for the next frame that is no answer; None: the coordinator is gone."""
+        orders = self._orders
+        while self._reader is None and orders.empty():
+            with self._reading:
+                if orders.empty():
+                    self._receive()
+        return orders.get()
+
+    def listen(self) -> None:
+        """Receive on an OS thread of its own from now on: the main thread may wait in a task."""
+        if self._reader is None:
+            self._reader = threading.Thread(target=self._run, name="flowpregel-reader", daemon=True)
+            self._reader.start()
+
+    def _run(self) -> None:
+        with self._reading:
+            while self._receive():
+                pass
+
+    def _receive(self) -> bool:
+        try:
+            data = self._socket.recv(_CHUNK)
+        except OSError:
+            data = b""
+        if not data:
+            self._orders.put(None)
+            return False
+        for frame in self._parser.feed(data):
+            if frame.kind in (ANSWER, STORED):
+                self._answered(frame)
+            else:
+                self._orders.put(frame)
+        return True
+
+
+class Answer(CallFuture[Any]):
+    """The result of a call that a task in a worker has made."""
+
+    def _look(self, how: str) -> None:
+        # An OS thread of its own reads the link: a caller that waits here stops nobody else.
+        self.looked_at = True
+
+
+class Requests:
+    """Requests of tasks to the coordinator, and the answers that are awaited.
+
+    Args:
+        outlet: Sends them.
+    """
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+        self._open: dict[int, Answer] = {}
+        self._numbers = count(1)
+        self.listen: Callable[[], None]
+        """Called before an answer is awaited."""
+
+    def send(self, kind: int, task: int, body: bytes, answer: Answer) -> Answer:
+        """Send a request for *task*; return *answer*, which will have its result."""
+        request = next(self._numbers) & 0xFFFFFFFF
+        self._open[request] = answer
+        self.listen()
+        self._outlet.send(kind, task, REQUEST.pack(request) + body)
+        return answer
+
+    def forget(self) -> None:
+        """Forget the requests of a task that has ended: no answer will come."""
+        self._open.clear()
+
+    def answered(self, frame: Frame) -> None:
+        """Settle the request that *frame* answers."""
+        answer = self._open.pop(frame.number, None)
+        if answer is None:
+            return
+        try:
+            _settle(answer, messages.unpack_outcome(frame.body, "in a called task", None))
+        except BaseException as error:  # noqa: BLE001 - the caller is told
+            answer.set_exception(error)
+
+
+def _settle(answer: Answer, outcome: Outcome) -> None:
+    match outcome:
+        case Returned(writes):
+            answer.set_result(returned_by(writes))
+        case Raised(error):
+            answer.set_exception(error)
+        case Interrupted(interrupts):
+            answer.set_exception(GraphInterrupt(interrupts))
+        case Escaped(command):
+            answer.set_exception(ParentCommand(command))
+        case Withdrawn():
+            answer.set_exception(TaskCancelled())
+
+
+class WorkerRunClient(RunClient):
+    """Connects one task in a worker with its run.
+
+    Args:
+        outlet: Sends frames.
+        requests: Makes requests.
+        number: The task's.
+    """
+
+    __slots__ = ("_number", "_outlet", "_requests", "made")
+
+    def __init__(self, outlet: Outlet, requests: Requests, number: int) -> None:
+        self._outlet = outlet
+        self._requests = requests
+        self._number = number
+        self.made = OpenCalls()
+
+    def emit(self, chunk: Any) -> None:
+        """Give the run's stream a custom chunk, or a `Report`."""
+        try:
+            body, _ = parcel.pack(chunk)
+        except Exception as error:
+            path, cause = find_culprit(chunk, "chunk")
+            raise TaskSerializationError("this", "a stream chunk", path, cause) from error
+        self._outlet.send(protocol.EMITTED, self._number, body)
+
+    def beat(self) -> None:
+        """Show that the task is alive."""
+        self._outlet.send(protocol.BEAT, self._number)
+
+    def call(self, node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
+        """Make a call; return its future."""
+        code = messages.pack_node(node, called=True)
+        try:
+            carried = carried_by(copy_context(), {})
+            body, _ = parcel.pack((code, arguments, fingerprint, describe, carried))
+        except Exception as error:
+            path, cause = find_culprit(arguments, "arguments")
+            raise TaskSerializationError(node.name, "the input", path, cause) from error
+        answer = Answer(None, self.made)
+        return self._requests.send(protocol.CALLED, self._number, body, answer)
+
+    def ask(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a method of the run's store; return its result."""
+        body, _ = parcel.pack((method, args, kwargs))
+        return self._requests.send(protocol.ASKED, self._number, body, Answer()).result()
+
+
+class StoreProxy:
+    """The run's long-term store, as a task in a worker reaches it: over the link.
+
+    It has the methods of the coordinator's store; each call is answered there.
+    """
+
+    def __init__(self, ask: Callable[[str, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+        self._ask = ask
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        ask = self._ask
+
+        def method(*args: Any, **kwargs: Any) -> Any:
+            return ask(name, args, kwargs)
+
+        return method

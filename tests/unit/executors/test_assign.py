@@ -1,0 +1,166 @@
+"""What the pool decides without a process: which worker gets what, and a worker's life."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from flowpregel._core.records import Kind, Node
+from flowpregel.context import TaskInfo
+from flowpregel.executors.base import Job
+from flowpregel.executors.processes.assign import (
+    BATCH_SECONDS,
+    TRANSITIONS,
+    InFlight,
+    Limits,
+    Load,
+    NodeCode,
+    TaskQueue,
+    WorkerEvent,
+    WorkerState,
+    assign,
+    next_state,
+)
+
+UNKNOWN = float("inf")
+TINY = BATCH_SECONDS / 100
+STARTING, IDLE, BUSY = Load(WorkerState.STARTING), Load(WorkerState.IDLE), Load(WorkerState.BUSY)
+LEAVING = Load(WorkerState.LEAVING)
+LONG = Load(WorkerState.BUSY, UNKNOWN)
+PARENT = Load(WorkerState.BUSY, UNKNOWN, is_waiting=True)
+
+
+class Task(NamedTuple):
+    """One that waits."""
+
+    seconds: float
+
+
+@pytest.mark.parametrize(
+    ("queue", "workers", "limits", "starts", "sends"),
+    [
+        # Starting workers.
+        ([], [], Limits(4), 0, []),
+        ([UNKNOWN], [], Limits(4), 1, []),
+        (9 * [UNKNOWN], [], Limits(4), 4, []),
+        (9 * [UNKNOWN], [STARTING, LONG], Limits(4), 2, []),
+        ([], [IDLE], Limits(4, keep=4), 3, []),
+        ([UNKNOWN], [LEAVING], Limits(1), 1, []),
+        # Tasks of unknown length go one by one, and no more of them run than there is room for.
+        (9 * [UNKNOWN], [IDLE, IDLE], Limits(2), 0, [(0, 1), (1, 1)]),
+        (9 * [UNKNOWN], [LONG, IDLE], Limits(2), 0, [(1, 1)]),
+        (9 * [UNKNOWN], [LONG, LONG, IDLE], Limits(2), 0, []),
+        ([UNKNOWN], [IDLE, IDLE], Limits(2), 0, [(0, 1)]),
+        # A worker whose task waits for its calls does not count.
+        (9 * [UNKNOWN], [PARENT, PARENT], Limits(2), 2, []),
+        (9 * [UNKNOWN], [PARENT, LONG, IDLE], Limits(2), 0, [(2, 1)]),
+        # Short tasks go together: for some milliseconds, and leaving some for the others.
+        (1000 * [TINY], [IDLE, LONG], Limits(2), 0, [(0, 100)]),
+        (20 * [TINY], [IDLE, LONG], Limits(2), 0, [(0, 10)]),
+        ([TINY, TINY, UNKNOWN, TINY], [IDLE, IDLE], Limits(2), 0, [(0, 2), (1, 1)]),
+        (9 * [TINY], [IDLE], Limits(1, batch=1), 0, [(0, 1)]),
+        # A worker with little left to do gets its next tasks; the last go to the first free.
+        (1000 * [TINY], [BUSY], Limits(1), 0, [(0, 100)]),
+        (3 * [TINY], [BUSY, LONG], Limits(2), 0, [(0, 1)]),
+        ([TINY], [BUSY, LONG], Limits(2), 0, []),
+        (1000 * [TINY], [Load(WorkerState.BUSY, 2 * BATCH_SECONDS)], Limits(1), 0, []),
+        # Nothing is put behind a task that may hold it up.
+        (1000 * [TINY], [LONG, PARENT], Limits(1), 0, []),
+        (9 * [UNKNOWN], [BUSY], Limits(1), 0, []),
+        (9 * [TINY], [BUSY], Limits(1, batch=1), 0, []),
+    ],
+)
+def test_tasks_are_assigned(
+    queue: list[float], workers: list[Load], limits: Limits, starts: int, sends: Any
+) -> None:
+    """By what waits, what the workers do, and how many there may be."""
+    assert (starts, sends) == assign([Task(each) for each in queue], workers, limits)
+
+
+@pytest.mark.parametrize("state", WorkerState)
+@pytest.mark.parametrize("event", WorkerEvent)
+def test_what_is_not_in_the_table_cannot_happen(state: WorkerState, event: WorkerEvent) -> None:
+    """A worker that has ended hears nothing; one that starts has no tasks to lose."""
+    after = TRANSITIONS.get((state, event))
+    if after is not None:
+        assert after is next_state(state, event)
+        return
+    with pytest.raises(RuntimeError, match=f"{state.name} cannot be {event.name}"):
+        next_state(state, event)
+
+
+def test_every_worker_that_is_there_can_end() -> None:
+    """At any moment, and nothing comes after it."""
+    present = [state for state in WorkerState if state is not WorkerState.GONE]
+
+    assert all(WorkerState.GONE is next_state(state, WorkerEvent.EXITED) for state in present)
+    assert not [event for state, event in TRANSITIONS if state is WorkerState.GONE]
+
+
+def test_a_worker_that_leaves_gets_no_more_tasks() -> None:
+    """It cannot become idle again."""
+    assert (WorkerState.LEAVING, WorkerEvent.SENT) not in TRANSITIONS
+    assert WorkerState.LEAVING is next_state(WorkerState.LEAVING, WorkerEvent.EMPTIED)
+
+
+# ------------------------------------------------ the queue
+
+
+def task(number: int, depth: int = 0, **of_job: Any) -> InFlight:
+    """Return a task that waits."""
+    info = TaskInfo(task_id="t", name="n", namespace="", step=0, stop=1)
+    job = Job(info=info, kind=Kind.PULL, node=Node(name="n"), input=None, **of_job)
+    nobody: Any = None
+    return InFlight(number, job, nobody, NodeCode(b"digest", b"code", TINY), depth)
+
+
+def test_called_tasks_go_before_their_callers_siblings() -> None:
+    """And first come, first served among equals."""
+    queue = TaskQueue()
+    shallow, deep, later = task(1), task(2, depth=2), task(3)
+    for each in (shallow, deep, later):
+        queue.add(each)
+
+    assert [deep] == queue.take(10)
+    assert [shallow, later] == queue.take(10)
+    assert not queue
+
+
+def test_tasks_that_were_taken_back_wait_first_and_in_their_order() -> None:
+    """Those that were withdrawn wait no more."""
+    queue = TaskQueue()
+    first, second, third, gone = (task(number) for number in range(4))
+    for each in (third, gone):
+        queue.add(each)
+    queue.add_first([first, second])
+    queue.remove(gone)
+
+    assert [first, second, third] == [*queue]
+    assert [first, second] == queue.take(2)
+    assert [third] == [*queue.first()]
+
+
+def test_a_task_with_a_timeout_shares_no_batch() -> None:
+    """Its time begins when it is sent."""
+    assert TINY == task(1).seconds
+    assert UNKNOWN == task(1, timeout=object()).seconds
+
+
+def test_one_task_that_was_held_up_does_not_end_batches() -> None:
+    """Half a second for the operating system says nothing about the others."""
+    code = NodeCode(b"digest", b"code")
+    assert UNKNOWN == code.seconds
+    for seconds in (20e-6, 0.5):
+        code.measured(seconds)
+
+    assert code.seconds < BATCH_SECONDS / 100
+
+
+def test_a_slow_first_task_is_forgotten_soon() -> None:
+    """It has imported what the others use."""
+    code = NodeCode(b"digest", b"code")
+    for seconds in (0.5, *(10 * [TINY])):
+        code.measured(seconds)
+
+    assert code.seconds < BATCH_SECONDS
