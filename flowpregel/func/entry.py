@@ -16,9 +16,8 @@ from flowpregel.channels import EphemeralValue, LastValue
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
-from flowpregel.pregel.node import PregelNode
+from flowpregel.pregel.node import ChannelWrite, ChannelWriteEntry, PregelNode
 from flowpregel.pregel.pregel import Pregel
-from flowpregel.pregel.write import ChannelWrite, ChannelWriteEntry
 
 ValueT = TypeVar("ValueT")
 SaveT = TypeVar("SaveT")

@@ -200,7 +200,7 @@ class _Lowering:
             mapper=None if spec.schema.is_root else spec.schema.mapper,
             writers=[NodeWriter(name, self._writable, self._edges_of(name)), *branches],
             bound=action,
-            metadata=spec.metadata,
+            metadata=spec.metadata or {},
             retry_policy=spec.retry_policy,
             cache_policy=spec.cache_policy,
             timeout=spec.timeout,

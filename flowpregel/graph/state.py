@@ -19,7 +19,7 @@ from flowpregel.pregel.node import is_graph
 
 if TYPE_CHECKING:
     from flowpregel.graph.compile import CompiledStateGraph
-    from flowpregel.pregel.base import Where
+    from flowpregel.pregel.definition import Where
 
 Retry = RetryPolicy | Sequence[RetryPolicy]
 Timeout = float | timedelta | TimeoutPolicy

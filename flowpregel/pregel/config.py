@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict
+from typing import Any, Self, TypeAlias, TypedDict
 from uuid import UUID
 
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.convert import thread_name
 from flowpregel.errors import ConfigurationError
+
+Config: TypeAlias = Mapping[str, Any]
+"""A config as a user writes it."""
 
 DEFAULT_RECURSION_LIMIT = 10_000
 
@@ -19,19 +22,8 @@ _IGNORED = ("callbacks", "run_name")
 """LangChain's, which a program that moves over may still pass."""
 
 
-class RunConfig(TypedDict, total=False):
-    """A config as a user writes it."""
-
-    configurable: dict[str, Any]
-    recursion_limit: int
-    max_concurrency: int | None
-    tags: list[str]
-    metadata: dict[str, Any]
-    run_id: str
-
-
-class Settings(TypedDict, total=False):
-    """The same as plain keywords of ``invoke`` and its kin."""
+class ConfigKeywords(TypedDict, total=False):
+    """A config as plain keywords of ``invoke`` and its kin."""
 
     thread_id: str
     checkpoint_id: str
@@ -45,8 +37,8 @@ class Settings(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parsed:
-    """A config that was looked at."""
+class ParsedConfig:
+    """A config that was checked."""
 
     thread_id: str | None = None
     checkpoint_id: str | None = None
@@ -73,10 +65,11 @@ class Parsed:
             )
         return Address(self.thread_id, self.namespace, self.checkpoint_id)
 
-    def outermost(self) -> Parsed:
-        """Return where the run around starts that is to go on from a checkpoint of a graph inside.
+    def outermost(self) -> Self:
+        """Return the config of the outermost run, if this addresses a checkpoint of a nested graph.
 
-        That of the inner graph is found when it is called: it stays in `checkpoint_map`.
+        The checkpoint of the nested graph is found when it is called: it stays in
+        `checkpoint_map`.
         """
         if not self.namespace:
             return self
@@ -94,7 +87,28 @@ class Parsed:
         }
 
 
-def merged(*configs: Mapping[str, Any] | None) -> dict[str, Any]:
+def config_for(
+    address: Address, parents: Mapping[str, str], checkpoint_id: str | None = None
+) -> dict[str, Any]:
+    """Return the config that addresses a checkpoint.
+
+    Args:
+        address: Where it is; its own checkpoint if *checkpoint_id* is not given.
+        parents: The checkpoints of the graphs around, by namespace; empty: not known.
+        checkpoint_id: Another checkpoint there.
+    """
+    checkpoint_id = checkpoint_id or address.checkpoint_id
+    configurable: dict[str, Any] = {
+        "thread_id": address.thread_id,
+        "checkpoint_ns": address.namespace,
+        "checkpoint_id": checkpoint_id,
+    }
+    if parents:
+        configurable["checkpoint_map"] = {**parents, address.namespace: checkpoint_id}
+    return {"configurable": configurable}
+
+
+def merged(*configs: Config | None) -> dict[str, Any]:
     """Return one config of several; later ones win, tags and metadata add up."""
     result: dict[str, Any] = {}
     for config in configs:
@@ -130,8 +144,8 @@ def of_keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
     return config
 
 
-def parse(config: Mapping[str, Any] | None) -> Parsed:
-    """Look at a config.
+def parse(config: Config | None) -> ParsedConfig:
+    """Check a config.
 
     Raises:
         ConfigurationError: A key nobody knows, or a value that cannot be.
@@ -143,8 +157,9 @@ def parse(config: Mapping[str, Any] | None) -> Parsed:
         raise ConfigurationError(f"config has no key {unknown[0]!r}; it takes: {known}")
     configurable = dict(_mapping(config.get("configurable") or {}, "configurable"))
     metadata = dict(_mapping(config.get("metadata") or {}, "metadata"))
-    return Parsed(
-        thread_id=_text(configurable, "thread_id"),
+    thread_id = configurable.get("thread_id")
+    return ParsedConfig(
+        thread_id=None if thread_id is None else thread_name(thread_id),
         checkpoint_id=_text(configurable, "checkpoint_id"),
         namespace=_text(configurable, "checkpoint_ns") or "",
         checkpoint_map=configurable.get("checkpoint_map") or {},
@@ -155,6 +170,13 @@ def parse(config: Mapping[str, Any] | None) -> Parsed:
         configurable=configurable,
         run_id=_run_id(config, metadata, configurable),
     )
+
+
+def parse_keywords(
+    default: Config, config: Config | None, settings: Mapping[str, Any]
+) -> ParsedConfig:
+    """Check a graph's default config, a call's config and a call's keywords, merged."""
+    return parse(merged(default, config, of_keywords(settings)))
 
 
 def _mapping(value: Any, what: str) -> Mapping[str, Any]:
@@ -177,8 +199,6 @@ def _text(configurable: Mapping[str, Any], key: str) -> str | None:
     value = configurable.get(key)
     if value is None or isinstance(value, str):
         return value
-    if key == "thread_id":
-        return thread_name(value)
     raise ConfigurationError(f"{key} must be text, not {value!r}")
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
-Item = tuple[tuple[str, ...], str, Any]
+Item: TypeAlias = tuple[tuple[str, ...], str, Any]
+"""(namespace, mode, payload) of what a run emits."""
 
 MODES = ("tasks", "updates", "progress")
 """The stream modes that a view reads."""
@@ -41,13 +42,13 @@ def progress() -> Iterator[None]:
         _wanted.reset(token)
 
 
-def view_of(name: str, asked: bool | None) -> View | None:
+def view_of(name: str, asked: bool | None) -> ProgressView | None:
     """Return the view of a run of the graph *name*, if one is wanted."""
-    return View(name) if asked or (asked is None and _wanted.get()) else None
+    return ProgressView(name) if asked or (asked is None and _wanted.get()) else None
 
 
 @dataclass(slots=True)
-class Count:
+class TaskCounts:
     """What became of the tasks of one name."""
 
     started: int = 0
@@ -63,7 +64,7 @@ class Count:
         return self.started - self.done - self.failed - self.asking
 
 
-class View:
+class ProgressView:
     """Counts what the stream of a run tells, and shows it.
 
     Args:
@@ -85,7 +86,7 @@ class View:
         self._out = sys.stderr if out is None else out
         self._clock = clock
         self._began = self._shown = clock()
-        self._counts: dict[str, Count] = {}
+        self._counts: dict[str, TaskCounts] = {}
         self._reports: dict[str, dict[str, Any]] = {}
         """What tasks that run have said last of how far they are, by their ids."""
         self._show, self._every = _way_to_show(self._out)
@@ -120,8 +121,8 @@ class View:
         else:
             count.done += 1
 
-    def _count(self, name: str) -> Count:
-        return self._counts.setdefault(name, Count())
+    def _count(self, name: str) -> TaskCounts:
+        return self._counts.setdefault(name, TaskCounts())
 
     def close(self) -> None:
         """Show how the run ended."""
@@ -212,33 +213,3 @@ def _over(out: TextIO) -> Callable[[list[str]], None]:
 def _line(out: TextIO, lines: list[str]) -> None:
     out.write(" |".join(lines) + "\n")
     out.flush()
-
-
-def watched(items: Iterator[Item], view: View | None) -> Iterator[Item]:
-    """Return *items*, which *view* sees on their way."""
-    return items if view is None else _watched(items, view)
-
-
-def _watched(items: Iterator[Item], view: View) -> Iterator[Item]:
-    try:
-        for item in items:
-            view.see(item)
-            yield item
-    finally:
-        items.close()  # type: ignore[attr-defined]
-        view.close()
-
-
-def awatched(items: AsyncIterator[Item], view: View | None) -> AsyncIterator[Item]:
-    """`watched`, on the event loop."""
-    return items if view is None else _awatched(items, view)
-
-
-async def _awatched(items: AsyncIterator[Item], view: View) -> AsyncIterator[Item]:
-    try:
-        async for item in items:
-            view.see(item)
-            yield item
-    finally:
-        await items.aclose()  # type: ignore[attr-defined]
-        view.close()
