@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy as shallow_copy
+from functools import cached_property
 from typing import Any, Literal, Self, TypeAlias, TypedDict
 
 from flowpregel._core.program import Keys, Names, Program, compile_program
-from flowpregel._core.records import (
-    CALLED,
-    ERROR,
-    ERROR_SOURCE,
-    INPUT,
-    INTERRUPT,
-    NO_WRITES,
-    RESUME,
-    RETURN,
-    TASKS,
-)
+from flowpregel._core.records import INPUT, SILENT_WRITES, TASKS
 from flowpregel._core.state import names
 from flowpregel._engine.executors import check_executor
 from flowpregel.channels import Topic
@@ -28,10 +20,12 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.managed import managed_value
 from flowpregel.policies import CachePolicy, RetryPolicy
 from flowpregel.pregel.config import merged, of_keywords
+from flowpregel.pregel.jsonschema import json_schema_of, model_of
 from flowpregel.pregel.node import NodeBuilder, PregelNode, checked_cache_policy, policies_of
 
 Where: TypeAlias = Literal["*"] | Sequence[str]
-RESERVED = frozenset({CALLED, ERROR, ERROR_SOURCE, INPUT, INTERRUPT, NO_WRITES, RESUME, RETURN})
+RESERVED = SILENT_WRITES | {INPUT}
+"""The names of writes that are not to channels."""
 
 
 class GraphDefinition:
@@ -83,7 +77,6 @@ class GraphDefinition:
         self.config = dict(config or {})
         self.name = name
         self.executor = check_executor(executor)
-        self._program: Program | None = None
         if auto_validate:
             self.validate()
 
@@ -113,27 +106,25 @@ class GraphDefinition:
                         f"a breakpoint names node {name!r}, which does not exist; the nodes are: "
                         f"{', '.join(self.nodes)}"
                     )
-        self._program = None
+        self.__dict__.pop("program", None)
         return self
 
-    @property
+    @cached_property
     def program(self) -> Program:
         """What the core runs; compiled when first asked for."""
-        if self._program is None:
-            contexts = [key for key, item in self.channels.items() if isinstance(item, Context)]
-            shares = self.cache_policy is not None
-            self._program = compile_program(
-                name=self.name,
-                nodes={
-                    key: node.compile(key, shares=shares, contexts=contexts)
-                    for key, node in self.nodes.items()
-                },
-                channels=self.channels,
-                input_channels=self.input_channels,
-                output_channels=self.output_channels,
-                stream_channels=self.stream_channels_asis,
-            )
-        return self._program
+        contexts = [key for key, item in self.channels.items() if isinstance(item, Context)]
+        shares = self.cache_policy is not None
+        return compile_program(
+            name=self.name,
+            nodes={
+                key: node.compile(key, shares=shares, contexts=contexts)
+                for key, node in self.nodes.items()
+            },
+            channels=self.channels,
+            input_channels=self.input_channels,
+            output_channels=self.output_channels,
+            stream_channels=self.stream_channels_asis,
+        )
 
     @property
     def stream_channels_list(self) -> list[str]:
@@ -212,48 +203,43 @@ class GraphDefinition:
             >>> app.get_input_jsonschema()  # doctest: +SKIP
             {'title': 'LangGraphInput', 'type': 'string'}
         """
-        return _json_schema(self._input(), f"{self.name}Input")
+        return json_schema_of(self._input(), f"{self.name}Input")
 
     def get_output_jsonschema(self, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the JSON Schema of what a run returns."""
-        return _json_schema(self._output(), f"{self.name}Output")
+        return json_schema_of(self._output(), f"{self.name}Output")
 
     def get_context_jsonschema(self) -> dict[str, Any] | None:
         """Return the JSON Schema of a run's context; None if it has none."""
         typ = self.context_schema
-        return None if typ is None else _json_schema(typ, getattr(typ, "__name__", self.name))
+        return None if typ is None else json_schema_of(typ, getattr(typ, "__name__", self.name))
 
     def get_input_schema(self, config: Mapping[str, Any] | None = None) -> Any:
         """Return a pydantic model of a run's input; without pydantic, its type."""
-        return _model(self._input(), f"{self.name}Input")
+        return model_of(self._input(), f"{self.name}Input")
 
     def get_output_schema(self, config: Mapping[str, Any] | None = None) -> Any:
         """Return a pydantic model of what a run returns; without pydantic, its type."""
-        return _model(self._output(), f"{self.name}Output")
+        return model_of(self._output(), f"{self.name}Output")
 
     def _input(self) -> Any:
-        keys, typ = self.input_channels, self.InputType
-        if isinstance(keys, str) or typ is not None:
-            return typ
-        return _typed_dict({key: self.channels[key].UpdateType for key in keys})
+        types = {key: self.channels[key].UpdateType for key in names(self.input_channels)}
+        return _typed_dict(types) if self.InputType is None else self.InputType
 
     def _output(self) -> Any:
-        keys, typ = self.output_channels, self.OutputType
-        if isinstance(keys, str) or typ is not None:
-            return typ
-        return _typed_dict({key: self.channels[key].ValueType for key in keys})
+        types = {key: self.channels[key].ValueType for key in names(self.output_channels)}
+        return _typed_dict(types) if self.OutputType is None else self.OutputType
 
     # ------------------------------------------------------------ copies
 
     def copy(self, update: Mapping[str, Any] | None = None) -> Self:
         """Return a graph of its own with the attributes of *update* changed."""
-        clone = object.__new__(type(self))
-        clone.__dict__.update(self.__dict__)
+        clone = shallow_copy(self)
+        clone.__dict__.pop("program", None)
         for name, value in (update or {}).items():
             if name not in clone.__dict__:
                 raise ConfigurationError(f"a graph has no attribute {name!r} to change")
             setattr(clone, name, value)
-        clone._program = None
         return clone
 
     def with_config(self, config: Mapping[str, Any] | None = None, **settings: Any) -> Self:
@@ -298,18 +284,6 @@ def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
     raise ConfigurationError(
         f"Invalid checkpointer {value!r}: give a saver, a path, True, False or None"
     )
-
-
-def _json_schema(typ: Any, title: str) -> dict[str, Any]:
-    from flowpregel.pregel.jsonschema import json_schema_of  # noqa: PLC0415 - seldom needed
-
-    return json_schema_of(typ, title)
-
-
-def _model(typ: Any, name: str) -> Any:
-    from flowpregel.pregel.jsonschema import model_of  # noqa: PLC0415 - seldom needed
-
-    return model_of(typ, name)
 
 
 def _typed_dict(types: dict[str, Any]) -> Any:

@@ -6,11 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from flowpregel._core.effects import StepContext
-from flowpregel._core.progress import Steps
-from flowpregel._core.records import Task
 from flowpregel._engine.elsewhere import elsewhere
-from flowpregel._engine.placing import RunContext
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.concurrency import abatch, batch, off_loop
@@ -193,11 +189,7 @@ class Pregel(GraphDefinition):
         ainvoke = partial(self.ainvoke, **asked)
         return await abatch(ainvoke, inputs, config, return_exceptions=return_exceptions)
 
-    def nested_run(
-        self, task: Task, setting: StepContext, around: RunContext
-    ) -> tuple[Steps, RunContext]:
-        """Return the run that *task* of another graph is, and what its own tasks are given."""
-        return nested_run(self, task, setting, around)
+    nested_run = nested_run
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         """Refuse to be called: a graph is run by `invoke` and its kin."""

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.program import Keys, Names
+from flowpregel._core.program import Keys, Options
 from flowpregel._core.records import INTERRUPT, Durability
 from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
 from flowpregel.events import StreamMode
 from flowpregel.pregel.config import Config, ConfigKeywords, ParsedConfig, parse_keywords
 from flowpregel.pregel.definition import GraphDefinition, Where, keys_of, names_where
+from flowpregel.pregel.progress import MODES as VIEWED
 from flowpregel.pregel.progress import Item, ProgressView, view_of
 
 Version: TypeAlias = Literal["v1", "v2"]
@@ -54,7 +55,11 @@ class RunRequest:
 
     given: Any
     config: ParsedConfig
+    options: Options
+    """All but what the thread's saver decides."""
     context: Any
+    control: RunControl | None
+    resume: Literal["auto"] | None
     modes: tuple[str, ...]
     """The stream modes that the user reads."""
     labelled: bool
@@ -63,13 +68,6 @@ class RunRequest:
     """Whether nested graphs stream too, so that each item names its namespace."""
     printed: tuple[str, ...]
     """The stream modes that are printed."""
-    output_keys: Keys
-    interrupt_before: Names
-    interrupt_after: Names
-    durability: Durability
-    control: RunControl | None
-    resume: Literal["auto"] | None
-    on_mismatch: Literal["error", "rerun", "reuse"]
     view: ProgressView | None
     """Shows how far the run is."""
     version: Version
@@ -101,37 +99,59 @@ def request_of(
         ConfigurationError: Something cannot be; the message says what.
         TypeError: A keyword that nobody knows.
     """
-    options = {key: value for key, value in asked.items() if key in OPTIONS and value is not None}
+    wanted = {
+        key: value
+        for key, value in asked.items()
+        if key in OPTIONS and (value is not None or key == "on_mismatch")
+    }
     settings = {key: value for key, value in asked.items() if key not in OPTIONS}
-    mode = options.get("stream_mode", graph.stream_mode)
-    printed = options.get("print_mode", ())
-    keys = graph.stream_channels_asis if streams else graph.program.output_channels
+    parsed = parse_keywords(graph.config, config, settings).outermost()
+    mode = wanted.get("stream_mode", graph.stream_mode)
+    modes = _modes(mode) if streams or not is_quiet(asked) else ()
+    debug = wanted.get("debug", graph.debug)
+    printed = ("updates", "values") if debug else _modes(wanted.get("print_mode", ()))
+    view = view_of(graph.name, wanted.get("progress"))
+    options = _options(graph, parsed, wanted, streams=streams)
     return RunRequest(
         given=given,
-        config=parse_keywords(graph.config, config, settings).outermost(),
-        context=_context(graph, options.get("context")),
-        modes=_modes(mode) if streams or not is_quiet(asked) else (),
-        labelled="stream_mode" in options and not isinstance(mode, str),
-        subgraphs=options.get("subgraphs", False),
-        printed=("updates", "values") if options.get("debug", graph.debug) else _modes(printed),
-        output_keys=_output_keys(graph, options.get("output_keys", keys)),
-        interrupt_before=names_where(options.get("interrupt_before", graph.interrupt_before_nodes)),
-        interrupt_after=names_where(options.get("interrupt_after", graph.interrupt_after_nodes)),
-        durability=Durability(
-            _choice(options, "durability", "'sync', 'async' or 'exit'", "async", "sync", "exit")
-        ),
-        control=options.get("control"),
-        resume=_choice(options, "resume", "'auto', or leave it out", None, "auto"),
-        on_mismatch=_choice(
-            options, "on_mismatch", "'error', 'rerun' or 'reuse'", "error", "rerun", "reuse"
-        ),
-        view=view_of(graph.name, options.get("progress")),
-        version=_choice(options, "version", "'v1' or 'v2'", "v1", "v2"),
+        config=parsed,
+        options=replace(options, modes=frozenset((*modes, *printed, *(VIEWED if view else ())))),
+        context=_context(graph, wanted.get("context")),
+        control=wanted.get("control"),
+        resume=_choice(wanted, "resume", "'auto', or leave it out", None, "auto"),
+        modes=modes,
+        labelled="stream_mode" in wanted and not isinstance(mode, str),
+        subgraphs=wanted.get("subgraphs", False),
+        printed=printed,
+        view=view,
+        version=_choice(wanted, "version", "'v1' or 'v2'", "v1", "v2"),
     )
 
 
-def _choice(options: Mapping[str, Any], name: str, hint: str, default: Any, *others: Any) -> Any:
-    value = options.get(name, default)
+def _options(
+    graph: GraphDefinition, config: ParsedConfig, wanted: Mapping[str, Any], *, streams: bool
+) -> Options:
+    keys = graph.stream_channels_asis if streams else graph.output_channels
+    durability = "'sync', 'async' or 'exit'"
+    mismatch = "'error', 'rerun' or 'reuse'"
+    control: RunControl | None = wanted.get("control")
+    return Options(
+        namespace=config.namespace,
+        durability=Durability(_choice(wanted, "durability", durability, "async", "sync", "exit")),
+        recursion_limit=config.recursion_limit,
+        interrupt_before=names_where(wanted.get("interrupt_before", graph.interrupt_before_nodes)),
+        interrupt_after=names_where(wanted.get("interrupt_after", graph.interrupt_after_nodes)),
+        output_channels=_output_keys(graph, wanted.get("output_keys", keys)),
+        step_timeout=graph.step_timeout,
+        retry=graph.retry_policy,
+        cache=graph.cache_policy,
+        drain=lambda: None if control is None else control.drain_reason,
+        on_mismatch=_choice(wanted, "on_mismatch", mismatch, "error", "rerun", "reuse"),
+    )
+
+
+def _choice(wanted: Mapping[str, Any], name: str, hint: str, default: Any, *others: Any) -> Any:
+    value = wanted.get(name, default)
     if value not in (default, *others):
         raise ConfigurationError(f"{name}={value!r}; use {hint}")
     return value

@@ -21,7 +21,6 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.shapes import Lease
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.definition import GraphDefinition
-from flowpregel.pregel.progress import MODES as VIEWED
 from flowpregel.pregel.progress import Item
 from flowpregel.pregel.request import GraphOutput, RunRequest, print_item, stream_item
 from flowpregel.pregel.resume import kept_result, start_of
@@ -133,11 +132,13 @@ def _plan(
     fault("run.start.after")
     run_id = start.run_id or str(uuid.uuid4())
     options = replace(
-        _options(graph, request, saver),
+        request.options,
         loaded=start.loaded,
         metadata={**start.metadata, **config.metadata, "run_id": run_id},
-        fence=None if lease is None else lease.fence,
+        now=clock.now(),
     )
+    if saver is not None and lease is not None:
+        options = for_saver(replace(options, address=config.address, fence=lease.fence), saver)
     committers = Committers()
     around = RunContext(
         config=replace(config, run_id=start.run_id).shown(),
@@ -166,31 +167,6 @@ def _plan(
         resources=resources,
         lease=lease,
     )
-
-
-def _options(
-    graph: GraphDefinition, request: RunRequest, saver: BaseCheckpointSaver | None
-) -> Options:
-    config, control = request.config, request.control
-    viewed = () if request.view is None else VIEWED
-    options = Options(
-        address=None if saver is None else config.address,
-        namespace=config.namespace,
-        durability=request.durability,
-        recursion_limit=config.recursion_limit,
-        interrupt_before=request.interrupt_before,
-        interrupt_after=request.interrupt_after,
-        output_channels=request.output_keys,
-        modes=frozenset((*request.modes, *request.printed, *viewed)),
-        step_timeout=graph.step_timeout,
-        retry=graph.retry_policy,
-        cache=graph.cache_policy,
-        on_mismatch=request.on_mismatch,
-        now=clock.now(),
-    )
-    if control is not None:
-        options = replace(options, drain=lambda: control.drain_reason)
-    return options if saver is None else for_saver(options, saver)
 
 
 def for_saver(options: Options, saver: BaseCheckpointSaver) -> Options:

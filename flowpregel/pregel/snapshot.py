@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from flowpregel._core import ids
+from flowpregel._core import copies, ids
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.effects import StepId
 from flowpregel._core.narrator import Narrator, interrupts_of, outputs
@@ -186,20 +184,7 @@ class _DeltaSeed(NamedTuple):
 
     writes: Replayed
     """Those that are in it."""
-    pickled: bytes
-
-
-class _NotExact(Exception):
-    """A copy of the value would not be exact."""
-
-
-class _ExactPickler(pickle.Pickler):
-    """Refuses what a plain pickle is not exact for."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, BaseException):
-            raise _NotExact
-        return NotImplemented
+    kept: Any
 
 
 def with_near_seeds(program: Program, history: Iterable[Saved]) -> Iterator[Saved]:
@@ -232,29 +217,28 @@ def _nearer(
     writes = found.writes
     if not isinstance(writes, Replayed) or not isinstance(declared, DeltaChannel):
         return found
-    if name in seeds and seeds[name] is None:
-        return found
     seed = seeds.get(name)
     if seed is None or not writes.shares(seed.writes) or len(writes) < len(seed.writes):
-        if len(writes) < _FEWEST:
+        if len(writes) < _FEWEST or (name in seeds and seed is None):
             return found
         start = writes.until(len(writes) - _STEP)
         seed = seeds[name] = _seed(declared, name, found.seed, start)
-        if seed is None:
-            return found
-    return DeltaHistory(pickle.loads(seed.pickled), writes.since(len(seed.writes)))
+    if seed is None:
+        return found
+    value = copies.bring_back(seed.kept, f"channel {name!r}")
+    return DeltaHistory(value, writes.since(len(seed.writes)))
 
 
 def _seed(
     declared: DeltaChannel[Any, Any], name: str, start: Any, writes: Replayed
 ) -> _DeltaSeed | None:
-    """Return what *start* and *writes* come to, or None if that cannot be copied exactly."""
+    """Return what *start* and *writes* come to, or None if that cannot be copied."""
     try:
         channel = declared.from_checkpoint(start)
         channel.key = name
         channel.replay(writes)
-        data = io.BytesIO()
-        _ExactPickler(data, 5).dump(channel.value)
+        kept = copies.keep(channel.value, f"channel {name!r}")
+        copies.bring_back(kept, f"channel {name!r}")
     except Exception:  # noqa: BLE001 - a user's reducer or class; reading each state raises it
         return None
-    return _DeltaSeed(writes, data.getvalue())
+    return _DeltaSeed(writes, kept)

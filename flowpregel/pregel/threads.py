@@ -7,27 +7,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from flowpregel._core.commands import Command
 from flowpregel._core.program import Options, Program
-from flowpregel._core.records import (
-    Address,
-    Escaped,
-    Kind,
-    Node,
-    Raised,
-    Returned,
-    Saved,
-    Task,
-    Write,
-)
+from flowpregel._core.records import Address, Node, Saved, Task, Write
 from flowpregel._core.state import State
 from flowpregel._engine import clock
 from flowpregel._engine.elsewhere import run_to_end
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.context import RunClient, TaskInfo
-from flowpregel.errors import ConfigurationError, InvalidUpdateError
-from flowpregel.executors.attempt import aperform, perform
-from flowpregel.executors.base import Job
+from flowpregel.context import RunClient, Scope, TaskInfo, current
+from flowpregel.errors import (
+    ConfigurationError,
+    GraphInterrupt,
+    InvalidUpdateError,
+    ParentCommand,
+)
 from flowpregel.pregel.config import Config, ParsedConfig, config_for, merged, of_keywords, parse
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.edit import COPY, Edit, StateUpdate, grouped
@@ -166,26 +158,27 @@ def _edited(
 
 def _run_writers(program: Program, node: Node, value: Any, state: State) -> Sequence[Write]:
     """Return what the writers of *node* write for *value*, outside any run."""
-    job = Job(
-        info=TaskInfo(task_id="", name=node.name, namespace=node.name, step=0, stop=2),
-        kind=Kind.PULL,
-        node=replace(node, steps=(), role="leaf", graph=None),
-        input=value,
+    scope = Scope(
+        TaskInfo(task_id="", name=node.name, namespace=node.name, step=0, stop=2),
+        RunClient(_nothing, _nothing, _nothing),
         channels=state.channels,
         managed={name: item.get(0, 2) for name, item in program.managed.items()},
     )
-    client = RunClient(_nothing, _nothing, _nothing)
-    outcome = perform(job, client)
-    if isinstance(outcome, Raised) and isinstance(outcome.error, TypeError):
-        outcome = run_to_end(aperform(job, client))
-    match outcome:
-        case Returned():
-            return outcome.writes
-        case Raised():
-            raise outcome.error
-        case Escaped(Command()):
-            raise InvalidUpdateError("There is no parent graph: Command.PARENT in an update")
-    raise InvalidUpdateError(f"the writers of node {node.name!r} cannot run here: {outcome}")
+    token = current.set(scope)
+    try:
+        for writer in node.writers:
+            written = writer(value, scope)
+            is_async = hasattr(written, "__await__")
+            scope.writes.extend(run_to_end(written) if is_async else written)
+    except ParentCommand:
+        raise InvalidUpdateError("There is no parent graph: Command.PARENT in an update") from None
+    except GraphInterrupt as asked:
+        raise InvalidUpdateError(
+            f"the writers of node {node.name!r} cannot ask here: {asked.interrupts}"
+        ) from None
+    finally:
+        current.reset(token)
+    return scope.writes
 
 
 def _nothing(*_: Any) -> None:
