@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flowpregel._core.callee import callee_of
 from flowpregel._core.records import Write
+from flowpregel._engine.elsewhere import elsewhere
 from flowpregel.channels import (
     EphemeralValue,
     LastValueAfterFinish,
@@ -32,13 +33,12 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph.names import DEFAULT_HANDLER, END, START, TAG_HIDDEN, join_of, trigger_of
 from flowpregel.graph.schema import Schema, is_model
-from flowpregel.graph.spec import BranchSpec, NodeSpec
-from flowpregel.graph.writes import BranchWriter, Door, NodeWriter
+from flowpregel.graph.spec import BranchSpec, GraphSpec, NodeSpec
+from flowpregel.graph.writes import BranchWriter, InputValidator, NodeWriter
 from flowpregel.pregel.node import PregelNode, is_graph
 from flowpregel.pregel.pregel import Pregel
 
 if TYPE_CHECKING:
-    from flowpregel.graph.state import StateGraph
     from flowpregel.pregel.drawing import Graph
 
 Checkpointer: TypeAlias = BaseCheckpointSaver | str | os.PathLike[str] | bool | None
@@ -54,7 +54,7 @@ class CompiledStateGraph(Pregel):
         pregel: As `Pregel` takes them.
     """
 
-    def __init__(self, *, builder: StateGraph, **pregel: Any) -> None:
+    def __init__(self, *, builder: GraphSpec, **pregel: Any) -> None:
         self.builder = builder
         super().__init__(**pregel)
 
@@ -67,12 +67,6 @@ class CompiledStateGraph(Pregel):
     def OutputType(self) -> Any:
         """The schema of what a run returns."""
         return self.builder.output_schema
-
-    def _input(self) -> Any:
-        return self.InputType
-
-    def _output(self) -> Any:
-        return self.OutputType
 
     def shaped(self, values: Any) -> Any:
         """Return *values* as an object of the output schema, if that makes objects.
@@ -98,7 +92,7 @@ class CompiledStateGraph(Pregel):
         return drawing_of(self.builder, dict(self.get_subgraphs()), depth)
 
 
-def compile_graph(builder: StateGraph, **pregel: Any) -> CompiledStateGraph:
+def compile_graph(builder: GraphSpec, **pregel: Any) -> CompiledStateGraph:
     """Return *builder* as a program.
 
     Raises:
@@ -119,7 +113,7 @@ def compile_graph(builder: StateGraph, **pregel: Any) -> CompiledStateGraph:
     )
 
 
-def _streamed(builder: StateGraph) -> str | tuple[str, ...]:
+def _streamed(builder: GraphSpec) -> str | tuple[str, ...]:
     keys = tuple(builder.channels)
     state = builder.schemas[builder.state_schema]
     return state.selection if state.is_root and len(keys) == 1 else keys
@@ -128,7 +122,7 @@ def _streamed(builder: StateGraph) -> str | tuple[str, ...]:
 class _Lowering:
     """Makes the nodes and channels of one graph."""
 
-    def __init__(self, builder: StateGraph) -> None:
+    def __init__(self, builder: GraphSpec) -> None:
         self.builder = builder
         self.channels: dict[str, Any] = {
             **builder.channels,
@@ -177,14 +171,14 @@ class _Lowering:
         keys = dict.fromkeys(schema.channels)
         writers: list[Any] = [NodeWriter(START, keys, self._edges_of(START))]
         if is_model(schema.typ):
-            writers.append(Door(schema.typ, schema.keys))
+            writers.append(InputValidator(schema.typ, schema.keys))
         branches = self._branches(START, self.builder.schemas[self.builder.state_schema])
         return PregelNode(
             channels=START,
             triggers=[START],
             tags=[TAG_HIDDEN],
             writers=[*writers, *branches],
-            bound=_Same() if _any_async(branches) else None,
+            bound=_with_async_form(_same) if _any_async(branches) else None,
             reads=_reads(branches, schema.keys if len(writers) > 1 else ()),
             executor="inline",
         )
@@ -193,7 +187,7 @@ class _Lowering:
         branches = self._branches(name, spec.schema)
         action = spec.action
         if _any_async(branches) and not is_graph(action):
-            action = _awaited(action)
+            action = _with_async_form(action)
         node = PregelNode(
             channels=spec.schema.selection,
             triggers=self._triggers[name],
@@ -233,7 +227,7 @@ def _branch_writer(node: str, name: str, branch: BranchSpec, own: Schema) -> Bra
     )
 
 
-def _with_defaults(builder: StateGraph) -> dict[str, NodeSpec]:
+def _with_defaults(builder: GraphSpec) -> dict[str, NodeSpec]:
     """Return the graph's nodes with its defaults filled in, and its default handler."""
     defaults = builder.defaults
     specs = dict(builder.nodes)
@@ -263,19 +257,7 @@ def _any_async(branches: list[BranchWriter]) -> bool:
     return any(branch.path.is_async for branch in branches)
 
 
-class _Same:
-    """Returns what it is given; has an async form, so that its node runs on the loop."""
-
-    def invoke(self, value: Any) -> Any:
-        """Return *value*."""
-        return value
-
-    async def ainvoke(self, value: Any) -> Any:
-        """Return *value*."""
-        return value
-
-
-class _Awaited:
+class _WithAsyncForm:
     """A sync function that an async run calls on an OS thread, and awaits.
 
     Its node then runs on the event loop, where its async branch is awaited too.
@@ -288,16 +270,18 @@ class _Awaited:
 
 
 def _on_thread(action: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel.graph`
-
     @wraps(action)
     async def awaited(*args: Any, **kwargs: Any) -> Any:
-        return await asyncio.to_thread(action, *args, **kwargs)
+        return await elsewhere(action, *args, **kwargs)
 
     return awaited
 
 
-def _awaited(action: Any) -> Any:
+def _with_async_form(action: Any) -> Any:
     callee = callee_of(action)
-    is_plain = callee.func is not None and callee.coroutine is None
-    return _Awaited(callee.func) if is_plain and callee.func is not None else action
+    is_sync = callee.func is not None and callee.coroutine is None
+    return _WithAsyncForm(callee.func) if is_sync and callee.func is not None else action
+
+
+def _same(value: Any) -> Any:
+    return value

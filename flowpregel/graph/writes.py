@@ -217,7 +217,7 @@ class BranchWriter:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Door:
+class InputValidator:
     """Checks a run's input against a pydantic model, before any node runs.
 
     What is missing is no fault here: nodes may still write it.
@@ -225,7 +225,6 @@ class Door:
 
     model: Any
     keys: tuple[str, ...]
-    channels: tuple[str, ...] = ()
 
     def __call__(self, output: Any, scope: Scope) -> list[Write]:
         """Write nothing.

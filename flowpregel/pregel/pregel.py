@@ -13,9 +13,8 @@ from flowpregel.pregel.concurrency import abatch, batch, off_loop
 from flowpregel.pregel.config import Config
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.edit import StateUpdate
-from flowpregel.pregel.nested import call_nested, nested_run
 from flowpregel.pregel.request import RunKeywords, StreamKeywords, is_quiet, request_of
-from flowpregel.pregel.runner import GraphRun
+from flowpregel.pregel.runner import GraphRun, call_nested, nested_run
 from flowpregel.pregel.snapshot import StateSnapshot
 from flowpregel.pregel.threads import ThreadStates
 
