@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
 import types
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
-from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+from functools import partial, update_wrapper
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from flowpregel._core.callee import callee_of, is_generator_function, name_of
 from flowpregel._core.digest import arguments_digest, code_digest, home_of
@@ -91,7 +91,7 @@ class TaskFunction(Generic[P, R]):
         self._bound: tuple[Any, ...] = ()
         self._node: Node | None = None
         self._identity: str | None = None
-        functools.update_wrapper(self, func, assigned=_COPIED, updated=())
+        update_wrapper(self, func, assigned=_COPIED, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[R]:
         """Start a call and return its future at once.
@@ -257,6 +257,15 @@ def _options(changes: Mapping[str, Any]) -> Mapping[str, Any]:
     return changes
 
 
+class _Decorator(Protocol):
+    """What ``task(...)`` returns without a function."""
+
+    @overload
+    def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> TaskFunction[P, R]: ...
+    @overload
+    def __call__(self, func: Callable[P, R], /) -> TaskFunction[P, R]: ...
+
+
 @overload
 def task(func: Callable[P, Coroutine[Any, Any, R]], /) -> TaskFunction[P, R]: ...
 @overload
@@ -299,20 +308,5 @@ def task(func: Any = None, /, **options: Any) -> Any:
         >>> simulate.func(3)
         1.5
     """
-    made = _Decorator(TaskOptions(**_options(options)))
-    return made if func is None else made(func)
-
-
-class _Decorator:
-    """What ``task(...)`` returns without a function."""
-
-    def __init__(self, options: TaskOptions) -> None:
-        self._options = options
-
-    @overload
-    def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> TaskFunction[P, R]: ...
-    @overload
-    def __call__(self, func: Callable[P, R], /) -> TaskFunction[P, R]: ...
-    def __call__(self, func: Any, /) -> Any:
-        """Make *func* a task."""
-        return TaskFunction(func, self._options)
+    decorate = partial(TaskFunction, options=TaskOptions(**_options(options)))
+    return decorate if func is None else decorate(func)
