@@ -130,18 +130,16 @@ def of_keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         TypeError: A keyword that nobody knows.
     """
-    config: dict[str, Any] = {
-        "configurable": dict(_mapping(settings.get("configurable") or {}, "configurable"))
-    }
-    for key, value in settings.items():
-        if key in _CONFIGURABLE:
-            config["configurable"][key] = value
-        elif key in _TOP_LEVEL:
-            config[key] = value
-        elif key != "configurable":
-            known = ", ".join((*_CONFIGURABLE, *_TOP_LEVEL, "configurable"))
-            raise TypeError(f"unexpected keyword {key!r}; the settings of a run are: {known}")
-    return config
+    known = ConfigKeywords.__annotations__
+    for key in settings:
+        if key not in known:
+            raise TypeError(
+                f"unexpected keyword {key!r}; the settings of a run are: {', '.join(known)}"
+            )
+    configurable = dict(_mapping(settings.get("configurable") or {}, "configurable"))
+    configurable |= {key: settings[key] for key in _CONFIGURABLE if key in settings}
+    top_level = {key: settings[key] for key in _TOP_LEVEL if key in settings}
+    return {**top_level, "configurable": configurable}
 
 
 def parse(config: Config | None) -> ParsedConfig:
@@ -173,7 +171,7 @@ def parse(config: Config | None) -> ParsedConfig:
 
 
 def parse_keywords(
-    default: Config, config: Config | None, settings: Mapping[str, Any]
+    default: Config | None, config: Config | None, settings: Mapping[str, Any]
 ) -> ParsedConfig:
     """Check a graph's default config, a call's config and a call's keywords, merged."""
     return parse(merged(default, config, of_keywords(settings)))

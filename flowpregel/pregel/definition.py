@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy as shallow_copy
+from dataclasses import InitVar, dataclass
 from functools import cached_property
 from typing import Any, Literal, Self, TypeAlias, TypedDict
 
@@ -28,57 +29,52 @@ RESERVED = SILENT_WRITES | {INPUT}
 """The names of writes that are not to channels."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GraphDefinition:
     """Nodes, channels and defaults; `Pregel` documents the arguments."""
 
-    def __init__(  # noqa: PLR0913 - LangGraph's signature
-        self,
-        *,
-        nodes: Mapping[str, PregelNode | NodeBuilder],
-        channels: Mapping[str, Any] | None,
-        auto_validate: bool = True,
-        stream_mode: str | Sequence[str] = "values",
-        output_channels: str | Sequence[str],
-        stream_channels: str | Sequence[str] | None = None,
-        interrupt_after_nodes: Where = (),
-        interrupt_before_nodes: Where = (),
-        input_channels: str | Sequence[str],
-        step_timeout: float | None = None,
-        debug: bool = False,
-        checkpointer: BaseCheckpointSaver | str | os.PathLike[str] | bool | None = None,
-        store: Any = None,
-        cache: Any = None,
-        retry_policy: RetryPolicy | Sequence[RetryPolicy] = (),
-        cache_policy: CachePolicy | None = None,
-        context_schema: type[Any] | None = None,
-        config: Mapping[str, Any] | None = None,
-        name: str = "LangGraph",
-        executor: Any = None,
-    ) -> None:
+    nodes: Mapping[str, PregelNode]
+    channels: Mapping[str, Any]
+    auto_validate: InitVar[bool] = True
+    stream_mode: str | Sequence[str] = "values"
+    output_channels: str | Sequence[str]
+    stream_channels: str | Sequence[str] | None = None
+    interrupt_after_nodes: Where = ()
+    interrupt_before_nodes: Where = ()
+    input_channels: str | Sequence[str]
+    step_timeout: float | None = None
+    debug: bool = False
+    checkpointer: BaseCheckpointSaver | str | os.PathLike[str] | bool | None = None
+    store: Any = None
+    cache: Any = None
+    retry_policy: RetryPolicy | Sequence[RetryPolicy] = ()
+    cache_policy: CachePolicy | None = None
+    context_schema: type[Any] | None = None
+    config: Mapping[str, Any] | None = None
+    name: str = "LangGraph"
+    executor: Any = None
+
+    def __post_init__(self, auto_validate: bool) -> None:
         self.nodes = {
             key: node.build() if isinstance(node, NodeBuilder) else node
-            for key, node in nodes.items()
+            for key, node in self.nodes.items()
         }
-        self.channels = _with_topic(channels or {})
-        self.stream_mode = stream_mode
-        self.output_channels = keys_of(output_channels)
-        self.input_channels = keys_of(input_channels)
-        self.stream_channels = None if stream_channels is None else keys_of(stream_channels)
-        self.interrupt_after_nodes = interrupt_after_nodes
-        self.interrupt_before_nodes = interrupt_before_nodes
-        self.step_timeout = step_timeout
-        self.debug = debug
-        self.checkpointer = as_checkpointer(checkpointer)
-        self.store = store
-        self.cache = cache
-        self.retry_policy = policies_of(retry_policy)
-        self.cache_policy = checked_cache_policy(cache_policy)
-        self.context_schema = context_schema
-        self.config = dict(config or {})
-        self.name = name
-        self.executor = check_executor(executor)
+        self.channels = _with_topic(self.channels or {})
+        self.output_channels = keys_of(self.output_channels)
+        self.input_channels = keys_of(self.input_channels)
+        self.stream_channels = self.stream_channels and keys_of(self.stream_channels)
+        self.checkpointer = as_checkpointer(self.checkpointer)
+        self.retry_policy = policies_of(self.retry_policy)
+        checked_cache_policy(self.cache_policy)
+        check_executor(self.executor)
         if auto_validate:
             self.validate()
+
+    @property
+    def saver(self) -> BaseCheckpointSaver | None:
+        """The saver of its own that it keeps threads with."""
+        own = self.checkpointer
+        return own if isinstance(own, BaseCheckpointSaver) else None
 
     def validate(self) -> Self:
         """Check that nodes and channels fit together, and return the graph.
@@ -121,8 +117,8 @@ class GraphDefinition:
                 for key, node in self.nodes.items()
             },
             channels=self.channels,
-            input_channels=self.input_channels,
-            output_channels=self.output_channels,
+            input_channels=keys_of(self.input_channels),
+            output_channels=keys_of(self.output_channels),
             stream_channels=self.stream_channels_asis,
         )
 
@@ -135,7 +131,7 @@ class GraphDefinition:
     def stream_channels_asis(self) -> Keys:
         """The same, one name or several; by default all channels."""
         if self.stream_channels is not None:
-            return self.stream_channels
+            return keys_of(self.stream_channels)
         return tuple(
             key
             for key, item in self.channels.items()

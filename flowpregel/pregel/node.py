@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from enum import Enum
 from functools import partial
@@ -180,17 +180,19 @@ class PregelNode:
     def __or__(self, other: Any) -> PregelNode:
         """Return the node with one more part: a writer, a dict of writers, or a function."""
         if isinstance(other, ChannelWrite):
-            return replace(self, writers=[*self.writers, other])
+            return self._copy(writers=[*self.writers, other])
         if isinstance(other, Mapping):
-            return replace(self, writers=[*self.writers, *_writers_in(other)])
-        return self.calling(other)
+            return self._copy(writers=[*self.writers, *_writers_in(other)])
+        return self._copy(**self._with_step(other))
 
-    def calling(self, step: Any) -> PregelNode:
-        """Return the node with one more thing to call."""
+    def _with_step(self, step: Any) -> dict[str, Any]:
         callee_of(step)  # raises if it cannot be called
-        if self.bound is None:
-            return replace(self, bound=step)
-        return replace(self, then=(*self.then, step))
+        return {"bound": step} if self.bound is None else {"then": [*self.then, step]}
+
+    def _copy(self, **changes: Any) -> PregelNode:
+        """Return a plain node of its own, with some of its parts changed."""
+        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        return PregelNode(**{**parts, **changes})
 
     def compile(self, name: str, *, shares: bool = False, contexts: Collection[str] = ()) -> Node:
         """Return what the core runs.
@@ -272,8 +274,8 @@ def _writers_in(parts: Mapping[str, Any]) -> list[ChannelWrite]:
     return list(parts.values())
 
 
-class NodeBuilder:
-    """Builds a `PregelNode` step by step.
+class NodeBuilder(PregelNode):
+    """A `PregelNode` that is built step by step.
 
     Example:
         >>> node = NodeBuilder().subscribe_only("a").do(str.upper).write_to("b").build()
@@ -282,7 +284,7 @@ class NodeBuilder:
     """
 
     def __init__(self) -> None:
-        self._node = PregelNode(channels=[], triggers=[])
+        super().__init__(channels=[], triggers=[])
         self._writes: list[ChannelWriteEntry] = []
 
     def subscribe_only(self, channel: str) -> Self:
@@ -291,19 +293,18 @@ class NodeBuilder:
         Raises:
             ConfigurationError: The node is subscribed to something already.
         """
-        if self._node.channels or self._node.triggers:
+        if self.channels or self.triggers:
             raise ConfigurationError(
                 f"subscribe_only({channel!r}): the node is already subscribed to "
-                f"{self._node.triggers or self._node.channels}; use subscribe_to for several "
-                "channels"
+                f"{self.triggers or self.channels}; use subscribe_to for several channels"
             )
-        return self._with(channels=channel, triggers=[channel])
+        return self._set(channels=channel, triggers=[channel])
 
     def subscribe_to(self, *channels: str, read: bool = True) -> Self:
         """Be triggered by *channels*; *read*: get their values in a dict too."""
         if read:
             self.read_from(*channels)
-        return self._with(triggers=[*dict.fromkeys((*self._node.triggers, *channels))])
+        return self._set(triggers=dict.fromkeys((*self.triggers, *channels)))
 
     def read_from(self, *channels: str) -> Self:
         """Get the values of *channels* in a dict, without being triggered by them.
@@ -311,52 +312,49 @@ class NodeBuilder:
         Raises:
             ConfigurationError: The node gets a bare value (`subscribe_only`).
         """
-        known = self._node.channels
-        if isinstance(known, str):
+        if isinstance(self.channels, str):
             raise ConfigurationError(
-                f"the node gets the bare value of {known!r} (subscribe_only) and cannot "
-                f"read {', '.join(channels)} as well; use subscribe_to({known!r})"
+                f"the node gets the bare value of {self.channels!r} (subscribe_only) and cannot "
+                f"read {', '.join(channels)} as well; use subscribe_to({self.channels!r})"
             )
-        return self._with(channels=[*dict.fromkeys((*known, *channels))])
+        return self._set(channels=dict.fromkeys((*self.channels, *channels)))
 
     def do(self, node: Any) -> Self:
         """Call *node*; called again, with the output of the one before."""
-        self._node = self._node.calling(node)
-        return self
+        return self._set(**self._with_step(node))
 
     def write_to(self, *channels: str | ChannelWriteEntry, **named: Any) -> Self:
         """Write the output to *channels*; a named callable maps it, a named value replaces it."""
         self._writes.extend(_writer_of(channels, named).writes)
-        return self._with(writers=[ChannelWrite(self._writes)] if self._writes else [])
+        return self._set(writers=[ChannelWrite(self._writes)] if self._writes else [])
 
     def meta(self, *tags: str, **metadata: Any) -> Self:
         """Add tags and metadata, shown in streams and drawings."""
-        return self._with(
-            tags=[*self._node.tags, *tags], metadata={**self._node.metadata, **metadata}
-        )
+        return self._set(tags=[*self.tags, *tags], metadata={**self.metadata, **metadata})
 
     def add_retry_policies(self, *policies: RetryPolicy) -> Self:
         """Try the node again by these; the first that matches an error decides."""
-        return self._with(retry_policy=(*policies_of(self._node.retry_policy), *policies))
+        return self._set(retry_policy=(*policies_of(self.retry_policy), *policies))
 
     def add_cache_policy(self, policy: CachePolicy) -> Self:
         """Share the node's results with later tasks that have the same input."""
-        return self._with(cache_policy=policy)
+        return self._set(cache_policy=policy)
 
     def set_timeout(self, timeout: float | timedelta | TimeoutPolicy | None) -> Self:
         """Bound how long an attempt may take (seconds, or a policy)."""
-        return self._with(timeout=timeout)
+        return self._set(timeout=timeout)
 
     def run_on(self, executor: Any) -> Self:
         """Run the node on this executor instead of the graph's default."""
-        return self._with(executor=executor)
+        return self._set(executor=executor)
 
     def build(self) -> PregelNode:
         """Return the node."""
-        return replace(self._node)
+        return self._copy()
 
-    def _with(self, **changes: Any) -> Self:
-        self._node = replace(self._node, **changes)
+    def _set(self, **parts: Any) -> Self:
+        vars(self).update(parts)
+        self.__post_init__()
         return self
 
 

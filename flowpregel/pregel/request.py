@@ -15,6 +15,7 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.events import StreamMode
 from flowpregel.pregel.config import Config, ConfigKeywords, ParsedConfig, parse_keywords
 from flowpregel.pregel.definition import GraphDefinition, Where, keys_of, names_where
+from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.progress import MODES as VIEWED
 from flowpregel.pregel.progress import Item, ProgressView, view_of
 
@@ -143,7 +144,7 @@ def _options(
         interrupt_after=names_where(wanted.get("interrupt_after", graph.interrupt_after_nodes)),
         output_channels=_output_keys(graph, wanted.get("output_keys", keys)),
         step_timeout=graph.step_timeout,
-        retry=graph.retry_policy,
+        retry=policies_of(graph.retry_policy),
         cache=graph.cache_policy,
         drain=lambda: None if control is None else control.drain_reason,
         on_mismatch=_choice(wanted, "on_mismatch", mismatch, "error", "rerun", "reuse"),

@@ -26,6 +26,7 @@ from flowpregel.context import current_scope
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.config import Config, merged, of_keywords, parse
 from flowpregel.pregel.definition import GraphDefinition, names_where
+from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.progress import Item
 from flowpregel.pregel.request import GraphOutput, RunRequest, print_item, stream_item
 from flowpregel.pregel.resume import kept_result, start_of
@@ -101,7 +102,12 @@ class GraphRun:
 
 def run_plan(graph: GraphDefinition, request: RunRequest) -> Plan:
     """Return what the engine is to do for *request*; the lease of its thread is taken."""
-    saver = _saver_of(graph)
+    if graph.checkpointer is True:
+        raise ConfigurationError(
+            "checkpointer=True cannot be used for root graphs: it means the checkpointer of the "
+            "graph around; give a saver or a path"
+        )
+    saver = graph.saver
     if saver is None:
         if request.resume is not None:
             raise ConfigurationError(
@@ -118,15 +124,6 @@ def run_plan(graph: GraphDefinition, request: RunRequest) -> Plan:
         resources.callback(fault, "lease.released.before")
         plan = _plan(graph, request, saver, lease, resources)
         return replace(plan, resources=resources.pop_all())
-
-
-def _saver_of(graph: GraphDefinition) -> BaseCheckpointSaver | None:
-    if graph.checkpointer is True:
-        raise ConfigurationError(
-            "checkpointer=True cannot be used for root graphs: it means the checkpointer of the "
-            "graph around; give a saver or a path"
-        )
-    return graph.checkpointer or None
 
 
 def _plan(
@@ -261,7 +258,7 @@ def _nested_options(graph: GraphDefinition, setting: StepContext, around: RunCon
         output_channels=graph.program.output_channels,
         modes=around.modes,
         step_timeout=graph.step_timeout,
-        retry=graph.retry_policy,
+        retry=policies_of(graph.retry_policy),
         cache=graph.cache_policy,
         metadata={**outer.metadata, "parents": parents},
         fence=None,
@@ -271,9 +268,7 @@ def _nested_options(graph: GraphDefinition, setting: StepContext, around: RunCon
 
 def _committer(graph: GraphDefinition, around: RunContext) -> Committer | None:
     """Return what keeps the state of a nested run: by default that of the run around."""
-    if graph.checkpointer is None or graph.checkpointer is True:
-        return around.keeper
-    if isinstance(graph.checkpointer, BaseCheckpointSaver):
+    if graph.saver is not None:
         assert around.options is not None
-        return around.keepers.of(graph.checkpointer, around.options.durability)
-    return None
+        return around.keepers.of(graph.saver, around.options.durability)
+    return None if graph.checkpointer is False else around.keeper

@@ -195,9 +195,7 @@ class RunReader:
         self, graph: GraphDefinition | None, address: Address, around: Saved, depth: int
     ) -> list[TaskRecord]:
         """Return the tasks of a nested run that began at *around*."""
-        saver = None if graph is None else graph.checkpointer
-        if not isinstance(saver, BaseCheckpointSaver):
-            saver = self.saver
+        saver = (graph and graph.saver) or self.saver
         reader = RunReader(graph, saver, self.nested)
         return reader.tasks(last_run(saver, address, around=around), 0 if graph is None else depth)
 

@@ -49,18 +49,19 @@ class ThreadStates:
         """
         graph = self.graph
         parsed = parse(merged(graph.config, config, of_keywords(settings)))
-        if not isinstance(graph.checkpointer, BaseCheckpointSaver):
+        saver = graph.saver
+        if saver is None:
             raise ConfigurationError(
                 f"No checkpointer set: graph {graph.name!r} keeps no state to look at; "
                 "pass checkpointer= where it is built"
             )
         if not parsed.namespace:
-            return graph, graph.checkpointer, parsed
+            return graph, saver, parsed
         parts = [part.split(":", 1)[0] for part in parsed.namespace.split("|")]
         path = "|".join(part for part in parts if not part.isdigit())
         for found, inner in graph.get_subgraphs(namespace=path):
             if found == path:
-                return inner, graph.checkpointer, parsed
+                return inner, saver, parsed
         raise ConfigurationError(f"Subgraph {path!r} not found in graph {graph.name!r}")
 
     def state(self, config: Config | None, settings: Settings, *, deep: bool) -> StateSnapshot:
