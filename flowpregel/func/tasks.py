@@ -21,6 +21,7 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture as TaskFuture
 from flowpregel.func.describe import described
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+from flowpregel.pregel.node import checked_cache_policy, policies_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,26 +46,13 @@ class TaskOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "timeout", TimeoutPolicy.coerce(self.timeout))
-        for policy in self.retries:
-            _check("retry_policy", policy, RetryPolicy)
-        _check("cache_policy", self.cache_policy, CachePolicy, type(None))
-        _check("name", self.name, str, type(None))
-        _check("version", self.version, str, type(None))
+        policies_of(self.retry_policy)
+        checked_cache_policy(self.cache_policy)
         check_executor(self.executor)
-
-    @property
-    def retries(self) -> tuple[RetryPolicy, ...]:
-        """The retry policies, as a tuple."""
-        if self.retry_policy is None:
-            return ()
-        if isinstance(self.retry_policy, Sequence):
-            return tuple(self.retry_policy)
-        return (self.retry_policy,)
-
-
-def _check(option: str, value: object, *kinds: type) -> None:
-    if not isinstance(value, kinds) or value == "":
-        raise ConfigurationError(f"task({option}={value!r}): use {kinds[0].__name__}")
+        for option in ("name", "version"):
+            text: Any = getattr(self, option)
+            if text is not None and (not isinstance(text, str) or not text):
+                raise ConfigurationError(f"task({option}={text!r}): use str")
 
 
 class TaskFunction(Generic[P, R]):
@@ -171,7 +159,7 @@ class TaskFunction(Generic[P, R]):
             self._node = Node(
                 name=self.name,
                 steps=(callee,),
-                retry=options.retries,
+                retry=policies_of(options.retry_policy),
                 cache=options.cache_policy,
                 space=() if options.cache_policy is None else self.cache_namespace,
                 timeout=cast("TimeoutPolicy | None", options.timeout),

@@ -16,11 +16,12 @@ a conditional edge           a writer that asks its path function
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
-from functools import wraps
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from flowpregel._core.callee import callee_of
+from flowpregel._core.callee import callee_of, name_of
 from flowpregel._core.records import Write
 from flowpregel._engine.elsewhere import elsewhere
 from flowpregel.channels import (
@@ -33,7 +34,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph.names import DEFAULT_HANDLER, END, START, TAG_HIDDEN, join_of, trigger_of
 from flowpregel.graph.schema import Schema, is_model
-from flowpregel.graph.spec import BranchSpec, GraphSpec, NodeSpec
+from flowpregel.graph.spec import GraphSpec, NodeSpec
 from flowpregel.graph.writes import BranchWriter, InputValidator, NodeWriter
 from flowpregel.pregel.node import PregelNode, is_graph
 from flowpregel.pregel.pregel import Pregel
@@ -130,21 +131,19 @@ class _Lowering:
         }
         self.specs = _with_defaults(builder)
         self._writable = dict.fromkeys((*builder.channels, *builder.managed))
-        self._triggers: dict[str, list[str]] = {}
-        self._edges: dict[str, list[Write]] = {}
+        self._triggers: dict[str, list[str]] = defaultdict(list)
+        self._edges: dict[str, list[Write]] = defaultdict(list)
         for name, spec in self.specs.items():
-            self._add_trigger(name, spec)
+            if not spec.is_handler:
+                self._add_trigger(name, spec)
         self._add_edges()
         self.nodes = {START: self._start()}
         for name, spec in self.specs.items():
             self.nodes[name] = self._node(name, spec)
 
     def _add_trigger(self, name: str, spec: NodeSpec) -> None:
-        if spec.is_handler:
-            self._triggers[name] = []
-            return
         channel = trigger_of(name)
-        self._triggers[name] = [channel]
+        self._triggers[name].append(channel)
         self.channels[channel] = (
             LastValueAfterFinish(object) if spec.defer else EphemeralValue(object, guard=False)
         )
@@ -152,7 +151,7 @@ class _Lowering:
     def _add_edges(self) -> None:
         for start, end in self.builder.edges:
             if end != END:
-                self._edges.setdefault(start, []).append((trigger_of(end), None))
+                self._edges[start].append((trigger_of(end), None))
         for starts, end in self.builder.waiting_edges:
             if end == END:
                 continue
@@ -162,14 +161,14 @@ class _Lowering:
             self.channels[channel] = kind(str, set(starts))
             self._triggers[end].append(channel)
             for start in starts:
-                self._edges.setdefault(start, []).append((channel, start))
+                self._edges[start].append((channel, start))
 
     # ------------------------------------------------------------ nodes
 
     def _start(self) -> PregelNode:
         schema = self.builder.schemas[self.builder.input_schema]
         keys = dict.fromkeys(schema.channels)
-        writers: list[Any] = [NodeWriter(START, keys, self._edges_of(START))]
+        writers: list[Any] = [NodeWriter(START, keys, tuple(self._edges[START]))]
         if is_model(schema.typ):
             writers.append(InputValidator(schema.typ, schema.keys))
         branches = self._branches(START, self.builder.schemas[self.builder.state_schema])
@@ -188,11 +187,11 @@ class _Lowering:
         action = spec.action
         if _any_async(branches) and not is_graph(action):
             action = _with_async_form(action)
-        node = PregelNode(
+        return PregelNode(
             channels=spec.schema.selection,
             triggers=self._triggers[name],
-            mapper=None if spec.schema.is_root else spec.schema.mapper,
-            writers=[NodeWriter(name, self._writable, self._edges_of(name)), *branches],
+            mapper=spec.schema.mapper,
+            writers=[NodeWriter(name, self._writable, tuple(self._edges[name])), *branches],
             bound=action,
             metadata=spec.metadata or {},
             retry_policy=spec.retry_policy,
@@ -200,31 +199,23 @@ class _Lowering:
             timeout=spec.timeout,
             executor=spec.executor,
             reads=_reads(branches),
+            error_handler=spec.error_handler,
         )
-        node.error_handler = spec.error_handler
-        return node
 
-    def _edges_of(self, name: str) -> tuple[Write, ...]:
-        return tuple(self._edges.get(name, ()))
-
-    def _branches(self, name: str, schema: Schema) -> list[BranchWriter]:
+    def _branches(self, node: str, own: Schema) -> list[BranchWriter]:
+        """Return the writers of the branches that leave *node*, whose schema is *own*."""
         return [
-            _branch_writer(name, key, branch, schema)
-            for key, branch in self.builder.branches.get(name, {}).items()
+            BranchWriter(
+                node=node,
+                name=name,
+                path=callee_of(branch.path),
+                ends=branch.ends,
+                selection=(branch.schema or own).selection,
+                mapper=(branch.schema or own).mapper,
+                passes_on=branch.schema is None,
+            )
+            for name, branch in self.builder.branches.get(node, {}).items()
         ]
-
-
-def _branch_writer(node: str, name: str, branch: BranchSpec, own: Schema) -> BranchWriter:
-    schema = branch.schema or own
-    return BranchWriter(
-        node=node,
-        name=name,
-        path=callee_of(branch.path),
-        ends=branch.ends,
-        selection=schema.selection,
-        mapper=None if schema.is_root else schema.mapper,
-        passes_on=branch.schema is None,
-    )
 
 
 def _with_defaults(builder: GraphSpec) -> dict[str, NodeSpec]:
@@ -265,16 +256,8 @@ class _WithAsyncForm:
 
     def __init__(self, action: Callable[..., Any]) -> None:
         self.invoke = action
-        self.ainvoke = _on_thread(action)
-        self.name = getattr(action, "__name__", type(action).__name__)
-
-
-def _on_thread(action: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    @wraps(action)
-    async def awaited(*args: Any, **kwargs: Any) -> Any:
-        return await elsewhere(action, *args, **kwargs)
-
-    return awaited
+        self.ainvoke = wraps(action)(partial(elsewhere, action))
+        self.name = name_of(action)
 
 
 def _with_async_form(action: Any) -> Any:

@@ -65,6 +65,7 @@ class GraphDefinition:
         self.stream_channels = self.stream_channels and keys_of(self.stream_channels)
         self.checkpointer = as_checkpointer(self.checkpointer)
         self.retry_policy = policies_of(self.retry_policy)
+        self.config = dict(self.config or {})
         checked_cache_policy(self.cache_policy)
         check_executor(self.executor)
         if auto_validate:
