@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 from flowpregel._engine.elsewhere import elsewhere
 from flowpregel.pregel.config import Config
+from flowpregel.pregel.request import RunKeywords
 
 Params = ParamSpec("Params")
 Value = TypeVar("Value")
@@ -28,18 +29,28 @@ def off_loop(method: Callable[Params, Value]) -> Callable[Params, Coroutine[Any,
 
 
 def batch(
-    invoke: Callable[..., Any],
+    graph: Any,
     inputs: Sequence[Any],
-    config: Config | Sequence[Config] | None,
+    config: Config | Sequence[Config] | None = None,
     *,
-    return_exceptions: bool,
+    return_exceptions: bool = False,
+    **asked: Unpack[RunKeywords],
 ) -> list[Any]:
-    """Call *invoke* with each of *inputs* and its config, on OS threads."""
+    """Run the graph on each of *inputs*, side by side, and return the outputs in order.
+
+    Args:
+        graph: The graph.
+        inputs: What each run is given.
+        config: One for all, or one for each.
+        return_exceptions: Whether to return what a run raises in its place.
+        asked: As `Pregel.invoke` takes it.
+    """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - seldom needed
 
     configs, limit = _configs(config, len(inputs))
     limit = limit or min(32, max(1, len(inputs)))
     with ThreadPoolExecutor(limit, thread_name_prefix="flowpregel-batch") as pool:
+        invoke = partial(graph.invoke, **asked)
         futures = [pool.submit(invoke, *each) for each in zip(inputs, configs, strict=True)]
     if return_exceptions:
         return [future.exception() or future.result() for future in futures]
@@ -47,11 +58,12 @@ def batch(
 
 
 async def abatch(
-    ainvoke: Callable[..., Awaitable[Any]],
+    graph: Any,
     inputs: Sequence[Any],
-    config: Config | Sequence[Config] | None,
+    config: Config | Sequence[Config] | None = None,
     *,
-    return_exceptions: bool,
+    return_exceptions: bool = False,
+    **asked: Unpack[RunKeywords],
 ) -> list[Any]:
     """`batch`, on the running event loop."""
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
@@ -61,7 +73,7 @@ async def abatch(
 
     async def one(given: Any, own: Config | None) -> Any:
         async with slots:
-            return await ainvoke(given, own)
+            return await graph.ainvoke(given, own, **asked)
 
     runs = [one(given, own) for given, own in zip(inputs, configs, strict=True)]
     return await asyncio.gather(*runs, return_exceptions=return_exceptions)

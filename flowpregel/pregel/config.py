@@ -87,47 +87,32 @@ class ParsedConfig:
         }
 
 
-def config_for(
-    address: Address, parents: Mapping[str, str], checkpoint_id: str | None = None
-) -> dict[str, Any]:
+def config_for(address: Address, parents: Mapping[str, str]) -> dict[str, Any]:
     """Return the config that addresses a checkpoint.
 
     Args:
-        address: Where it is; its own checkpoint if *checkpoint_id* is not given.
+        address: Where it is.
         parents: The checkpoints of the graphs around, by namespace; empty: not known.
-        checkpoint_id: Another checkpoint there.
     """
-    checkpoint_id = checkpoint_id or address.checkpoint_id
     configurable: dict[str, Any] = {
         "thread_id": address.thread_id,
         "checkpoint_ns": address.namespace,
-        "checkpoint_id": checkpoint_id,
+        "checkpoint_id": address.checkpoint_id,
     }
     if parents:
-        configurable["checkpoint_map"] = {**parents, address.namespace: checkpoint_id}
+        configurable["checkpoint_map"] = {**parents, address.namespace: address.checkpoint_id}
     return {"configurable": configurable}
 
 
-def merged(*configs: Config | None) -> dict[str, Any]:
-    """Return one config of several; later ones win, tags and metadata add up."""
-    result: dict[str, Any] = {}
-    for config in configs:
-        for key, value in _mapping(config or {}, "config").items():
-            if value is None:
-                continue
-            if key in ("configurable", "metadata"):
-                result[key] = {**result.get(key, {}), **_mapping(value, key)}
-            elif key == "tags":
-                result[key] = [*result.get(key, ()), *_sequence({key: value}, key)]
-            else:
-                result[key] = value
-    return result
+def merged(*configs: Config | None, **settings: Any) -> dict[str, Any]:
+    """Return one config of several; later ones win, tags and metadata add up.
 
-
-def of_keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config that plain keywords stand for.
+    Args:
+        configs: LangGraph's dicts.
+        settings: `ConfigKeywords`, which win over all of them.
 
     Raises:
+        ConfigurationError: A part of a config is not of its type.
         TypeError: A keyword that nobody knows.
     """
     known = ConfigKeywords.__annotations__
@@ -139,7 +124,18 @@ def of_keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
     configurable = dict(_mapping(settings.get("configurable") or {}, "configurable"))
     configurable |= {key: settings[key] for key in _CONFIGURABLE if key in settings}
     top_level = {key: settings[key] for key in _TOP_LEVEL if key in settings}
-    return {**top_level, "configurable": configurable}
+    result: dict[str, Any] = {}
+    for config in (*configs, {**top_level, "configurable": configurable}):
+        for key, value in _mapping(config or {}, "config").items():
+            if value is None:
+                continue
+            if key in ("configurable", "metadata"):
+                result[key] = {**result.get(key, {}), **_mapping(value, key)}
+            elif key == "tags":
+                result[key] = [*result.get(key, ()), *_sequence({key: value}, key)]
+            else:
+                result[key] = value
+    return result
 
 
 def parse(config: Config | None) -> ParsedConfig:
@@ -168,13 +164,6 @@ def parse(config: Config | None) -> ParsedConfig:
         configurable=configurable,
         run_id=_run_id(config, metadata, configurable),
     )
-
-
-def parse_keywords(
-    default: Config | None, config: Config | None, settings: Mapping[str, Any]
-) -> ParsedConfig:
-    """Check a graph's default config, a call's config and a call's keywords, merged."""
-    return parse(merged(default, config, of_keywords(settings)))
 
 
 def _mapping(value: Any, what: str) -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.managed import managed_value
 from flowpregel.policies import CachePolicy, RetryPolicy
-from flowpregel.pregel.config import merged, of_keywords
+from flowpregel.pregel.config import merged
 from flowpregel.pregel.jsonschema import json_schema_of, model_of
 from flowpregel.pregel.node import NodeBuilder, PregelNode, checked_cache_policy, policies_of
 
@@ -241,7 +241,7 @@ class GraphDefinition:
 
     def with_config(self, config: Mapping[str, Any] | None = None, **settings: Any) -> Self:
         """Return the graph with *config* and *settings* as defaults of every run."""
-        return self.copy({"config": merged(self.config, config, of_keywords(settings))})
+        return self.copy({"config": merged(self.config, config, **settings)})
 
 
 def _with_topic(channels: Mapping[str, Any]) -> dict[str, Any]:

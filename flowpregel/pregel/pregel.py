@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from flowpregel._engine.elsewhere import elsewhere
@@ -157,37 +156,8 @@ class Pregel(GraphDefinition):
         """`stream`, on the running event loop."""
         return GraphRun(self, request_of(self, input, config, asked, streams=True)).aitems()
 
-    def batch(
-        self,
-        inputs: Sequence[Any],
-        config: Config | Sequence[Config] | None = None,
-        *,
-        return_exceptions: bool = False,
-        **asked: Unpack[RunKeywords],
-    ) -> list[Any]:
-        """Run the graph on each of *inputs*, side by side, and return the outputs in order.
-
-        Args:
-            inputs: What each run is given.
-            config: One for all, or one for each.
-            return_exceptions: Whether to return what a run raises in its place.
-            asked: As `invoke` takes it.
-        """
-        invoke = partial(self.invoke, **asked)
-        return batch(invoke, inputs, config, return_exceptions=return_exceptions)
-
-    async def abatch(
-        self,
-        inputs: Sequence[Any],
-        config: Config | Sequence[Config] | None = None,
-        *,
-        return_exceptions: bool = False,
-        **asked: Unpack[RunKeywords],
-    ) -> list[Any]:
-        """`batch`, on the running event loop."""
-        ainvoke = partial(self.ainvoke, **asked)
-        return await abatch(ainvoke, inputs, config, return_exceptions=return_exceptions)
-
+    batch = batch
+    abatch = abatch
     nested_run = nested_run
 
     def __call__(self, *_: Any, **__: Any) -> Any:

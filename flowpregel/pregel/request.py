@@ -13,7 +13,7 @@ from flowpregel._core.records import INTERRUPT, Durability
 from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
 from flowpregel.events import StreamMode
-from flowpregel.pregel.config import Config, ConfigKeywords, ParsedConfig, parse_keywords
+from flowpregel.pregel.config import Config, ConfigKeywords, ParsedConfig, merged, parse
 from flowpregel.pregel.definition import GraphDefinition, Where, keys_of, names_where
 from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.progress import MODES as VIEWED
@@ -106,7 +106,7 @@ def request_of(
         if key in OPTIONS and (value is not None or key == "on_mismatch")
     }
     settings = {key: value for key, value in asked.items() if key not in OPTIONS}
-    parsed = parse_keywords(graph.config, config, settings).outermost()
+    parsed = parse(merged(graph.config, config, **settings)).outermost()
     mode = wanted.get("stream_mode", graph.stream_mode)
     modes = _modes(mode) if streams or not is_quiet(asked) else ()
     debug = wanted.get("debug", graph.debug)

@@ -24,7 +24,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.checkpoint.shapes import Lease
 from flowpregel.context import current_scope
 from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.config import Config, merged, of_keywords, parse
+from flowpregel.pregel.config import Config, merged, parse
 from flowpregel.pregel.definition import GraphDefinition, names_where
 from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.progress import Item
@@ -201,7 +201,7 @@ def call_nested(
                 f"{name} belongs to the outermost run, not to a graph called in it"
             )
     settings = {key: value for key, value in asked.items() if key not in _WITHOUT_EFFECT}
-    own = merged(config, of_keywords(settings))
+    own = merged(config, **settings)
     # Hidden: streams show what the graph emits, and not the call itself, as LangGraph's do.
     node = Node(name=graph.name, graph=graph, role="graph", hidden=True)
     return scope.ends.call(node, Arguments((given,), own), None, graph.name)

@@ -133,14 +133,15 @@ def snapshot(
     )
     checkpoint = saved.checkpoint
     parents = checkpoint.metadata.get("parents") or {}
-    parent = checkpoint.parent_id
+    own = replace(saved.address, checkpoint_id=checkpoint.id)
+    before = replace(saved.address, checkpoint_id=checkpoint.parent_id)
     return StateSnapshot(
         values=read(opened.state.channels, program.stream_channels),
         next=tuple(task.name for task in opened.tasks if not task.writes),
-        config=config_for(saved.address, parents, checkpoint.id),
+        config=config_for(own, parents),
         metadata={"source": checkpoint.source, "step": checkpoint.step, **checkpoint.metadata},
         created_at=ids.timestamp(checkpoint.at),
-        parent_config=None if parent is None else config_for(saved.address, parents, parent),
+        parent_config=config_for(before, parents) if checkpoint.parent_id else None,
         tasks=tasks,
         interrupts=tuple(item for task in tasks for item in task.interrupts),
     )

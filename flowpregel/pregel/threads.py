@@ -20,7 +20,7 @@ from flowpregel.errors import (
     InvalidUpdateError,
     ParentCommand,
 )
-from flowpregel.pregel.config import Config, ParsedConfig, config_for, merged, of_keywords, parse
+from flowpregel.pregel.config import Config, ParsedConfig, config_for, merged, parse
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.edit import COPY, Edit, StateUpdate, grouped
 from flowpregel.pregel.runner import for_saver
@@ -48,7 +48,7 @@ class ThreadStates:
             ConfigurationError: There is no checkpointer, or no such graph.
         """
         graph = self.graph
-        parsed = parse(merged(graph.config, config, of_keywords(settings)))
+        parsed = parse(merged(graph.config, config, **settings))
         saver = graph.saver
         if saver is None:
             raise ConfigurationError(
@@ -69,7 +69,7 @@ class ThreadStates:
         graph, saver, parsed = self.opened(config, settings)
         saved = saver.load(parsed.address)
         if saved is None:
-            return empty_snapshot(merged(self.graph.config, config, of_keywords(settings)))
+            return empty_snapshot(merged(self.graph.config, config, **settings))
         return snapshot_of(graph, saver, saved, live=parsed.checkpoint_id is None, deep=deep)
 
     def history(
