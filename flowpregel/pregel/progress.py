@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, TextIO, TypeAlias
 
 Item: TypeAlias = tuple[tuple[str, ...], str, Any]
@@ -21,9 +21,9 @@ Item: TypeAlias = tuple[tuple[str, ...], str, Any]
 MODES = ("tasks", "updates", "progress")
 """The stream modes that a view reads."""
 _SHOWN = 6
-"""So many tasks that say how far they are get a line each."""
+"""The most tasks that get a line each for their report."""
 _LONGEST = 60
-"""Characters of what a task says that are shown."""
+"""Characters of a message that are shown."""
 _wanted: ContextVar[bool] = ContextVar("flowpregel_progress", default=False)
 
 
@@ -47,31 +47,14 @@ def view_of(name: str, asked: bool | None) -> ProgressView | None:
     return ProgressView(name) if asked or (asked is None and _wanted.get()) else None
 
 
-@dataclass(slots=True)
-class TaskCounts:
-    """What became of the tasks of one name."""
-
-    started: int = 0
-    done: int = 0
-    failed: int = 0
-    asking: int = 0
-    before: int = 0
-    """Recorded in an earlier run, or shared by another."""
-
-    @property
-    def open(self) -> int:
-        """How many run or wait for a place."""
-        return self.started - self.done - self.failed - self.asking
-
-
 class ProgressView:
-    """Counts what the stream of a run tells, and shows it.
+    """Counts the tasks in the stream of a run, and shows the counts.
 
     Args:
         name: The name of the graph.
         out: Where to write; by default stderr.
         clock: Returns seconds that only grow.
-        workers: Says how many workers there are, and what they take.
+        workers: Returns the number of workers and their memory, as text.
     """
 
     def __init__(
@@ -86,9 +69,10 @@ class ProgressView:
         self._out = sys.stderr if out is None else out
         self._clock = clock
         self._began = self._shown = clock()
-        self._counts: dict[str, TaskCounts] = {}
+        self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """By task name: how many were started, done, failed or ask, or were done before."""
         self._reports: dict[str, dict[str, Any]] = {}
-        """What tasks that run have said last of how far they are, by their ids."""
+        """The last reports of tasks that run, by their ids."""
         self._show, self._every = _way_to_show(self._out)
 
     def see(self, item: Item) -> None:
@@ -98,7 +82,7 @@ class ProgressView:
             self._see_task(payload)
         elif mode == "updates" and "__metadata__" in payload:
             for name in payload.keys() - {"__metadata__"}:
-                self._count(name).before += 1
+                self._counts[name]["before"] += 1
         elif mode == "progress":
             self._reports[payload["id"]] = payload
         else:
@@ -109,20 +93,13 @@ class ProgressView:
             self._show(self.lines(now))
 
     def _see_task(self, payload: dict[str, Any]) -> None:
-        count = self._count(payload["name"])
-        if "result" not in payload:
-            count.started += 1
-            return
-        self._reports.pop(payload["id"], None)
-        if payload["error"] is not None:
-            count.failed += 1
-        elif payload["interrupts"]:
-            count.asking += 1
-        else:
-            count.done += 1
-
-    def _count(self, name: str) -> TaskCounts:
-        return self._counts.setdefault(name, TaskCounts())
+        became = "started"
+        if "result" in payload:
+            self._reports.pop(payload["id"], None)
+            became = "asking" if payload["interrupts"] else "done"
+            if payload["error"] is not None:
+                became = "failed"
+        self._counts[payload["name"]][became] += 1
 
     def close(self) -> None:
         """Show how the run ended."""
@@ -135,16 +112,17 @@ class ProgressView:
         for name, count in self._counts.items():
             if name == self._name:
                 continue
-            parts = [f"{count.before + count.done:,} done"]
-            parts += [f"{count.before:,} of them before"] if count.before else []
-            parts += [f"{count.failed:,} failed"] if count.failed else []
-            parts += [f"{count.asking:,} waiting for an answer"] if count.asking else []
-            if count.open:
-                parts.append(f"{count.open:,} to do")
-            if count.done:
-                parts.append(f"{count.done / seconds:,.1f}/s")
-            if count.open and count.done:
-                parts.append(f"{count.open * seconds / count.done:,.0f} s left")
+            before, done, failed, asking = (
+                count[each] for each in ("before", "done", "failed", "asking")
+            )
+            left = count["started"] - done - failed - asking
+            parts = [f"{before + done:,} done"]
+            parts += [f"{before:,} of them before"] if before else []
+            parts += [f"{failed:,} failed"] if failed else []
+            parts += [f"{asking:,} waiting for an answer"] if asking else []
+            parts += [f"{left:,} to do"] if left else []
+            parts += [f"{done / seconds:,.1f}/s"] if done else []
+            parts += [f"{left * seconds / done:,.0f} s left"] if left and done else []
             lines.append(f"  {name}: {', '.join(parts)}")
             reports = [each for each in self._reports.values() if each["name"] == name]
             lines += [f"    {how_far(report)}" for report in reports[:_SHOWN]]
