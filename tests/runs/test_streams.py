@@ -257,7 +257,7 @@ def test_what_is_printed_changes_no_output(
     app = fan_out(lambda given: given, **options)
 
     assert drive.invoke(fan_out(lambda given: given), 1) == drive.invoke(app, 1, **asked_for)
-    assert "[updates] {'n0': {'out': 1}}\n" in capsys.readouterr().out
+    assert "[updates] {'n0': 1}\n" in capsys.readouterr().out
 
 
 # -------------------------------------------------------------------- readers that stop early
