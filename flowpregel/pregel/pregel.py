@@ -9,7 +9,7 @@ from flowpregel._engine.elsewhere import elsewhere
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.concurrency import abatch, batch, off_loop
-from flowpregel.pregel.config import Config
+from flowpregel.pregel.config import Config, merged
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.edit import StateUpdate
 from flowpregel.pregel.request import RunKeywords, StreamKeywords, is_quiet, request_of
@@ -186,7 +186,7 @@ class Pregel(GraphDefinition):
         Raises:
             ConfigurationError: There is no checkpointer, or no thread_id.
         """
-        return self.threads.state(config, settings, deep=subgraphs)
+        return self.threads.state(merged(self.config, config, **settings), deep=subgraphs)
 
     def get_state_history(
         self,
@@ -205,7 +205,8 @@ class Pregel(GraphDefinition):
             before: Only those before the one this config names.
             limit: At most this many.
         """
-        return self.threads.history(config, settings, filter=filter, before=before, limit=limit)
+        merged_config = merged(self.config, config, **settings)
+        return self.threads.history(merged_config, filter=filter, before=before, limit=limit)
 
     def update_state(
         self,
@@ -228,7 +229,7 @@ class Pregel(GraphDefinition):
         Raises:
             InvalidUpdateError: The update cannot be made; the message says why.
         """
-        return self.threads.update(config, settings, [[StateUpdate(values, as_node, task_id)]])
+        return self.bulk_update_state(config, [[StateUpdate(values, as_node, task_id)]], **settings)
 
     def bulk_update_state(
         self,
@@ -247,7 +248,7 @@ class Pregel(GraphDefinition):
             ConfigurationError: There is nothing to apply.
             InvalidUpdateError: An update cannot be made.
         """
-        return self.threads.update(config, settings, supersteps)
+        return self.threads.update(merged(self.config, config, **settings), supersteps)
 
     async def aget_state_history(
         self, config: Config | None = None, **asked: Any
@@ -312,7 +313,7 @@ class Pregel(GraphDefinition):
         from flowpregel.pregel import runs  # noqa: PLC0415 - seldom needed
         from flowpregel.pregel.drawing import draw_run  # noqa: PLC0415 - seldom needed
 
-        graph, saver, parsed = self.threads.opened(config, settings)
+        graph, saver, parsed = self.threads.opened(merged(self.config, config, **settings))
         assert isinstance(graph, Pregel)
         address = parsed.address
         reader = runs.RunReader(graph, saver, runs.nested_addresses(saver, address.thread_id))

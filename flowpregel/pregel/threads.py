@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,13 +20,11 @@ from flowpregel.errors import (
     InvalidUpdateError,
     ParentCommand,
 )
-from flowpregel.pregel.config import Config, ParsedConfig, config_for, merged, parse
+from flowpregel.pregel.config import Config, ParsedConfig, config_for, parse
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.edit import COPY, Edit, StateUpdate, grouped
 from flowpregel.pregel.runner import for_saver
 from flowpregel.pregel.snapshot import StateSnapshot, empty_snapshot, snapshot, with_near_seeds
-
-Settings = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +37,13 @@ class ThreadStates:
 
     graph: GraphDefinition
 
-    def opened(
-        self, config: Config | None, settings: Settings
-    ) -> tuple[GraphDefinition, BaseCheckpointSaver, ParsedConfig]:
+    def opened(self, config: Config) -> tuple[GraphDefinition, BaseCheckpointSaver, ParsedConfig]:
         """Return the graph whose namespace a config names, the saver, and the config.
 
         Raises:
             ConfigurationError: There is no checkpointer, or no such graph.
         """
-        graph = self.graph
-        parsed = parse(merged(graph.config, config, **settings))
-        saver = graph.saver
+        graph, saver, parsed = self.graph, self.graph.saver, parse(config)
         if saver is None:
             raise ConfigurationError(
                 f"No checkpointer set: graph {graph.name!r} keeps no state to look at; "
@@ -59,39 +53,35 @@ class ThreadStates:
             return graph, saver, parsed
         parts = [part.split(":", 1)[0] for part in parsed.namespace.split("|")]
         path = "|".join(part for part in parts if not part.isdigit())
-        for found, inner in graph.get_subgraphs(namespace=path):
-            if found == path:
-                return inner, saver, parsed
+        for _, inner in graph.get_subgraphs(namespace=path):
+            return inner, saver, parsed
         raise ConfigurationError(f"Subgraph {path!r} not found in graph {graph.name!r}")
 
-    def state(self, config: Config | None, settings: Settings, *, deep: bool) -> StateSnapshot:
+    def state(self, config: Config, *, deep: bool) -> StateSnapshot:
         """Return a thread's state; *deep*: with the states of nested graphs."""
-        graph, saver, parsed = self.opened(config, settings)
+        graph, saver, parsed = self.opened(config)
         saved = saver.load(parsed.address)
         if saved is None:
-            return empty_snapshot(merged(self.graph.config, config, **settings))
+            return empty_snapshot(dict(config))
         return snapshot_of(graph, saver, saved, live=parsed.checkpoint_id is None, deep=deep)
 
     def history(
-        self, config: Config | None, settings: Settings, *, before: Config | None, **asked: Any
+        self, config: Config, *, before: Config | None, **asked: Any
     ) -> Iterator[StateSnapshot]:
         """Yield a thread's states, newest first; *asked*: ``filter`` and ``limit``."""
-        graph, saver, parsed = self.opened(config, settings)
+        graph, saver, parsed = self.opened(config)
         bound = None if before is None else parse(before).checkpoint_id
         address = replace(parsed.address, checkpoint_id=None)
-        found = saver.history(address, before=bound, **asked)
-        for saved in found if asked["limit"] == 1 else with_near_seeds(graph.program, found):
+        for saved in with_near_seeds(graph.program, saver.history(address, before=bound, **asked)):
             yield snapshot_of(graph, saver, saved)
 
-    def update(
-        self, config: Config | None, settings: Settings, supersteps: Sequence[Sequence[Any]]
-    ) -> dict[str, Any]:
+    def update(self, config: Config, supersteps: Sequence[Sequence[Any]]) -> dict[str, Any]:
         """Apply supersteps of updates, and return the config of the last checkpoint."""
         if not supersteps:
             raise ConfigurationError("No supersteps provided")
         if not all(supersteps):
             raise ConfigurationError("No updates provided: each superstep needs at least one")
-        graph, saver, parsed = self.opened(config, settings)
+        graph, saver, parsed = self.opened(config)
         address = parsed.address
         with saver.lease(address.thread_id, address.namespace) as lease:
             for updates in supersteps:
