@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from flowpregel._core.narrator import outputs
 from flowpregel._core.ran import Ran
@@ -103,6 +103,14 @@ class _KeptTask:
         return self.ran is not None and self.ran.executor == "graph"
 
     @property
+    def attempt(self) -> dict[str, Any]:
+        """When and where its last attempt ran, as a `TaskRecord` names it; empty: not known."""
+        if self.ran is None:
+            return {}
+        known = {each: getattr(self.ran, each) for each in ("seconds", "began", "executor", "pid")}
+        return {**known, "attempt": self.ran.attempts}
+
+    @property
     def caller(self) -> str:
         """The path of the task whose body made the call that it is; empty: it is no call."""
         return self.path[len(_CALL) : -_INDEX] if self.path.startswith(_CALL) else ""
@@ -169,12 +177,17 @@ class RunReader:
             if address is not None and depth > 0:
                 nested = self._nested_tasks(graph, address, saved, depth - 1)
                 inner += [_prefixed(each, f"{node}:") for each in nested]
-            return replace(
-                _record(task, saved.checkpoint.step + 1, is_over),
+            status, detail = _status(task, is_over)
+            return TaskRecord(
+                step=saved.checkpoint.step + 1,
                 node=node,
                 name=name,
+                id=task.id,
+                status=status,
+                detail=detail,
                 is_call=caller is not None,
                 inner=tuple(inner),
+                **task.attempt,
             )
 
         # The task that takes in the input is no node of the user's.
@@ -215,30 +228,22 @@ def _kept_on(saved: Saved) -> dict[str, _KeptTask]:
     return found
 
 
-def _record(task: _KeptTask, step: int, is_over: bool) -> TaskRecord:
-    ran = task.ran
+def _status(
+    task: _KeptTask, is_over: bool
+) -> tuple[Literal["done", "failed", "waiting", "open"], str]:
+    """Return how a task ended, and what it failed with or asks."""
     # A control write of None takes an earlier one back.
     kept = dict(task.writes)
     error, asked = kept.get(ERROR), kept.get(INTERRUPT) or ()
-    made = TaskRecord(step=step, node=task.name, id=task.id, status="done" if is_over else "open")
-    if ran is not None:
-        made = replace(
-            made,
-            seconds=ran.seconds,
-            attempt=ran.attempts,
-            began=ran.began,
-            executor=ran.executor,
-            pid=ran.pid,
-        )
     if outputs(task.writes):
-        return replace(made, status="done")
-    if error is not None or (ran is not None and ran.error):
-        text = ran.error if ran is not None and ran.error else f"{type(error).__name__}: {error}"
-        return replace(made, status="failed", detail=text)
+        return "done", ""
+    if task.ran is not None and task.ran.error:
+        return "failed", task.ran.error
+    if error is not None:
+        return "failed", f"{type(error).__name__}: {error}"
     if asked:
-        questions = "; ".join(repr(item.value) for item in asked)
-        return replace(made, status="waiting", detail=questions)
-    return made
+        return "waiting", "; ".join(repr(item.value) for item in asked)
+    return "done" if is_over else "open", ""
 
 
 def _prefixed(task: TaskRecord, prefix: str) -> TaskRecord:
