@@ -5,27 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
-from enum import Enum
 from functools import partial
-from typing import Any, Final, Literal, Self
+from typing import Any, Literal, Self
 
 from flowpregel._core.callee import callee_of
 from flowpregel._core.records import TASKS, Node, Write
 from flowpregel._core.sharing import space_of
 from flowpregel._core.state import names
+from flowpregel.channels.base import MISSING
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
-
-
-class _Mark(Enum):
-    PASSTHROUGH = "PASSTHROUGH"
-    SKIP_WRITE = "SKIP_WRITE"
-
-
-PASSTHROUGH: Final = _Mark.PASSTHROUGH
-"""Stands for the node's output."""
-SKIP_WRITE: Final = _Mark.SKIP_WRITE
-"""A mapper returns it to write nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +33,7 @@ class ChannelWriteEntry:
     """
 
     channel: str
-    value: Any = PASSTHROUGH
+    value: Any = MISSING
     skip_none: bool = False
     mapper: Callable[[Any], Any] | None = None
 
@@ -56,12 +45,10 @@ class ChannelWriteEntry:
 
     def writes_of(self, output: Any) -> list[Write]:
         """Return the write for a node's *output*: one, or none."""
-        value = output if self.value is PASSTHROUGH else self.value
+        value = output if self.value is MISSING else self.value
         if self.mapper is not None:
             value = self.mapper(value)
-        if value is SKIP_WRITE or (self.skip_none and value is None):
-            return []
-        return [(self.channel, value)]
+        return [] if self.skip_none and value is None else [(self.channel, value)]
 
 
 class ChannelWrite:
