@@ -26,9 +26,9 @@ from flowpregel.events import (
 )
 from flowpregel.graph.compile import Checkpointer
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy, default_retry_on
-from flowpregel.pregel.base import as_checkpointer as ensure_valid_checkpointer
+from flowpregel.pregel.definition import as_checkpointer as ensure_valid_checkpointer
 from flowpregel.pregel.edit import StateUpdate
-from flowpregel.pregel.output import GraphOutput
+from flowpregel.pregel.request import GraphOutput
 from flowpregel.pregel.snapshot import PregelTask, StateSnapshot
 
 __all__ = [

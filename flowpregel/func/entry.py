@@ -16,9 +16,8 @@ from flowpregel.channels import EphemeralValue, LastValue
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
-from flowpregel.pregel.node import PregelNode
+from flowpregel.pregel.node import Channel, ChannelWriteEntry, PregelNode
 from flowpregel.pregel.pregel import Pregel
-from flowpregel.pregel.write import ChannelWrite, ChannelWriteEntry
 
 ValueT = TypeVar("ValueT")
 SaveT = TypeVar("SaveT")
@@ -27,6 +26,7 @@ START = "__start__"
 END = "__end__"
 
 
+@dataclass(eq=False)
 class entrypoint:
     """Make a function a workflow: it calls tasks and waits for them, and can be resumed.
 
@@ -76,49 +76,38 @@ class entrypoint:
         value: ValueT
         save: SaveT
 
-    def __init__(  # noqa: PLR0913 - LangGraph's arguments
-        self,
-        checkpointer: BaseCheckpointSaver | str | os.PathLike[str] | bool | None = None,
-        store: Any = None,
-        cache: Any = None,
-        context_schema: type[Any] | None = None,
-        cache_policy: CachePolicy | None = None,
-        retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
-        timeout: float | timedelta | TimeoutPolicy | None = None,
-        executor: Any = None,
-    ) -> None:
-        if callable(checkpointer) and not isinstance(checkpointer, BaseCheckpointSaver):
+    checkpointer: BaseCheckpointSaver | str | os.PathLike[str] | bool | None = None
+    store: Any = None
+    cache: Any = None
+    context_schema: type[Any] | None = None
+    cache_policy: CachePolicy | None = None
+    retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None
+    timeout: float | timedelta | TimeoutPolicy | None = None
+    executor: Any = None
+
+    def __post_init__(self) -> None:
+        if callable(self.checkpointer) and not isinstance(self.checkpointer, BaseCheckpointSaver):
             raise ConfigurationError("write @entrypoint(), with parentheses")
-        self._checkpointer = checkpointer
-        self._store = store
-        self._cache = cache
-        self._context_schema = context_schema
-        self._cache_policy = cache_policy
-        self._retry_policy = retry_policy
-        self._timeout = TimeoutPolicy.coerce(timeout)
-        self._executor = executor
+        self.timeout = TimeoutPolicy.coerce(self.timeout)
 
     def __call__(self, func: Callable[..., Any]) -> Pregel:
         """Return the workflow of *func*."""
         name = name_of(func)
-        _check_body(func, name, self._timeout)
+        _check_body(func, name, has_timeout=self.timeout is not None)
+        writes = [
+            ChannelWriteEntry(END, mapper=_value_of),
+            ChannelWriteEntry(PREVIOUS, mapper=_save_of),
+        ]
         node = PregelNode(
             channels=START,
             triggers=[START],
             bound=func,
-            writers=[
-                ChannelWrite(
-                    [
-                        ChannelWriteEntry(END, mapper=_value_of),
-                        ChannelWriteEntry(PREVIOUS, mapper=_save_of),
-                    ]
-                )
-            ],
-            retry_policy=self._retry_policy,
-            cache_policy=self._cache_policy,
-            timeout=self._timeout,
+            writers=[Channel.write_to(*writes)],
+            retry_policy=self.retry_policy,
+            cache_policy=self.cache_policy,
+            timeout=self.timeout,
+            role="body",
         )
-        node.role = "body"
         given, returned, saved = _types_of(func, name)
         graph = Pregel(
             nodes={name: node},
@@ -131,12 +120,12 @@ class entrypoint:
             output_channels=END,
             stream_channels=END,
             stream_mode="updates",
-            checkpointer=self._checkpointer,
-            store=self._store,
-            cache=self._cache,
-            context_schema=self._context_schema,
+            checkpointer=self.checkpointer,
+            store=self.store,
+            cache=self.cache,
+            context_schema=self.context_schema,
             name=name,
-            executor=self._executor,
+            executor=self.executor,
         )
         graph.__doc__ = func.__doc__
         return graph
@@ -150,7 +139,7 @@ def _save_of(returned: Any) -> Any:
     return returned.save if isinstance(returned, entrypoint.final) else returned
 
 
-def _check_body(func: Any, name: str, timeout: TimeoutPolicy | None) -> None:
+def _check_body(func: Any, name: str, *, has_timeout: bool) -> None:
     if not callable(func):
         raise ConfigurationError(f"@entrypoint() takes a function, not {func!r}")
     if is_generator_function(func):
@@ -173,7 +162,7 @@ def _check_body(func: Any, name: str, timeout: TimeoutPolicy | None) -> None:
             f"entrypoint {name!r} takes no input: give it one parameter (several values go in a "
             "dict or a tuple)"
         )
-    if timeout is not None and not is_coroutine_function(func):
+    if has_timeout and not is_coroutine_function(func):
         raise ConfigurationError(
             f"entrypoint {name!r} is sync, and its body cannot be stopped when its timeout is "
             "over: give the timeout to its tasks, or make it async"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import sys
 import types
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
-from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+from functools import partial, update_wrapper
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from flowpregel._core.callee import callee_of, is_generator_function, name_of
 from flowpregel._core.digest import arguments_digest, code_digest, home_of, space_of
@@ -20,6 +20,7 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture as TaskFuture
 from flowpregel.func.describe import described
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+from flowpregel.pregel.node import checked_cache_policy, policies_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,26 +45,13 @@ class TaskOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "timeout", TimeoutPolicy.coerce(self.timeout))
-        for policy in self.retries:
-            _check("retry_policy", policy, RetryPolicy)
-        _check("cache_policy", self.cache_policy, CachePolicy, type(None))
-        _check("name", self.name, str, type(None))
-        _check("version", self.version, str, type(None))
+        policies_of(self.retry_policy)
+        checked_cache_policy(self.cache_policy)
         check_executor(self.executor)
-
-    @property
-    def retries(self) -> tuple[RetryPolicy, ...]:
-        """The retry policies, as a tuple."""
-        if self.retry_policy is None:
-            return ()
-        if isinstance(self.retry_policy, Sequence):
-            return tuple(self.retry_policy)
-        return (self.retry_policy,)
-
-
-def _check(option: str, value: object, *kinds: type) -> None:
-    if not isinstance(value, kinds) or value == "":
-        raise ConfigurationError(f"task({option}={value!r}): use {kinds[0].__name__}")
+        for option in ("name", "version"):
+            text: Any = getattr(self, option)
+            if text is not None and (not isinstance(text, str) or not text):
+                raise ConfigurationError(f"task({option}={text!r}): use str")
 
 
 class TaskFunction(Generic[P, R]):
@@ -90,7 +78,7 @@ class TaskFunction(Generic[P, R]):
         self._bound: tuple[Any, ...] = ()
         self._node: Node | None = None
         self._identity: str | None = None
-        functools.update_wrapper(self, func, assigned=_COPIED, updated=())
+        update_wrapper(self, func, assigned=_COPIED, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[R]:
         """Start a call and return its future at once.
@@ -170,7 +158,7 @@ class TaskFunction(Generic[P, R]):
             self._node = Node(
                 name=self.name,
                 steps=(callee,),
-                retry=options.retries,
+                retry=policies_of(options.retry_policy),
                 cache=options.cache_policy,
                 space=() if options.cache_policy is None else self.cache_namespace,
                 timeout=cast("TimeoutPolicy | None", options.timeout),
@@ -256,6 +244,15 @@ def _options(changes: Mapping[str, Any]) -> Mapping[str, Any]:
     return changes
 
 
+class _Decorator(Protocol):
+    """What ``task(...)`` returns without a function."""
+
+    @overload
+    def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> TaskFunction[P, R]: ...
+    @overload
+    def __call__(self, func: Callable[P, R], /) -> TaskFunction[P, R]: ...
+
+
 @overload
 def task(func: Callable[P, Coroutine[Any, Any, R]], /) -> TaskFunction[P, R]: ...
 @overload
@@ -298,20 +295,5 @@ def task(func: Any = None, /, **options: Any) -> Any:
         >>> simulate.func(3)
         1.5
     """
-    made = _Decorator(TaskOptions(**_options(options)))
-    return made if func is None else made(func)
-
-
-class _Decorator:
-    """What ``task(...)`` returns without a function."""
-
-    def __init__(self, options: TaskOptions) -> None:
-        self._options = options
-
-    @overload
-    def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> TaskFunction[P, R]: ...
-    @overload
-    def __call__(self, func: Callable[P, R], /) -> TaskFunction[P, R]: ...
-    def __call__(self, func: Any, /) -> Any:
-        """Make *func* a task."""
-        return TaskFunction(func, self._options)
+    decorate = partial(TaskFunction, options=TaskOptions(**_options(options)))
+    return decorate if func is None else decorate(func)

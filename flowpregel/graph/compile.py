@@ -16,12 +16,14 @@ a conditional edge           a writer that asks its path function
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
-from functools import wraps
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from flowpregel._core.callee import callee_of
+from flowpregel._core.callee import callee_of, name_of
 from flowpregel._core.records import Write
+from flowpregel._engine.drivers import elsewhere
 from flowpregel.channels import (
     EphemeralValue,
     LastValueAfterFinish,
@@ -32,13 +34,12 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph.names import DEFAULT_HANDLER, END, START, TAG_HIDDEN, join_of, trigger_of
 from flowpregel.graph.schema import Schema, is_model
-from flowpregel.graph.spec import BranchSpec, NodeSpec
-from flowpregel.graph.writes import BranchWriter, Door, NodeWriter
+from flowpregel.graph.spec import GraphSpec, NodeSpec
+from flowpregel.graph.writes import BranchWriter, InputValidator, NodeWriter
 from flowpregel.pregel.node import PregelNode, is_graph
 from flowpregel.pregel.pregel import Pregel
 
 if TYPE_CHECKING:
-    from flowpregel.graph.state import StateGraph
     from flowpregel.pregel.drawing import Graph
 
 Checkpointer: TypeAlias = BaseCheckpointSaver | str | os.PathLike[str] | bool | None
@@ -54,7 +55,7 @@ class CompiledStateGraph(Pregel):
         pregel: As `Pregel` takes them.
     """
 
-    def __init__(self, *, builder: StateGraph, **pregel: Any) -> None:
+    def __init__(self, *, builder: GraphSpec, **pregel: Any) -> None:
         self.builder = builder
         super().__init__(**pregel)
 
@@ -67,12 +68,6 @@ class CompiledStateGraph(Pregel):
     def OutputType(self) -> Any:
         """The schema of what a run returns."""
         return self.builder.output_schema
-
-    def _input(self) -> Any:
-        return self.InputType
-
-    def _output(self) -> Any:
-        return self.OutputType
 
     def shaped(self, values: Any) -> Any:
         """Return *values* as an object of the output schema, if that makes objects.
@@ -98,7 +93,7 @@ class CompiledStateGraph(Pregel):
         return drawing_of(self.builder, dict(self.get_subgraphs()), depth)
 
 
-def compile_graph(builder: StateGraph, **pregel: Any) -> CompiledStateGraph:
+def compile_graph(builder: GraphSpec, **pregel: Any) -> CompiledStateGraph:
     """Return *builder* as a program.
 
     Raises:
@@ -119,7 +114,7 @@ def compile_graph(builder: StateGraph, **pregel: Any) -> CompiledStateGraph:
     )
 
 
-def _streamed(builder: StateGraph) -> str | tuple[str, ...]:
+def _streamed(builder: GraphSpec) -> str | tuple[str, ...]:
     keys = tuple(builder.channels)
     state = builder.schemas[builder.state_schema]
     return state.selection if state.is_root and len(keys) == 1 else keys
@@ -128,7 +123,7 @@ def _streamed(builder: StateGraph) -> str | tuple[str, ...]:
 class _Lowering:
     """Makes the nodes and channels of one graph."""
 
-    def __init__(self, builder: StateGraph) -> None:
+    def __init__(self, builder: GraphSpec) -> None:
         self.builder = builder
         self.channels: dict[str, Any] = {
             **builder.channels,
@@ -136,21 +131,19 @@ class _Lowering:
         }
         self.specs = _with_defaults(builder)
         self._writable = dict.fromkeys((*builder.channels, *builder.managed))
-        self._triggers: dict[str, list[str]] = {}
-        self._edges: dict[str, list[Write]] = {}
+        self._triggers: dict[str, list[str]] = defaultdict(list)
+        self._edges: dict[str, list[Write]] = defaultdict(list)
         for name, spec in self.specs.items():
-            self._add_trigger(name, spec)
+            if not spec.is_handler:
+                self._add_trigger(name, spec)
         self._add_edges()
         self.nodes = {START: self._start()}
         for name, spec in self.specs.items():
             self.nodes[name] = self._node(name, spec)
 
     def _add_trigger(self, name: str, spec: NodeSpec) -> None:
-        if spec.is_handler:
-            self._triggers[name] = []
-            return
         channel = trigger_of(name)
-        self._triggers[name] = [channel]
+        self._triggers[name].append(channel)
         self.channels[channel] = (
             LastValueAfterFinish(object) if spec.defer else EphemeralValue(object, guard=False)
         )
@@ -158,7 +151,7 @@ class _Lowering:
     def _add_edges(self) -> None:
         for start, end in self.builder.edges:
             if end != END:
-                self._edges.setdefault(start, []).append((trigger_of(end), None))
+                self._edges[start].append((trigger_of(end), None))
         for starts, end in self.builder.waiting_edges:
             if end == END:
                 continue
@@ -168,23 +161,23 @@ class _Lowering:
             self.channels[channel] = kind(str, set(starts))
             self._triggers[end].append(channel)
             for start in starts:
-                self._edges.setdefault(start, []).append((channel, start))
+                self._edges[start].append((channel, start))
 
     # ------------------------------------------------------------ nodes
 
     def _start(self) -> PregelNode:
         schema = self.builder.schemas[self.builder.input_schema]
         keys = dict.fromkeys(schema.channels)
-        writers: list[Any] = [NodeWriter(START, keys, self._edges_of(START))]
+        writers: list[Any] = [NodeWriter(START, keys, tuple(self._edges[START]))]
         if is_model(schema.typ):
-            writers.append(Door(schema.typ, schema.keys))
+            writers.append(InputValidator(schema.typ, schema.keys))
         branches = self._branches(START, self.builder.schemas[self.builder.state_schema])
         return PregelNode(
             channels=START,
             triggers=[START],
             tags=[TAG_HIDDEN],
             writers=[*writers, *branches],
-            bound=_Same() if _any_async(branches) else None,
+            bound=_with_async_form(_same) if _any_async(branches) else None,
             reads=_reads(branches, schema.keys if len(writers) > 1 else ()),
             executor="inline",
         )
@@ -193,47 +186,39 @@ class _Lowering:
         branches = self._branches(name, spec.schema)
         action = spec.action
         if _any_async(branches) and not is_graph(action):
-            action = _awaited(action)
-        node = PregelNode(
+            action = _with_async_form(action)
+        return PregelNode(
             channels=spec.schema.selection,
             triggers=self._triggers[name],
-            mapper=None if spec.schema.is_root else spec.schema.mapper,
-            writers=[NodeWriter(name, self._writable, self._edges_of(name)), *branches],
+            mapper=spec.schema.mapper,
+            writers=[NodeWriter(name, self._writable, tuple(self._edges[name])), *branches],
             bound=action,
-            metadata=spec.metadata,
+            metadata=spec.metadata or {},
             retry_policy=spec.retry_policy,
             cache_policy=spec.cache_policy,
             timeout=spec.timeout,
             executor=spec.executor,
             reads=_reads(branches),
+            error_handler=spec.error_handler,
         )
-        node.error_handler = spec.error_handler
-        return node
 
-    def _edges_of(self, name: str) -> tuple[Write, ...]:
-        return tuple(self._edges.get(name, ()))
-
-    def _branches(self, name: str, schema: Schema) -> list[BranchWriter]:
+    def _branches(self, node: str, own: Schema) -> list[BranchWriter]:
+        """Return the writers of the branches that leave *node*, whose schema is *own*."""
         return [
-            _branch_writer(name, key, branch, schema)
-            for key, branch in self.builder.branches.get(name, {}).items()
+            BranchWriter(
+                node=node,
+                name=name,
+                path=callee_of(branch.path),
+                ends=branch.ends,
+                selection=(branch.schema or own).selection,
+                mapper=(branch.schema or own).mapper,
+                passes_on=branch.schema is None,
+            )
+            for name, branch in self.builder.branches.get(node, {}).items()
         ]
 
 
-def _branch_writer(node: str, name: str, branch: BranchSpec, own: Schema) -> BranchWriter:
-    schema = branch.schema or own
-    return BranchWriter(
-        node=node,
-        name=name,
-        path=callee_of(branch.path),
-        ends=branch.ends,
-        selection=schema.selection,
-        mapper=None if schema.is_root else schema.mapper,
-        passes_on=branch.schema is None,
-    )
-
-
-def _with_defaults(builder: StateGraph) -> dict[str, NodeSpec]:
+def _with_defaults(builder: GraphSpec) -> dict[str, NodeSpec]:
     """Return the graph's nodes with its defaults filled in, and its default handler."""
     defaults = builder.defaults
     specs = dict(builder.nodes)
@@ -263,19 +248,7 @@ def _any_async(branches: list[BranchWriter]) -> bool:
     return any(branch.path.is_async for branch in branches)
 
 
-class _Same:
-    """Returns what it is given; has an async form, so that its node runs on the loop."""
-
-    def invoke(self, value: Any) -> Any:
-        """Return *value*."""
-        return value
-
-    async def ainvoke(self, value: Any) -> Any:
-        """Return *value*."""
-        return value
-
-
-class _Awaited:
+class _WithAsyncForm:
     """A sync function that an async run calls on an OS thread, and awaits.
 
     Its node then runs on the event loop, where its async branch is awaited too.
@@ -283,21 +256,15 @@ class _Awaited:
 
     def __init__(self, action: Callable[..., Any]) -> None:
         self.invoke = action
-        self.ainvoke = _on_thread(action)
-        self.name = getattr(action, "__name__", type(action).__name__)
+        self.ainvoke = wraps(action)(partial(elsewhere, action))
+        self.name = name_of(action)
 
 
-def _on_thread(action: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel.graph`
-
-    @wraps(action)
-    async def awaited(*args: Any, **kwargs: Any) -> Any:
-        return await asyncio.to_thread(action, *args, **kwargs)
-
-    return awaited
-
-
-def _awaited(action: Any) -> Any:
+def _with_async_form(action: Any) -> Any:
     callee = callee_of(action)
-    is_plain = callee.func is not None and callee.coroutine is None
-    return _Awaited(callee.func) if is_plain and callee.func is not None else action
+    is_sync = callee.func is not None and callee.coroutine is None
+    return _WithAsyncForm(callee.func) if is_sync and callee.func is not None else action
+
+
+def _same(value: Any) -> Any:
+    return value

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flowpregel.graph.names import DEFAULT_HANDLER, END, START
-from flowpregel.graph.spec import BranchSpec, NodeSpec
+from flowpregel.graph.spec import BranchSpec, GraphSpec, NodeSpec
 from flowpregel.pregel.drawing import Edge, Graph, NodeShape
 
-if TYPE_CHECKING:
-    from flowpregel.graph.state import StateGraph
 
-
-def drawing_of(builder: StateGraph, subgraphs: Mapping[str, Any], depth: int) -> Graph:
+def drawing_of(builder: GraphSpec, subgraphs: Mapping[str, Any], depth: int) -> Graph:
     """Return the graph of *builder*.
 
     Args:
@@ -42,7 +39,7 @@ def drawing_of(builder: StateGraph, subgraphs: Mapping[str, Any], depth: int) ->
     return Graph(shapes, edges)
 
 
-def _edges(builder: StateGraph) -> Iterator[Edge]:
+def _edges(builder: GraphSpec) -> Iterator[Edge]:
     for start, end in builder.edges:
         yield Edge(start, end)
     for starts, end in builder.waiting_edges:
@@ -57,7 +54,7 @@ def _edges(builder: StateGraph) -> Iterator[Edge]:
         yield from _handler_edge(builder, name, spec)
 
 
-def _branch_edges(builder: StateGraph, source: str, branch: BranchSpec) -> Iterator[Edge]:
+def _branch_edges(builder: GraphSpec, source: str, branch: BranchSpec) -> Iterator[Edge]:
     if branch.ends is None:
         # Nothing is known of the answers: it may lead anywhere.
         for name, spec in builder.nodes.items():
@@ -69,7 +66,7 @@ def _branch_edges(builder: StateGraph, source: str, branch: BranchSpec) -> Itera
         yield Edge(source, end, str(answer) if answer != end else None, conditional=True)
 
 
-def _handler_edge(builder: StateGraph, name: str, spec: NodeSpec) -> Iterator[Edge]:
+def _handler_edge(builder: GraphSpec, name: str, spec: NodeSpec) -> Iterator[Edge]:
     """Yield the edge to what handles the failures of a node."""
     handler = spec.error_handler
     if handler is None and not spec.is_handler and builder.defaults.error_handler is not None:

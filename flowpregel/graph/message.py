@@ -10,13 +10,6 @@ from typing import Annotated, Any, Final, TypedDict
 
 from flowpregel.errors import ConfigurationError
 
-__all__ = [
-    "REMOVE_ALL_MESSAGES",
-    "MessagesState",
-    "RemoveMessage",
-    "add_messages",
-]
-
 REMOVE_ALL_MESSAGES: Final = "__remove_all__"
 """The id of a `RemoveMessage` that drops every message before it."""
 

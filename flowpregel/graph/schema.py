@@ -1,4 +1,4 @@
-"""A state's schema: which channel each of its keys is, and how a node gets it."""
+"""What annotations say: the channels of a state, a node's input, and where it leads."""
 
 from __future__ import annotations
 
@@ -6,13 +6,26 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Annotated, Any, ClassVar, NotRequired, Required, get_args, get_origin
+from functools import partial
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NotRequired,
+    Required,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
+from flowpregel._core.commands import Command
 from flowpregel.channels import BinaryOperatorAggregate, DeltaChannel, LastValue
 from flowpregel.channels.base import BaseChannel
 from flowpregel.channels.folding import identity_of
 from flowpregel.errors import ConfigurationError
-from flowpregel.graph.hints import hints_of
 from flowpregel.graph.names import ROOT
 from flowpregel.managed import ManagedValue, managed_value
 
@@ -177,43 +190,62 @@ def _folding(channel: BaseChannel[Any, Any]) -> Any:
     return None
 
 
-class Schemas:
-    """The schemas of one graph, and the channels that they make together."""
+# ---------------------------------------------------------------- of functions
 
-    def __init__(self) -> None:
-        self.known: dict[Any, Schema] = {}
-        self.channels: dict[str, BaseChannel[Any, Any]] = {}
-        self.managed: dict[str, type[ManagedValue[Any]]] = {}
 
-    def add(self, typ: Any, role: str = "") -> Schema:
-        """Take the channels of *typ* in, and return its schema.
+def hints_of(target: Any, *, extras: bool = False, strict: bool = False) -> dict[str, Any]:
+    """Return the annotations of *target*, resolved.
 
-        Args:
-            typ: The class, or plain type.
-            role: ``input`` or ``output``, if it is the schema of that alone.
+    Those that cannot be resolved (a class of a function's own, a missing import)
+    say nothing, unless it is *strict*: then the error is raised.
+    """
+    try:
+        return get_type_hints(target, include_extras=extras)
+    except (NameError, TypeError, AttributeError):
+        if strict:
+            raise
+        return {}
 
-        Raises:
-            ConfigurationError: A key is declared in another way already, or is
-                worked out and can be no input or output.
-        """
-        if typ in self.known:
-            return self.known[typ]
-        schema = schema_of(typ)
-        if role and schema.managed:
-            raise ConfigurationError(
-                f"Invalid managed channels detected in {role} schema {schema.name}: "
-                f"{', '.join(schema.managed)}. They are worked out, and no run's {role}"
-            )
-        for key, channel in schema.channels.items():
-            if conflict(self.channels.setdefault(key, channel), channel):
-                raise ConfigurationError(
-                    f"Channel {key!r} already exists with a different type: "
-                    f"{self.channels[key]!r}, and {channel!r} in {schema.name}"
-                )
-        for key, value in schema.managed.items():
-            if self.managed.setdefault(key, value) is not value:
-                raise ConfigurationError(
-                    f"Managed value {key!r} already exists with a different type"
-                )
-        self.known[typ] = schema
-        return schema
+
+def function_of(target: Any) -> Callable[..., Any] | None:
+    """Return the function or method whose annotations describe *target*, or None."""
+    while isinstance(target, partial):
+        target = target.func
+    if inspect.isfunction(target) or inspect.ismethod(target):
+        return target
+    call = getattr(target, "__call__", None)  # noqa: B004 - the method itself is looked at
+    return call if inspect.ismethod(call) and not isinstance(target, type) else None
+
+
+def input_schema_of(target: Any) -> type[Any] | None:
+    """Return the annotated class of the first parameter, if it has keys of its own."""
+    function = function_of(target)
+    if function is None:
+        return None
+    hints = hints_of(function)
+    try:
+        first = next(iter(inspect.signature(function).parameters), None)
+    except (TypeError, ValueError):
+        return None
+    hint = hints.get(first) if first else None
+    return hint if isinstance(hint, type) and hints_of(hint) else None
+
+
+def destinations_of(action: Any) -> tuple[str, ...]:
+    """Return the nodes of an annotation ``-> Command[Literal["a", "b"]]``."""
+    function = function_of(action)
+    returned = None if function is None else hints_of(function).get("return")
+    options = get_args(returned) if get_origin(returned) in (Union, UnionType) else (returned,)
+    for option in options:
+        if get_origin(option) is Command:
+            targets = get_args(option)
+            if targets and get_origin(targets[0]) is Literal:
+                return get_args(targets[0])
+    return ()
+
+
+def literals_of(path: Any) -> tuple[Any, ...]:
+    """Return the values of an annotation ``-> Literal["a", "b"]``."""
+    function = function_of(path)
+    returned = None if function is None else hints_of(function).get("return")
+    return get_args(returned) if get_origin(returned) is Literal else ()

@@ -1,13 +1,17 @@
-"""What a `StateGraph` notes of its nodes and branches until it is compiled."""
+"""What a `StateGraph` consists of until it is compiled, and whether its parts fit together."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from flowpregel._core.callee import name_of
-from flowpregel.graph.schema import Schema
+from flowpregel.channels.base import BaseChannel
+from flowpregel.errors import ConfigurationError
+from flowpregel.graph.names import END, START
+from flowpregel.graph.schema import Schema, conflict, schema_of
+from flowpregel.managed import ManagedValue
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 
 
@@ -82,3 +86,120 @@ def node_name(action: Any) -> str:
     """Return the name of a node that is given without one."""
     name = getattr(action, "name", None)
     return name if isinstance(name, str) and not hasattr(action, "__name__") else name_of(action)
+
+
+class GraphSpec:
+    """Nodes, edges and schemas, as they were added; `StateGraph` documents the arguments."""
+
+    def __init__(
+        self,
+        state_schema: Any,
+        context_schema: type[Any] | None = None,
+        *,
+        input_schema: Any = None,
+        output_schema: Any = None,
+    ) -> None:
+        self.nodes: dict[str, NodeSpec] = {}
+        self.edges: dict[tuple[str, str], None] = {}
+        """(start, end), in the order they were added."""
+        self.waiting_edges: dict[tuple[tuple[str, ...], str], None] = {}
+        """(starts, end): those that wait for several nodes."""
+        self.branches: dict[str, dict[str, BranchSpec]] = {}
+        """By the node they leave, and by name."""
+        self.schemas: dict[Any, Schema] = {}
+        self.channels: dict[str, BaseChannel[Any, Any]] = {}
+        self.managed: dict[str, type[ManagedValue[Any]]] = {}
+        self.context_schema = context_schema
+        self.state_schema = state_schema
+        self.input_schema = state_schema if input_schema is None else input_schema
+        self.output_schema = state_schema if output_schema is None else output_schema
+        self.defaults = NodeDefaults()
+        """What `set_node_defaults` was given."""
+        self._add_schema(self.state_schema)
+        self._add_schema(self.input_schema, "input")
+        self._add_schema(self.output_schema, "output")
+
+    def _add_schema(self, typ: Any, role: str = "") -> Schema:
+        """Take the channels of *typ* in, and return its schema.
+
+        Args:
+            typ: The class, or plain type.
+            role: ``input`` or ``output``, if it is the schema of that alone.
+
+        Raises:
+            ConfigurationError: A key is declared in another way already, or is
+                worked out and can be no input or output.
+        """
+        if typ in self.schemas:
+            return self.schemas[typ]
+        schema = schema_of(typ)
+        if role and schema.managed:
+            raise ConfigurationError(
+                f"Invalid managed channels detected in {role} schema {schema.name}: "
+                f"{', '.join(schema.managed)}. They are worked out, and no run's {role}"
+            )
+        for key, channel in schema.channels.items():
+            if conflict(self.channels.setdefault(key, channel), channel):
+                raise ConfigurationError(
+                    f"Channel {key!r} already exists with a different type: "
+                    f"{self.channels[key]!r}, and {channel!r} in {schema.name}"
+                )
+        for key, value in schema.managed.items():
+            if self.managed.setdefault(key, value) is not value:
+                raise ConfigurationError(
+                    f"Managed value {key!r} already exists with a different type"
+                )
+        self.schemas[typ] = schema
+        return schema
+
+    def validate(self, interrupt: Sequence[str] | None = None) -> Self:
+        """Check that edges and breakpoints (*interrupt*) fit the nodes, and return the graph.
+
+        Raises:
+            ConfigurationError: An edge begins or ends nowhere, nothing follows the
+                start, or a breakpoint names no node; the message says which.
+        """
+        sources = set(_sources(self))
+        for source in sorted(sources):
+            if source not in self.nodes and source != START:
+                raise ConfigurationError(
+                    f"Found edge starting at unknown node {source!r}; {_known(self)}"
+                )
+        if START not in sources:
+            raise ConfigurationError(
+                "Graph must have an entrypoint: add at least one edge from START to another node"
+            )
+        for target, what in _targets(self):
+            if target not in self.nodes and target != END:
+                raise ConfigurationError(f"{what} unknown node {target!r}; {_known(self)}")
+        for name in interrupt or ():
+            if name not in self.nodes:
+                raise ConfigurationError(f"Interrupt node {name!r} not found; {_known(self)}")
+        return self
+
+
+def _sources(graph: GraphSpec) -> Iterator[str]:
+    yield from (start for start, _ in graph.edges)
+    yield from (start for starts, _ in graph.waiting_edges for start in starts)
+    yield from graph.branches
+    yield from (name for name, spec in graph.nodes.items() if spec.ends)
+
+
+def _targets(graph: GraphSpec) -> Iterator[tuple[str, str]]:
+    """Yield where something leads, and what leads there."""
+    for start, end in graph.edges:
+        yield end, f"Found edge from {start!r} ending at"
+    for starts, end in graph.waiting_edges:
+        yield end, f"Found edge from {', '.join(map(repr, starts))} ending at"
+    for start, branches in graph.branches.items():
+        for name, branch in branches.items():
+            for end in (branch.ends or {}).values():
+                yield end, f"At {start!r} node, {name!r} branch found"
+    for name, spec in graph.nodes.items():
+        for end in spec.ends or ():
+            yield end, f"The destinations of node {name!r} name"
+
+
+def _known(graph: GraphSpec) -> str:
+    names = [name for name, spec in graph.nodes.items() if not spec.is_handler]
+    return f"the nodes are: {', '.join(names) or 'none'}"

@@ -5,28 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from flowpregel._core.callee import callee_of, name_of
 from flowpregel.errors import ConfigurationError
-from flowpregel.graph.check import check_graph
-from flowpregel.graph.hints import destinations_of, input_schema_of, literals_of
+from flowpregel.graph.compile import CompiledStateGraph, compile_graph
 from flowpregel.graph.names import END, START, handler_of
-from flowpregel.graph.schema import Schema, Schemas
-from flowpregel.graph.spec import BranchSpec, NodeDefaults, NodeSpec, node_name
+from flowpregel.graph.schema import Schema, destinations_of, input_schema_of, literals_of
+from flowpregel.graph.spec import BranchSpec, GraphSpec, NodeSpec, node_name
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+from flowpregel.pregel.definition import Where
 from flowpregel.pregel.node import is_graph
-
-if TYPE_CHECKING:
-    from flowpregel.graph.compile import CompiledStateGraph
-    from flowpregel.pregel.base import Where
 
 Retry = RetryPolicy | Sequence[RetryPolicy]
 Timeout = float | timedelta | TimeoutPolicy
 Destinations = Mapping[str, str] | Sequence[str]
 
 
-class StateGraph:
+class StateGraph(GraphSpec):
     """Nodes that read and write one state, and the edges along which they run.
 
     A node takes the state and returns what it changes in it. Nodes that are
@@ -55,34 +51,6 @@ class StateGraph:
         >>> graph.compile(executor="inline").invoke({"topic": "cats"})["essay"]
         'On cats'
     """
-
-    def __init__(
-        self,
-        state_schema: Any,
-        context_schema: type[Any] | None = None,
-        *,
-        input_schema: Any = None,
-        output_schema: Any = None,
-    ) -> None:
-        self.nodes: dict[str, NodeSpec] = {}
-        self.edges: dict[tuple[str, str], None] = {}
-        """(start, end), in the order they were added."""
-        self.waiting_edges: dict[tuple[tuple[str, ...], str], None] = {}
-        """(starts, end): those that wait for several nodes."""
-        self.branches: dict[str, dict[str, BranchSpec]] = {}
-        """By the node they leave, and by name."""
-        self._schemas = Schemas()
-        self.schemas = self._schemas.known
-        self.channels = self._schemas.channels
-        self.managed = self._schemas.managed
-        self.context_schema = context_schema
-        self.state_schema = state_schema
-        self.input_schema = state_schema if input_schema is None else input_schema
-        self.output_schema = state_schema if output_schema is None else output_schema
-        self._defaults = NodeDefaults()
-        self._schemas.add(self.state_schema)
-        self._schemas.add(self.input_schema, "input")
-        self._schemas.add(self.output_schema, "output")
 
     # ------------------------------------------------------------ nodes
 
@@ -165,7 +133,7 @@ class StateGraph:
 
     def _node_schema(self, wanted: Any, action: Any) -> Schema:
         inferred = None if is_graph(action) else input_schema_of(action)
-        return self._schemas.add(wanted or inferred or self.state_schema)
+        return self._add_schema(wanted or inferred or self.state_schema)
 
     def _handler(self, action: Any, wanted: Any, handled: Any, *, of: str) -> NodeSpec:
         """Return the node that handles failures: it reads what the failed one was given."""
@@ -198,7 +166,7 @@ class StateGraph:
             "timeout": TimeoutPolicy.coerce(timeout),
         }
         changed: dict[str, Any] = {key: val for key, val in given.items() if val is not None}
-        self._defaults = replace(self._defaults, **changed)
+        self.defaults = replace(self.defaults, **changed)
         return self
 
     # ------------------------------------------------------------ edges
@@ -261,7 +229,7 @@ class StateGraph:
                 f"Branch with name {name!r} already exists for node {source!r}"
             )
         inferred = input_schema_of(path)
-        schema = None if inferred is None else self._schemas.add(inferred)
+        schema = None if inferred is None else self._add_schema(inferred)
         branches[name] = BranchSpec(path=path, ends=_path_map(path, path_map), schema=schema)
         return self
 
@@ -304,15 +272,6 @@ class StateGraph:
 
     # ------------------------------------------------------------ what it makes
 
-    def validate(self, interrupt: Sequence[str] | None = None) -> Self:
-        """Check that edges and breakpoints (*interrupt*) fit the nodes, and return the graph.
-
-        Raises:
-            ConfigurationError: They do not; the message names which.
-        """
-        check_graph(self, interrupt or ())
-        return self
-
     def compile(  # noqa: PLR0913 - LangGraph's signature
         self,
         checkpointer: Any = None,
@@ -343,8 +302,6 @@ class StateGraph:
         Raises:
             ConfigurationError: Nodes, edges and breakpoints do not fit together.
         """
-        from flowpregel.graph.compile import compile_graph  # noqa: PLC0415 - it knows this class
-
         stops = [*_names(interrupt_before), *_names(interrupt_after)]
         self.validate(stops)
         return compile_graph(
@@ -358,11 +315,6 @@ class StateGraph:
             name=name or "LangGraph",
             executor=executor,
         )
-
-    @property
-    def defaults(self) -> NodeDefaults:
-        """What `set_node_defaults` said."""
-        return self._defaults
 
 
 def _callable(name: str, action: Any) -> Any:

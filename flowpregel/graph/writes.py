@@ -46,14 +46,8 @@ class NodeWriter:
             InvalidUpdateError: *output* is nothing that a state can take.
             ParentCommand: It is a `Command` for the graph around this one.
         """
-        if type(output) is dict and ROOT not in self.keys:
-            keys = self.keys
-            return [*[item for item in output.items() if item[0] in keys], *self.edges]
-        writes: list[Write] = []
-        for part in _parts(output):
-            writes.extend(self._writes_of(part))
-        writes.extend(self.edges)
-        return writes
+        writes = [write for part in _parts(output) for write in self._writes_of(part)]
+        return [*writes, *self.edges]
 
     def _writes_of(self, part: Any) -> Iterable[Write]:
         if isinstance(part, Command):
@@ -217,7 +211,7 @@ class BranchWriter:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Door:
+class InputValidator:
     """Checks a run's input against a pydantic model, before any node runs.
 
     What is missing is no fault here: nodes may still write it.
@@ -225,7 +219,6 @@ class Door:
 
     model: Any
     keys: tuple[str, ...]
-    channels: tuple[str, ...] = ()
 
     def __call__(self, output: Any, scope: Scope) -> list[Write]:
         """Write nothing.

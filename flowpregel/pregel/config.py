@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict
+from typing import Any, Self, TypeAlias, TypedDict
 from uuid import UUID
 
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.base import thread_name
 from flowpregel.errors import ConfigurationError
+
+Config: TypeAlias = Mapping[str, Any]
+"""A config as a user writes it."""
 
 DEFAULT_RECURSION_LIMIT = 10_000
 
@@ -19,19 +22,8 @@ _IGNORED = ("callbacks", "run_name")
 """LangChain's, which a program that moves over may still pass."""
 
 
-class RunConfig(TypedDict, total=False):
-    """A config as a user writes it."""
-
-    configurable: dict[str, Any]
-    recursion_limit: int
-    max_concurrency: int | None
-    tags: list[str]
-    metadata: dict[str, Any]
-    run_id: str
-
-
-class Settings(TypedDict, total=False):
-    """The same as plain keywords of ``invoke`` and its kin."""
+class ConfigKeywords(TypedDict, total=False):
+    """A config as plain keywords of ``invoke`` and its kin."""
 
     thread_id: str
     checkpoint_id: str
@@ -45,8 +37,8 @@ class Settings(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parsed:
-    """A config that was looked at."""
+class ParsedConfig:
+    """A config that was checked."""
 
     thread_id: str | None = None
     checkpoint_id: str | None = None
@@ -73,10 +65,11 @@ class Parsed:
             )
         return Address(self.thread_id, self.namespace, self.checkpoint_id)
 
-    def outermost(self) -> Parsed:
-        """Return where the run around starts that is to go on from a checkpoint of a graph inside.
+    def outermost(self) -> Self:
+        """Return the config of the outermost run, if this addresses a checkpoint of a nested graph.
 
-        That of the inner graph is found when it is called: it stays in `checkpoint_map`.
+        The checkpoint of the nested graph is found when it is called: it stays in
+        `checkpoint_map`.
         """
         if not self.namespace:
             return self
@@ -94,10 +87,45 @@ class Parsed:
         }
 
 
-def merged(*configs: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return one config of several; later ones win, tags and metadata add up."""
+def config_for(address: Address, parents: Mapping[str, str]) -> dict[str, Any]:
+    """Return the config that addresses a checkpoint.
+
+    Args:
+        address: Where it is.
+        parents: The checkpoints of the graphs around, by namespace; empty: not known.
+    """
+    configurable: dict[str, Any] = {
+        "thread_id": address.thread_id,
+        "checkpoint_ns": address.namespace,
+        "checkpoint_id": address.checkpoint_id,
+    }
+    if parents:
+        configurable["checkpoint_map"] = {**parents, address.namespace: address.checkpoint_id}
+    return {"configurable": configurable}
+
+
+def merged(*configs: Config | None, **settings: Any) -> dict[str, Any]:
+    """Return one config of several; later ones win, tags and metadata add up.
+
+    Args:
+        configs: LangGraph's dicts.
+        settings: `ConfigKeywords`, which win over all of them.
+
+    Raises:
+        ConfigurationError: A part of a config is not of its type.
+        TypeError: A keyword that nobody knows.
+    """
+    known = ConfigKeywords.__annotations__
+    for key in settings:
+        if key not in known:
+            raise TypeError(
+                f"unexpected keyword {key!r}; the settings of a run are: {', '.join(known)}"
+            )
+    configurable = dict(_mapping(settings.get("configurable") or {}, "configurable"))
+    configurable |= {key: settings[key] for key in _CONFIGURABLE if key in settings}
+    top_level = {key: settings[key] for key in _TOP_LEVEL if key in settings}
     result: dict[str, Any] = {}
-    for config in configs:
+    for config in (*configs, {**top_level, "configurable": configurable}):
         for key, value in _mapping(config or {}, "config").items():
             if value is None:
                 continue
@@ -110,28 +138,8 @@ def merged(*configs: Mapping[str, Any] | None) -> dict[str, Any]:
     return result
 
 
-def of_keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config that plain keywords stand for.
-
-    Raises:
-        TypeError: A keyword that nobody knows.
-    """
-    config: dict[str, Any] = {
-        "configurable": dict(_mapping(settings.get("configurable") or {}, "configurable"))
-    }
-    for key, value in settings.items():
-        if key in _CONFIGURABLE:
-            config["configurable"][key] = value
-        elif key in _TOP_LEVEL:
-            config[key] = value
-        elif key != "configurable":
-            known = ", ".join((*_CONFIGURABLE, *_TOP_LEVEL, "configurable"))
-            raise TypeError(f"unexpected keyword {key!r}; the settings of a run are: {known}")
-    return config
-
-
-def parse(config: Mapping[str, Any] | None) -> Parsed:
-    """Look at a config.
+def parse(config: Config | None) -> ParsedConfig:
+    """Check a config.
 
     Raises:
         ConfigurationError: A key nobody knows, or a value that cannot be.
@@ -143,8 +151,9 @@ def parse(config: Mapping[str, Any] | None) -> Parsed:
         raise ConfigurationError(f"config has no key {unknown[0]!r}; it takes: {known}")
     configurable = dict(_mapping(config.get("configurable") or {}, "configurable"))
     metadata = dict(_mapping(config.get("metadata") or {}, "metadata"))
-    return Parsed(
-        thread_id=_text(configurable, "thread_id"),
+    thread_id = configurable.get("thread_id")
+    return ParsedConfig(
+        thread_id=None if thread_id is None else thread_name(thread_id),
         checkpoint_id=_text(configurable, "checkpoint_id"),
         namespace=_text(configurable, "checkpoint_ns") or "",
         checkpoint_map=configurable.get("checkpoint_map") or {},
@@ -177,8 +186,6 @@ def _text(configurable: Mapping[str, Any], key: str) -> str | None:
     value = configurable.get(key)
     if value is None or isinstance(value, str):
         return value
-    if key == "thread_id":
-        return thread_name(value)
     raise ConfigurationError(f"{key} must be text, not {value!r}")
 
 

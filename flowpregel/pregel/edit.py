@@ -15,7 +15,7 @@ from flowpregel._core.start import input_writes, not_before
 from flowpregel._core.stream_events import StreamEvents, outputs
 from flowpregel._core.update import Writes, apply, barrier_of, check_writes
 from flowpregel.errors import InvalidUpdateError
-from flowpregel.pregel.snapshot import Open, open_checkpoint
+from flowpregel.pregel.snapshot import OpenCheckpoint, open_checkpoint
 
 END = "__end__"
 COPY = "__copy__"
@@ -68,7 +68,8 @@ class Edit:
             return self._clear(run, opened)
         return self._as_nodes(run, opened, updates)
 
-    def _opened(self, saved: Saved | None) -> tuple[Run, Open | None]:
+    def _opened(self, saved: Saved | None) -> tuple[Run, OpenCheckpoint | None]:
+        """Return a run that stands at *saved*, and what that holds."""
         opened = None
         now = self.options.now
         if saved is not None:
@@ -82,16 +83,17 @@ class Edit:
             state=new_state(self.program) if opened is None else opened.state,
             now=now,
         )
-        if saved is not None:
-            run.kept_id = saved.checkpoint.id
-            run.step = saved.checkpoint.step
-        if opened is not None and opened.applied is not None:
-            # What a Command wrote is pending: the edited checkpoint is the first to hold it.
-            run.note(opened.applied)
+        if opened is not None:
+            run.kept_id = opened.saved.checkpoint.id
+            run.step = opened.saved.checkpoint.step
+            if opened.applied is not None:
+                # What a Command wrote is pending: the edited checkpoint is the first to hold it.
+                run.note(opened.applied)
         return run, opened
 
-    def _version(self, run: Run) -> Any:
-        return self.options.next_version(run.state.newest, run.tick())
+    def _apply(self, run: Run, brought: Sequence[Writes]) -> None:
+        version = self.options.next_version(run.state.newest, run.tick())
+        run.note(apply(self.program, run.state, brought, version))
 
     def _sealed(self, run: Run, source: Source, step: int) -> Batch:
         """Return the batch with the edited state as a checkpoint."""
@@ -101,7 +103,7 @@ class Edit:
         run.checkpoint_id = ids.checkpoint_id(run.tick(), step)
         return run.recorder.batch(run.make_checkpoint())
 
-    # ------------------------------------------------------------ the four kinds
+    # ------------------------------------------------------------ the kinds of updates
 
     def _copy(self, run: Run, saved: Saved | None) -> Batch:
         if saved is None:
@@ -115,22 +117,21 @@ class Edit:
             raise InvalidUpdateError(
                 f"the update as input has nothing for {self.program.input_channels}"
             )
-        run.note(apply(self.program, run.state, [Writes(writes, INPUT)], self._version(run)))
+        self._apply(run, [Writes(writes, INPUT)])
         return self._sealed(run, "input", -1 if saved is None else run.step + 1)
 
-    def _clear(self, run: Run, opened: Open | None) -> Batch:
+    def _clear(self, run: Run, opened: OpenCheckpoint | None) -> Batch:
         """End what is due: apply what tasks that are done wrote, and drop the others."""
         if opened is not None:
             for task in opened.tasks:
                 task.writes = tuple(outputs(opened.pending.get(task.id, ())))
-            brought = barrier_of(opened.tasks)
-            run.note(apply(self.program, run.state, brought, self._version(run)))
+            self._apply(run, barrier_of(opened.tasks))
         return self._sealed(run, "update", run.step + 1)
 
-    def _as_nodes(self, run: Run, opened: Open | None, updates: Sequence[StateUpdate]) -> Batch:
-        task_ids: dict[str, deque[str]] = defaultdict(deque)
-        for task in opened.tasks if opened else ():
-            task_ids[task.name].append(task.id)
+    def _as_nodes(
+        self, run: Run, opened: OpenCheckpoint | None, updates: Sequence[StateUpdate]
+    ) -> Batch:
+        task_ids = _ids_by_node(opened)
         brought = []
         for index, update in enumerate(updates):
             node = self._node_of(run.state, update, alone=len(updates) == 1)
@@ -144,15 +145,13 @@ class Edit:
                 task_id = update.task_id or (known.popleft() if known else own)
                 kept = [write for write in writes if write[0] != TASKS]
                 run.recorder.keep(base, task_id, f"~{INTERRUPT}, {index:010d}", kept)
-        run.note(apply(self.program, run.state, brought, self._version(run)))
+        self._apply(run, brought)
         return self._sealed(run, "update", run.step + 1)
 
     def _node_of(self, state: State, update: StateUpdate, *, alone: bool) -> Node:
-        name = update.as_node
-        if name is None and not alone:
+        if update.as_node is None and not alone:
             raise InvalidUpdateError("as_node is required when applying multiple updates")
-        if name is None:
-            name = last_writer(self.program, state)
+        name = last_writer(self.program, state) if update.as_node is None else update.as_node
         if name is None:
             raise InvalidUpdateError(
                 "Ambiguous update, specify as_node: several nodes wrote last, or none did"
@@ -168,31 +167,34 @@ class Edit:
         return node
 
 
+def _ids_by_node(opened: OpenCheckpoint | None) -> dict[str, deque[str]]:
+    """Return the ids of the tasks that are due, by the name of their node."""
+    found: dict[str, deque[str]] = defaultdict(deque)
+    for task in opened.tasks if opened else ():
+        found[task.name].append(task.id)
+    return found
+
+
 def last_writer(program: Program, state: State) -> str | None:
     """Return the node that ran last; None if that is not one node."""
     if len(program.nodes) == 1:
         return next(iter(program.nodes))
-    seen = [
+    seen = sorted(
         (version, name)
         for name, versions in state.seen.items()
         if name in program.nodes
         for version in versions.values()
-    ]
+    )
     if not seen:
         channels = program.input_channels
         return channels if isinstance(channels, str) and channels in program.nodes else None
-    seen.sort(key=lambda item: (item[0], item[1]))
-    if len(seen) > 1 and seen[-1][0] == seen[-2][0]:
-        return None
-    return seen[-1][1]
+    is_tie = len(seen) > 1 and seen[-1][0] == seen[-2][0]
+    return None if is_tie else seen[-1][1]
 
 
 def grouped(program: Program, saved: Saved, items: Sequence[Any]) -> list[StateUpdate]:
     """Return the updates of a ``__copy__`` with values, each with the id of a due task."""
-    opened = open_checkpoint(program, saved)
-    task_ids: dict[str, deque[str]] = defaultdict(deque)
-    for task in opened.tasks:
-        task_ids[task.name].append(task.id)
+    task_ids = _ids_by_node(open_checkpoint(program, saved))
     by_node: dict[str | None, list[StateUpdate]] = defaultdict(list)
     for item in items:
         if not isinstance(item, Sequence) or isinstance(item, str) or len(item) < 2:

@@ -1,19 +1,114 @@
-"""`PregelNode`, and the two ways to make one: `NodeBuilder` and `Channel` pipes."""
+"""`PregelNode` and its writers, and two ways to make one: `NodeBuilder` and `Channel` pipes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
-from typing import Any, Self
+from functools import partial
+from typing import Any, Literal, Self
 
 from flowpregel._core.callee import callee_of
 from flowpregel._core.digest import space_of
-from flowpregel._core.records import Node
-from flowpregel.errors import ConfigurationError
+from flowpregel._core.program import names
+from flowpregel._core.records import TASKS, Node, Write
+from flowpregel.channels.base import MISSING
+from flowpregel.errors import ConfigurationError, InvalidUpdateError
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
-from flowpregel.pregel.write import ChannelWrite, ChannelWriteEntry, entries_of
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelWriteEntry:
+    """One write that a node makes.
+
+    Args:
+        channel: The channel to write to.
+        value: What to write; by default the node's output.
+        skip_none: Whether to write nothing instead of None.
+        mapper: Makes the value to write from *value*.
+
+    Example:
+        >>> ChannelWriteEntry("length", mapper=len).writes_of("abc")
+        [('length', 3)]
+    """
+
+    channel: str
+    value: Any = MISSING
+    skip_none: bool = False
+    mapper: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.channel == TASKS:
+            raise InvalidUpdateError(
+                f"{TASKS!r} is written by returning Send, not by a ChannelWriteEntry"
+            )
+
+    def writes_of(self, output: Any) -> list[Write]:
+        """Return the write for a node's *output*: one, or none."""
+        value = output if self.value is MISSING else self.value
+        if self.mapper is not None:
+            value = self.mapper(value)
+        return [] if self.skip_none and value is None else [(self.channel, value)]
+
+
+class ChannelWrite:
+    """Writes a node's output to channels; the end of a pipe.
+
+    Args:
+        writes: The entries, applied to the same output in this order. A `Send`
+            asks for a task.
+    """
+
+    __slots__ = ("writes",)
+
+    def __init__(self, writes: Sequence[ChannelWriteEntry]) -> None:
+        self.writes = list(writes)
+
+    def __call__(self, output: Any, scope: Any = None) -> list[Write]:
+        """Return the writes for a node's *output*."""
+        return [write for entry in self.writes for write in entry.writes_of(output)]
+
+    def __ror__(self, before: Callable[[Any], Any]) -> ChannelWrite:
+        """Return a writer whose value *before* makes: ``len | Channel.write_to("n")``."""
+        return ChannelWrite(
+            [replace(entry, mapper=partial(_map, before, entry.mapper)) for entry in self.writes]
+        )
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The channels it writes to, for drawing and checking."""
+        return tuple(entry.channel for entry in self.writes)
+
+    def __repr__(self) -> str:
+        return f"ChannelWrite({', '.join(self.channels)})"
+
+
+def _map(before: Callable[[Any], Any], after: Callable[[Any], Any] | None, value: Any) -> Any:
+    made = before(value)
+    return made if after is None else after(made)
+
+
+def _writer_of(
+    channels: Sequence[str | ChannelWriteEntry], named: Mapping[str, Any]
+) -> ChannelWrite:
+    """Return what ``write_to(*channels, **named)`` stands for.
+
+    A named callable maps the output and writes nothing for None; any other
+    named value is written as it is.
+    """
+    found = [
+        item if isinstance(item, ChannelWriteEntry) else ChannelWriteEntry(item)
+        for item in channels
+    ]
+    for channel, value in named.items():
+        if callable(value):
+            found.append(ChannelWriteEntry(channel, skip_none=True, mapper=value))
+        else:
+            found.append(ChannelWriteEntry(channel, value))
+    return ChannelWrite(found)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class PregelNode:
     """A function, the channels that trigger it, those it reads, and its writers.
 
@@ -29,104 +124,98 @@ class PregelNode:
         executor: Where it runs; None is the graph's default.
     """
 
-    def __init__(  # noqa: PLR0913 - LangGraph's signature
-        self,
-        *,
-        channels: str | Sequence[str],
-        triggers: Sequence[str],
-        mapper: Callable[[Any], Any] | None = None,
-        writers: Iterable[Callable[..., Any]] | None = None,
-        bound: Any = None,
-        tags: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
-        cache_policy: CachePolicy | None = None,
-        timeout: float | timedelta | TimeoutPolicy | None = None,
-        executor: Any = None,
-        reads: Sequence[str] = (),
-    ) -> None:
-        self.channels: str | Sequence[str] = (
-            channels if isinstance(channels, str | tuple) else list(channels)
-        )
-        self.triggers = list(triggers)
-        self.mapper = mapper
-        self.writers = list(writers or ())
-        self.steps: list[Any] = [] if bound is None else [bound]
-        self.tags = list(tags or ())
-        self.metadata = dict(metadata or {})
-        self.retry_policy = policies_of(retry_policy)
-        self.cache_policy = checked_cache_policy(cache_policy)
-        self.timeout = TimeoutPolicy.coerce(timeout)
-        self.executor = executor
-        self.reads = tuple(reads)
-        self.error_handler: str | None = None
-        self.role: str | None = None
-        self.contexts: tuple[str, ...] = ()
-        """The `Context` channels it reads; filled in when its graph is compiled."""
+    channels: str | Sequence[str]
+    triggers: Sequence[str]
+    mapper: Callable[[Any], Any] | None = None
+    writers: Sequence[Callable[..., Any]] = ()
+    bound: Any = None
+    tags: Sequence[str] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None
+    cache_policy: CachePolicy | None = None
+    timeout: float | timedelta | TimeoutPolicy | None = None
+    executor: Any = None
+    reads: Sequence[str] = ()
+    """Channels that its writers may read again."""
+    then: Sequence[Any] = ()
+    """What to call after *bound*, each with the output of the one before."""
+    error_handler: str | None = None
+    """The node that is given its failure."""
+    role: Literal["body"] | None = None
+    """Set for a node that calls tasks and waits for them."""
+
+    def __post_init__(self) -> None:
+        self.channels = self.channels if isinstance(self.channels, str) else [*self.channels]
+        self.triggers = [*self.triggers]
+        self.writers = [*(self.writers or ())]
+        self.tags = [*(self.tags or ())]
+        self.metadata = {**(self.metadata or {})}
+        self.retry_policy = policies_of(self.retry_policy)
+        self.cache_policy = checked_cache_policy(self.cache_policy)
+        self.timeout = TimeoutPolicy.coerce(self.timeout)
 
     @property
-    def bound(self) -> Any:
-        """What it calls: the first of its steps, or None."""
-        return self.steps[0] if self.steps else None
+    def steps(self) -> tuple[Any, ...]:
+        """What it calls, in this order."""
+        return () if self.bound is None else (self.bound, *self.then)
+
+    @property
+    def written(self) -> list[str]:
+        """The channels that its writers write to, as far as that is known."""
+        return [key for writer in self.writers for key in getattr(writer, "channels", ())]
 
     def __or__(self, other: Any) -> PregelNode:
         """Return the node with one more part: a writer, a dict of writers, or a function."""
-        node = self.copy()
         if isinstance(other, ChannelWrite):
-            node.writers.append(other)
-        elif isinstance(other, Mapping):
-            node.writers.extend(_writers_of(other))
-        else:
-            node.steps.append(other)
-        return node
+            return self._copy(writers=[*self.writers, other])
+        if isinstance(other, Mapping):
+            return self._copy(writers=[*self.writers, *_writers_in(other)])
+        return self._copy(**self._with_step(other))
 
-    def copy(self) -> PregelNode:
-        """Return a node of its own with the same parts."""
-        node = PregelNode(channels=self.channels, triggers=self.triggers)
-        for name, value in vars(self).items():
-            setattr(node, name, value.copy() if isinstance(value, list | dict) else value)
-        return node
+    def _with_step(self, step: Any) -> dict[str, Any]:
+        callee_of(step)  # raises if it cannot be called
+        return {"bound": step} if self.bound is None else {"then": [*self.then, step]}
 
-    def compile(self, name: str, *, shares: bool = False) -> Node:
+    def _copy(self, **changes: Any) -> PregelNode:
+        """Return a plain node of its own, with some of its parts changed."""
+        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        return PregelNode(**{**parts, **changes})
+
+    def compile(self, name: str, *, shares: bool = False, contexts: Collection[str] = ()) -> Node:
         """Return what the core runs.
 
         Args:
             name: The name of the node.
             shares: Whether its results are shared even if it has no policy of its own.
+            contexts: The `Context` channels of its graph.
 
         Raises:
             ConfigurationError: A step cannot be called.
         """
-        graph = self.bound if len(self.steps) == 1 and is_graph(self.bound) else None
-        steps = () if graph is not None else tuple(map(callee_of, self.steps))
+        graph = self.bound if not self.then and is_graph(self.bound) else None
         shares = shares or self.cache_policy is not None
-        role: Any = self.role or ("leaf" if graph is None else "graph")
         return Node(
             name=name,
-            steps=steps,
+            steps=() if graph is not None else tuple(map(callee_of, self.steps)),
             graph=graph,
-            role=role,
+            role=self.role or ("leaf" if graph is None else "graph"),
             triggers=tuple(self.triggers),
             channels=self.channels if isinstance(self.channels, str) else tuple(self.channels),
-            contexts=self.contexts,
+            contexts=() if self.mapper else tuple(key for key in contexts if key in self.channels),
             mapper=self.mapper,
             writers=tuple(self.writers),
-            reads=self.reads,
-            retry=self.retry_policy,
+            reads=tuple(self.reads),
+            retry=policies_of(self.retry_policy),
             cache=self.cache_policy,
-            space=self._space(name) if shares else (),
-            timeout=self.timeout,
+            # Where its results are shared: what it calls, and where it writes.
+            space=(*space_of(name, self.steps), *self.written) if shares else (),
+            timeout=TimeoutPolicy.coerce(self.timeout),
             handler=self.error_handler,
             executor=self.executor,
             hidden="langsmith:hidden" in self.tags,
             metadata=self.metadata,
             tags=tuple(self.tags),
         )
-
-    def _space(self, name: str) -> tuple[str, ...]:
-        """Return where its results are shared: what it calls, and where it writes."""
-        written = [key for writer in self.writers for key in getattr(writer, "channels", ())]
-        return (*space_of(name, self.steps), *written)
 
     def __repr__(self) -> str:
         return f"PregelNode(channels={self.channels!r}, triggers={self.triggers!r})"
@@ -163,7 +252,7 @@ def checked_cache_policy(policy: CachePolicy | None) -> CachePolicy | None:
     return policy
 
 
-def _writers_of(parts: Mapping[str, Any]) -> list[ChannelWrite]:
+def _writers_in(parts: Mapping[str, Any]) -> list[ChannelWrite]:
     for key, part in parts.items():
         if not isinstance(part, ChannelWrite):
             raise ConfigurationError(
@@ -172,8 +261,8 @@ def _writers_of(parts: Mapping[str, Any]) -> list[ChannelWrite]:
     return list(parts.values())
 
 
-class NodeBuilder:
-    """Builds a `PregelNode` step by step.
+class NodeBuilder(PregelNode):
+    """A `PregelNode` that is built step by step.
 
     Example:
         >>> node = NodeBuilder().subscribe_only("a").do(str.upper).write_to("b").build()
@@ -182,16 +271,8 @@ class NodeBuilder:
     """
 
     def __init__(self) -> None:
-        self._channels: str | list[str] = []
-        self._triggers: list[str] = []
-        self._steps: list[Any] = []
+        super().__init__(channels=[], triggers=[])
         self._writes: list[ChannelWriteEntry] = []
-        self._tags: list[str] = []
-        self._metadata: dict[str, Any] = {}
-        self._retry: list[RetryPolicy] = []
-        self._cache: CachePolicy | None = None
-        self._timeout: TimeoutPolicy | None = None
-        self._executor: Any = None
 
     def subscribe_only(self, channel: str) -> Self:
         """Be triggered by *channel* alone, and get its bare value.
@@ -199,21 +280,18 @@ class NodeBuilder:
         Raises:
             ConfigurationError: The node is subscribed to something already.
         """
-        if self._channels or self._triggers:
+        if self.channels or self.triggers:
             raise ConfigurationError(
                 f"subscribe_only({channel!r}): the node is already subscribed to "
-                f"{self._triggers or self._channels}; use subscribe_to for several channels"
+                f"{self.triggers or self.channels}; use subscribe_to for several channels"
             )
-        self._channels = channel
-        self._triggers.append(channel)
-        return self
+        return self._set(channels=channel, triggers=[channel])
 
     def subscribe_to(self, *channels: str, read: bool = True) -> Self:
         """Be triggered by *channels*; *read*: get their values in a dict too."""
         if read:
             self.read_from(*channels)
-        self._triggers.extend(name for name in channels if name not in self._triggers)
-        return self
+        return self._set(triggers=dict.fromkeys((*self.triggers, *channels)))
 
     def read_from(self, *channels: str) -> Self:
         """Get the values of *channels* in a dict, without being triggered by them.
@@ -221,65 +299,50 @@ class NodeBuilder:
         Raises:
             ConfigurationError: The node gets a bare value (`subscribe_only`).
         """
-        if isinstance(self._channels, str):
+        if isinstance(self.channels, str):
             raise ConfigurationError(
-                f"the node gets the bare value of {self._channels!r} (subscribe_only) and cannot "
-                f"read {', '.join(channels)} as well; use subscribe_to({self._channels!r})"
+                f"the node gets the bare value of {self.channels!r} (subscribe_only) and cannot "
+                f"read {', '.join(channels)} as well; use subscribe_to({self.channels!r})"
             )
-        self._channels.extend(name for name in channels if name not in self._channels)
-        return self
+        return self._set(channels=dict.fromkeys((*self.channels, *channels)))
 
     def do(self, node: Any) -> Self:
         """Call *node*; called again, with the output of the one before."""
-        self._steps.append(node)
-        return self
+        return self._set(**self._with_step(node))
 
     def write_to(self, *channels: str | ChannelWriteEntry, **named: Any) -> Self:
         """Write the output to *channels*; a named callable maps it, a named value replaces it."""
-        self._writes.extend(entries_of(channels, named))
-        return self
+        self._writes.extend(_writer_of(channels, named).writes)
+        return self._set(writers=[ChannelWrite(self._writes)] if self._writes else [])
 
     def meta(self, *tags: str, **metadata: Any) -> Self:
         """Add tags and metadata, shown in streams and drawings."""
-        self._tags.extend(tags)
-        self._metadata.update(metadata)
-        return self
+        return self._set(tags=[*self.tags, *tags], metadata={**self.metadata, **metadata})
 
     def add_retry_policies(self, *policies: RetryPolicy) -> Self:
         """Try the node again by these; the first that matches an error decides."""
-        self._retry.extend(policies)
-        return self
+        return self._set(retry_policy=(*policies_of(self.retry_policy), *policies))
 
     def add_cache_policy(self, policy: CachePolicy) -> Self:
         """Share the node's results with later tasks that have the same input."""
-        self._cache = policy
-        return self
+        return self._set(cache_policy=policy)
 
     def set_timeout(self, timeout: float | timedelta | TimeoutPolicy | None) -> Self:
         """Bound how long an attempt may take (seconds, or a policy)."""
-        self._timeout = TimeoutPolicy.coerce(timeout)
-        return self
+        return self._set(timeout=timeout)
 
     def run_on(self, executor: Any) -> Self:
         """Run the node on this executor instead of the graph's default."""
-        self._executor = executor
-        return self
+        return self._set(executor=executor)
 
     def build(self) -> PregelNode:
         """Return the node."""
-        node = PregelNode(
-            channels=self._channels,
-            triggers=self._triggers,
-            tags=self._tags,
-            metadata=self._metadata,
-            writers=[ChannelWrite(self._writes)] if self._writes else [],
-            retry_policy=self._retry,
-            cache_policy=self._cache,
-            timeout=self._timeout,
-            executor=self._executor,
-        )
-        node.steps = list(self._steps)
-        return node
+        return self._copy()
+
+    def _set(self, **parts: Any) -> Self:
+        vars(self).update(parts)
+        self.__post_init__()
+        return self
 
 
 class Channel:
@@ -299,26 +362,20 @@ class Channel:
         Raises:
             ConfigurationError: *key* was given with several channels.
         """
-        if isinstance(channels, str):
-            mapper = None if key is None else _Under(key)
-            return PregelNode(channels=channels, triggers=[channels], mapper=mapper, tags=tags)
-        if key is not None:
+        if key is not None and not isinstance(channels, str):
             raise ConfigurationError(
                 "key= names the value of one channel; a list of channels gives a dict already"
             )
-        return PregelNode(channels=list(channels), triggers=list(channels), tags=tags)
+        mapper = None if key is None else partial(_under, key)
+        return PregelNode(
+            channels=channels, triggers=names(channels), mapper=mapper, tags=tags or ()
+        )
 
     @staticmethod
     def write_to(*channels: str | ChannelWriteEntry, **named: Any) -> ChannelWrite:
         """Return what writes a node's output to *channels*; see `NodeBuilder.write_to`."""
-        return ChannelWrite(entries_of(channels, named))
+        return _writer_of(channels, named)
 
 
-class _Under:
-    """Puts a value into a dict; a class, so that it can be pickled."""
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-
-    def __call__(self, value: Any) -> dict[str, Any]:
-        return {self.key: value}
+def _under(key: str, value: Any) -> dict[str, Any]:
+    return {key: value}

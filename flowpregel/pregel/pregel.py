@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
 from flowpregel._engine.drivers import elsewhere
-from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.running import Running
-from flowpregel.pregel.schemas import Schemas
+from flowpregel.pregel.concurrency import abatch, batch, off_loop
+from flowpregel.pregel.config import Config, merged
+from flowpregel.pregel.definition import GraphDefinition
+from flowpregel.pregel.edit import StateUpdate
+from flowpregel.pregel.request import RunKeywords, StreamKeywords, is_quiet, request_of
+from flowpregel.pregel.runner import GraphRun, call_nested, nested_run
+from flowpregel.pregel.snapshot import StateSnapshot
+from flowpregel.pregel.threads import ThreadStates
 
 if TYPE_CHECKING:
-    from flowpregel._core.records import Saved
-    from flowpregel.pregel.drawing import Graph, RunDrawing, TaskRecord
-    from flowpregel.pregel.runs import Nests, Which
-    from flowpregel.pregel.snapshot import PregelTask
-
-Config = Mapping[str, Any]
+    from flowpregel.pregel.drawing import Graph, RunDrawing
 
 
-class Pregel(Running, Schemas):
+class Pregel(GraphDefinition):
     """Nodes and channels, run in supersteps.
 
     In each superstep the nodes that are due run side by side; what they write
@@ -68,6 +69,200 @@ class Pregel(Running, Schemas):
         'foofoo'
     """
 
+    # ------------------------------------------------------------ runs
+
+    def invoke(self, input: Any, config: Config | None = None, **asked: Unpack[RunKeywords]) -> Any:
+        """Run the graph, and return what its output channels hold at the end.
+
+        Args:
+            input: What the input channels are given: a dict, or the bare value
+                of a single input channel. None goes on where the thread stopped;
+                a `Command` answers an interrupt, writes, or goes somewhere.
+            config: LangGraph's config dict; the same as keywords is
+                ``thread_id=``, ``checkpoint_id=``, ``run_id=``,
+                ``recursion_limit=``, ``max_concurrency=``, ``tags=``,
+                ``metadata=``, ``configurable=``.
+            asked: What `stream` takes as well: ``context``, ``stream_mode``,
+                ``output_keys``, ``interrupt_before``, ``interrupt_after``,
+                ``durability``, ``control``, ``print_mode``.
+                ``resume="auto"`` goes on with the thread's unfinished run if there
+                is one, which must have been given equal input, and starts one
+                otherwise. A ``run_id`` names a run: asked for again, it goes on, or
+                returns what it returned. ``on_mismatch`` says what to do when a
+                resumed body makes another call than the recorded one: ``"error"``
+                (default), ``"rerun"`` it, or ``"reuse"`` what is recorded.
+                ``progress=True`` shows a live view on stderr. ``version="v2"``
+                returns a `GraphOutput`, with interrupts beside the value.
+
+        Returns:
+            The output; with an ``__interrupt__`` key if the run waits for
+            answers; for a stream mode but ``values``, the list of its items.
+
+        Raises:
+            EmptyInputError: There is nothing to run on.
+            GraphRecursionError: The run used up its supersteps.
+            InputMismatchError: The run to go on with was started with other input.
+            ReplayMismatchError: A resumed body made another call than before.
+            Exception: What a task raised when it would not be tried again.
+
+        Example:
+            >>> app.invoke({"a": "foo"}, thread_id="1")  # doctest: +SKIP
+            {'b': 'foofoo'}
+        """
+        quiet = is_quiet(asked)
+        if quiet and current.get() is not None:
+            return call_nested(self, input, config, asked).result()
+        run = GraphRun(self, request_of(self, input, config, asked))
+        items = [*run.items()]
+        return run.output() if quiet else items
+
+    async def ainvoke(
+        self, input: Any, config: Config | None = None, **asked: Unpack[RunKeywords]
+    ) -> Any:
+        """`invoke`, on the running event loop; async nodes run on it too."""
+        quiet = is_quiet(asked)
+        if quiet and current.get() is not None:
+            return await call_nested(self, input, config, asked)
+        run = GraphRun(self, request_of(self, input, config, asked))
+        items = [item async for item in run.aitems()]
+        return run.output() if quiet else items
+
+    def stream(
+        self, input: Any, config: Config | None = None, **asked: Unpack[StreamKeywords]
+    ) -> Iterator[Any]:
+        """Run the graph, and yield what happens while it happens.
+
+        A reader that stops early ends the run: what is running is cancelled
+        where it can be, what finished is kept, and ``invoke(None)`` goes on.
+
+        Args:
+            input, config: As `invoke` takes them.
+            asked: ``stream_mode`` (``values``, ``updates``, ``custom``,
+                ``progress``, ``checkpoints``, ``tasks``, ``debug``, or a list of them),
+                ``subgraphs=True`` to hear of nested graphs too, ``output_keys``,
+                ``interrupt_before``, ``interrupt_after``, ``durability``,
+                ``context``, ``control``, ``print_mode``, and the settings.
+                ``version="v2"`` yields dicts with ``type``, ``ns`` and ``data``.
+
+        Yields:
+            Payloads; with a list of modes ``(mode, payload)``; with
+            ``subgraphs=True`` the namespace comes first.
+        """
+        return GraphRun(self, request_of(self, input, config, asked, streams=True)).items()
+
+    def astream(
+        self, input: Any, config: Config | None = None, **asked: Unpack[StreamKeywords]
+    ) -> AsyncIterator[Any]:
+        """`stream`, on the running event loop."""
+        return GraphRun(self, request_of(self, input, config, asked, streams=True)).aitems()
+
+    batch = batch
+    abatch = abatch
+    nested_run = nested_run
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Refuse to be called: a graph is run by `invoke` and its kin."""
+        raise TypeError(f"graph {self.name!r} is not a function; use .invoke(...) or .stream(...)")
+
+    # ------------------------------------------------------------ states of threads
+
+    @property
+    def threads(self) -> ThreadStates:
+        """The states of the graph's threads."""
+        return ThreadStates(self)
+
+    def get_state(
+        self, config: Config | None = None, *, subgraphs: bool = False, **settings: Any
+    ) -> StateSnapshot:
+        """Return the state of a thread: as it is, or at one of its checkpoints.
+
+        Without a ``checkpoint_id`` it shows how things stand, the output of tasks
+        that are done included; with one, how that step began.
+
+        Args:
+            config: Names the thread; or pass ``thread_id=`` (and ``checkpoint_id=``).
+            subgraphs: Show the states of nested graphs too, in the tasks they are.
+
+        Raises:
+            ConfigurationError: There is no checkpointer, or no thread_id.
+        """
+        return self.threads.state(merged(self.config, config, **settings), deep=subgraphs)
+
+    def get_state_history(
+        self,
+        config: Config | None = None,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        before: Config | None = None,
+        limit: int | None = None,
+        **settings: Any,
+    ) -> Iterator[StateSnapshot]:
+        """Yield the states of a thread's checkpoints, newest first.
+
+        Args:
+            config: Names the thread; or pass ``thread_id=``.
+            filter: Only checkpoints whose metadata has these values.
+            before: Only those before the one this config names.
+            limit: At most this many.
+        """
+        merged_config = merged(self.config, config, **settings)
+        return self.threads.history(merged_config, filter=filter, before=before, limit=limit)
+
+    def update_state(
+        self,
+        config: Config | None = None,
+        values: Any = None,
+        as_node: str | None = None,
+        task_id: str | None = None,
+        **settings: Any,
+    ) -> dict[str, Any]:
+        """Write to a thread's state as if a node had, and return the new checkpoint's config.
+
+        Args:
+            config: Names the thread, and perhaps a checkpoint to branch from.
+            values: What the node would have returned.
+            as_node: The node to act as; by default the one that wrote last.
+                ``"__input__"`` acts as new input, ``"__end__"`` with None drops
+                what is still to do, ``"__copy__"`` copies the checkpoint.
+            task_id: The task that the write is to count as.
+
+        Raises:
+            InvalidUpdateError: The update cannot be made; the message says why.
+        """
+        return self.bulk_update_state(config, [[StateUpdate(values, as_node, task_id)]], **settings)
+
+    def bulk_update_state(
+        self,
+        config: Config | None,
+        supersteps: Sequence[Sequence[StateUpdate]],
+        **settings: Any,
+    ) -> dict[str, Any]:
+        """Apply several supersteps of updates, and return the config of the last checkpoint.
+
+        Args:
+            config: Names the thread, and perhaps a checkpoint to branch from.
+            supersteps: For each superstep its updates: `StateUpdate` or tuples
+                ``(values, as_node)`` or ``(values, as_node, task_id)``.
+
+        Raises:
+            ConfigurationError: There is nothing to apply.
+            InvalidUpdateError: An update cannot be made.
+        """
+        return self.threads.update(merged(self.config, config, **settings), supersteps)
+
+    async def aget_state_history(
+        self, config: Config | None = None, **asked: Any
+    ) -> AsyncIterator[StateSnapshot]:
+        """`get_state_history`, without blocking the event loop."""
+        for item in await elsewhere(lambda: [*self.get_state_history(config, **asked)]):
+            yield item
+
+    aget_state = off_loop(get_state)
+    aupdate_state = off_loop(update_state)
+    abulk_update_state = off_loop(bulk_update_state)
+
+    # ------------------------------------------------------------ drawings
+
     def get_graph(self, config: Any = None, *, xray: bool | int = False) -> Graph:
         """Return a drawing of the graph: ``draw_mermaid()``, ``draw_ascii()``, notebooks.
 
@@ -77,29 +272,15 @@ class Pregel(Running, Schemas):
         """
         from flowpregel.pregel.drawing import graph_of  # noqa: PLC0415 - seldom needed
 
-        writes = {
-            name: {key for writer in node.writers for key in getattr(writer, "channels", ())}
-            for name, node in self.nodes.items()
-        }
-        depth = (1 << 30) if xray is True else int(xray)
-        inner = {}
-        if depth > 0:
-            inner = {
-                name: graph.get_graph(xray=depth - 1)
-                for name, graph in self.get_subgraphs()
-                if isinstance(graph, Pregel)
-            }
+        depth = _depth(xray)
+        inner = self.get_subgraphs() if depth > 0 else ()
         return graph_of(
             {name: node.triggers for name, node in self.nodes.items()},
-            writes,
+            {name: {*node.written} for name, node in self.nodes.items()},
             self.input_channels,
             self.output_channels,
-            subgraphs=inner,
+            subgraphs={name: graph.get_graph(xray=depth - 1) for name, graph in inner},
         )
-
-    async def aget_graph(self, config: Any = None, *, xray: bool | int = False) -> Graph:
-        """`get_graph`, for programs that await it."""
-        return self.get_graph(config, xray=xray)
 
     def get_run(
         self,
@@ -129,53 +310,27 @@ class Pregel(Running, Schemas):
             step 0  ✓ load  ████████████████████  0.500 s
             step 1  ✗ rank  ██                    0.051 s  KeyError: 'score'
         """
+        from flowpregel.pregel import runs  # noqa: PLC0415 - seldom needed
         from flowpregel.pregel.drawing import draw_run  # noqa: PLC0415 - seldom needed
-        from flowpregel.pregel.runs import Nests, last_run  # noqa: PLC0415 - as above
 
-        saver, parsed = self._opened(config, settings)
-        graph = self._graph_at(parsed.namespace)
+        graph, saver, parsed = self.threads.opened(merged(self.config, config, **settings))
         assert isinstance(graph, Pregel)
-        history = last_run(saver, parsed.address, limit)
-        nests = Nests(saver, parsed.address.thread_id)
-        depth = (1 << 30) if xray is True else int(xray)
-        return draw_run(graph.get_graph(xray=xray), graph.tasks_of(saver, history, nests, depth))
+        address = parsed.address
+        reader = runs.RunReader(graph, saver, runs.nested_addresses(saver, address.thread_id))
+        tasks = reader.tasks(runs.last_run(saver, address, limit), _depth(xray))
+        return draw_run(graph.get_graph(xray=xray), tasks)
 
-    def tasks_of(
-        self, saver: BaseCheckpointSaver, history: Sequence[Saved], nests: Nests, depth: int
-    ) -> list[TaskRecord]:
-        """Return the tasks of a run of this graph, and *depth* levels of those in them."""
-        from flowpregel.pregel.runs import (  # noqa: PLC0415 - seldom needed
-            last_run,
-            prefixed,
-            tasks_of,
-        )
+    aget_graph = off_loop(get_graph)
+    aget_run = off_loop(get_run)
 
-        def inside(saved: Saved, which: Which, name: str, node: str) -> Iterator[TaskRecord]:
-            graph = self.nodes[name].bound if which[1] is None and name in self.nodes else None
-            keeper, address = saver, nests.of(which)
-            if isinstance(graph, Pregel):
-                address = graph.address_in(saved.address, f"{name}:{which[0]}")
-                if isinstance(graph.checkpointer, BaseCheckpointSaver):
-                    keeper = graph.checkpointer
-            if depth <= 0 or address is None:
-                return
-            inner = last_run(keeper, address, around=saved)
-            tasks = (
-                graph.tasks_of(keeper, inner, nests, depth - 1)
-                if isinstance(graph, Pregel)
-                else tasks_of(inner)
-            )
-            yield from (prefixed(each, f"{node}:") for each in tasks)
+    async def aget_subgraphs(
+        self, *, namespace: str | None = None, recurse: bool = False
+    ) -> AsyncIterator[tuple[str, Any]]:
+        """`get_subgraphs`, as an async iterator."""
+        for item in self.get_subgraphs(namespace=namespace, recurse=recurse):
+            yield item
 
-        def due(saved: Saved) -> Sequence[PregelTask]:
-            whole = saver.load(saved.address)
-            return () if whole is None else self.snapshot_of(saver, whole, False, deep=False).tasks
-
-        return tasks_of(history, due, inside)
-
-    async def aget_run(self, config: Config | None = None, **asked: Any) -> RunDrawing:
-        """`get_run`, without blocking the event loop."""
-        return await elsewhere(self.get_run, config, **asked)
+    # ------------------------------------------------------------ shared results
 
     def clear_cache(self, nodes: Sequence[str] | None = None) -> None:
         """Forget shared results: of *nodes*, or of all.
@@ -185,14 +340,13 @@ class Pregel(Running, Schemas):
         """
         if self.cache is None:
             raise ConfigurationError(f"graph {self.name!r} has no cache to clear")
-        self.cache.clear([self.cache_namespace(name) for name in nodes or self.nodes])
+        for name in nodes or ():
+            if name not in self.nodes:
+                raise ConfigurationError(f"graph {self.name!r} has no node {name!r}")
+        self.cache.clear([self.program.nodes[name].space for name in nodes or self.nodes])
 
-    async def aclear_cache(self, nodes: Sequence[str] | None = None) -> None:
-        """`clear_cache`, without blocking the event loop."""
-        await elsewhere(self.clear_cache, nodes)
+    aclear_cache = off_loop(clear_cache)
 
-    def cache_namespace(self, node: str) -> tuple[str, ...]:
-        """Return where the shared results of a node are kept."""
-        if node not in self.nodes:
-            raise ConfigurationError(f"graph {self.name!r} has no node {node!r}")
-        return self.program.nodes[node].space
+
+def _depth(xray: bool | int) -> int:
+    return (1 << 30) if xray is True else int(xray)

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias
 
-Item = tuple[tuple[str, ...], str, Any]
+Item: TypeAlias = tuple[tuple[str, ...], str, Any]
+"""(namespace, mode, payload) of what a run emits."""
 
 MODES = ("tasks", "updates", "progress")
 """The stream modes that a view reads."""
 _SHOWN = 6
-"""So many tasks that say how far they are get a line each."""
+"""The most tasks that get a line each for their report."""
 _LONGEST = 60
-"""Characters of what a task says that are shown."""
+"""Characters of a message that are shown."""
 _wanted: ContextVar[bool] = ContextVar("flowpregel_progress", default=False)
 
 
@@ -41,36 +42,19 @@ def progress() -> Iterator[None]:
         _wanted.reset(token)
 
 
-def view_of(name: str, asked: bool | None) -> View | None:
+def view_of(name: str, asked: bool | None) -> ProgressView | None:
     """Return the view of a run of the graph *name*, if one is wanted."""
-    return View(name) if asked or (asked is None and _wanted.get()) else None
+    return ProgressView(name) if asked or (asked is None and _wanted.get()) else None
 
 
-@dataclass(slots=True)
-class Count:
-    """What became of the tasks of one name."""
-
-    started: int = 0
-    done: int = 0
-    failed: int = 0
-    asking: int = 0
-    before: int = 0
-    """Recorded in an earlier run, or shared by another."""
-
-    @property
-    def open(self) -> int:
-        """How many run or wait for a place."""
-        return self.started - self.done - self.failed - self.asking
-
-
-class View:
-    """Counts what the stream of a run tells, and shows it.
+class ProgressView:
+    """Counts the tasks in the stream of a run, and shows the counts.
 
     Args:
         name: The name of the graph.
         out: Where to write; by default stderr.
         clock: Returns seconds that only grow.
-        workers: Says how many workers there are, and what they take.
+        workers: Returns the number of workers and their memory, as text.
     """
 
     def __init__(
@@ -85,9 +69,10 @@ class View:
         self._out = sys.stderr if out is None else out
         self._clock = clock
         self._began = self._shown = clock()
-        self._counts: dict[str, Count] = {}
+        self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        """By task name: how many were started, done, failed or ask, or were done before."""
         self._reports: dict[str, dict[str, Any]] = {}
-        """What tasks that run have said last of how far they are, by their ids."""
+        """The last reports of tasks that run, by their ids."""
         self._show, self._every = _way_to_show(self._out)
 
     def see(self, item: Item) -> None:
@@ -97,7 +82,7 @@ class View:
             self._see_task(payload)
         elif mode == "updates" and "__metadata__" in payload:
             for name in payload.keys() - {"__metadata__"}:
-                self._count(name).before += 1
+                self._counts[name]["before"] += 1
         elif mode == "progress":
             self._reports[payload["id"]] = payload
         else:
@@ -108,20 +93,13 @@ class View:
             self._show(self.lines(now))
 
     def _see_task(self, payload: dict[str, Any]) -> None:
-        count = self._count(payload["name"])
-        if "result" not in payload:
-            count.started += 1
-            return
-        self._reports.pop(payload["id"], None)
-        if payload["error"] is not None:
-            count.failed += 1
-        elif payload["interrupts"]:
-            count.asking += 1
-        else:
-            count.done += 1
-
-    def _count(self, name: str) -> Count:
-        return self._counts.setdefault(name, Count())
+        became = "started"
+        if "result" in payload:
+            self._reports.pop(payload["id"], None)
+            became = "asking" if payload["interrupts"] else "done"
+            if payload["error"] is not None:
+                became = "failed"
+        self._counts[payload["name"]][became] += 1
 
     def close(self) -> None:
         """Show how the run ended."""
@@ -134,16 +112,17 @@ class View:
         for name, count in self._counts.items():
             if name == self._name:
                 continue
-            parts = [f"{count.before + count.done:,} done"]
-            parts += [f"{count.before:,} of them before"] if count.before else []
-            parts += [f"{count.failed:,} failed"] if count.failed else []
-            parts += [f"{count.asking:,} waiting for an answer"] if count.asking else []
-            if count.open:
-                parts.append(f"{count.open:,} to do")
-            if count.done:
-                parts.append(f"{count.done / seconds:,.1f}/s")
-            if count.open and count.done:
-                parts.append(f"{count.open * seconds / count.done:,.0f} s left")
+            before, done, failed, asking = (
+                count[each] for each in ("before", "done", "failed", "asking")
+            )
+            left = count["started"] - done - failed - asking
+            parts = [f"{before + done:,} done"]
+            parts += [f"{before:,} of them before"] if before else []
+            parts += [f"{failed:,} failed"] if failed else []
+            parts += [f"{asking:,} waiting for an answer"] if asking else []
+            parts += [f"{left:,} to do"] if left else []
+            parts += [f"{done / seconds:,.1f}/s"] if done else []
+            parts += [f"{left * seconds / done:,.0f} s left"] if left and done else []
             lines.append(f"  {name}: {', '.join(parts)}")
             reports = [each for each in self._reports.values() if each["name"] == name]
             lines += [f"    {how_far(report)}" for report in reports[:_SHOWN]]
@@ -212,33 +191,3 @@ def _over(out: TextIO) -> Callable[[list[str]], None]:
 def _line(out: TextIO, lines: list[str]) -> None:
     out.write(" |".join(lines) + "\n")
     out.flush()
-
-
-def watched(items: Iterator[Item], view: View | None) -> Iterator[Item]:
-    """Return *items*, which *view* sees on their way."""
-    return items if view is None else _watched(items, view)
-
-
-def _watched(items: Iterator[Item], view: View) -> Iterator[Item]:
-    try:
-        for item in items:
-            view.see(item)
-            yield item
-    finally:
-        items.close()  # type: ignore[attr-defined]
-        view.close()
-
-
-def awatched(items: AsyncIterator[Item], view: View | None) -> AsyncIterator[Item]:
-    """`watched`, on the event loop."""
-    return items if view is None else _awatched(items, view)
-
-
-async def _awatched(items: AsyncIterator[Item], view: View) -> AsyncIterator[Item]:
-    try:
-        async for item in items:
-            view.see(item)
-            yield item
-    finally:
-        await items.aclose()  # type: ignore[attr-defined]
-        view.close()

@@ -1,69 +1,164 @@
-"""Turns a call of ``invoke`` or ``stream`` into a plan for the engine."""
+"""What a user asks of one run, checked once, and the forms in which a run is shown."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, get_args
 
-from flowpregel._core.program import Options, Program
-from flowpregel._core.records import Durability
-from flowpregel._core.run import run
-from flowpregel._engine.commits import Committers
-from flowpregel._engine.engine import RunPlan
-from flowpregel._engine.inbox import now
-from flowpregel._engine.nested import RunContext
-from flowpregel._fault import fault
-from flowpregel.checkpoint.base import BaseCheckpointSaver, Lease
+from flowpregel._core.commands import Interrupt
+from flowpregel._core.program import Keys, Options
+from flowpregel._core.records import INTERRUPT, Durability
 from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.base import PregelBase, Where, names_where
-from flowpregel.pregel.config import Parsed
-from flowpregel.pregel.progress import MODES as WATCHED
-from flowpregel.pregel.progress import View
-from flowpregel.pregel.resume import Start, looks_first, result_of, start_of
+from flowpregel.events import StreamMode
+from flowpregel.pregel.config import Config, ConfigKeywords, ParsedConfig, merged, parse
+from flowpregel.pregel.definition import GraphDefinition, Where, keys_of, names_where
+from flowpregel.pregel.node import policies_of
+from flowpregel.pregel.progress import MODES as VIEWED
+from flowpregel.pregel.progress import Item, ProgressView, view_of
 
-STREAM_MODES = ("values", "updates", "custom", "progress", "checkpoints", "tasks", "debug")
-_HEARD_FROM_INSIDE = {"custom", "progress"}
-"""What graphs nested in a run tell its stream, though nobody asked to hear of them."""
+Version: TypeAlias = Literal["v1", "v2"]
+STREAM_MODES: tuple[str, ...] = get_args(StreamMode)
+
+
+class RunKeywords(ConfigKeywords, total=False):
+    """The keywords of `Pregel.invoke` and `Pregel.ainvoke`, beside the input."""
+
+    context: Any
+    stream_mode: str | Sequence[str] | None
+    print_mode: str | Sequence[str]
+    output_keys: str | Sequence[str] | None
+    interrupt_before: Where | None
+    interrupt_after: Where | None
+    durability: Literal["sync", "async", "exit"] | None
+    control: RunControl | None
+    debug: bool | None
+    resume: Literal["auto"] | None
+    on_mismatch: Literal["error", "rerun", "reuse"]
+    progress: bool | None
+    version: Version
+
+
+class StreamKeywords(RunKeywords, total=False):
+    """The keywords of `Pregel.stream` and `Pregel.astream`."""
+
+    subgraphs: bool
+
+
+OPTIONS = StreamKeywords.__annotations__.keys() - ConfigKeywords.__annotations__.keys()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What a user asked of one run, checked."""
+class RunRequest:
+    """What a user asked of one run, with the graph's defaults filled in."""
 
     given: Any
-    parsed: Parsed
+    config: ParsedConfig
+    options: Options
+    """All but what the thread's saver decides."""
+    context: Any
+    control: RunControl | None
+    resume: Literal["auto"] | None
     modes: tuple[str, ...]
-    labelled: bool = False
-    """Whether several modes were asked for, so that each item says its own."""
-    subgraphs: bool = False
-    context: Any = None
-    output_keys: str | Sequence[str] | None = None
-    interrupt_before: Where | None = None
-    interrupt_after: Where | None = None
-    durability: str | None = None
-    control: RunControl | None = None
-    resume: str | None = None
-    on_mismatch: Literal["error", "rerun", "reuse"] = "error"
-    printed: tuple[str, ...] = ()
-    view: View | None = None
+    """The stream modes that the user reads."""
+    labelled: bool
+    """Whether several modes were asked for, so that each item names its own."""
+    subgraphs: bool
+    """Whether nested graphs stream too, so that each item names its namespace."""
+    printed: tuple[str, ...]
+    """The stream modes that are printed."""
+    view: ProgressView | None
     """Shows how far the run is."""
-    shaped: Callable[[Any], Any] = lambda values: values
-    """Gives values the form of the graph's output schema."""
+    version: Version
 
 
-def modes_of(
-    stream_mode: str | Sequence[str] | None, default: str | Sequence[str]
-) -> tuple[str, ...]:
-    """Return stream modes as a tuple.
+def is_quiet(asked: Mapping[str, Any]) -> bool:
+    """Return whether an invocation returns the output, and not the items of a stream mode."""
+    return asked.get("stream_mode") in (None, "values")
+
+
+def request_of(
+    graph: GraphDefinition,
+    given: Any,
+    config: Config | None,
+    asked: Mapping[str, Any],
+    *,
+    streams: bool = False,
+) -> RunRequest:
+    """Return what a user asked of a run of *graph*.
+
+    Args:
+        graph: Gives the defaults.
+        given: The input.
+        config: LangGraph's config, or None.
+        asked: The keywords.
+        streams: Whether `Pregel.stream` was called: its items show more than an output.
 
     Raises:
-        ConfigurationError: A mode nobody knows.
+        ConfigurationError: Something cannot be; the message says what.
+        TypeError: A keyword that nobody knows.
     """
-    wanted = default if stream_mode is None else stream_mode
+    wanted = {
+        key: value
+        for key, value in asked.items()
+        if key in OPTIONS and (value is not None or key == "on_mismatch")
+    }
+    settings = {key: value for key, value in asked.items() if key not in OPTIONS}
+    parsed = parse(merged(graph.config, config, **settings)).outermost()
+    mode = wanted.get("stream_mode", graph.stream_mode)
+    modes = _modes(mode) if streams or not is_quiet(asked) else ()
+    debug = wanted.get("debug", graph.debug)
+    printed = ("updates", "values") if debug else _modes(wanted.get("print_mode", ()))
+    view = view_of(graph.name, wanted.get("progress"))
+    options = _options(graph, parsed, wanted, streams=streams)
+    return RunRequest(
+        given=given,
+        config=parsed,
+        options=replace(options, modes=frozenset((*modes, *printed, *(VIEWED if view else ())))),
+        context=_context(graph, wanted.get("context")),
+        control=wanted.get("control"),
+        resume=_choice(wanted, "resume", "'auto', or leave it out", None, "auto"),
+        modes=modes,
+        labelled="stream_mode" in wanted and not isinstance(mode, str),
+        subgraphs=wanted.get("subgraphs", False),
+        printed=printed,
+        view=view,
+        version=_choice(wanted, "version", "'v1' or 'v2'", "v1", "v2"),
+    )
+
+
+def _options(
+    graph: GraphDefinition, config: ParsedConfig, wanted: Mapping[str, Any], *, streams: bool
+) -> Options:
+    keys = graph.stream_channels_asis if streams else graph.output_channels
+    durability = "'sync', 'async' or 'exit'"
+    mismatch = "'error', 'rerun' or 'reuse'"
+    control: RunControl | None = wanted.get("control")
+    return Options(
+        namespace=config.namespace,
+        durability=Durability(_choice(wanted, "durability", durability, "async", "sync", "exit")),
+        recursion_limit=config.recursion_limit,
+        interrupt_before=names_where(wanted.get("interrupt_before", graph.interrupt_before_nodes)),
+        interrupt_after=names_where(wanted.get("interrupt_after", graph.interrupt_after_nodes)),
+        output_channels=_output_keys(graph, wanted.get("output_keys", keys)),
+        step_timeout=graph.step_timeout,
+        retry=policies_of(graph.retry_policy),
+        cache=graph.cache_policy,
+        drain=lambda: None if control is None else control.drain_reason,
+        on_mismatch=_choice(wanted, "on_mismatch", mismatch, "error", "rerun", "reuse"),
+    )
+
+
+def _choice(wanted: Mapping[str, Any], name: str, hint: str, default: Any, *others: Any) -> Any:
+    value = wanted.get(name, default)
+    if value not in (default, *others):
+        raise ConfigurationError(f"{name}={value!r}; use {hint}")
+    return value
+
+
+def _modes(wanted: str | Sequence[str]) -> tuple[str, ...]:
     modes = (wanted,) if isinstance(wanted, str) else tuple(wanted)
     for mode in modes:
         if mode not in STREAM_MODES:
@@ -73,178 +168,19 @@ def modes_of(
     return modes
 
 
-def durability_of(value: str | None, saver: BaseCheckpointSaver | None) -> Durability:
-    """Return a durability by its name.
-
-    Raises:
-        ConfigurationError: There is none of that name.
-    """
-    if value is None:
-        return Durability.ASYNC
-    try:
-        return Durability(value)
-    except ValueError:
-        raise ConfigurationError(f"durability={value!r}; use 'sync', 'async' or 'exit'") from None
-
-
-def saver_of(graph: PregelBase) -> BaseCheckpointSaver | None:
-    """Return the saver of an outermost run.
-
-    Raises:
-        ConfigurationError: The graph wants its parent's, and has no parent.
-    """
-    if graph.checkpointer is True:
-        raise ConfigurationError(
-            "checkpointer=True cannot be used for root graphs: it means the checkpointer of the "
-            "graph around; give a saver or a path"
-        )
-    return graph.checkpointer or None
-
-
-def plan_of(graph: PregelBase, request: Request) -> RunPlan:
-    """Return what the engine is to do for *request*."""
-    saver = saver_of(graph)
-    if saver is None:
-        if request.resume is not None:
+def _output_keys(graph: GraphDefinition, wanted: str | Sequence[str]) -> Keys:
+    keys = keys_of(wanted)
+    for key in (keys,) if isinstance(keys, str) else keys:
+        if key not in graph.program.channels:
             raise ConfigurationError(
-                f"resume='auto': graph {graph.name!r} has no checkpointer, so there is nothing "
-                "to go on with; pass checkpointer= where it is built"
+                f"output_keys names {key!r}, which is no channel of {graph.name!r}; "
+                f"the channels are: {', '.join(graph.program.channels)}"
             )
-        return _plan(graph, request, None, None, ExitStack())
-    address = request.parsed.address
-    resources = ExitStack()
-    resources.callback(fault, "lease.released.after")
-    fault("lease.taken.before")
-    lease = resources.enter_context(saver.lease(address.thread_id, address.namespace))
-    fault("lease.taken.after")
-    resources.callback(fault, "lease.released.before")
-    try:
-        return _plan(graph, request, saver, lease, resources)
-    except BaseException:
-        resources.close()
-        raise
+    return keys
 
 
-def _plan(
-    graph: PregelBase,
-    request: Request,
-    saver: BaseCheckpointSaver | None,
-    lease: Lease | None,
-    resources: ExitStack,
-) -> RunPlan:
-    fault("run.start.before")
-    start = _start(graph, request, saver)
-    fault("run.start.after")
-    parsed = request.parsed
-    if start.run_id != parsed.run_id:
-        parsed = replace(parsed, run_id=start.run_id)
-        request = replace(request, parsed=parsed)
-    options = options_of(graph, request, saver, None if lease is None else lease.fence)
-    if start.loaded is not None or start.metadata:
-        metadata = {**start.metadata, **options.metadata}
-        options = replace(options, loaded=start.loaded, metadata=metadata)
-    committers = Committers()
-    around = RunContext(
-        config=parsed.shown(),
-        context=context_of(graph, request.context),
-        store=graph.store,
-        control=request.control,
-        committer=None if saver is None else committers.of(saver, options.durability),
-        committers=committers,
-        thread_id=parsed.thread_id,
-        run_id=str(options.metadata.get("run_id")),
-        namespace=parsed.namespace,
-        executor=graph.executor,
-        modes=options.modes if request.subgraphs else options.modes & _HEARD_FROM_INSIDE,
-        options=options,
-        replayed_before=parsed.checkpoint_id if request.given is None else None,
-    )
-    steps = run(graph.program, options, start.given)
-    if start.over is not None:
-        steps = result_of(graph.program, start.over, options.output_channels, options.modes)
-    return RunPlan(
-        steps=steps,
-        around=around,
-        cache=graph.cache,
-        max_concurrency=parsed.max_concurrency,
-        resources=resources,
-        lease=lease,
-    )
-
-
-def _start(graph: PregelBase, request: Request, saver: BaseCheckpointSaver | None) -> Start:
-    """Return how the run starts; the thread is looked at first if that depends on it."""
-    given, resume, parsed = request.given, request.resume, request.parsed
-    looks = looks_first(given, resume, parsed.run_id) and parsed.checkpoint_id is None
-    if saver is None or not looks:
-        return Start(given=given, run_id=parsed.run_id)
-    return start_of(
-        graph.program, saver, parsed.address, given, resume=resume, run_id=parsed.run_id
-    )
-
-
-def options_of(
-    graph: PregelBase, request: Request, saver: BaseCheckpointSaver | None, fence: int | None
-) -> Options:
-    """Return the options of an outermost run."""
-    parsed, control = request.parsed, request.control
-    before, after = request.interrupt_before, request.interrupt_after
-    options = Options(
-        address=None if saver is None else parsed.address,
-        namespace=parsed.namespace,
-        durability=durability_of(request.durability, saver),
-        recursion_limit=parsed.recursion_limit,
-        interrupt_before=names_where(graph.interrupt_before_nodes if before is None else before),
-        interrupt_after=names_where(graph.interrupt_after_nodes if after is None else after),
-        output_channels=_output_keys(graph.program, request.output_keys),
-        modes=frozenset(
-            (*request.modes, *request.printed, *(() if request.view is None else WATCHED))
-        ),
-        step_timeout=graph.step_timeout,
-        retry=graph.retry_policy,
-        cache=graph.cache_policy,
-        metadata={**parsed.metadata, "run_id": parsed.run_id or str(uuid.uuid4())},
-        fence=fence,
-        on_mismatch=request.on_mismatch,
-        now=now(),
-    )
-    if control is not None:
-        options = replace(options, drain=lambda: control.drain_reason)
-    return with_saver(options, saver)
-
-
-def with_saver(options: Options, saver: BaseCheckpointSaver | None) -> Options:
-    """Return *options* for what *saver* can keep, and for the versions it makes."""
-    if saver is None:
-        return options
-    if not saver.owns_versions:
-        return replace(options, keeps_deltas=saver.keeps_deltas)
-    return replace(
-        options,
-        keeps_deltas=saver.keeps_deltas,
-        next_version=lambda newest, _: saver.get_next_version(newest, None),
-    )
-
-
-def _output_keys(program: Program, keys: str | Sequence[str] | None) -> str | tuple[str, ...]:
-    if keys is None:
-        return program.output_channels
-    wanted = (keys,) if isinstance(keys, str) else tuple(keys)
-    for key in wanted:
-        if key not in program.channels:
-            raise ConfigurationError(
-                f"output_keys names {key!r}, which is no channel of {program.name!r}; "
-                f"the channels are: {', '.join(program.channels)}"
-            )
-    return keys if isinstance(keys, str) else wanted
-
-
-def context_of(graph: PregelBase, context: Any) -> Any:
-    """Return *context* in the form its schema gives it.
-
-    Raises:
-        ConfigurationError: A dict that does not fit the schema.
-    """
+def _context(graph: GraphDefinition, context: Any) -> Any:
+    """Return *context* in the form that its schema gives it."""
     schema = graph.context_schema
     if schema is None or not isinstance(context, Mapping):
         return context
@@ -254,3 +190,57 @@ def context_of(graph: PregelBase, context: Any) -> Any:
         except TypeError as error:
             raise ConfigurationError(f"context does not fit {schema.__name__}: {error}") from error
     return context
+
+
+# ---------------------------------------------------------------- how a run is shown
+
+
+@dataclass(frozen=True, slots=True)
+class GraphOutput:
+    """What ``invoke(version="v2")`` returns."""
+
+    value: Any
+    """What the output channels hold."""
+    interrupts: tuple[Interrupt, ...] = ()
+    """What waits for an answer; empty if the run is done."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield value and interrupts, for unpacking."""
+        return iter((self.value, self.interrupts))
+
+    def __getitem__(self, key: str) -> Any:
+        """Return what a plain output has under *key*, for programs that were written for one."""
+        if key == INTERRUPT:
+            return self.interrupts
+        value = self.value
+        return value[key] if isinstance(value, Mapping) else getattr(value, key)
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether a plain output would have *key*."""
+        if key == INTERRUPT:
+            return bool(self.interrupts)
+        value = self.value
+        return key in value if isinstance(value, Mapping) else hasattr(value, str(key))
+
+
+def stream_item(graph: GraphDefinition, item: Item, request: RunRequest) -> Any:
+    """Return what a run emitted in the form that was asked for."""
+    namespace, mode, payload = item
+    if request.version == "v1":
+        parts = ((namespace,) if request.subgraphs else ()) + ((mode,) if request.labelled else ())
+        return (*parts, payload) if parts else payload
+    if mode != "values":
+        return {"type": mode, "ns": namespace, "data": payload}
+    interrupts = ()
+    if isinstance(payload, dict) and INTERRUPT in payload:
+        payload = dict(payload)
+        interrupts = payload.pop(INTERRUPT)
+    data = payload if namespace else graph.shaped(payload)
+    return {"type": mode, "ns": namespace, "data": data, "interrupts": interrupts}
+
+
+def print_item(item: Item) -> None:
+    """Print what a run emitted, for ``print_mode`` and ``debug``."""
+    namespace, mode, payload = item
+    where = f" [{'|'.join(namespace)}]" if namespace else ""
+    sys.stdout.write(f"[{mode}]{where} {payload!r}\n")

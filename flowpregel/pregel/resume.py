@@ -22,11 +22,12 @@ from flowpregel._core.commands import Command
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import Emit, Steps
 from flowpregel._core.program import Keys, Program, read
-from flowpregel._core.records import Address, Saved
+from flowpregel._core.records import Saved
 from flowpregel._core.run_state import Result
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, InputMismatchError
-from flowpregel.pregel.snapshot import Open, open_checkpoint
+from flowpregel.pregel.request import RunRequest
+from flowpregel.pregel.snapshot import OpenCheckpoint, open_checkpoint
 
 DIGEST = "input_digest"
 """Under this name metadata keep what a run's input was, for runs that may be asked for again."""
@@ -42,54 +43,51 @@ class Start:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """What is kept beside what the user gave."""
     loaded: tuple[Saved | None] | None = None
-    """The checkpoint it starts from, if it was looked at."""
+    """The checkpoint it starts from, if it was read."""
     over: Saved | None = None
     """The last checkpoint of a run that is over, whose result is asked for."""
 
 
-def looks_first(given: Any, resume: str | None, run_id: str | None) -> bool:
-    """Return whether the thread must be looked at before it is known what is to run."""
-    return resume is not None or run_id is not None or given is None or isinstance(given, Command)
-
-
-def start_of(
-    program: Program,
-    saver: BaseCheckpointSaver,
-    address: Address,
-    given: Any,
-    *,
-    resume: str | None,
-    run_id: str | None,
-) -> Start:
-    """Return how the run starts that a user asked for.
+def start_of(program: Program, saver: BaseCheckpointSaver | None, request: RunRequest) -> Start:
+    """Return how the run starts that a user asked for; its thread is read only if that matters.
 
     Raises:
         InputMismatchError: The run to go on with was started with other input.
         ConfigurationError: ``resume="auto"`` without input to start with, or a
             run that was left unfinished and replaced by a later one.
     """
-    if resume is not None and (given is None or isinstance(given, Command)):
+    given, config = request.given, request.config
+    start = Start(given=given, run_id=config.run_id)
+    is_new = given is not None and not isinstance(given, Command)
+    depends = request.resume is not None or config.run_id is not None or not is_new
+    if saver is None or config.checkpoint_id is not None or not depends:
+        return start
+    if request.resume is not None and not is_new:
         raise ConfigurationError(
             'resume="auto" needs the input that a new run would start with; '
             "invoke(None) goes on without"
         )
-    saved = saver.load(address, lazy_results=True)
-    start = Start(given=given, run_id=run_id, loaded=(saved,))
-    if given is None or isinstance(given, Command):
-        unfinished = saved is not None and bool(open_checkpoint(program, saved).tasks)
-        return _as_before(start, saved) if saved and unfinished and run_id is None else start
-    if run_id is not None and (saved is None or _run_id_of(saved) != run_id):
-        earlier = saver.history(address, filter={"run_id": run_id}, limit=1)
+    saved = saver.load(config.address, lazy_results=True)
+    start = replace(start, loaded=(saved,))
+    if not is_new:
+        if config.run_id is None and saved is not None and open_checkpoint(program, saved).tasks:
+            return _as_before(start, saved)
+        return start
+    if config.run_id is not None and (saved is None or _run_id_of(saved) != config.run_id):
+        earlier = saver.history(config.address, filter={"run_id": config.run_id}, limit=1)
         return _of_earlier(program, start, next(iter(earlier), None))
-    if saved is not None and not (opened := open_checkpoint(program, saved)).tasks:
-        if run_id is None:
-            return _anew(start)
-        _check_input(program, opened, given)
-        return replace(start, over=saved)
-    if saved is None:
+    return _again(program, start, saved)
+
+
+def _again(program: Program, start: Start, saved: Saved | None) -> Start:
+    """Return the start of the thread's last run, or of a new one, with the input of *start*."""
+    opened = None if saved is None else open_checkpoint(program, saved)
+    if opened is None or not (opened.tasks or start.run_id):
         return _anew(start)
-    _check_input(program, opened, given)
-    return replace(_as_before(start, saved), given=None)
+    _check_input(program, opened, start.given)
+    if not opened.tasks:
+        return replace(start, over=saved)
+    return replace(_as_before(start, opened.saved), given=None)
 
 
 def _of_earlier(program: Program, start: Start, earlier: Saved | None) -> Start:
@@ -122,7 +120,7 @@ def _run_id_of(saved: Saved) -> str | None:
     return None if run_id is None else str(run_id)
 
 
-def _check_input(program: Program, opened: Open, given: Any) -> None:
+def _check_input(program: Program, opened: OpenCheckpoint, given: Any) -> None:
     """Refuse to go on with a run that was started with other input."""
     saved = opened.saved
     recorded = saved.checkpoint.metadata.get(DIGEST)
@@ -137,8 +135,8 @@ def _check_input(program: Program, opened: Open, given: Any) -> None:
         raise InputMismatchError(saved.address.thread_id, "its input was another one")
 
 
-def result_of(program: Program, saved: Saved, keys: Keys, modes: frozenset[str]) -> Steps:
-    """Return the steps of a run that is over: they show what it came to."""
+def kept_result(program: Program, saved: Saved, keys: Keys, modes: frozenset[str]) -> Steps:
+    """Return the steps of a run that is over: they emit what it came to."""
     values = read(open_checkpoint(program, saved).state.channels, keys)
     if "values" in modes:
         yield Emit("values", values)

@@ -7,14 +7,14 @@
 
 What a superstep's tasks wrote, asked or failed with, and how they ran, is kept
 on the checkpoint they started from. That names all tasks that have ended; which
-others are due, the program says (`Planned`).
+others are due, only the graph knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from flowpregel._core.records import (
     CALLED,
@@ -22,32 +22,21 @@ from flowpregel._core.records import (
     INTERRUPT,
     RUN_TASK_ID,
     Address,
-    Checkpoint,
     Ran,
     Saved,
     Write,
 )
 from flowpregel._core.stream_events import outputs
 from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.drawing import START, TaskRecord
-from flowpregel.pregel.snapshot import PregelTask
+from flowpregel.pregel.threads import snapshot_of
 
-Planned: TypeAlias = Callable[[Saved], Iterable[PregelTask]]
-"""Returns the tasks that are due on a checkpoint."""
+NestedKey: TypeAlias = tuple[str, int]
+"""The id of a task that is a graph, or that calls graphs, and the index of that call."""
 
 _CALL = "~__pregel_push, "
 _INDEX = len(", 0000000000")
-
-
-@dataclass(slots=True, eq=False)
-class _Found:
-    """What is known of a task."""
-
-    id: str
-    path: str = ""
-    name: str = ""
-    writes: list[Write] = field(default_factory=list)
-    ran: Ran | None = None
 
 
 def last_run(
@@ -70,12 +59,14 @@ def last_run(
     """
     found: list[Saved] = []
     wanted = address.checkpoint_id
-    everything = replace(address, checkpoint_id=None)
-    for saved in saver.outline(everything):
+    for saved in saver.outline(replace(address, checkpoint_id=None)):
         checkpoint = saved.checkpoint
         if limit is not None and len(found) >= limit:
             break
-        if wanted not in (None, checkpoint.id) or not _is_in(around, checkpoint):
+        if wanted not in (None, checkpoint.id):
+            continue
+        parents = checkpoint.metadata.get("parents") or {}
+        if around and parents.get(around.address.namespace) != around.checkpoint.id:
             continue
         found.append(saved)
         if checkpoint.source == "input" or checkpoint.parent_id is None:
@@ -84,152 +75,175 @@ def last_run(
     return found[::-1]
 
 
-def _is_in(around: Saved | None, checkpoint: Checkpoint) -> bool:
-    """Return whether *checkpoint* is of a nested run that began at *around*."""
-    if around is None:
-        return True
-    parents = checkpoint.metadata.get("parents") or {}
-    return parents.get(around.address.namespace) == around.checkpoint.id
+def nested_addresses(saver: BaseCheckpointSaver, thread_id: str) -> dict[NestedKey, Address]:
+    """Return where the graphs keep their checkpoints that tasks of a thread are, or call."""
+    found = {}
+    for address in saver.namespaces(thread_id) if hasattr(saver, "namespaces") else ():
+        head, _, last = address.namespace.rpartition("|")
+        # The second graph that a task calls, and those after it, have a number.
+        place, number = (head, int(last)) if last.isdigit() else (address.namespace, 0)
+        found[place.rpartition(":")[2], number] = address
+    return found
 
 
-def tasks_of(
-    history: Sequence[Saved], planned: Planned | None = None, inside: Inside | None = None
-) -> list[TaskRecord]:
-    """Return the tasks of the supersteps that started from these checkpoints.
+@dataclass(slots=True, eq=False)
+class _KeptTask:
+    """What is kept of a task."""
+
+    id: str
+    path: str = ""
+    name: str = ""
+    writes: list[Write] = field(default_factory=list)
+    ran: Ran | None = None
+
+    @property
+    def is_graph(self) -> bool:
+        return self.ran is not None and self.ran.executor == "graph"
+
+    @property
+    def attempt(self) -> dict[str, Any]:
+        """When and where its last attempt ran, as a `TaskRecord` names it; empty: not known."""
+        if self.ran is None:
+            return {}
+        known = {each: getattr(self.ran, each) for each in ("seconds", "began", "executor", "pid")}
+        return {**known, "attempt": self.ran.attempts}
+
+    @property
+    def caller(self) -> str:
+        """The path of the task whose body made the call that it is; empty: it is no call."""
+        return self.path[len(_CALL) : -_INDEX] if self.path.startswith(_CALL) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunReader:
+    """Reads the tasks of a run from its checkpoints.
 
     Args:
-        history: A run's checkpoints, oldest first.
-        planned: Tells of tasks that have left nothing; None: they are not shown.
-        inside: Tells of the tasks of graphs that are tasks.
+        graph: What was run, if that is known: it tells of tasks that have left nothing.
+        saver: Keeps the checkpoints.
+        nested: The result of `nested_addresses`.
     """
-    tasks: list[TaskRecord] = []
-    for index, saved in enumerate(history):
-        after = history[index + 1] if index + 1 < len(history) else None
-        is_over = after is not None and after.checkpoint.source == "loop"
-        found = _found_on(saved)
-        if planned is not None and (after is None or (is_over and not found)):
-            _add(found, planned(saved))
-        tasks += _tree(saved, found, is_over, inside)
-    return tasks
+
+    graph: GraphDefinition | None
+    saver: BaseCheckpointSaver
+    nested: Mapping[NestedKey, Address]
+
+    def tasks(self, history: Sequence[Saved], depth: int) -> list[TaskRecord]:
+        """Return the tasks of the supersteps that started from these checkpoints.
+
+        Args:
+            history: The result of `last_run`.
+            depth: How deep to look into graphs that are tasks.
+        """
+        tasks: list[TaskRecord] = []
+        for index, saved in enumerate(history):
+            after = history[index + 1] if index + 1 < len(history) else None
+            is_over = after is not None and after.checkpoint.source == "loop"
+            found = _kept_on(saved)
+            if after is None or (is_over and not found):
+                self._add_due(found, saved)
+            tasks += self._tree(saved, found.values(), is_over, depth)
+        return tasks
+
+    def _add_due(self, found: dict[str, _KeptTask], saved: Saved) -> None:
+        whole = None if self.graph is None else self.saver.load(saved.address)
+        if self.graph is not None and whole is not None:
+            for task in snapshot_of(self.graph, self.saver, whole).tasks:
+                known = found.setdefault(task.id, _KeptTask(task.id))
+                known.path, known.name = task.path, task.name
+
+    def _tree(
+        self, saved: Saved, found: Iterable[_KeptTask], is_over: bool, depth: int
+    ) -> list[TaskRecord]:
+        """Return the tasks of one superstep, calls inside the tasks that made them."""
+        by_path = {task.path: task for task in found if task.path}
+        below: dict[str | None, list[_KeptTask]] = {}
+        for task in sorted(found, key=lambda task: (task.path, task.id)):
+            caller = by_path.get(task.caller)
+            below.setdefault(None if caller is None else caller.id, []).append(task)
+
+        def record(task: _KeptTask, prefix: str, caller: _KeptTask | None) -> TaskRecord:
+            name = task.name or f"(task {task.id[:8]})"
+            node = prefix + name
+            inner = [record(each, f"{node}/", task) for each in below.get(task.id, ())]
+            graph, address = None, None
+            if caller is None:
+                graph, address = self._graph_of(saved, task.id, name)
+            elif task.is_graph:
+                graphs = [each for each in below[caller.id] if each.is_graph]
+                address = self.nested.get((caller.id, graphs.index(task)))
+            if address is not None and depth > 0:
+                nested = self._nested_tasks(graph, address, saved, depth - 1)
+                inner += [_prefixed(each, f"{node}:") for each in nested]
+            status, detail = _status(task, is_over)
+            return TaskRecord(
+                step=saved.checkpoint.step + 1,
+                node=node,
+                name=name,
+                id=task.id,
+                status=status,
+                detail=detail,
+                is_call=caller is not None,
+                inner=tuple(inner),
+                **task.attempt,
+            )
+
+        # The task that takes in the input is no node of the user's.
+        return [record(task, "", None) for task in below.get(None, ()) if task.name != START]
+
+    def _graph_of(
+        self, saved: Saved, task_id: str, name: str
+    ) -> tuple[GraphDefinition | None, Address | None]:
+        """Return the graph that the node *name* is, and where its run as a task is kept."""
+        node = None if self.graph is None else self.graph.nodes.get(name)
+        if node is None or not isinstance(node.bound, GraphDefinition):
+            return None, None
+        outer, place = saved.address, f"{name}:{task_id}"
+        place = f"{outer.namespace}|{place}" if outer.namespace else place
+        return node.bound, Address(outer.thread_id, node.bound.namespace_at(place))
+
+    def _nested_tasks(
+        self, graph: GraphDefinition | None, address: Address, around: Saved, depth: int
+    ) -> list[TaskRecord]:
+        """Return the tasks of a nested run that began at *around*."""
+        saver = (graph and graph.saver) or self.saver
+        reader = RunReader(graph, saver, self.nested)
+        return reader.tasks(last_run(saver, address, around=around), 0 if graph is None else depth)
 
 
-def _found_on(saved: Saved) -> dict[str, _Found]:
+def _kept_on(saved: Saved) -> dict[str, _KeptTask]:
     """Return what is kept on a checkpoint of tasks, by their ids."""
-    found: dict[str, _Found] = {}
+    found: dict[str, _KeptTask] = {}
     for task_id, path, ran in saved.ran:
-        found[task_id] = _Found(task_id, path, ran.name, ran=ran)
+        found[task_id] = _KeptTask(task_id, path, ran.name, ran=ran)
     for write in saved.writes:
         if write.task_id != RUN_TASK_ID:
-            task = found.setdefault(write.task_id, _Found(write.task_id))
+            task = found.setdefault(write.task_id, _KeptTask(write.task_id))
             task.writes.append((write.channel, write.value))
             if write.channel == CALLED and not task.name and write.value is not None:
                 task.name = str(write.value[1]).partition("(")[0]
     return found
 
 
-def _add(found: dict[str, _Found], planned: Iterable[PregelTask]) -> None:
-    """Add what a program knows of the tasks that are due."""
-    for task in planned:
-        known = found.setdefault(task.id, _Found(task.id))
-        known.path, known.name = task.path, task.name
-
-
-def _tree(
-    saved: Saved, found: dict[str, _Found], is_over: bool, inside: Inside | None
-) -> list[TaskRecord]:
-    """Return the tasks of one superstep, calls inside the tasks that made them."""
-    by_path = {task.path: task for task in found.values() if task.path}
-    below: dict[str, list[_Found]] = {}
-    tops: list[_Found] = []
-    step = saved.checkpoint.step + 1
-    for task in sorted(found.values(), key=lambda task: (task.path, task.id)):
-        caller = by_path.get(_caller_of(task.path))
-        if caller is None:
-            tops.append(task)
-        else:
-            below.setdefault(caller.id, []).append(task)
-
-    def record(task: _Found, prefix: str, caller: _Found | None) -> TaskRecord:
-        name = task.name or f"(task {task.id[:8]})"
-        made = _record(task, step, is_over)
-        node = prefix + name
-        inner = [record(each, f"{node}/", task) for each in below.get(task.id, ())]
-        if inside is not None and caller is None:
-            inner += inside(saved, (task.id, None), name, node)
-        elif inside is not None and caller is not None and _is_graph(task):
-            number = [*filter(_is_graph, below[caller.id])].index(task)
-            inner += inside(saved, (caller.id, number), name, node)
-        is_call = caller is not None
-        return replace(made, node=node, name=name, is_call=is_call, inner=tuple(inner))
-
-    # What takes in the input is no node of the user's.
-    return [record(task, "", None) for task in tops if task.name != START]
-
-
-Which: TypeAlias = tuple[str, int | None]
-"""The id of a task that is a graph; or of one that calls graphs, and the how-manieth of them."""
-Inside: TypeAlias = Callable[[Saved, Which, str, str], Iterable[TaskRecord]]
-"""Returns the tasks of a nested graph: given the checkpoint it started from, which it is,
-its name, and the id of its node in the drawing."""
-
-
-def _is_graph(task: _Found) -> bool:
-    return task.ran is not None and task.ran.executor == "graph"
-
-
-def _caller_of(path: str) -> str:
-    """Return the path of the task whose body made the call at *path*; empty: it is no call."""
-    return path[len(_CALL) : -_INDEX] if path.startswith(_CALL) else ""
-
-
-def _record(task: _Found, step: int, is_over: bool) -> TaskRecord:
-    ran = task.ran
+def _status(
+    task: _KeptTask, is_over: bool
+) -> tuple[Literal["done", "failed", "waiting", "open"], str]:
+    """Return how a task ended, and what it failed with or asks."""
     # A control write of None takes an earlier one back.
     kept = dict(task.writes)
     error, asked = kept.get(ERROR), kept.get(INTERRUPT) or ()
-    made = TaskRecord(step=step, node=task.name, id=task.id, status="done" if is_over else "open")
-    if ran is not None:
-        made = replace(
-            made,
-            seconds=ran.seconds,
-            attempt=ran.attempts,
-            began=ran.began,
-            executor=ran.executor,
-            pid=ran.pid,
-        )
     if outputs(task.writes):
-        return replace(made, status="done")
-    if error is not None or (ran is not None and ran.error):
-        told = ran.error if ran is not None and ran.error else f"{type(error).__name__}: {error}"
-        return replace(made, status="failed", detail=told)
+        return "done", ""
+    if task.ran is not None and task.ran.error:
+        return "failed", task.ran.error
+    if error is not None:
+        return "failed", f"{type(error).__name__}: {error}"
     if asked:
-        questions = "; ".join(repr(item.value) for item in asked)
-        return replace(made, status="waiting", detail=questions)
-    return made
+        return "waiting", "; ".join(repr(item.value) for item in asked)
+    return "done" if is_over else "open", ""
 
 
-def prefixed(task: TaskRecord, prefix: str) -> TaskRecord:
+def _prefixed(task: TaskRecord, prefix: str) -> TaskRecord:
     """Return *task* as it is called in the graph around its own."""
-    inner = tuple(prefixed(each, prefix) for each in task.inner)
+    inner = tuple(_prefixed(each, prefix) for each in task.inner)
     return replace(task, node=prefix + task.node, inner=inner)
-
-
-class Nests:
-    """Where the graphs keep their checkpoints that are tasks of a thread, or are called by them.
-
-    Args:
-        saver: Keeps them.
-        thread_id: Of which thread.
-    """
-
-    def __init__(self, saver: BaseCheckpointSaver, thread_id: str) -> None:
-        self._by_task: dict[Which, Address] = {}
-        for address in saver.namespaces(thread_id):
-            head, _, last = address.namespace.rpartition("|")
-            # The second graph that a task calls, and those after it, have a number.
-            place, number = (head, int(last)) if last.isdigit() else (address.namespace, 0)
-            self._by_task[place.rpartition(":")[2], number] = address
-
-    def of(self, which: Which) -> Address | None:
-        """Return where one of them keeps its own, if it is known."""
-        return self._by_task.get(which)

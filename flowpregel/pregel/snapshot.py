@@ -1,13 +1,14 @@
-"""What a thread's state looks like to its user: `StateSnapshot`."""
+"""What a thread's state looks like to its user: `StateSnapshot`, and a history of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
 
-from flowpregel._core import ids
+from flowpregel._core import copies, ids
 from flowpregel._core.commands import Interrupt
+from flowpregel._core.copies import Replayed
 from flowpregel._core.effects import StepId
 from flowpregel._core.plan import plan
 from flowpregel._core.program import Program, State, load_state, read
@@ -16,6 +17,7 @@ from flowpregel._core.records import (
     NO_WRITES,
     RUN_TASK_ID,
     SILENT_WRITES,
+    DeltaHistory,
     Saved,
     Task,
     Version,
@@ -23,8 +25,8 @@ from flowpregel._core.records import (
 )
 from flowpregel._core.stream_events import StreamEvents, interrupts_of, outputs
 from flowpregel._core.update import Applied, Writes, apply, barrier_of
-
-Config = dict[str, Any]
+from flowpregel.channels import DeltaChannel
+from flowpregel.pregel.config import config_for
 
 
 class PregelTask(NamedTuple):
@@ -47,19 +49,19 @@ class StateSnapshot(NamedTuple):
     """What the channels held."""
     next: tuple[str, ...]
     """The nodes that are to run next."""
-    config: Config
+    config: dict[str, Any]
     """Addresses this checkpoint."""
     metadata: dict[str, Any] | None
     created_at: str | None
     """When, as an ISO 8601 text in UTC."""
-    parent_config: Config | None
+    parent_config: dict[str, Any] | None
     tasks: tuple[PregelTask, ...]
     interrupts: tuple[Interrupt, ...]
     """The questions that wait, or that were asked in this step."""
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenCheckpoint:
     """A saved checkpoint with its state, and the tasks that are due on it."""
 
     saved: Saved
@@ -75,7 +77,7 @@ def open_checkpoint(
     saved: Saved,
     next_version: Callable[[Version | None, int], Version] = ids.next_version,
     now: int = 0,
-) -> Open:
+) -> OpenCheckpoint:
     """Return a saved checkpoint's state and due tasks, the run's own writes applied.
 
     Args:
@@ -96,7 +98,7 @@ def open_checkpoint(
     applied = None
     if own:
         applied = apply(program, state, [Writes(own)], next_version(state.newest, now))
-    return Open(saved, state, tasks, pending, applied)
+    return OpenCheckpoint(saved, state, tasks, pending, applied)
 
 
 def snapshot(
@@ -129,14 +131,16 @@ def snapshot(
         for task in opened.tasks
     )
     checkpoint = saved.checkpoint
-    parent = checkpoint.parent_id
+    parents = checkpoint.metadata.get("parents") or {}
+    own = replace(saved.address, checkpoint_id=checkpoint.id)
+    before = replace(saved.address, checkpoint_id=checkpoint.parent_id)
     return StateSnapshot(
         values=read(opened.state.channels, program.stream_channels),
         next=tuple(task.name for task in opened.tasks if not task.writes),
-        config=config_of(saved, checkpoint.id),
+        config=config_for(own, parents),
         metadata={"source": checkpoint.source, "step": checkpoint.step, **checkpoint.metadata},
         created_at=ids.timestamp(checkpoint.at),
-        parent_config=None if parent is None else config_of(saved, parent),
+        parent_config=config_for(before, parents) if checkpoint.parent_id else None,
         tasks=tasks,
         interrupts=tuple(item for task in tasks for item in task.interrupts),
     )
@@ -162,19 +166,79 @@ def _shown(task: Task, pending: Any, program: Program, *, live: bool, state: Any
     )
 
 
-def config_of(saved: Saved, checkpoint_id: str) -> Config:
-    """Return the config that addresses a checkpoint of the thread of *saved*."""
-    namespace = saved.address.namespace
-    configurable: dict[str, Any] = {
-        "thread_id": saved.address.thread_id,
-        "checkpoint_ns": namespace,
-        "checkpoint_id": checkpoint_id,
-    }
-    if parents := saved.checkpoint.metadata.get("parents"):
-        configurable["checkpoint_map"] = {**parents, namespace: checkpoint_id}
-    return {"configurable": configurable}
-
-
-def empty_snapshot(config: Config) -> StateSnapshot:
+def empty_snapshot(config: dict[str, Any]) -> StateSnapshot:
     """Return what a thread looks like that nothing happened on."""
     return StateSnapshot({}, (), config, None, None, None, (), ())
+
+
+# ---------------------------------------------------------------- history
+
+_STEP: Final = 64
+"""Supersteps between two values that states start from."""
+_FEWEST: Final = 4 * _STEP
+"""Folding fewer deltas costs less than to make a value and copy it."""
+
+
+class _DeltaSeed(NamedTuple):
+    """The value that a channel had after some of its supersteps, to be copied."""
+
+    writes: Replayed
+    """Those that are in it."""
+    kept: Any
+
+
+def with_near_seeds(program: Program, history: Iterable[Saved]) -> Iterator[Saved]:
+    """Yield *history*, newest first, as if there were snapshots of its DeltaChannels.
+
+    The deltas that a state has in common with older ones are folded once, and
+    each state gets a copy of the result to go on from: what is done to it, no
+    other state sees.
+    """
+    seeds: dict[str, _DeltaSeed | None] = {}
+    for saved in history:
+        deltas = {
+            name: _nearer(program.channels.get(name), name, found, seeds)
+            for name, found in saved.deltas.items()
+        }
+        yield replace(saved, deltas=deltas) if deltas else saved
+
+
+def _nearer(
+    declared: Any, name: str, found: DeltaHistory, seeds: dict[str, _DeltaSeed | None]
+) -> DeltaHistory:
+    """Return *found*, or what leads to the same value from a nearer seed.
+
+    Args:
+        declared: The channel, as its program declares it.
+        name: Its name.
+        found: What is kept of it.
+        seeds: By channel: what is at hand; None: its values cannot be copied.
+    """
+    writes = found.writes
+    if not isinstance(writes, Replayed) or not isinstance(declared, DeltaChannel):
+        return found
+    seed = seeds.get(name)
+    if seed is None or not writes.shares(seed.writes) or len(writes) < len(seed.writes):
+        if len(writes) < _FEWEST or (name in seeds and seed is None):
+            return found
+        start = writes.until(len(writes) - _STEP)
+        seed = seeds[name] = _seed(declared, name, found.seed, start)
+    if seed is None:
+        return found
+    value = copies.bring_back(seed.kept, f"channel {name!r}")
+    return DeltaHistory(value, writes.since(len(seed.writes)))
+
+
+def _seed(
+    declared: DeltaChannel[Any, Any], name: str, start: Any, writes: Replayed
+) -> _DeltaSeed | None:
+    """Return what *start* and *writes* come to, or None if that cannot be copied."""
+    try:
+        channel = declared.from_checkpoint(start)
+        channel.key = name
+        channel.replay(writes)
+        kept = copies.keep(channel.value, f"channel {name!r}")
+        copies.bring_back(kept, f"channel {name!r}")
+    except Exception:  # noqa: BLE001 - a user's reducer or class; reading each state raises it
+        return None
+    return _DeltaSeed(writes, kept)

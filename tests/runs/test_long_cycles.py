@@ -17,7 +17,7 @@ import pytest
 from flowpregel.channels import LastValue
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.pregel import NodeBuilder
-from flowpregel.pregel.write import ChannelWriteEntry
+from flowpregel.pregel.node import ChannelWriteEntry
 from tests.graphs import graph
 
 FIRST, LAST = 1_000, 4_000

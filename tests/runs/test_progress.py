@@ -13,7 +13,7 @@ import flowpregel
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.executors.processes.executor import worker_memory
 from flowpregel.func import entrypoint, task
-from flowpregel.pregel.progress import View, workers_text
+from flowpregel.pregel.progress import ProgressView, workers_text
 from flowpregel.types import interrupt
 from tests.runs.crashes import Once
 
@@ -124,7 +124,7 @@ def test_a_terminal_is_written_over() -> None:
     """Each picture begins where the one before began."""
     now = [0.0]
     out = Terminal()
-    view = View("flow", out, lambda: now[0], str)
+    view = ProgressView("flow", out, lambda: now[0], str)
     for event in (started("work"), started("work"), ended("work")):
         now[0] += 1
         view.see(event)
@@ -140,7 +140,7 @@ def test_a_file_gets_a_line_from_time_to_time() -> None:
     """Two seconds apart, and one at the end."""
     now = [0.0]
     out = io.StringIO()
-    view = View("flow", out, lambda: now[0])
+    view = ProgressView("flow", out, lambda: now[0])
     for _ in range(50):
         now[0] += 0.1
         view.see(started("work"))
@@ -153,7 +153,7 @@ def test_the_memory_of_the_workers_is_shown() -> None:
     """Beside the time, where there are any."""
     out = Terminal()
 
-    View("flow", out, lambda: 1.0, lambda: "2 workers with 90 MB").close()
+    ProgressView("flow", out, lambda: 1.0, lambda: "2 workers with 90 MB").close()
 
     assert out.getvalue().startswith("flow: 0.0 s, 2 workers with 90 MB\n")
 

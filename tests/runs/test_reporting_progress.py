@@ -13,7 +13,7 @@ from flowpregel import get_runtime, report_progress
 from flowpregel.cli.progress import Counters, LineView
 from flowpregel.errors import ConfigurationError
 from flowpregel.func import entrypoint, task
-from flowpregel.pregel.progress import View
+from flowpregel.pregel.progress import ProgressView
 from flowpregel.types import TimeoutPolicy
 from tests.runs.pooling import wait_until
 
@@ -146,7 +146,7 @@ def report(done: float, total: float | None = None, message: str | None = None) 
 
 def test_the_live_view_shows_how_far_running_tasks_are() -> None:
     """Until they end."""
-    view = View("flow", io.StringIO(), lambda: 1.0)
+    view = ProgressView("flow", io.StringIO(), lambda: 1.0)
     view.see(((), "tasks", {"name": "work", "id": "1", "input": None}))
     view.see(((), "progress", report(1500, 3000, "fitting")))
 

@@ -245,6 +245,21 @@ def test_the_same_events_come_in_the_same_order_however_a_run_is_driven() -> Non
     assert streamed == shape(asyncio.run(stories().ainvoke(1, thread_id="t", stream_mode=modes)))
 
 
+@pytest.mark.parametrize(
+    ("asked_for", "options"),
+    [({"print_mode": "updates"}, {}), ({"debug": True}, {}), ({}, {"debug": True})],
+    ids=["print_mode", "debug", "debug-graph"],
+)
+def test_what_is_printed_changes_no_output(
+    drive: Any, capsys: pytest.CaptureFixture[str], asked_for: Any, options: Any
+) -> None:
+    """Modes that are printed are not those that are returned."""
+    app = fan_out(lambda given: given, **options)
+
+    assert drive.invoke(fan_out(lambda given: given), 1) == drive.invoke(app, 1, **asked_for)
+    assert "[updates] {'n0': 1}\n" in capsys.readouterr().out
+
+
 # -------------------------------------------------------------------- readers that stop early
 
 

@@ -1,0 +1,324 @@
+"""What a compiled graph consists of: nodes, channels, and how it is run by default."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy as shallow_copy
+from dataclasses import InitVar, dataclass
+from functools import cached_property
+from typing import Any, Literal, Self, TypeAlias, TypedDict
+
+from flowpregel._core.program import Keys, Names, Program, compile_program, names
+from flowpregel._core.records import INPUT, SILENT_WRITES, TASKS
+from flowpregel._engine.tasks import check_executor
+from flowpregel.channels import Topic
+from flowpregel.channels.base import BaseChannel
+from flowpregel.channels.context import Context
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.errors import ConfigurationError
+from flowpregel.managed import managed_value
+from flowpregel.policies import CachePolicy, RetryPolicy
+from flowpregel.pregel.config import merged
+from flowpregel.pregel.jsonschema import json_schema_of, model_of
+from flowpregel.pregel.node import NodeBuilder, PregelNode, checked_cache_policy, policies_of
+
+Where: TypeAlias = Literal["*"] | Sequence[str]
+RESERVED = SILENT_WRITES | {INPUT}
+"""The names of writes that are not to channels."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class GraphDefinition:
+    """Nodes, channels and defaults; `Pregel` documents the arguments."""
+
+    nodes: Mapping[str, PregelNode]
+    channels: Mapping[str, Any]
+    auto_validate: InitVar[bool] = True
+    stream_mode: str | Sequence[str] = "values"
+    output_channels: str | Sequence[str]
+    stream_channels: str | Sequence[str] | None = None
+    interrupt_after_nodes: Where = ()
+    interrupt_before_nodes: Where = ()
+    input_channels: str | Sequence[str]
+    step_timeout: float | None = None
+    debug: bool = False
+    checkpointer: BaseCheckpointSaver | str | os.PathLike[str] | bool | None = None
+    store: Any = None
+    cache: Any = None
+    retry_policy: RetryPolicy | Sequence[RetryPolicy] = ()
+    cache_policy: CachePolicy | None = None
+    context_schema: type[Any] | None = None
+    config: Mapping[str, Any] | None = None
+    name: str = "LangGraph"
+    executor: Any = None
+
+    def __post_init__(self, auto_validate: bool) -> None:
+        self.nodes = {
+            key: node.build() if isinstance(node, NodeBuilder) else node
+            for key, node in self.nodes.items()
+        }
+        self.channels = _with_topic(self.channels or {})
+        self.output_channels = keys_of(self.output_channels)
+        self.input_channels = keys_of(self.input_channels)
+        self.stream_channels = self.stream_channels and keys_of(self.stream_channels)
+        self.checkpointer = as_checkpointer(self.checkpointer)
+        self.retry_policy = policies_of(self.retry_policy)
+        self.config = dict(self.config or {})
+        checked_cache_policy(self.cache_policy)
+        check_executor(self.executor)
+        if auto_validate:
+            self.validate()
+
+    @property
+    def saver(self) -> BaseCheckpointSaver | None:
+        """The saver of its own that it keeps threads with."""
+        own = self.checkpointer
+        return own if isinstance(own, BaseCheckpointSaver) else None
+
+    def validate(self) -> Self:
+        """Check that nodes and channels fit together, and return the graph.
+
+        Raises:
+            ConfigurationError: They do not; the message names which, and what is there.
+        """
+        _check_channels(self.channels)
+        for name, node in self.nodes.items():
+            _check_node(self.channels, name, node)
+        inputs = names(self.input_channels)
+        for key in inputs:
+            _check_known(self.channels, key, "the input channel")
+        if not any(key in node.triggers for key in inputs for node in self.nodes.values()):
+            raise ConfigurationError(
+                f"Input channel {', '.join(map(repr, inputs))} is not subscribed to by any node, "
+                "so nothing could ever run"
+            )
+        for key in (*names(self.output_channels), *names(self.stream_channels or ())):
+            _check_known(self.channels, key, "the output channel")
+        for where in (self.interrupt_after_nodes, self.interrupt_before_nodes):
+            for name in () if where == "*" else where:
+                if name not in self.nodes:
+                    raise ConfigurationError(
+                        f"a breakpoint names node {name!r}, which does not exist; the nodes are: "
+                        f"{', '.join(self.nodes)}"
+                    )
+        self.__dict__.pop("program", None)
+        return self
+
+    @cached_property
+    def program(self) -> Program:
+        """What the core runs; compiled when first asked for."""
+        contexts = [key for key, item in self.channels.items() if isinstance(item, Context)]
+        shares = self.cache_policy is not None
+        return compile_program(
+            name=self.name,
+            nodes={
+                key: node.compile(key, shares=shares, contexts=contexts)
+                for key, node in self.nodes.items()
+            },
+            channels=self.channels,
+            input_channels=keys_of(self.input_channels),
+            output_channels=keys_of(self.output_channels),
+            stream_channels=self.stream_channels_asis,
+        )
+
+    @property
+    def stream_channels_list(self) -> list[str]:
+        """The channels that ``tasks`` and ``checkpoints`` show."""
+        return list(names(self.stream_channels_asis))
+
+    @property
+    def stream_channels_asis(self) -> Keys:
+        """The same, one name or several; by default all channels."""
+        if self.stream_channels is not None:
+            return keys_of(self.stream_channels)
+        return tuple(
+            key
+            for key, item in self.channels.items()
+            if key != TASKS and isinstance(item, BaseChannel) and not isinstance(item, Context)
+        )
+
+    def shaped(self, values: Any) -> Any:
+        """Return what the output channels hold in the form of its schema, if it is a class."""
+        return values
+
+    # ------------------------------------------------------------ graphs in it, and around it
+
+    def get_subgraphs(
+        self, *, namespace: str | None = None, recurse: bool = False
+    ) -> Iterator[tuple[str, Any]]:
+        """Yield (namespace, graph) of the graphs that are nodes of this one.
+
+        Args:
+            namespace: Only the one of this namespace, such as ``"outer|inner"``.
+            recurse: Those nested in them too.
+        """
+        for name, node in self.nodes.items():
+            graph = node.bound
+            if not isinstance(graph, GraphDefinition):
+                continue
+            if namespace is None or namespace == name:
+                yield name, graph
+            if namespace is not None and not namespace.startswith(f"{name}|"):
+                continue
+            if recurse or namespace is not None:
+                rest = None if namespace is None else namespace[len(name) + 1 :]
+                for inner, found in graph.get_subgraphs(namespace=rest, recurse=recurse):
+                    yield f"{name}|{inner}", found
+
+    def namespace_at(self, place: str) -> str:
+        """Return where it keeps its checkpoints as a task whose own namespace is *place*.
+
+        With ``checkpointer=True`` that is the same for each of its tasks.
+        """
+        if self.checkpointer is True:
+            return "|".join(part.split(":", 1)[0] for part in place.split("|"))
+        return place
+
+    # ------------------------------------------------------------ what it takes and gives
+
+    @property
+    def InputType(self) -> Any:
+        """The type of a run's input; None if it has several channels."""
+        keys = self.input_channels
+        return self.channels[keys].UpdateType if isinstance(keys, str) else None
+
+    @property
+    def OutputType(self) -> Any:
+        """The type of what a run returns; None if it has several channels."""
+        keys = self.output_channels
+        return self.channels[keys].ValueType if isinstance(keys, str) else None
+
+    def get_input_jsonschema(self, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the JSON Schema of a run's input.
+
+        Args:
+            config: Not used; LangGraph's programs pass it.
+
+        Example:
+            >>> app.get_input_jsonschema()  # doctest: +SKIP
+            {'title': 'LangGraphInput', 'type': 'string'}
+        """
+        return json_schema_of(self._input(), f"{self.name}Input")
+
+    def get_output_jsonschema(self, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the JSON Schema of what a run returns."""
+        return json_schema_of(self._output(), f"{self.name}Output")
+
+    def get_context_jsonschema(self) -> dict[str, Any] | None:
+        """Return the JSON Schema of a run's context; None if it has none."""
+        typ = self.context_schema
+        return None if typ is None else json_schema_of(typ, getattr(typ, "__name__", self.name))
+
+    def get_input_schema(self, config: Mapping[str, Any] | None = None) -> Any:
+        """Return a pydantic model of a run's input; without pydantic, its type."""
+        return model_of(self._input(), f"{self.name}Input")
+
+    def get_output_schema(self, config: Mapping[str, Any] | None = None) -> Any:
+        """Return a pydantic model of what a run returns; without pydantic, its type."""
+        return model_of(self._output(), f"{self.name}Output")
+
+    def _input(self) -> Any:
+        types = {key: self.channels[key].UpdateType for key in names(self.input_channels)}
+        return _typed_dict(types) if self.InputType is None else self.InputType
+
+    def _output(self) -> Any:
+        types = {key: self.channels[key].ValueType for key in names(self.output_channels)}
+        return _typed_dict(types) if self.OutputType is None else self.OutputType
+
+    # ------------------------------------------------------------ copies
+
+    def copy(self, update: Mapping[str, Any] | None = None) -> Self:
+        """Return a graph of its own with the attributes of *update* changed."""
+        clone = shallow_copy(self)
+        clone.__dict__.pop("program", None)
+        for name, value in (update or {}).items():
+            if name not in clone.__dict__:
+                raise ConfigurationError(f"a graph has no attribute {name!r} to change")
+            setattr(clone, name, value)
+        return clone
+
+    def with_config(self, config: Mapping[str, Any] | None = None, **settings: Any) -> Self:
+        """Return the graph with *config* and *settings* as defaults of every run."""
+        return self.copy({"config": merged(self.config, config, **settings)})
+
+
+def _with_topic(channels: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *channels* with the reserved one that holds each superstep's Sends."""
+    topic = channels.get(TASKS, Topic(object, accumulate=False))
+    if not isinstance(topic, Topic):
+        raise ConfigurationError(f"channel {TASKS!r} is reserved and must be a Topic")
+    return {**channels, TASKS: topic}
+
+
+def keys_of(keys: str | Sequence[str]) -> Keys:
+    """Return one channel name, or several as a tuple."""
+    return keys if isinstance(keys, str) else tuple(keys)
+
+
+def names_where(where: Where | None) -> Names:
+    """Return node names, or ``"*"`` for all, in the core's form."""
+    return "*" if where == "*" else frozenset(where or ())
+
+
+def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
+    """Return what a user passed as ``checkpointer=`` as a saver; a path opens an `LMDBSaver`.
+
+    Raises:
+        ConfigurationError: It is none of what can be one.
+    """
+    if value is None or isinstance(value, bool | BaseCheckpointSaver):
+        return value
+    if isinstance(value, str | os.PathLike):
+        from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - imports lmdb
+
+        return LMDBSaver(value)
+    if all(hasattr(value, name) for name in ("get_tuple", "put", "put_writes", "list")):
+        from flowpregel.integrations.langgraph.foreign import as_saver  # noqa: PLC0415 - seldom needed
+
+        return as_saver(value)
+    raise ConfigurationError(
+        f"Invalid checkpointer {value!r}: give a saver, a path, True, False or None"
+    )
+
+
+def _typed_dict(types: dict[str, Any]) -> Any:
+    """Return a TypedDict class with these keys, of which none has to be there."""
+    return TypedDict("Values", types, total=False)  # type: ignore[operator]
+
+
+# ---------------------------------------------------------------- checks
+
+
+def _check_channels(channels: Mapping[str, Any]) -> None:
+    for key, item in channels.items():
+        if key in RESERVED:
+            raise ConfigurationError(f"Channel name {key!r} is reserved")
+        if not isinstance(item, BaseChannel) and managed_value(item) is None:
+            raise ConfigurationError(
+                f"channel {key!r} is {item!r}, which is neither a channel nor a managed value"
+            )
+
+
+def _check_node(channels: Mapping[str, Any], name: str, node: Any) -> None:
+    if name in RESERVED:
+        raise ConfigurationError(f"Node name {name!r} is reserved")
+    if not isinstance(node, PregelNode):
+        raise ConfigurationError(
+            f"node {name!r} is {node!r}; use a PregelNode, a NodeBuilder or a Channel pipe"
+        )
+    check_executor(node.executor)
+    for key in names(node.channels):
+        _check_known(channels, key, f"node {name!r} reads channel")
+    for key in node.triggers:
+        _check_known(channels, key, f"node {name!r} subscribes to channel")
+        if not isinstance(channels[key], BaseChannel):
+            raise ConfigurationError(f"node {name!r} cannot be triggered by {key!r}: not a channel")
+    for key in node.written:
+        _check_known(channels, key, f"node {name!r} writes to channel")
+
+
+def _check_known(channels: Mapping[str, Any], key: str, what: str) -> None:
+    if key not in channels:
+        known = ", ".join(repr(name) for name in channels if name != TASKS)
+        raise ConfigurationError(f"{what} {key!r}, which is not in known channels: {known}")
