@@ -39,7 +39,7 @@ class Points:
     Args:
         trace: The file to append to, if any.
         fault: What to do and where, as the environment variable says it.
-        once: The file that tells that it was done.
+        once: The file that marks that it was done.
         prefix: What the names of this process's points begin with.
 
     Raises:
@@ -82,7 +82,7 @@ class Points:
 
 
 def append(path: str, line: str) -> None:
-    """Append *line* to a file in one write: whoever dies next, it is there and whole."""
+    """Append *line* to a file in one write: it is whole even if the process dies next."""
     file = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
     try:
         os.write(file, line.encode())
@@ -123,7 +123,7 @@ def fault(name: str, about: Any = None, tell: Callable[[Any], str] = str) -> Non
 
     Args:
         name: Which point.
-        about: What the line in the trace is to say beside it.
+        about: What the line in the trace shows beside it.
         tell: Turns *about* into a line's text; called only when there is a trace.
     """
     if points is not None:

@@ -1,4 +1,4 @@
-"""What code inside a task can see: one context variable, and functions that look at it."""
+"""What code inside a task can use: one context variable, and functions that read it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flowpregel.carried import headers_in, trace_headers
 from flowpregel.errors import ConfigurationError, GraphInterrupt
 
 PROGRESS_EVERY: Final = 0.05
-"""Seconds for which a report of progress that says nothing new is left out."""
+"""Seconds for which a report of progress without a new message is left out."""
 NOTHING_REPORTED: Final = (float("-inf"), None)
 
 
@@ -67,7 +67,7 @@ class TaskInfo:
     """Answers to its interrupts, in the order they were asked."""
     checkpoint_id: str | None = None
     error: Any = None
-    """The `NodeError` an error handler is told."""
+    """The `NodeError` that an error handler is given."""
     compares: bool = False
     """Whether the calls it makes are recorded, and compared with the record."""
     run: RunInfo = _NO_RUN

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias
 
 from flowpregel._core.records import Ran
 from flowpregel.errors import RecordedError, ValueEncodingError
@@ -124,15 +124,8 @@ class Replayed(Sequence[tuple[Any, ...]]):
         """Return whether both are parts of what was kept of the same supersteps."""
         return self.kept is other.kept
 
-    @overload
-    def __getitem__(self, index: int) -> tuple[Any, ...]: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[tuple[Any, ...], ...]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        chosen = range(self.start, self.stop)[index]
-        if isinstance(chosen, int):
-            return self.decode([self.kept[chosen]])[0]
-        return self.decode([self.kept[at] for at in chosen])
+    def __getitem__(self, index: Any) -> Any:
+        return tuple(self)[index]
 
     def __len__(self) -> int:
         return self.stop - self.start

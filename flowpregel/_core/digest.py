@@ -30,9 +30,9 @@ def digest_of(value: Any, what: str, *, strict: bool) -> str:
     """Return a digest of the content of *value*: 32 hex digits.
 
     Args:
-        value: Anything; what is no built-in is looked at as pickle would.
+        value: Anything; an object that is no built-in is digested as it would be pickled.
         what: What the value is, for the message of an error.
-        strict: Whether to refuse a value that has no content to look at, such as
+        strict: Whether to refuse a value that has no content to digest, such as
             a lock; otherwise its type stands for it.
 
     Raises:
@@ -50,7 +50,7 @@ def digest_of(value: Any, what: str, *, strict: bool) -> str:
 
 
 def arguments_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any], what: str) -> str:
-    """Return a digest of a call's arguments; what has no content is told by its type alone."""
+    """Return a digest of a call's arguments; of a value without content, its type."""
     return digest_of((args, dict(kwargs)), what, strict=False)
 
 

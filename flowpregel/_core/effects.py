@@ -1,4 +1,4 @@
-"""What a run asks for (effects), and what it is told (events).
+"""What a run asks for (effects), and what happens to it (events).
 
 The run is a generator: it yields an effect and is sent the reply named here.
 """
@@ -147,9 +147,9 @@ class Ended:
     attempt: int
     outcome: Outcome
     span: Span | None = None
-    """When it ran, if its executor says so."""
+    """When it ran, if its executor reports it."""
     caught: Collection[str] | None = None
-    """The calls whose failures it has seen; None: nobody says so."""
+    """The calls whose failures it has seen; None: not reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Emitted:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The reader of the stream is gone, or the program was told to end."""
+    """The reader of the stream is gone, or the program was asked to end."""
 
     reason: str
 

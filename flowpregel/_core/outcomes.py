@@ -142,7 +142,7 @@ class Outcomes:
     @property
     def ends_run(self) -> bool:
         """Whether a failure, a command or a stop ends the run before the barrier."""
-        return not (self.failure is self.escaped is self.stopped is None)
+        return self.failure is not None or self.escaped is not None or self.stopped is not None
 
     def raise_failure(self) -> None:
         """Raise what ends the run, unless it is paused."""

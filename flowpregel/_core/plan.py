@@ -14,7 +14,7 @@ from flowpregel._core.records import INTERRUPT, PULLED, TASKS, Kind, Node, Task
 PUSHED = ("__pregel_push",)
 """The trigger of a task that was sent: no channel, so nothing is marked as seen."""
 DEEPEST = 1_000
-"""How deep tasks, or graphs, may be nested: as deep as Python's own calls, unless told otherwise.
+"""How deep tasks, or graphs, may be nested: as deep as Python's own calls are by default.
 In OS threads and worker processes no stack would end endless nesting."""
 
 

@@ -150,7 +150,7 @@ class Task:
     """Answers to its interrupts so far, in order."""
     cache_key: tuple[tuple[str, ...], str, float | None] | None = None
     error: BaseException | None = None
-    """What a HANDLER task is told."""
+    """The failure that a HANDLER task handles."""
     calls: int = 0
     """How many calls its body has made in this attempt."""
     graphs: int = 0

@@ -35,7 +35,7 @@ def run(program: Program, options: Options, given: Any) -> Steps:
     Raises:
         GraphRecursionError: It used up its supersteps.
         GraphDrained: It was asked to stop at a barrier.
-        TaskCancelled: It was told to stop at once.
+        TaskCancelled: It was stopped at once.
         ParentCommand: A node commands the graph around this one.
         InvalidUpdateError: A node wrote what cannot be, or commands a graph around that is not.
         Exception: What a task raised when it would not be tried again.
@@ -46,7 +46,7 @@ def run(program: Program, options: Options, given: Any) -> Steps:
     except GeneratorExit:
         raise
     except BaseException as error:
-        # What has not been kept by now is told to nobody.
+        # What has not been kept by now is shown to nobody.
         now.after.clear()
         yield from now.leave()
         if isinstance(error, ParentCommand) and options.nested is None:

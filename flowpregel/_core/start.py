@@ -135,7 +135,7 @@ def _take_in(run: Run, saved: Saved | None, given: Any) -> Steps:
 def _check_next(run: Run, saved: Saved) -> None:
     """Refuse to go on as if all were done where a node that is due is gone from the program."""
     if _own_writes(run):
-        return  # it was told to go elsewhere
+        return  # a command sent it elsewhere
     updated, values = saved.checkpoint.updated_channels or (), saved.checkpoint.values
     # What is no channel of the program stays in the state for ever: it is due only at first.
     due = [(name, None) for name in updated if name.startswith(TO_NODE) and name in values]
@@ -255,7 +255,7 @@ def _answers_of(run: Run, resume: Any) -> dict[str, Any]:
     """Return *resume* as answers by interrupt id.
 
     Raises:
-        UnknownInterruptError: An id nobody asked, or one answer for several questions.
+        UnknownInterruptError: An unknown id, or one answer for several questions.
     """
     if run.recorder.address is None:
         raise ConfigurationError(

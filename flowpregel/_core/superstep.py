@@ -2,7 +2,7 @@
 
 A wake-up brings any number of events. What they ask for is done in this order:
 tasks are started or stopped; what finished is committed; and only then is it
-told to anybody: to the stream, and to the bodies that wait for calls.
+given to anybody: to the stream, and to the bodies that wait for calls.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Superstep:
     # ------------------------------------------------------------ the story
 
     def go(self) -> Steps:
-        """Run until every task has ended; return whether somebody has to answer before a barrier.
+        """Run until every task has ended; return whether an interrupt is to be answered first.
 
         If not, the last results are left to the barrier.
         """
@@ -84,7 +84,7 @@ class Superstep:
         except GeneratorExit:
             raise
         except BaseException:
-            # The time is over, or a commit failed: nobody waits for what still runs.
+            # The time is over, or a commit failed: what still runs is stopped.
             outcomes.cancel_all(kill=True)
             yield from self._at_once()
             raise

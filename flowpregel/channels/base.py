@@ -35,7 +35,7 @@ class BaseChannel(Generic[Value, Update], ABC):
 
     Args:
         typ: The type of the value. Documentation and the drawing use it.
-        key: The channel's name; filled in by whoever owns the channel.
+        key: The channel's name; filled in by the program that owns it.
     """
 
     reacts_to_silence: ClassVar[bool] = True

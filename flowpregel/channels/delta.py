@@ -7,13 +7,7 @@ from itertools import chain
 from typing import Any, Self, TypeVar
 
 from flowpregel.channels.base import MISSING, HoldingChannel
-from flowpregel.channels.folding import (
-    concrete,
-    detached,
-    has_overwrite,
-    identity_of,
-    only_replacement,
-)
+from flowpregel.channels.folding import concrete, detached, identity_of, only_replacement
 from flowpregel.errors import ConfigurationError
 
 Value = TypeVar("Value")
@@ -102,8 +96,8 @@ class DeltaChannel(HoldingChannel[Value, Update]):
         batches = (*batches,)
         value, start = self._base(), 0
         for index, batch in enumerate(batches):
-            if has_overwrite(batch):
-                value, start = self._replaced(only_replacement(batch, self.key)), index + 1
+            if (by := only_replacement(batch, self.key)) is not MISSING:
+                value, start = self._replaced(by), index + 1
         writes = [*chain.from_iterable(batches[start:])]
         self.value = self._folded(value, writes) if writes else value
 

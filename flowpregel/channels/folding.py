@@ -7,16 +7,7 @@ import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import FunctionType
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NotRequired,
-    Required,
-    TypeVar,
-    get_args,
-    get_origin,
-)
+from typing import Annotated, Any, Literal, NotRequired, Required, TypeVar, get_args, get_origin
 
 from flowpregel.channels.base import MISSING
 from flowpregel.errors import InvalidUpdateError
