@@ -146,14 +146,10 @@ def history_of(folder: Path) -> Iterator[tuple[str, ...]]:
 
     for file in sorted(folder.rglob(DATA)):
         with LMDBSaver(file.parent, readonly=True) as saver:
-            places = {(s.thread_id, s.namespace) for s in _scopes(saver)}
+            places = {(each.thread_id, each.namespace) for each in saver.namespaces()}
             lines = [line for place in places for line in _lines(saver, *place)]
         for line in sorted(lines, key=lambda line: (line[:2], int(line[2]))):
             yield str(file.parent.relative_to(folder)), *line
-
-
-def _scopes(saver: Any) -> Iterator[Any]:
-    return iter(saver._scopes(None))  # noqa: SLF001 - threads() leaves nested namespaces out
 
 
 def _lines(saver: Any, thread_id: str, namespace: str) -> Iterator[tuple[str, ...]]:
