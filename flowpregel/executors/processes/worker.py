@@ -2,7 +2,7 @@
 
 ::
 
-    link --> inbox --> task --> perform(job) --> outcome --> writer --> link
+    link --> reader --> task --> perform(job) --> outcome --> writer --> link
                                    | emit, call, beat, log, print ^
 
 The main thread runs the tasks, so that signals reach them and libraries that insist on the
