@@ -4,11 +4,11 @@
 
     any OS thread                 I/O thread                        worker process (loky)
                                                                 |
-    run --start(job)--> executor --> pool --assign--> worker ---+--> inbox --> perform(job)
+    run --start(job)--> executor --> pool --assign--> worker ---+--> link reader --> perform(job)
                                       |               process   |                 |
                                    timeouts            | link   |   emit, call,   |
                                       |                | status |   log, print    |
-    mailbox <--post(event)-- message_handler <---------+--------+-- outlet <------+
+    mailbox <--post(event)-- message_handler <---------+--------+-- link writer <-+
 
 * `executor`: the public face. `pool`: the tasks. `assign`: pure decisions, a worker's life.
   `workers`: all of them, `worker_process`: one. `io_loop`: the OS thread that does it all.

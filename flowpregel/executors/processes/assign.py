@@ -96,7 +96,7 @@ class Waiting(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class WorkerLoad:
     """What one worker is doing."""
 
     state: WorkerState
@@ -106,7 +106,7 @@ class Load:
     """Whether its task waits for calls."""
 
 
-class Limits(NamedTuple):
+class PoolLimits(NamedTuple):
     """How many workers and how large batches a pool may have."""
 
     size: int
@@ -126,7 +126,9 @@ class Assignment(NamedTuple):
     """(index of a worker, how many of the next tasks in the queue it gets)."""
 
 
-def assign(queue: Collection[Waiting], workers: Sequence[Load], limits: Limits) -> Assignment:
+def assign(
+    queue: Collection[Waiting], workers: Sequence[WorkerLoad], limits: PoolLimits
+) -> Assignment:
     """Return which workers get the first tasks of *queue*, and how many workers to start."""
     running = sum(each.state is WorkerState.BUSY and not each.is_waiting for each in workers)
     present = sum(each.state is not WorkerState.LEAVING and not each.is_waiting for each in workers)

@@ -105,7 +105,7 @@ class Tail:
 
 
 @dataclass(frozen=True, slots=True)
-class CrashReport:
+class PostMortem:
     """What is known about a worker's end."""
 
     pid: int

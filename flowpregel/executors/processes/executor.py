@@ -36,7 +36,7 @@ _MOST_NODES: Final = 256
 
 
 class ProcessExecutor(Executor, concurrent.futures.Executor):
-    """Runs tasks in worker processes, one loky process a slot.
+    """Runs tasks in worker processes, one loky process each.
 
     A crash, a timeout or a cancellation costs the one task; a new worker takes
     the place of the lost one. It is also a `concurrent.futures.Executor` for

@@ -23,14 +23,14 @@ from flowpregel.executors.processes.arena import Arena, segments_for
 from flowpregel.executors.processes.assign import (
     LARGEST_BATCH,
     InFlight,
-    Limits,
-    Load,
+    PoolLimits,
     TaskQueue,
     WorkerEvent,
+    WorkerLoad,
     WorkerState,
     assign,
 )
-from flowpregel.executors.processes.crash_report import CrashReport
+from flowpregel.executors.processes.crash_report import PostMortem
 from flowpregel.executors.processes.encoding import JobEncoder
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.settings import PoolSettings
@@ -174,12 +174,12 @@ class Pool:
 
     def _dispatch(self) -> None:
         """Give waiting tasks to workers, start workers that are missing, and post events."""
-        while not self._is_closing:
+        while not self._is_closing and (self._queue or self.workers.are_missing):
             now = time.monotonic()
             workers = sorted(self.workers.all, key=lambda each: each.idle_since, reverse=True)
-            limits = Limits(self.settings.size, self.workers.keep, self._batch)
+            limits = PoolLimits(self.settings.size, self.workers.keep, self._batch)
             loads = [each.load(now) for each in workers]
-            loads += self.workers.spawning * [Load(WorkerState.STARTING)]
+            loads += self.workers.spawning * [WorkerLoad(WorkerState.STARTING)]
             todo = assign(self._queue.first(), loads, limits)
             for index, size in todo.sends:
                 self._send(workers[index], self._queue.take(size))
@@ -335,7 +335,7 @@ class Pool:
 
     # ------------------------------------------------ workers
 
-    def _on_exit(self, worker: WorkerProcess, report: CrashReport) -> None:
+    def _on_exit(self, worker: WorkerProcess, report: PostMortem) -> None:
         running = worker.running()
         lost = []
         for task in [*worker.tasks.values()]:
@@ -353,7 +353,7 @@ class Pool:
         for left in worker.leaving.values():
             left.set_result(None)
 
-    def _goes_on(self, task: InFlight, report: CrashReport, running: InFlight | None) -> bool:
+    def _goes_on(self, task: InFlight, report: PostMortem, running: InFlight | None) -> bool:
         """Return whether *task*, whose worker ended before it began, waits again; else end it."""
         task.lost_starts += running is None
         if task.stopping is not None:

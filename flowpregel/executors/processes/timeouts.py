@@ -16,7 +16,7 @@ from typing import Protocol, cast
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.processes.assign import InFlight, StopReason
-from flowpregel.executors.processes.crash_report import CrashReport
+from flowpregel.executors.processes.crash_report import PostMortem
 from flowpregel.executors.processes.worker_process import WorkerProcess
 
 
@@ -136,7 +136,7 @@ def stopped_outcome(task: InFlight) -> Outcome:
     return Raised(NodeTimeoutError(name, now - task.alive, "idle", limit))
 
 
-def lost_outcome(task: InFlight, report: CrashReport) -> Outcome:
+def lost_outcome(task: InFlight, report: PostMortem) -> Outcome:
     """Return how *task* ended, which ran in a worker that died."""
     if task.stopping is not None:
         return stopped_outcome(task)

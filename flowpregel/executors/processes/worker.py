@@ -2,7 +2,7 @@
 
 ::
 
-    link --> inbox --> task --> perform(job) --> outcome --> outlet --> link
+    link --> reader --> task --> perform(job) --> outcome --> writer --> link
                                    | emit, call, beat, log, print ^
 
 The main thread runs the tasks, so that signals reach them and libraries that insist on the
@@ -42,8 +42,8 @@ from flowpregel.executors.processes.reader import TaskReader
 from flowpregel.executors.processes.settings import WorkerSetup
 from flowpregel.executors.processes.worker_io import (
     HOLD,
-    Inbox,
-    Outlet,
+    LinkReader,
+    LinkWriter,
     Requests,
     StoreProxy,
     WorkerRunClient,
@@ -81,18 +81,18 @@ class Worker:
         for fd in (setup.link, setup.door, setup.status, setup.tokens):
             os.set_inheritable(fd, False)
         link = socket.socket(fileno=setup.link)
-        self._outlet = Outlet(link, setup.mark)
-        self._requests = Requests(self._outlet)
-        self._inbox = Inbox(link, setup.mark, self._requests.answered)
-        self._requests.listen = self._inbox.listen
+        self._writer = LinkWriter(link, setup.mark)
+        self._requests = Requests(self._writer)
+        self._link_reader = LinkReader(link, setup.mark, self._requests.answered)
+        self._requests.listen = self._link_reader.listen
         self._status = WorkerStatus(setup.status)
         self._tokens = Tokens(setup.tokens)
         door = Door(socket.socket(fileno=setup.door))
         self._returns = Returns()
         self._reader = TaskReader(door, self._returns)
         self._shares = ResultArena(Arena(setup.shared_limit, segments=setup.segments), door)
-        self._out, self._err = take_over(self._outlet, setup.log_levels)
-        self._structlog = StructlogSender(self._outlet)
+        self._out, self._err = take_over(self._writer, setup.log_levels)
+        self._structlog = StructlogSender(self._writer)
         self._contexts: dict[bytes, Context[Any]] = {}
         self._nodes: dict[bytes, bytes | Node] = {}
         self._flushed = 0.0
@@ -108,14 +108,14 @@ class Worker:
                 function(*arguments)
         except BaseException as error:  # noqa: BLE001 - the coordinator is told why
             body = messages.pack_outcome(Raised(error), "initializer", None)
-            self._outlet.send(protocol.FAILED, 0, body)
+            self._writer.send(protocol.FAILED, 0, body)
             return False
-        self._outlet.send(protocol.READY)
+        self._writer.send(protocol.READY)
         return True
 
     def run(self) -> None:
         """Do what the coordinator orders until it says stop, or is gone."""
-        while (frame := self._inbox.next()) is not None:
+        while (frame := self._link_reader.next()) is not None:
             match frame.kind:
                 case protocol.TASKS:
                     self._run_tasks(frame.body)
@@ -136,7 +136,7 @@ class Worker:
     def _run_tasks(self, body: bytes) -> None:
         for number, order in _orders(body):
             if self._tokens.take(number):
-                self._outlet.flush_soon()
+                self._writer.flush_soon()
                 self._run_task(number, order)
                 if time.monotonic() > self._flushed + HOLD:
                     self._flush()
@@ -146,14 +146,14 @@ class Worker:
     def _flush(self) -> None:
         """Send the results that are held back, and what the ended tasks read no more."""
         self._reader.task_ended()
-        self._outlet.flush()
+        self._writer.flush()
         if returned := self._returns.take():
-            self._outlet.send(protocol.RETURNED, 0, returned)
+            self._writer.send(protocol.RETURNED, 0, returned)
         self._flushed = time.monotonic()
 
     def _run_task(self, number: int, order: memoryview) -> None:
-        client = WorkerRunClient(self._outlet, self._requests, number)
-        self._outlet.task, self._stopped = number, False
+        client = WorkerRunClient(self._writer, self._requests, number)
+        self._writer.task, self._stopped = number, False
         began, at, name = time.monotonic(), time.time_ns(), messages.UNNAMED
         try:
             self._stoppable = True
@@ -182,7 +182,7 @@ class Worker:
             flags |= protocol.CAUGHT
             body += messages.pack_caught(caught)
         body += messages.pack_outcome(outcome, name, self._shares)
-        self._outlet.hold(protocol.ENDED, number, body, flags)
+        self._writer.hold(protocol.ENDED, number, body, flags)
 
     def _perform(self, order: memoryview, client: WorkerRunClient) -> tuple[Outcome, str]:
         name, what = messages.UNNAMED, "the code"
@@ -228,7 +228,7 @@ class Worker:
         tokens, ended = parcel.unpack(frame.body)
         outcome = None if ended is None else messages.unpack_outcome(ended, "of the run", None)
         self._close_contexts(tokens, outcome.error if isinstance(outcome, Raised) else None)
-        self._outlet.send(protocol.LEFT, frame.number)
+        self._writer.send(protocol.LEFT, frame.number)
 
     def _close_contexts(self, tokens: list[bytes], error: BaseException | None) -> None:
         for token in tokens:
@@ -243,17 +243,17 @@ class Worker:
 
     def _on_stop_signal(self, number: int, frame: Any) -> None:
         """Stop the running task if it is the one that is unwanted."""
-        if not self._stoppable or self._status.unwanted != self._outlet.task:
+        if not self._stoppable or self._status.unwanted != self._writer.task:
             return
         self._stopped, self._stoppable = True, False
         error = TaskCancelled("the task was stopped from outside")
-        if not self._outlet.defer(error):
+        if not self._writer.defer(error):
             raise error
 
     def _after_fork(self) -> None:
         self._forked = True
         self._stoppable = False
-        self._outlet.forget()
+        self._writer.forget()
 
 
 def _orders(body: bytes) -> Iterator[tuple[int, memoryview]]:

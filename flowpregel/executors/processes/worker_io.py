@@ -35,7 +35,7 @@ HOLD: Final = 0.005
 """Seconds for which results may be held back, to send many at once."""
 
 
-class Outlet:
+class LinkWriter:
     """Sends whole frames, from any OS thread of the worker.
 
     A signal handler that raises must not cut a frame in two: while the main thread
@@ -129,7 +129,7 @@ class Outlet:
         self._holder = None
 
 
-class Inbox:
+class LinkReader:
     """Receives frames: in the main thread, until a task makes a call and may wait for it.
 
     Args:
@@ -196,11 +196,11 @@ class Requests:
     """Requests of tasks to the coordinator, and the answers that are awaited.
 
     Args:
-        outlet: Sends them.
+        writer: Sends them.
     """
 
-    def __init__(self, outlet: Outlet) -> None:
-        self._outlet = outlet
+    def __init__(self, writer: LinkWriter) -> None:
+        self._writer = writer
         self._open: dict[int, Answer] = {}
         self._numbers = count(1)
         self.listen: Callable[[], None]
@@ -211,7 +211,7 @@ class Requests:
         request = next(self._numbers) & 0xFFFFFFFF
         self._open[request] = answer
         self.listen()
-        self._outlet.send(kind, task, REQUEST.pack(request) + body)
+        self._writer.send(kind, task, REQUEST.pack(request) + body)
         return answer
 
     def forget(self) -> None:
@@ -247,15 +247,15 @@ class WorkerRunClient(RunClient):
     """Connects one task in a worker with its run.
 
     Args:
-        outlet: Sends frames.
+        writer: Sends frames.
         requests: Makes requests.
         number: The task's.
     """
 
-    __slots__ = ("_number", "_outlet", "_requests", "made")
+    __slots__ = ("_number", "_requests", "_writer", "made")
 
-    def __init__(self, outlet: Outlet, requests: Requests, number: int) -> None:
-        self._outlet = outlet
+    def __init__(self, writer: LinkWriter, requests: Requests, number: int) -> None:
+        self._writer = writer
         self._requests = requests
         self._number = number
         self.made = OpenCalls()
@@ -267,11 +267,11 @@ class WorkerRunClient(RunClient):
         except Exception as error:
             path, cause = find_culprit(chunk, "chunk")
             raise TaskSerializationError("this", "a stream chunk", path, cause) from error
-        self._outlet.send(protocol.EMITTED, self._number, body)
+        self._writer.send(protocol.EMITTED, self._number, body)
 
     def beat(self) -> None:
         """Show that the task is alive."""
-        self._outlet.send(protocol.BEAT, self._number)
+        self._writer.send(protocol.BEAT, self._number)
 
     def call(self, node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
         """Make a call; return its future."""

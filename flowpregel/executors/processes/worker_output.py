@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Final, cast
 
 from flowpregel.context import TaskInfo
 from flowpregel.executors.processes import protocol
-from flowpregel.executors.processes.worker_io import Outlet
+from flowpregel.executors.processes.worker_io import LinkWriter
 
 _LONGEST: Final = 1 << 16
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
@@ -30,8 +30,8 @@ _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 class Printed(io.TextIOBase):
     """``sys.stdout`` or ``sys.stderr`` of a worker: sends whole lines, labelled with their task."""
 
-    def __init__(self, outlet: Outlet, fd: int) -> None:
-        self._outlet = outlet
+    def __init__(self, writer: LinkWriter, fd: int) -> None:
+        self._writer = writer
         self._fd = fd
         self._lock = threading.RLock()
         self.line = ""
@@ -61,7 +61,7 @@ class Printed(io.TextIOBase):
         flags = 0 if self._fd == 1 else protocol.STDERR
         for at in range(0, len(text), _LONGEST):
             body = text[at : at + _LONGEST].encode(errors="backslashreplace")
-            self._outlet.send(protocol.PRINTED, self._outlet.task, body, flags)
+            self._writer.send(protocol.PRINTED, self._writer.task, body, flags)
 
     def fileno(self) -> int:
         """Return the descriptor: what is written there is sent as well."""
@@ -92,9 +92,9 @@ class Printed(io.TextIOBase):
 class LogSender(logging.Handler):
     """Sends log records to the coordinator, where the program's handlers get them."""
 
-    def __init__(self, outlet: Outlet) -> None:
+    def __init__(self, writer: LinkWriter) -> None:
         super().__init__()
-        self._outlet = outlet
+        self._writer = writer
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send *record*, its message and traceback as text."""
@@ -103,7 +103,7 @@ class LogSender(logging.Handler):
         except Exception:  # noqa: BLE001 - logging's own rule: told on stderr, never raised
             self.handleError(record)
             return
-        self._outlet.send(protocol.LOGGED, self._outlet.task, body)
+        self._writer.send(protocol.LOGGED, self._writer.task, body)
 
 
 def _plain(record: logging.LogRecord) -> dict[str, Any]:
@@ -121,12 +121,12 @@ def _plain(record: logging.LogRecord) -> dict[str, Any]:
     return fields
 
 
-def take_over(outlet: Outlet, log_levels: Mapping[str, int]) -> tuple[Printed, Printed]:
+def take_over(writer: LinkWriter, log_levels: Mapping[str, int]) -> tuple[Printed, Printed]:
     """Send this worker's log records and prints; return what takes the prints."""
-    out, err = Printed(outlet, 1), Printed(outlet, 2)
+    out, err = Printed(writer, 1), Printed(writer, 2)
     sys.stdout, sys.stderr = cast(Any, out), cast(Any, err)
     root = logging.getLogger()
-    root.handlers[:] = [LogSender(outlet)]
+    root.handlers[:] = [LogSender(writer)]
     for name, level in log_levels.items():
         logging.getLogger(name or None).setLevel(level)
     return out, err
@@ -152,11 +152,11 @@ class StructlogSender:
     """Has structlog in one worker send its events.
 
     Args:
-        outlet: Sends them.
+        writer: Sends them.
     """
 
-    def __init__(self, outlet: Outlet) -> None:
-        self._outlet = outlet
+    def __init__(self, writer: LinkWriter) -> None:
+        self._writer = writer
 
     def begin(self, info: TaskInfo) -> None:
         """Bind the run's fields for the task that begins, in the current context."""
@@ -191,5 +191,5 @@ class StructlogSender:
             for name, value in event.items()
         }
         body = pickle.dumps((logger.args, method, fields))
-        self._outlet.send(protocol.LOGGED, self._outlet.task, body, protocol.STRUCTURED)
+        self._writer.send(protocol.LOGGED, self._writer.task, body, protocol.STRUCTURED)
         return ""

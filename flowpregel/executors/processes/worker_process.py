@@ -18,8 +18,8 @@ from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.arena import Arena, Door, Returns, segments_for
 from flowpregel.executors.processes.assign import (
     InFlight,
-    Load,
     WorkerEvent,
+    WorkerLoad,
     WorkerState,
     next_state,
 )
@@ -190,14 +190,14 @@ class WorkerProcess:
         """Return whether the tasks behind the one that runs have waited for too long."""
         return len(self.tasks) > 1 and now - self.heard > STUCK_AFTER
 
-    def load(self, now: float) -> Load:
+    def load(self, now: float) -> WorkerLoad:
         """Return what it is doing, as `assign` needs it."""
         last = next(reversed(self.tasks.values()), None)
         seconds = float("inf")
         if not (last is None or last.stopping or self.held_by is not None or self.is_stuck(now)):
             # At least 10 µs: the token pipe is not endless.
             seconds = len(self.tasks) * max(last.seconds, 1e-5)
-        return Load(self.state, seconds, self.is_waiting)
+        return WorkerLoad(self.state, seconds, self.is_waiting)
 
     def note(self, event: WorkerEvent) -> None:
         """Change the state as *event* demands.

@@ -15,7 +15,7 @@ from typing import Final
 from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.assign import InFlight, WorkerEvent, WorkerState
 from flowpregel.executors.processes.crash_report import (
-    CrashReport,
+    PostMortem,
     count_oom_kills,
     memory_of,
     reap,
@@ -59,12 +59,17 @@ class Workers:
         """How many workers are there even if no task waits."""
         self.on_frame: Callable[[WorkerProcess, Frame], None]
         """Called with each frame that a worker has sent."""
-        self.on_exit: Callable[[WorkerProcess, CrashReport], None]
+        self.on_exit: Callable[[WorkerProcess, PostMortem], None]
         """Called when a worker has ended."""
         self.on_hopeless: Callable[[BaseException], None]
         """Called when several workers in a row could not be started."""
 
     # ------------------------------------------------ coming
+
+    @property
+    def are_missing(self) -> bool:
+        """Whether there are fewer workers than are kept even if no task waits."""
+        return len(self.all) + self.spawning < self.keep
 
     def start(self) -> None:
         """Start a worker."""
@@ -240,7 +245,7 @@ class Workers:
         worker.note(WorkerEvent.EXITED)
         kills = count_oom_kills()
         is_oom, self._oom_kills = kills > self._oom_kills, kills
-        report = CrashReport(worker.pid, ended, worker.killed, is_oom, worker.tail.text())
+        report = PostMortem(worker.pid, ended, worker.killed, is_oom, worker.tail.text())
         self.on_exit(worker, report)
         if is_failed_start:
             self._fail_start(worker.failure or report.error("(starting)"))

@@ -13,11 +13,11 @@ from flowpregel.executors.processes.assign import (
     BATCH_SECONDS,
     TRANSITIONS,
     InFlight,
-    Limits,
-    Load,
     NodeCode,
+    PoolLimits,
     TaskQueue,
     WorkerEvent,
+    WorkerLoad,
     WorkerState,
     assign,
     next_state,
@@ -25,10 +25,14 @@ from flowpregel.executors.processes.assign import (
 
 UNKNOWN = float("inf")
 TINY = BATCH_SECONDS / 100
-STARTING, IDLE, BUSY = Load(WorkerState.STARTING), Load(WorkerState.IDLE), Load(WorkerState.BUSY)
-LEAVING = Load(WorkerState.LEAVING)
-LONG = Load(WorkerState.BUSY, UNKNOWN)
-PARENT = Load(WorkerState.BUSY, UNKNOWN, is_waiting=True)
+STARTING, IDLE, BUSY = (
+    WorkerLoad(WorkerState.STARTING),
+    WorkerLoad(WorkerState.IDLE),
+    WorkerLoad(WorkerState.BUSY),
+)
+LEAVING = WorkerLoad(WorkerState.LEAVING)
+LONG = WorkerLoad(WorkerState.BUSY, UNKNOWN)
+PARENT = WorkerLoad(WorkerState.BUSY, UNKNOWN, is_waiting=True)
 
 
 class Task(NamedTuple):
@@ -41,38 +45,38 @@ class Task(NamedTuple):
     ("queue", "workers", "limits", "starts", "sends"),
     [
         # Starting workers.
-        ([], [], Limits(4), 0, []),
-        ([UNKNOWN], [], Limits(4), 1, []),
-        (9 * [UNKNOWN], [], Limits(4), 4, []),
-        (9 * [UNKNOWN], [STARTING, LONG], Limits(4), 2, []),
-        ([], [IDLE], Limits(4, keep=4), 3, []),
-        ([UNKNOWN], [LEAVING], Limits(1), 1, []),
+        ([], [], PoolLimits(4), 0, []),
+        ([UNKNOWN], [], PoolLimits(4), 1, []),
+        (9 * [UNKNOWN], [], PoolLimits(4), 4, []),
+        (9 * [UNKNOWN], [STARTING, LONG], PoolLimits(4), 2, []),
+        ([], [IDLE], PoolLimits(4, keep=4), 3, []),
+        ([UNKNOWN], [LEAVING], PoolLimits(1), 1, []),
         # Tasks of unknown length go one by one, and no more of them run than there is room for.
-        (9 * [UNKNOWN], [IDLE, IDLE], Limits(2), 0, [(0, 1), (1, 1)]),
-        (9 * [UNKNOWN], [LONG, IDLE], Limits(2), 0, [(1, 1)]),
-        (9 * [UNKNOWN], [LONG, LONG, IDLE], Limits(2), 0, []),
-        ([UNKNOWN], [IDLE, IDLE], Limits(2), 0, [(0, 1)]),
+        (9 * [UNKNOWN], [IDLE, IDLE], PoolLimits(2), 0, [(0, 1), (1, 1)]),
+        (9 * [UNKNOWN], [LONG, IDLE], PoolLimits(2), 0, [(1, 1)]),
+        (9 * [UNKNOWN], [LONG, LONG, IDLE], PoolLimits(2), 0, []),
+        ([UNKNOWN], [IDLE, IDLE], PoolLimits(2), 0, [(0, 1)]),
         # A worker whose task waits for its calls does not count.
-        (9 * [UNKNOWN], [PARENT, PARENT], Limits(2), 2, []),
-        (9 * [UNKNOWN], [PARENT, LONG, IDLE], Limits(2), 0, [(2, 1)]),
+        (9 * [UNKNOWN], [PARENT, PARENT], PoolLimits(2), 2, []),
+        (9 * [UNKNOWN], [PARENT, LONG, IDLE], PoolLimits(2), 0, [(2, 1)]),
         # Short tasks go together: for some milliseconds, and leaving some for the others.
-        (1000 * [TINY], [IDLE, LONG], Limits(2), 0, [(0, 100)]),
-        (20 * [TINY], [IDLE, LONG], Limits(2), 0, [(0, 10)]),
-        ([TINY, TINY, UNKNOWN, TINY], [IDLE, IDLE], Limits(2), 0, [(0, 2), (1, 1)]),
-        (9 * [TINY], [IDLE], Limits(1, batch=1), 0, [(0, 1)]),
+        (1000 * [TINY], [IDLE, LONG], PoolLimits(2), 0, [(0, 100)]),
+        (20 * [TINY], [IDLE, LONG], PoolLimits(2), 0, [(0, 10)]),
+        ([TINY, TINY, UNKNOWN, TINY], [IDLE, IDLE], PoolLimits(2), 0, [(0, 2), (1, 1)]),
+        (9 * [TINY], [IDLE], PoolLimits(1, batch=1), 0, [(0, 1)]),
         # A worker with little left to do gets its next tasks; the last go to the first free.
-        (1000 * [TINY], [BUSY], Limits(1), 0, [(0, 100)]),
-        (3 * [TINY], [BUSY, LONG], Limits(2), 0, [(0, 1)]),
-        ([TINY], [BUSY, LONG], Limits(2), 0, []),
-        (1000 * [TINY], [Load(WorkerState.BUSY, 2 * BATCH_SECONDS)], Limits(1), 0, []),
+        (1000 * [TINY], [BUSY], PoolLimits(1), 0, [(0, 100)]),
+        (3 * [TINY], [BUSY, LONG], PoolLimits(2), 0, [(0, 1)]),
+        ([TINY], [BUSY, LONG], PoolLimits(2), 0, []),
+        (1000 * [TINY], [WorkerLoad(WorkerState.BUSY, 2 * BATCH_SECONDS)], PoolLimits(1), 0, []),
         # Nothing is put behind a task that may hold it up.
-        (1000 * [TINY], [LONG, PARENT], Limits(1), 0, []),
-        (9 * [UNKNOWN], [BUSY], Limits(1), 0, []),
-        (9 * [TINY], [BUSY], Limits(1, batch=1), 0, []),
+        (1000 * [TINY], [LONG, PARENT], PoolLimits(1), 0, []),
+        (9 * [UNKNOWN], [BUSY], PoolLimits(1), 0, []),
+        (9 * [TINY], [BUSY], PoolLimits(1, batch=1), 0, []),
     ],
 )
 def test_tasks_are_assigned(
-    queue: list[float], workers: list[Load], limits: Limits, starts: int, sends: Any
+    queue: list[float], workers: list[WorkerLoad], limits: PoolLimits, starts: int, sends: Any
 ) -> None:
     """By what waits, what the workers do, and how many there may be."""
     assert (starts, sends) == assign([Task(each) for each in queue], workers, limits)
