@@ -9,32 +9,13 @@
 from __future__ import annotations
 
 import mmap
-import os
 from typing import Final
+
+from flowpregel.executors.processes.shared_memory import new_shared_file
 
 _SIZE: Final = 64
 _SINCE, _NUMBER, _STOP = range(3)
 """Which of its 8-byte cells is what."""
-
-
-def new_shared_file(size: int) -> int:
-    """Return a descriptor of *size* zero bytes that several processes can map.
-
-    It has no name, so nothing can be left behind.
-    """
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("flowpregel", os.MFD_CLOEXEC)
-    else:
-        import tempfile  # noqa: PLC0415 - only where there is no memfd
-
-        fd, name = tempfile.mkstemp(prefix="flowpregel-")
-        os.unlink(name)
-    try:
-        os.ftruncate(fd, size)
-    except OSError:
-        os.close(fd)
-        raise
-    return fd
 
 
 class Board:

@@ -23,7 +23,8 @@ from flowpregel._core.records import Arguments, Outcome, Returned, Write
 from flowpregel.carried import carried_by, may_carry
 from flowpregel.context import TaskInfo
 from flowpregel.executors.base import Job
-from flowpregel.executors.processes import messages, parcel, payload
+from flowpregel.executors.processes import messages, sent_ahead, serialization
+from flowpregel.executors.processes.shared_memory import SHARE_FROM
 
 # ------------------------------------------------ tasks, down
 
@@ -40,8 +41,8 @@ number, its id, its path and its arguments, in one list."""
 _OWN: Final = ("task_id", "namespace", "path")
 _common: Final = attrgetter(*(name for name in messages.INFO_FIELDS if name not in _OWN), "run")
 _around: Final = attrgetter("kind", "store", "control", "channels", "managed")
-_are_numbers: Final = messages.PLAIN.issuperset
-_LONG: Final = parcel.SHARE_FROM // 4
+_are_numbers: Final = sent_ahead.PLAIN.issuperset
+_LONG: Final = SHARE_FROM // 4
 """Characters up to which the text of a task never takes so many bytes that it is shared."""
 
 
@@ -58,11 +59,11 @@ class Likeness:
         self._parts: list[bytes] = []
         self._length = 0
 
-    def begin(self, job: Job, digest: bytes, sent: messages.Sent | None) -> int:
+    def begin(self, job: Job, digest: bytes, sent: sent_ahead.Sent | None) -> int:
         """Return the form of *job*, which is sent in full, as what was *sent* ahead goes."""
         info, config = job.info, job.info.run.values.config
         carries = carried_by(job.variables, config) is not None
-        if sent is None or carries or not messages.is_plain_call(job):
+        if sent is None or carries or not sent_ahead.is_plain_call(job):
             self._digest = None
             return FULL
         self._may_carry = may_carry(config)
@@ -90,13 +91,13 @@ class Likeness:
 
     def _has_room_for(self, args: tuple[Any, ...]) -> bool:
         """Return whether all of *args* are numbers, or text that is not too long."""
-        if not messages.PLAIN_INPUT.issuperset(map(type, args)):
+        if not sent_ahead.PLAIN_INPUT.issuperset(map(type, args)):
             return False
         length = sum(len(each) for each in args if type(each) in (str, bytes))
         if length > _LONG:
             return False
         self._length += length
-        if self._length > parcel.SHARE_FROM:
+        if self._length > SHARE_FROM:
             # The worker has a whole part in its memory.
             self._close_part()
             self._length = length
@@ -110,7 +111,7 @@ class Likeness:
 
     def _close_part(self) -> None:
         if self._gathered:
-            data = pickle.dumps(self._gathered, payload.PROTOCOL)
+            data = pickle.dumps(self._gathered, serialization.PROTOCOL)
             self._parts += TASK.pack(0, len(data), LIKE), data
             self._gathered = []
 
@@ -131,7 +132,7 @@ def plain_write(outcome: Outcome) -> Write | None:
     """Return the write of a task that made just one, of a number or nothing."""
     if type(outcome) is Returned:
         writes = outcome.writes
-        if len(writes) == 1 and type(writes[0][1]) in messages.PLAIN:
+        if len(writes) == 1 and type(writes[0][1]) in sent_ahead.PLAIN:
             return writes[0]
     return None
 
@@ -139,7 +140,7 @@ def plain_write(outcome: Outcome) -> Write | None:
 def pack_results(results: Iterable[Result]) -> bytes:
     """Return the body of a `RESULTS` frame."""
     # As one list: a tuple for each would take a third of the time.
-    return pickle.dumps([*chain.from_iterable(results)], payload.PROTOCOL)
+    return pickle.dumps([*chain.from_iterable(results)], serialization.PROTOCOL)
 
 
 def unpack_results(body: bytes) -> Iterator[Result]:

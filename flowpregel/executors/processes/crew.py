@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from flowpregel.executors.processes.arena import segments_for
 from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.death import memory_of
+from flowpregel.executors.processes.shared_memory import segments_for
 from flowpregel.executors.processes.slot import Slot, State
 from flowpregel.executors.processes.spawner import Newborn, Order, spawner
 

@@ -27,13 +27,12 @@ from typing import Final, Protocol
 
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import FlowPregelError, TaskSerializationError
-from flowpregel.executors.processes import frames, messages
-from flowpregel.executors.processes.arena import Arena
+from flowpregel.executors.processes import frames, sent_ahead
 from flowpregel.executors.processes.brief import FULL, TASK, Likeness
 from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.hub import Hub
 from flowpregel.executors.processes.line import Line
-from flowpregel.executors.processes.parcel import Lease
+from flowpregel.executors.processes.shared_memory import Arena, BufferRef
 from flowpregel.executors.processes.slot import Flight, Landing, Party, Slot, Trip
 from flowpregel.executors.processes.worker import BATCH, SPARE
 
@@ -197,9 +196,9 @@ class Dispatch:
         parts += likeness.take()
         return packed, parts
 
-    def _send_ahead(self, slot: Slot, flight: Flight) -> messages.Sent | None:
+    def _send_ahead(self, slot: Slot, flight: Flight) -> sent_ahead.Sent | None:
         """Send what the worker needs for many tasks, if it has not been sent; return the run's."""
-        sent = messages.pack_run(flight.job.info.run)
+        sent = sent_ahead.pack_run(flight.job.info.run)
         party = flight.party
         if party.digest not in slot.known:
             slot.known.add(party.digest)
@@ -217,18 +216,18 @@ class Dispatch:
                 # Another OS thread has sent meanwhile, and asked too early to be told.
                 self._hub.watch_writable(slot.link.fileno(), partial(self.flush, slot))
 
-    def _pack(self, slot: Slot, flight: Flight, sent: messages.Sent | None) -> bytes | None:
+    def _pack(self, slot: Slot, flight: Flight, sent: sent_ahead.Sent | None) -> bytes | None:
         try:
-            body, leases = messages.pack_job(flight.job, self.arena, sent)
+            body, leases = sent_ahead.pack_job(flight.job, self.arena, sent)
             if leases and not self._hand_over(slot, leases):
-                body, leases = messages.pack_job(flight.job, None, sent)
+                body, leases = sent_ahead.pack_job(flight.job, None, sent)
         except Exception as error:  # noqa: BLE001 - the task's failure, told as such
             self._crew.land(flight, Raised(_not_packed(flight, error)))
             return None
         if flight.job.node.contexts:
             slot.has_contexts = True
         if leases:
-            flight.leases = [lease.id for lease in leases]
+            flight.leases = [ref.id for ref in leases]
             slot.reads.update(flight.leases)
         if self.arena.is_full:
             self.arena.is_full = False
@@ -238,13 +237,13 @@ class Dispatch:
             )  # fmt: skip
         return body
 
-    def _hand_over(self, slot: Slot, leases: list[Lease]) -> bool:
+    def _hand_over(self, slot: Slot, leases: Sequence[BufferRef]) -> bool:
         try:
-            for lease in leases:
-                slot.door.hand_over(lease.segment, self.arena.descriptor(lease.segment))
+            for ref in leases:
+                slot.door.send(ref.segment, self.arena.descriptor(ref))
         except OSError:
-            for lease in leases:
-                self.arena.release(lease.id)
+            for ref in leases:
+                self.arena.release(ref.id)
             return False
         return True
 
@@ -287,10 +286,9 @@ class Dispatch:
     def _take_back(self, slot: Slot, flight: Flight) -> None:
         """Release what *flight* was given in shared memory: its worker will not look at it."""
         leases, flight.leases = flight.leases, ()
-        for lease in leases:
-            slot.read_no_more(lease, 1)
-            self.arena.ended(lease)
-            self.arena.release(lease)
+        for ref_id in leases:
+            slot.reads.discard(ref_id)
+            self.arena.release(ref_id)
 
 
 def _in_full(flight: Flight, body: bytes, form: int) -> list[bytes]:

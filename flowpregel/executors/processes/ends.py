@@ -27,8 +27,7 @@ from flowpregel.errors import (
     TaskSerializationError,
 )
 from flowpregel.executors.calls import CallFuture, OpenCalls, returned_by
-from flowpregel.executors.processes import frames, messages, parcel, payload
-from flowpregel.executors.processes.culprit import find_culprit
+from flowpregel.executors.processes import frames, messages, serialization, shared_memory
 from flowpregel.executors.processes.frames import Frame
 from flowpregel.executors.processes.wire import Outlet
 
@@ -73,9 +72,9 @@ class WorkerRunClient:
     def emit(self, number: int, chunk: Any) -> None:
         """Give the stream of task *number* a chunk."""
         try:
-            body, _ = parcel.pack(chunk)
+            body, _ = shared_memory.pack(chunk)
         except Exception as error:
-            path, cause = find_culprit(chunk, "chunk")
+            path, cause = serialization.find_culprit(chunk, "chunk")
             raise TaskSerializationError("this", "a stream chunk", path, cause) from error
         self._outlet.send(frames.EMITTED, number, body)
 
@@ -91,17 +90,17 @@ class WorkerRunClient:
         code = messages.pack_node(node, called=True)
         try:
             carried = carried_by(copy_context(), {})
-            body, _ = parcel.pack((arguments, fingerprint, describe, carried))
+            body, _ = shared_memory.pack((arguments, fingerprint, describe, carried))
         except Exception as error:
-            path, cause = find_culprit(arguments, "arguments")
+            path, cause = serialization.find_culprit(arguments, "arguments")
             raise TaskSerializationError(node.name, "the input", path, cause) from error
-        digest = payload.digest_of(code)
+        digest = serialization.digest_of(code)
         size = len(code).to_bytes(8, "little")
         return self._request(frames.CALLED, number, digest + size + code + body, answer)
 
     def _ask(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.is_used = True
-        body, _ = parcel.pack((method, args, kwargs))
+        body, _ = shared_memory.pack((method, args, kwargs))
         return self._request(frames.ASKED, self.number, body, Answer()).result()
 
     def _request(self, kind: int, number: int, body: bytes, answer: Answer) -> Answer:

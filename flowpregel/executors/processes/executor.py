@@ -13,14 +13,14 @@ from flowpregel._core.effects import Call
 from flowpregel._core.records import Arguments, Outcome
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
-from flowpregel.executors.processes import frames, payload
-from flowpregel.executors.processes.arena import default_limit
+from flowpregel.executors.processes import frames, serialization
 from flowpregel.executors.processes.caps import thread_caps
 from flowpregel.executors.processes.contexts import pack_leave
 from flowpregel.executors.processes.crew import Plan
 from flowpregel.executors.processes.plain import PlainCalls, PoolFuture
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.reception import Reception
+from flowpregel.executors.processes.shared_memory import default_limit
 from flowpregel.executors.processes.slot import State
 from flowpregel.executors.processes.stopping import Stopping
 from flowpregel.executors.processes.usage import POOLS
@@ -87,7 +87,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
             size=size,
             cpus=cpus,
             env={**thread_caps(cpus, size), **(env or {})},
-            initializer=payload.dumps((initializer, initargs)) if initializer else b"",
+            initializer=serialization.dumps((initializer, initargs)) if initializer else b"",
             worker_max_tasks=worker_max_tasks,
             worker_max_rss=worker_max_rss,
             grace=grace,

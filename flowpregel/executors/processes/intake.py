@@ -11,8 +11,8 @@ from flowpregel._core.effects import Ended
 from flowpregel._core.records import Node, Raised
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import Job, Mailbox
-from flowpregel.executors.processes.codebook import Codebook
 from flowpregel.executors.processes.line import CalledNodes
+from flowpregel.executors.processes.messages import NodeCodeCache
 from flowpregel.executors.processes.slot import Flight, Party
 
 _Known: TypeAlias = tuple[Node | None, str | None, Party]
@@ -29,7 +29,7 @@ class Intake:
 
     def __init__(self, called_nodes: CalledNodes) -> None:
         self._called_nodes = called_nodes
-        self._codebook = Codebook()
+        self._codebook = NodeCodeCache()
         self._last: _Known = (None, None, Party(True))
         """What was last made, which often is what is wanted next."""
         self._numbers = chain.from_iterable(repeat(_NUMBERS))

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from flowpregel._core.records import Node
 from flowpregel.context import NOTHING_REPORTED, Scope
 from flowpregel.executors.base import Job
-from flowpregel.executors.processes import messages, parcel, payload
+from flowpregel.executors.processes import messages, serialization, shared_memory
 from flowpregel.executors.processes.brief import space_of
 from flowpregel.executors.processes.ends import TaskRunClient, WorkerRunClient
 from flowpregel.runinfo import RunInfo
@@ -32,7 +32,7 @@ class First:
         self._order = order
         self._job: Job | None = None
         self._run: NewRun
-        self.digest = order[: payload.DIGEST_SIZE]
+        self.digest = order[: serialization.DIGEST_SIZE]
         """Names the node of all of them."""
         self.node: Node | None = None
         """That node, once it is known."""
@@ -58,8 +58,8 @@ class First:
         job = self._job
         if job is None:
             assert self.node is not None
-            content = parcel.unpack(self._order, None, payload.DIGEST_SIZE)
-            job = messages.job_of(content, self.node, store, runs)
+            content = shared_memory.unpack(self._order, None, serialization.DIGEST_SIZE)
+            job = messages.job_of(content, self.node, store, runs[content[0]]())
             self._job, self._run = job, runs[content[0]]
         job.input.args = own[3]
         return job

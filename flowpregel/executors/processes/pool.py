@@ -16,7 +16,6 @@ from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.base import Job, JobKey, Mailbox
 from flowpregel.executors.processes import frames, messages
-from flowpregel.executors.processes.arena import Arena, segments_for
 from flowpregel.executors.processes.books import Books
 from flowpregel.executors.processes.brake import Brake
 from flowpregel.executors.processes.crew import Crew, Plan
@@ -25,6 +24,7 @@ from flowpregel.executors.processes.dispatch import Dispatch
 from flowpregel.executors.processes.hub import Hub, Seat
 from flowpregel.executors.processes.intake import Intake
 from flowpregel.executors.processes.line import CalledNodes, Line
+from flowpregel.executors.processes.shared_memory import Arena, segments_for
 from flowpregel.executors.processes.slot import Flight, Landing, Slot, State, Trip, span_of
 
 _START_TRIES: Final = 3
@@ -41,7 +41,7 @@ class Pool:
         self.plan = plan
         self.hub = Hub(self)
         self.deadlines = Deadlines()
-        self.arena = Arena(plan.shared_limit // 2, remember=True, segments=segments_for(2))
+        self.arena = Arena(plan.shared_limit // 2, segments=segments_for(2))
         self.dispatch = Dispatch(self, self.hub, self.deadlines, self.arena)
         self.crew = Crew(plan, self.deadlines, self._on_born)
         self._books = Books()
@@ -181,7 +181,6 @@ class Pool:
             self.pump()
         finally:
             self._books.tell()
-        self._release(ended)
 
     def land_all(self, ended: list[Landing], slot: Slot) -> None:
         """End several flights: free their worker, then tell their runs.
@@ -201,15 +200,6 @@ class Pool:
         finally:
             # Ctrl-C may come in between, and what has ended may be another run's.
             self._books.tell()
-        self._release(ended)
-
-    def _release(self, ended: list[Landing]) -> None:
-        """Note that the tasks that were given what lies in shared memory have ended."""
-        # Not before others that wait with the same object were sent.
-        for flight, _ in ended:
-            if flight.leases:
-                for lease in flight.leases:
-                    self.arena.ended(lease)
 
     def _take_out(self, ended: list[Landing], slot: Slot | None) -> None:
         """Take flights, which that slot has, out of all books. Wants the lock held."""
@@ -323,8 +313,8 @@ class Pool:
         """Forget the slot of a worker that has ended; return its tasks."""
         with self.lock:
             self.crew.remove(slot)
-            for lease, readers in slot.reads.items():
-                self.arena.release(lease, readers)
+            for ref_id in slot.reads:
+                self.arena.release(ref_id)
             return [*slot.flights.values()]
 
     # ------------------------------------------------ the end

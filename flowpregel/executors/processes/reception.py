@@ -9,8 +9,7 @@ from functools import partial
 from flowpregel._core.effects import Call, Emitted
 from flowpregel._core.records import Arguments, Outcome, Raised, Withdrawn
 from flowpregel.errors import NodeTimeoutError, TaskSerializationError
-from flowpregel.executors.processes import frames, messages, parcel, payload
-from flowpregel.executors.processes.arena import returns_in
+from flowpregel.executors.processes import frames, messages, serialization, shared_memory
 from flowpregel.executors.processes.brief import unpack_results
 from flowpregel.executors.processes.death import PostMortem, Tail, count_oom_kills, reap
 from flowpregel.executors.processes.desk import Desk
@@ -144,7 +143,7 @@ class Reception:
         if policy is not None and (frame.kind == frames.BEAT or policy.refresh_on == "auto"):
             flight.alive = time.monotonic()
         if frame.kind == frames.EMITTED:
-            chunk = parcel.unpack(frame.body)
+            chunk = shared_memory.unpack(frame.body)
             backlog = self._pool.brake.before_post(flight, len(frame.body))
             self._pool.post(flight, Emitted(flight.job.info.task_id, chunk))
             if backlog is not None:
@@ -157,9 +156,9 @@ class Reception:
     def _release(self, slot: Slot) -> None:
         """Release what the worker reads no more, after its next task may have been given it."""
         while slot.returned:
-            for lease, readers in returns_in(slot.returned.pop()):
-                self._pool.arena.release(lease, readers)
-                slot.read_no_more(lease, readers)
+            for ref_id in shared_memory.released_in(slot.returned.pop()):
+                self._pool.arena.release(ref_id)
+                slot.reads.discard(ref_id)
 
     def _landings(self, slot: Slot, body: bytes) -> list[Landing]:
         """Return how those tasks have ended that made but one small write."""
@@ -179,12 +178,10 @@ class Reception:
         try:
             if flags & frames.CAUGHT:
                 caught, at = messages.unpack_caught(body, at)
-            outcome: Outcome | None = messages.unpack_returned(body, slot.open, at)
-            if outcome is None:
-                info = flight.job.info
-                origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {slot.pid}"
-                outcome = messages.unpack_outcome(body, origin, slot.open, at)
-                messages.give_name(outcome, info.name)
+            info = flight.job.info
+            origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {slot.pid}"
+            outcome = messages.unpack_outcome(body, origin, slot.open, at)
+            messages.give_name(outcome, info.name)
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
             cause = f"{type(error).__name__}: {error} (in the coordinator)"
             name = flight.job.info.name
@@ -195,14 +192,14 @@ class Reception:
 
     def _on_called(self, flight: Flight, body: bytes) -> None:
         request = int.from_bytes(body[:4], "little")
-        at = 4 + payload.DIGEST_SIZE
+        at = 4 + serialization.DIGEST_SIZE
         size = int.from_bytes(body[at : at + 8], "little")
         digest, depth = body[4:at], flight.party.depth + 1
         node = self._pool.called_nodes.find(digest, depth)
         if node is None:
-            node = payload.loads(body[at + 8 : at + 8 + size])
+            node = serialization.loads(body[at + 8 : at + 8 + size])
             self._pool.called_nodes.keep(digest, depth, node)
-        arguments, fingerprint, describe, carried = parcel.unpack(body[at + 8 + size :])
+        arguments, fingerprint, describe, carried = shared_memory.unpack(body[at + 8 + size :])
         assert isinstance(arguments, Arguments)
         info = flight.job.info
         call = Call(info.task_id, info.attempt, node, arguments, fingerprint, describe)

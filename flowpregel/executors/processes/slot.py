@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
@@ -16,13 +16,16 @@ from flowpregel._core.ran import Span
 from flowpregel._core.records import Outcome, Returned
 from flowpregel.executors.base import Job, Mailbox
 from flowpregel.executors.processes import frames
-from flowpregel.executors.processes.arena import Door, Returns
 from flowpregel.executors.processes.birth import STOP_SIGNAL
 from flowpregel.executors.processes.brief import Result
 from flowpregel.executors.processes.frames import Frame
 from flowpregel.executors.processes.link import Link
-from flowpregel.executors.processes.parcel import Lease
-from flowpregel.executors.processes.reader import Reader
+from flowpregel.executors.processes.shared_memory import (
+    BufferReader,
+    BufferRef,
+    FdSocket,
+    ReleaseQueue,
+)
 from flowpregel.executors.processes.spawner import Newborn
 from flowpregel.policies import TimeoutPolicy
 
@@ -139,28 +142,28 @@ class Slot:
         """Why we killed it, if we did."""
         self.failure: BaseException | None = None
         """What its initializer raised."""
-        self.reads: Counter[int] = Counter()
-        """Leases of the pool's arena that the worker reads, and how often they were sent."""
+        self.reads: set[int] = set()
+        """Buffers of the pool's arena that the worker reads."""
         self.arrived: deque[Frame] = deque()
         """What it has sent and nobody has acted on."""
         self.returned: list[bytes] = []
         """What it said it reads no more, until that is acted on."""
-        self.returns = Returns()
-        """Leases of the worker's arena that we read no more."""
+        self.returns = ReleaseQueue()
+        """Buffers of the worker's arena that we read no more."""
         self._born: Newborn | None = None
         self._link: Link | None = None
-        self._door: Door | None = None
-        self._reader: Reader | None = None
+        self._door: FdSocket | None = None
+        self._reader: BufferReader | None = None
 
     def born(self, newborn: Newborn) -> None:
         """Take the ends of the worker that was started."""
         self._link = Link(newborn.link, newborn.mark)
-        self._door = Door(newborn.door)
-        self._reader = Reader(self._door, self.returns)
+        self._door = FdSocket(newborn.door)
+        self._reader = BufferReader(self._door, self.returns)
         self._born = newborn
 
     @property
-    def door(self) -> Door:
+    def door(self) -> FdSocket:
         """Where descriptors are handed over."""
         assert self._door is not None
         return self._door
@@ -182,16 +185,10 @@ class Slot:
             if (flight := flights.get(number)) is not None
         ]
 
-    def open(self, lease: Lease) -> memoryview:
-        """Return the bytes of a lease of the worker's arena."""
+    def open(self, ref: BufferRef) -> memoryview:
+        """Return a buffer of the worker's arena."""
         assert self._reader is not None
-        return self._reader.open(lease)
-
-    def read_no_more(self, lease: int, readers: int) -> None:
-        """Note that so many of the worker's tasks are done with a lease of the pool's arena."""
-        self.reads[lease] -= readers
-        if self.reads[lease] <= 0:
-            del self.reads[lease]
+        return self._reader.open(ref)
 
     @property
     def newborn(self) -> Newborn:

@@ -30,15 +30,20 @@ from flowpregel.context import Scope
 from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform_in, scope_of
 from flowpregel.executors.calls import caught_of
-from flowpregel.executors.processes import birth, frames, messages, parcel, payload, talk
-from flowpregel.executors.processes.arena import Arena, Door, Returns, returns_in
+from flowpregel.executors.processes import birth, frames, messages, sent_ahead, serialization, talk
 from flowpregel.executors.processes.board import Board
 from flowpregel.executors.processes.brief import FIRST, LIKE, TASK, plain_write
 from flowpregel.executors.processes.ends import TaskRunClient, WorkerRunClient
 from flowpregel.executors.processes.likes import First, LateScope, Own
-from flowpregel.executors.processes.parcel import Lease
-from flowpregel.executors.processes.reader import TaskReader
 from flowpregel.executors.processes.setup import Setup
+from flowpregel.executors.processes.shared_memory import (
+    Arena,
+    BufferReader,
+    BufferRef,
+    FdSocket,
+    ReleaseQueue,
+    released_in,
+)
 from flowpregel.executors.processes.structured import Structured
 from flowpregel.executors.processes.wire import Inbox, Outlet
 from flowpregel.runinfo import RunInfo
@@ -54,6 +59,7 @@ RAN: Final = Struct("<fq")
 """At the start of an ENDED frame: for how many seconds the task ran, and when it began."""
 Order: TypeAlias = bytes | memoryview | Own
 """What there is to say of a task; a tuple if it is like another."""
+_SMALL: Final = 4096
 _HOLD: Final = 5_000_000
 """Nanoseconds for which results of a batch may be held back, to send many at once."""
 
@@ -61,7 +67,7 @@ _HOLD: Final = 5_000_000
 def main(setup: Setup) -> None:
     """Live as a worker until the coordinator is gone or says stop."""
     arm("worker.")
-    payload.mark_as_worker()
+    serialization.mark_as_worker()
     birth.settle(setup.stdout, setup.stderr, setup.coordinator)
     worker = Worker(setup)
     if worker.initialize(setup.initializer):
@@ -83,9 +89,9 @@ class Worker:
         self._inbox = Inbox(link, setup.mark, self._answered)
         self._board = Board(setup.board)
         self._turns = Turns(setup.tokens)
-        door = Door(socket.socket(fileno=setup.door))
-        self._returns = Returns()
-        self._reader = TaskReader(door, self._returns)
+        door = FdSocket(socket.socket(fileno=setup.door))
+        self._returns = ReleaseQueue()
+        self._reader = BufferReader(door, self._returns)
         self._shares = Shares(Arena(setup.shared_limit, segments=setup.segments), door)
         self._flushed = self._now = self._offset = 0
         self._ends = ends = WorkerRunClient(self._outlet, self._inbox.listen)
@@ -104,7 +110,7 @@ class Worker:
         """Run the pool's initializer; tell the coordinator how that went."""
         try:
             if initializer:
-                function, arguments = payload.loads(initializer)
+                function, arguments = serialization.loads(initializer)
                 function(*arguments)
         except BaseException as error:  # noqa: BLE001 - the coordinator is told why
             body = messages.pack_outcome(Raised(error), "initializer", None)
@@ -120,13 +126,13 @@ class Worker:
                 case frames.TASKS:
                     self._run_tasks(frame.body)
                 case frames.NODE:
-                    digest = frame.body[: payload.DIGEST_SIZE]
-                    self._nodes[digest] = frame.body[payload.DIGEST_SIZE :]
+                    digest = frame.body[: serialization.DIGEST_SIZE]
+                    self._nodes[digest] = frame.body[serialization.DIGEST_SIZE :]
                 case frames.RUN:
                     self._learn_run(frame)
                 case frames.FREED:
-                    for lease, readers in returns_in(frame.body):
-                        self._shares.release(lease, readers)
+                    for ref_id in released_in(frame.body):
+                        self._shares.release(ref_id)
                 case frames.LEAVE:
                     self._entered().leave(frame.body)
                 case frames.STOP:
@@ -155,7 +161,7 @@ class Worker:
             number, length, form = TASK.unpack_from(body, at)
             start = at + TASK.size
             at = start + length
-            part = body[start:at] if length < parcel.SMALL else memoryview(body)[start:at]
+            part = body[start:at] if length < _SMALL else memoryview(body)[start:at]
             if form != LIKE:
                 if form == FIRST:
                     first = First(bytes(part))
@@ -169,7 +175,6 @@ class Worker:
 
     def _flush(self) -> None:
         """Send the results that are held back, and what the tasks that have ended read no more."""
-        self._reader.task_ended()
         if returned := self._returns.take():
             self._outlet.hold(frames.RETURNED, 0, returned)
         self._outlet.flush()
@@ -238,10 +243,10 @@ class Worker:
                 job = first.job_like(order, self._ends.store, self._runs)
                 scope: Scope = LateScope(order, self._ends)
             else:
-                node = self._node(bytes(order[: payload.DIGEST_SIZE]))
+                node = self._node(bytes(order[: serialization.DIGEST_SIZE]))
                 name, what = node.name, "the input"
-                content = parcel.unpack(order, self._reader.open, payload.DIGEST_SIZE)
-                job = messages.job_of(content, node, self._ends.store, self._runs)
+                store, runs = self._ends.store, self._runs
+                job = sent_ahead.unpack_job(order, node, store, self._reader.open, runs)
                 scope = scope_of(job, TaskRunClient(self._ends, self._ends.number))
         except TaskCancelled:
             raise
@@ -264,7 +269,7 @@ class Worker:
             self._runs.clear()
             return
         try:
-            self._runs[frame.number] = messages.unpack_run(frame.body)
+            self._runs[frame.number] = sent_ahead.unpack_run(frame.body)
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
             self._runs[frame.number] = partial(_raise, error)
 
@@ -281,7 +286,7 @@ class Worker:
         node = self._nodes[digest]
         if isinstance(node, Node):
             return node
-        made: Node = payload.loads(node)
+        made: Node = serialization.loads(node)
         self._nodes[digest] = made
         return made
 
@@ -342,22 +347,22 @@ class Shares:
         door: The way to the coordinator.
     """
 
-    def __init__(self, arena: Arena, door: Door) -> None:
+    def __init__(self, arena: Arena, door: FdSocket) -> None:
         self._arena = arena
         self._door = door
 
-    def share(self, data: memoryview, source: Any) -> Lease | None:
+    def share(self, data: memoryview) -> BufferRef | None:
         """Write *data* for the coordinator; None: there is no room."""
-        lease = self._arena.share(data, source)
-        if lease is None:
+        ref = self._arena.share(data)
+        if ref is None:
             return None
         try:
-            self._door.hand_over(lease.segment, self._arena.descriptor(lease.segment))
+            self._door.send(ref.segment, self._arena.descriptor(ref))
         except OSError:
-            self._arena.release(lease.id)
+            self._arena.release(ref.id)
             return None
-        return lease
+        return ref
 
-    def release(self, lease_id: int, readers: int = 1) -> None:
-        """Note that the coordinator reads a lease no more."""
-        self._arena.release(lease_id, readers)
+    def release(self, ref_id: int) -> None:
+        """Note that the coordinator is done with a buffer."""
+        self._arena.release(ref_id)

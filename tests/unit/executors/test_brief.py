@@ -14,12 +14,12 @@ from flowpregel._core.records import RETURN, Arguments, Kind, Node, Outcome, Rai
 from flowpregel.carried import carry
 from flowpregel.context import RunControl, TaskInfo
 from flowpregel.executors.base import Job
-from flowpregel.executors.processes import brief, frames, messages
+from flowpregel.executors.processes import brief, frames, messages, sent_ahead
 from flowpregel.executors.processes.brief import FIRST, FULL, LIKE, TASK, Likeness, plain_write
 from flowpregel.executors.processes.ends import WorkerRunClient
 from flowpregel.executors.processes.likes import First, LateScope, Own
-from flowpregel.executors.processes.parcel import SHARE_FROM
-from flowpregel.executors.processes.payload import DIGEST_SIZE
+from flowpregel.executors.processes.shared_memory import SHARE_FROM
+from flowpregel.executors.processes.serialization import DIGEST_SIZE
 from flowpregel.executors.processes.wire import Outlet
 from flowpregel.runinfo import RunInfo, RunValues
 
@@ -40,9 +40,9 @@ def job_of(number: int, *args: Any, **changes: Any) -> Job:
     return job
 
 
-def sent() -> messages.Sent:
+def sent() -> sent_ahead.Sent:
     """Return what was sent of the run ahead of its tasks."""
-    found = messages.pack_run(RUN)
+    found = sent_ahead.pack_run(RUN)
     assert found is not None
     return found
 
@@ -59,7 +59,7 @@ def others_of(first: Job, *jobs: Job) -> tuple[First, list[Own]]:
     """Return the first of some tasks as a worker has it, and what it was sent of the others."""
     likeness = Likeness()
     assert not likeness.gather(1, first, DIGEST)
-    whole, _ = messages.pack_job(first, None, sent())
+    whole, _ = sent_ahead.pack_job(first, None, sent())
     assert FIRST == likeness.begin(first, DIGEST, sent())
     assert all(likeness.gather(n, job, DIGEST) for n, job in enumerate(jobs, 2))
     got = First(DIGEST + whole)
@@ -69,7 +69,7 @@ def others_of(first: Job, *jobs: Job) -> tuple[First, list[Own]]:
 
 def runs() -> dict[int, Any]:
     """Return what a worker was sent ahead."""
-    return {sent().number: messages.unpack_run(sent().data)}
+    return {sent().number: sent_ahead.unpack_run(sent().data)}
 
 
 def worker_ends() -> WorkerRunClient:

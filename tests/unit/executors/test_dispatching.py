@@ -13,9 +13,8 @@ from flowpregel._core.records import Kind, Node
 from flowpregel.context import TaskInfo
 from flowpregel.executors.base import Job
 from flowpregel.executors.processes import frames
-from flowpregel.executors.processes.arena import Arena
+from flowpregel.executors.processes.shared_memory import SHARE_FROM, Arena
 from flowpregel.executors.processes.dispatch import Dispatch
-from flowpregel.executors.processes.parcel import SHARE_FROM
 from flowpregel.executors.processes.slot import Flight, Party, Slot, State, Trip
 
 
@@ -80,7 +79,7 @@ class Owner:
 class Door:
     """Hands nothing over."""
 
-    def hand_over(self, segment: int, fd: int) -> None:
+    def send(self, segment: int, fd: int) -> None:
         """Nobody is there."""
 
 
@@ -109,7 +108,7 @@ class Desk:
 @pytest.fixture
 def desk() -> Iterator[Desk]:
     """A dispatch with one worker, which never reads."""
-    owner, meanwhile, wire, arena = Owner(), Meanwhile(), Wire(), Arena(1 << 22, remember=True)
+    owner, meanwhile, wire, arena = Owner(), Meanwhile(), Wire(), Arena(1 << 22)
     parts: list[Any] = [owner, owner, meanwhile, arena]
     read, write = os.pipe()
     os.set_blocking(read, False)
@@ -161,12 +160,12 @@ def test_a_batch_that_was_taken_back_before_it_left_takes_no_turns_of_the_next(d
 def test_shared_memory_of_tasks_that_are_taken_back_is_free_again(desk: Desk) -> None:
     """Their worker never looks at it."""
     send(desk, group(desk, 1, 2, given=b"x" * SHARE_FROM))
-    assert desk.arena.leased > 0
+    assert desk.arena.in_use > 0
 
     desk.dispatch.recall(desk.slot)
 
     assert 2 == len(desk.owner.taken)
-    assert 0 == desk.arena.leased
+    assert 0 == desk.arena.in_use
     assert not desk.slot.reads
 
 

@@ -13,12 +13,12 @@ from flowpregel.context import TaskInfo
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.base import Job
 from flowpregel.executors.processes import ProcessExecutor
-from flowpregel.executors.processes.arena import Arena
 from flowpregel.executors.processes.caps import thread_caps
-from flowpregel.executors.processes.culprit import find_culprit
 from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.dispatch import WORTH, Dispatch
 from flowpregel.executors.processes.line import CalledNodes, Line
+from flowpregel.executors.processes.serialization import find_culprit
+from flowpregel.executors.processes.shared_memory import Arena
 from flowpregel.executors.processes.slot import Flight, Party, Slot
 from flowpregel.executors.processes.worker import Turns
 

@@ -1,4 +1,4 @@
-"""What travels: bytes that the other process can turn back into the same thing.
+"""Pickles that another process can load, and the path to the part that cannot be pickled.
 
 The C pickle is used when it is exact. What it refers to by name and the other
 process could not find (anything of ``__main__``, lambdas, local classes) goes by
@@ -12,10 +12,11 @@ import io
 import pickle
 import sys
 from abc import ABCMeta
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import cache
 from hashlib import blake2b
+from operator import attrgetter
 from types import FunctionType
 from typing import Any, Final, TypeAlias, TypedDict, is_typeddict
 from weakref import WeakSet
@@ -26,7 +27,7 @@ PROTOCOL: Final = 5
 DIGEST_SIZE: Final = 16
 
 Keep: TypeAlias = Callable[[pickle.PickleBuffer], bool] | None
-"""Told of each large buffer: True keeps it in the pickle, False sends it apart."""
+"""Called with each large buffer: True keeps it in the pickle, False leaves it out."""
 
 
 def dumps(value: Any, keep: Keep = None, start_again: Callable[[], None] = lambda: None) -> bytes:
@@ -34,8 +35,8 @@ def dumps(value: Any, keep: Keep = None, start_again: Callable[[], None] = lambd
 
     Args:
         value: What to pickle.
-        keep: Told of each large buffer.
-        start_again: Called when *keep* will be told of all buffers once more.
+        keep: Called with each large buffer.
+        start_again: Called before *keep* is called with all buffers once more.
 
     Raises:
         Exception: Whatever the pickling of a part of *value* raises.
@@ -61,7 +62,7 @@ def loads(data: bytes | memoryview, buffers: Iterable[Any] | None = None) -> Any
 
 
 def digest_of(data: bytes) -> bytes:
-    """Return what names *data* in all processes."""
+    """Return a digest of *data*, the same in all processes."""
     return blake2b(data, digest_size=DIGEST_SIZE).digest()
 
 
@@ -103,11 +104,11 @@ def _by_value_pickler() -> Any:
 
 
 def _with_its_layout(kind: type, reduced: Any) -> Any:
-    """Return how cloudpickle makes the class *kind*, with what it needs to be one like it.
+    """Return cloudpickle's recipe for the class *kind*, completed.
 
-    Its slots, which cloudpickle only notes: what has a ``__dict__`` in their place
-    could not come back. And of a TypedDict a base that one can be made of: before
-    Python 3.12 one that extends others says only that it is a dict.
+    cloudpickle leaves out slots: instances of a class that has a ``__dict__`` in their
+    place could not come back. And before Python 3.12 a TypedDict that extends others
+    has only `dict` among its bases.
     """
     if not isinstance(reduced, tuple) or reduced[0].__name__ != "_make_skeleton_class":
         return reduced
@@ -126,7 +127,7 @@ def _with_its_layout(kind: type, reduced: Any) -> Any:
 
 
 def _wrapper_of(function: FunctionType) -> tuple[str, str, int] | None:
-    """Return where to find *function*, if its name now stands for what decorates it.
+    """Return where to find *function*, if its name now refers to its decorator's result.
 
     The function under ``@task`` is no longer what its module holds under its
     name. Sending it by value would copy the globals it uses: caches, locks, tables.
@@ -139,30 +140,21 @@ def _wrapper_of(function: FunctionType) -> tuple[str, str, int] | None:
     except (ImportError, AttributeError):
         return None
     for depth in range(1, 8):
-        found = _inner(found)
-        if found is None:
-            return None
+        found = getattr(found, "__wrapped__", None)
         if found is function:
             return module, function.__qualname__, depth
     return None
 
 
-def _inner(wrapper: Any) -> Any:
-    return getattr(wrapper, "__wrapped__", None)
-
-
 def _look_up(module: str, qualname: str) -> Any:
-    found = sys.modules.get(module) or importlib.import_module(module)
-    for name in qualname.split("."):
-        found = getattr(found, name)
-    return found
+    return attrgetter(qualname)(sys.modules.get(module) or importlib.import_module(module))
 
 
 def unwrapped(module: str, qualname: str, depth: int) -> Any:
     """Return the function under *depth* decorators of ``module.qualname``."""
     found = _look_up(module, qualname)
     for _ in range(depth):
-        found = _inner(found)
+        found = found.__wrapped__
     return found
 
 
@@ -182,8 +174,8 @@ def mark_as_worker() -> None:
 def _known_there(kind: type) -> tuple[str, str] | None:
     """Return what names *kind* in the coordinator, if it came from there by value.
 
-    By value once more, cloudpickle would find the class there, and overwrite its
-    attributes and methods with our copies.
+    Sent by value once more, the class would be found there by cloudpickle, and its
+    attributes and methods overwritten with our copies.
     """
     name = _trackers("_DYNAMIC_CLASS_TRACKER_BY_CLASS").get(kind)
     if name is None or kind in _made_here:
@@ -196,7 +188,7 @@ def class_sent(name: str, called: str) -> type:
     """Return the class that was sent by value under *name*.
 
     Raises:
-        AttributeError: Nobody holds it any more.
+        AttributeError: It no longer exists.
     """
     found: type | None = _trackers("_DYNAMIC_CLASS_TRACKER_BY_ID").get(name)
     if found is None:
@@ -207,7 +199,93 @@ def class_sent(name: str, called: str) -> type:
 
 
 def _trackers(name: str) -> Any:
-    """Return one of the tables by which cloudpickle tells that two copies are one class."""
+    """Return one of the tables by which cloudpickle recognises its copies of a class."""
     from cloudpickle import cloudpickle  # noqa: PLC0415 - loaded by now
 
     return getattr(cloudpickle, name)
+
+
+# ------------------------------------------------ what cannot be pickled
+
+_MOST_PARTS: Final = 2_000
+_DEEPEST: Final = 30
+
+
+def find_culprit(value: Any, name: str) -> tuple[str, str]:
+    """Return the path to the innermost part that cannot be pickled, and why not.
+
+    Args:
+        value: What could not be pickled as a whole.
+        name: What to call it at the start of the path.
+
+    Example:
+        >>> import threading
+        >>> find_culprit({"model": [1, threading.Lock()]}, "result")[0]
+        "result['model'][1]: _thread.lock"
+    """
+    path, seen, count = name, {id(value)}, 0
+    for _ in range(_DEEPEST):
+        for step, part in _parts(value):
+            count += 1
+            if id(part) in seen or count > _MOST_PARTS or _reason(part) is None:
+                continue
+            path, value = path + step, part
+            seen.add(id(part))
+            break
+        else:
+            break
+    kind = type(value)
+    reason = _reason(value) or "it cannot be pickled as a whole"
+    if isinstance(value, ContextVar):
+        reason += "; pass it to flowpregel.carry() where it is made, and it travels"
+    return f"{path}: {kind.__module__}.{kind.__qualname__}".replace(": builtins.", ": "), reason
+
+
+def _reason(value: Any) -> str | None:
+    """Return why *value* cannot be pickled, or None if it can."""
+    try:
+        dumps(value)
+    except RecursionError:
+        return "it is nested too deeply"
+    except BaseException as error:  # noqa: BLE001 - a user's __reduce__ may raise anything
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what *value* is made of, each with how to get there."""
+    try:
+        yield from _known_parts(value)
+    except Exception:  # noqa: BLE001 - an object may refuse to be looked at; then it is the culprit
+        return
+
+
+def _known_parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        yield from ((f"[{key!r}]", part) for key, part in value.items())
+        yield from ((f".keys()[{index}]", key) for index, key in enumerate(value))
+        return
+    if isinstance(value, list | tuple | set | frozenset):
+        yield from ((f"[{index}]", part) for index, part in enumerate(value))
+        return
+    if isinstance(value, FunctionType):
+        yield from _parts_of_function(value)
+        return
+    if isinstance(value, BaseException):
+        yield ".args", value.args
+    slots = {name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())}
+    for name in sorted(slots):
+        if hasattr(value, name):
+            yield f".{name}", getattr(value, name)
+    for name, part in getattr(value, "__dict__", {}).items():
+        yield f".{name}", part
+
+
+def _parts_of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        yield f".<closure {name}>", cell.cell_contents
+    for name in function.__code__.co_names:
+        if name in function.__globals__:
+            yield f".<global {name}>", function.__globals__[name]
+    for index, default in enumerate(function.__defaults__ or ()):
+        yield f".__defaults__[{index}]", default
