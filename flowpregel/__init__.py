@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from flowpregel.checkpoint.lmdb import LMDBSaver
     from flowpregel.checkpoint.memory import InMemorySaver
     from flowpregel.context import RunControl, interrupt, report_progress
+    from flowpregel.executors.shared import Shared, shared
     from flowpregel.func import entrypoint, task
     from flowpregel.graph.compile import CompiledStateGraph
     from flowpregel.graph.names import END, START
@@ -39,6 +40,7 @@ __all__ = [
     "RunControl",
     "Runtime",
     "Send",
+    "Shared",
     "StateGraph",
     "TimeoutPolicy",
     "__version__",
@@ -48,6 +50,7 @@ __all__ = [
     "interrupt",
     "progress",
     "report_progress",
+    "shared",
     "task",
 ]
 
@@ -68,6 +71,7 @@ _HOMES = {
     "RunControl": "context",
     "Runtime": "taskruntime",
     "Send": "_core.commands",
+    "Shared": "executors.shared",
     "StateGraph": "graph.state",
     "TimeoutPolicy": "policies",
     "carry": "carried",
@@ -76,6 +80,7 @@ _HOMES = {
     "interrupt": "context",
     "progress": "pregel.progress",
     "report_progress": "context",
+    "shared": "executors.shared",
     "task": "func",
 }
 

@@ -29,9 +29,10 @@ class RunInfo:
         thread_id: Its thread.
         run_id: Its id.
         has_saver: Whether questions can be kept until they are answered.
+        executor: Where those of its nodes run that name no executor; unknown in a worker.
     """
 
-    __slots__ = ("_values", "has_saver", "run_id", "sent", "thread_id")
+    __slots__ = ("_values", "executor", "has_saver", "run_id", "sent", "thread_id")
 
     def __init__(
         self,
@@ -39,11 +40,13 @@ class RunInfo:
         thread_id: str | None = None,
         run_id: str | None = None,
         has_saver: bool = False,
+        executor: Any = None,
     ) -> None:
         self._values = values
         self.thread_id = thread_id
         self.run_id = run_id
         self.has_saver = has_saver
+        self.executor = executor
         self.sent: Any = None
         """Where an executor keeps how it sends this; opaque here."""
 

@@ -10,7 +10,7 @@ from flowpregel._core.effects import Call, Ended, StepContext
 from flowpregel._core.program import Options, Program
 from flowpregel._core.progress import Steps
 from flowpregel._core.records import Kind, Node, Outcome, Raised, Task, Withdrawn
-from flowpregel._engine.executors import Executors
+from flowpregel._engine.executors import Executors, default_executor
 from flowpregel._engine.keeper import Committer, Committers
 from flowpregel._engine.quota import ConcurrencyLimit, TaskGroup
 from flowpregel._fault import fault
@@ -225,6 +225,7 @@ def run_info(around: RunContext, previous: Any) -> RunInfo:
         thread_id=around.thread_id,
         run_id=around.run_id,
         has_saver=around.keeper is not None,
+        executor=default_executor() if around.executor is None else around.executor,
     )
 
 

@@ -34,6 +34,7 @@ from flowpregel.errors import (
     TaskCancelled,
     TaskExitError,
 )
+from flowpregel.executors.shared import with_values
 from flowpregel.taskruntime import runtime_of
 
 if TYPE_CHECKING:
@@ -148,6 +149,8 @@ def _attempt(job: Job, scope: Scope, *, prefer_async: bool = False) -> Generator
     """
     node = job.node
     value = job.input
+    if isinstance(value, Arguments):
+        value = with_values(value)
     if _fault.points is not None:
         fault("task.before", scope.info.task_id)
     if node.contexts:

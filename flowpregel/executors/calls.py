@@ -24,6 +24,7 @@ from flowpregel._core.records import (
 )
 from flowpregel.context import RunClient, current
 from flowpregel.errors import GraphInterrupt, TaskCancelled
+from flowpregel.executors.capture import captured, runs_elsewhere
 from flowpregel.executors.light import LightFuture, ResultT
 
 if TYPE_CHECKING:
@@ -254,6 +255,9 @@ class LocalRunClient(RunClient):
         made, info = self.made, self._job.info
         if not made.count and self._before_first is not None:
             self._before_first()
+        if runs_elsewhere(node, info.run.executor):
+            may_wait = self._turn is None and not _on_event_loop()
+            arguments = captured(arguments, may_wait=may_wait)
         # Not CallFuture[Any](...), which makes an alias and keeps it on each of them.
         future: CallFuture[Any] = CallFuture(self._turn, made)
         variables = copy_context()

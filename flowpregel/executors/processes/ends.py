@@ -30,6 +30,7 @@ from flowpregel.executors.calls import CallFuture, OpenCalls, returned_by
 from flowpregel.executors.processes import frames, messages, serialization, shared_memory
 from flowpregel.executors.processes.frames import Frame
 from flowpregel.executors.processes.wire import Outlet
+from flowpregel.executors.shared import sent_by_key
 
 
 class Answer(CallFuture[Any]):
@@ -90,7 +91,8 @@ class WorkerRunClient:
         code = messages.pack_node(node, called=True)
         try:
             carried = carried_by(copy_context(), {})
-            body, _ = shared_memory.pack((arguments, fingerprint, describe, carried))
+            with sent_by_key():
+                body, _ = shared_memory.pack((arguments, fingerprint, describe, carried))
         except Exception as error:
             path, cause = serialization.find_culprit(arguments, "arguments")
             raise TaskSerializationError(node.name, "the input", path, cause) from error

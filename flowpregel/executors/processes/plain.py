@@ -16,6 +16,7 @@ from flowpregel._core.records import Arguments, Kind, Node, Raised, Returned
 from flowpregel.context import TaskInfo
 from flowpregel.executors.base import Job, JobKey
 from flowpregel.executors.calls import returned_by
+from flowpregel.executors.capture import captured
 from flowpregel.executors.light import LightFuture
 from flowpregel.executors.processes.pool import Pool
 
@@ -128,7 +129,8 @@ class PlainCalls:
         futures: dict[str, PoolFuture] = {}
         for arguments in calls:
             task_id = f"call-{next(self._numbers)}"
-            job = Job(TaskInfo(task_id, node.name, "", 0, 0), Kind.CALL, node, arguments)
+            info = TaskInfo(task_id, node.name, "", 0, 0)
+            job = Job(info, Kind.CALL, node, captured(arguments))
             jobs.append(job)
             futures[task_id] = PoolFuture(partial(self._cancel, (task_id, 1)))
         made += futures.values()

@@ -49,6 +49,7 @@ _MOST_REFS: Final = 64
 _SMALLEST: Final = 1 << 18
 _MOST_SEGMENTS: Final = 256
 _FEWEST_SEGMENTS: Final = 4
+_POPULATE: Final[int] = getattr(mmap, "MAP_POPULATE", 0)
 _POPULATE_READ: Final = 22
 """MADV_POPULATE_READ of Linux 5.14, which `mmap` does not name."""
 _POPULATED_UP_TO: Final = 64 << 20
@@ -220,11 +221,23 @@ class Allocation(mmap.mmap):
 
     segment: Segment
 
+    @property
+    def fd(self) -> int:
+        """The descriptor of the segment."""
+        return self.segment.fd
+
     def __new__(cls, segment: Segment, size: int) -> Allocation:
         """Map *size* bytes of *segment*."""
-        made = super().__new__(cls, segment.fd, size)
+        # Populated: to fault its pages in one by one takes as long as to write them thrice.
+        made = super().__new__(cls, segment.fd, size, mmap.MAP_SHARED | _POPULATE)
         made.segment = segment
         return made
+
+
+def allocate_alone(size: int) -> Allocation | None:
+    """Return a segment of its own, which goes with the last reference; None: there is no memory."""
+    segment = new_segment(size)
+    return None if segment is None else Allocation(segment, size)
 
 
 class Arena:
@@ -233,11 +246,15 @@ class Arena:
     Args:
         limit: The most bytes all segments may have together.
         segments: The most segments; each has a descriptor here and one where it is read.
+        exceeds: Whether a single buffer may be larger than *limit*.
     """
 
-    def __init__(self, limit: int, *, segments: int = _MOST_SEGMENTS) -> None:
+    def __init__(
+        self, limit: int, *, segments: int = _MOST_SEGMENTS, exceeds: bool = False
+    ) -> None:
         self._limit = limit
         self._most = segments
+        self._exceeds = exceeds
         self._count = self._total = 0
         self._free: list[Segment] = []
         # The garbage collector puts segments here, anywhere: it may not wait for the lock.
@@ -267,7 +284,7 @@ class Arena:
                 weakref.finalize(made, self._freed.put, segment).atexit = False
                 return made
             left = deadline - time.monotonic()
-            if left <= 0 or size > self._limit:
+            if left <= 0 or (size > self._limit and not self._exceeds):
                 self.is_full = True
                 return None
             with suppress(Empty):
@@ -296,7 +313,7 @@ class Arena:
 
     def descriptor(self, ref: BufferRef) -> int:
         """Return the descriptor of the segment that *ref* lies in."""
-        return self._read[ref.id].segment.fd
+        return self._read[ref.id].fd
 
     def _collect(self) -> None:
         """Take in the segments that are free again."""
@@ -321,6 +338,8 @@ class Arena:
         return segment
 
     def _fits(self, size: int) -> bool:
+        if self._exceeds and not self._count:
+            return True
         return self._total + size <= self._limit and self._count < self._most
 
     def close(self) -> None:
@@ -422,18 +441,29 @@ def released_in(body: bytes) -> Iterator[int]:
 class PrivateMapping(mmap.mmap):
     """A buffer in shared memory, mapped copy-on-write."""
 
+    fd: int
+    """The descriptor of its segment, for as long as it is mapped."""
     source: Any = None
     """What keeps the buffer as it is."""
 
     def __new__(cls, fd: int, size: int, source: Any = None) -> PrivateMapping:
         """Map *size* bytes of *fd*."""
         made = super().__new__(cls, fd, size, access=mmap.ACCESS_COPY)
-        made.source = source
+        made.fd, made.source = fd, source
         if size <= _POPULATED_UP_TO:
             # Page by page takes twice as long. An older kernel does not know how.
             with suppress(OSError):
                 made.madvise(_POPULATE_READ)
         return made
+
+
+def copy_on_write(buffer: Any) -> memoryview:
+    """Return the bytes of *buffer* to write to; what lies in shared memory is not copied now."""
+    view = memoryview(buffer)
+    memory: Any = view.obj
+    if isinstance(memory, Allocation | PrivateMapping) and len(memory) == view.nbytes:
+        return memoryview(PrivateMapping(memory.fd, view.nbytes, memory))
+    return memoryview(bytearray(view))
 
 
 class BufferReader:
