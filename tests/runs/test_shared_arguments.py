@@ -58,14 +58,14 @@ def test_a_worker_gets_what_its_caller_had_at_the_call(kind: str, saver: Any, dr
     """Though the caller changes it before the call is sent, and calls again."""
 
     @entrypoint(executor="processes", checkpointer=saver and saver())
-    def flow(_: None) -> list[list[float]]:
+    def flow(_: int) -> list[list[float]]:
         value: Any = VALUES[kind]()
         before = [listed(value) for _ in range(20)]
         changed(value)
         after = listed(value)
         return [each.result() for each in (*before, after)]
 
-    found = drive.invoke(flow, None, thread_id="1")
+    found = drive.invoke(flow, 0, thread_id="1")
 
     assert [[0.0] * 3] * 20 + [[9.0] * 3] == found
 
@@ -75,14 +75,14 @@ def test_an_async_body_may_change_what_it_has_passed(drive: Any) -> None:
     """It is captured without blocking the loop."""
 
     @entrypoint(executor="processes")
-    async def flow(_: None) -> list[list[float]]:
+    async def flow(_: int) -> list[list[float]]:
         array, calls = np.zeros(LARGE), []
         for number in range(4):
             array[-3:] = number
             calls.append(listed(array))
         return list(await asyncio.gather(*calls))
 
-    assert [[float(n)] * 3 for n in range(4)] == drive.invoke(flow, None)
+    assert [[float(n)] * 3 for n in range(4)] == drive.invoke(flow, 0)
 
 
 @pytest.mark.slow
@@ -109,13 +109,13 @@ def test_what_is_captured_of_many_large_arrays_is_bounded(drive: Any) -> None:
     """The caller waits until workers are done with earlier ones."""
 
     @entrypoint(executor="processes")
-    def flow(_: None) -> float:
+    def flow(_: int) -> float:
         array = np.zeros(8 * LARGE)
         return sum(sum(each.result()) for each in [listed(array[-9:]) for _ in range(3)]) + sum(
             sum(each.result()) for each in [tail(array) for _ in range(20)]
         )
 
-    assert 0.0 == drive.invoke(flow, None)
+    assert 0.0 == drive.invoke(flow, 0)
 
 
 @task
@@ -133,11 +133,11 @@ def test_a_task_in_this_process_gets_the_object_itself(executor: str, drive: Any
     """As any function does: nothing is copied."""
 
     @entrypoint(executor=executor)
-    def flow(_: None) -> bool:
+    def flow(_: int) -> bool:
         value = [threading.Lock()]
         return identity(value).result() == id(value)
 
-    assert drive.invoke(flow, None)
+    assert drive.invoke(flow, 0)
 
 
 # ------------------------------------------------ with a handle
@@ -163,14 +163,14 @@ def test_tasks_receive_the_value_of_a_handle(
     """As it was when it was shared, by position and by name."""
 
     @entrypoint(executor=executor, checkpointer=saver and saver())
-    def flow(_: None) -> list[float]:
+    def flow(_: int) -> list[float]:
         array = np.ones(size)
         handle: Any = shared(array)
         array[:] = 5
         calls = [total(handle), total(array=handle), *total.map([handle] * 3)]
         return [each.result() for each in calls]
 
-    assert [float(size)] * 5 == drive.invoke(flow, None, thread_id="1")
+    assert [float(size)] * 5 == drive.invoke(flow, 0, thread_id="1")
 
 
 @SIZES
@@ -179,12 +179,12 @@ def test_each_task_may_write_to_its_own_copy(executor: str, size: int, drive: An
     """No other task sees that, nor does the handle."""
 
     @entrypoint(executor=executor)
-    def flow(_: None) -> list[float]:
+    def flow(_: int) -> list[float]:
         handle: Any = shared(np.zeros(size))
         found = [each.result() for each in [overwrite(handle) for _ in range(4)]]
         return [*found, float(handle.value.sum())]
 
-    assert [float(size)] * 4 + [0.0] == drive.invoke(flow, None)
+    assert [float(size)] * 4 + [0.0] == drive.invoke(flow, 0)
 
 
 @task
@@ -200,10 +200,10 @@ def test_a_handle_inside_of_an_argument_has_a_value(executor: str, size: int, dr
     """And a task can pass it on to the tasks that it calls."""
 
     @entrypoint(executor=executor)
-    def flow(_: None) -> list[float]:
+    def flow(_: int) -> list[float]:
         return nested({"arrays": [shared(np.ones(size))]}).result()
 
-    assert [float(size)] * 3 == drive.invoke(flow, None)
+    assert [float(size)] * 3 == drive.invoke(flow, 0)
 
 
 @EXECUTORS
@@ -211,11 +211,11 @@ def test_a_handle_goes_through_a_map_in_chunks(executor: str, drive: Any) -> Non
     """Each item receives the value."""
 
     @entrypoint(executor=executor)
-    def flow(_: None) -> list[float]:
+    def flow(_: int) -> list[float]:
         handle = shared(np.ones(LARGE))
         return [each.result() for each in total.map([handle] * 5, chunksize=2)]
 
-    assert [float(LARGE)] * 5 == drive.invoke(flow, None)
+    assert [float(LARGE)] * 5 == drive.invoke(flow, 0)
 
 
 @pytest.mark.slow
