@@ -7,6 +7,7 @@ as any function is.
 from __future__ import annotations
 
 import copy
+import ctypes
 import os
 import pickle
 from functools import cache
@@ -15,15 +16,15 @@ from typing import Any, Final
 from flowpregel._core.copies import IMMUTABLE
 from flowpregel._core.records import Arguments, Node
 from flowpregel.executors.base import Executor
+from flowpregel.executors.processes.serialization import SHARE_FROM
 from flowpregel.executors.processes.shared_memory import (
-    SHARE_FROM,
-    Allocation,
     Arena,
     default_limit,
+    fill,
     segments_for,
 )
 
-_MOST: Final = 512 << 20
+_MOST: Final = 256 << 20
 """Bytes of arguments in shared memory; more is no help to workers, and fresh memory is slow."""
 _LONGEST_WAIT: Final = 10.0
 """Seconds that a call waits for room in shared memory before it takes other memory."""
@@ -76,14 +77,14 @@ def _copied(values: list[Any], wait: float) -> list[Any]:
             raw = buffer.raw()
         except BufferError:  # not contiguous
             return True
-        if isinstance(raw.obj, Allocation):  # of a handle, which does not change
+        if isinstance(raw.obj, ctypes.Array):  # of a handle, which does not change
             buffers.append(raw.obj)
             return False
         memory: Any = arena().allocate(raw.nbytes, wait) if raw.nbytes >= SHARE_FROM else None
         if memory is None:
             memory = bytearray(raw)
         else:
-            memory[:] = raw
+            fill(memory, raw)
         buffers.append(memory)
         return False
 

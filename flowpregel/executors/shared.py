@@ -15,17 +15,19 @@ from flowpregel._core.digest import digest_of
 from flowpregel._core.records import Arguments
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.capture import arena
-from flowpregel.executors.processes.serialization import dumps, find_culprit, loads
+from flowpregel.executors.processes.serialization import SHARE_FROM, dumps, find_culprit, loads
 from flowpregel.executors.processes.shared_memory import (
-    SHARE_FROM,
-    Allocation,
     PrivateMapping,
     allocate_alone,
     copy_on_write,
+    fill,
+    origin_of,
 )
 
 T = TypeVar("T")
 _made_here: Final[WeakValueDictionary[bytes, Shared[Any]]] = WeakValueDictionary()
+_REUSED_UP_TO: Final = 64 << 20
+"""Bytes of memory that is kept for other values; larger memory goes at once with its handle."""
 _by_key: Final[ContextVar[bool]] = ContextVar("flowpregel_shared_by_key", default=False)
 
 
@@ -144,13 +146,14 @@ def shared(value: T) -> Shared[T]:
     return made
 
 
-def _written(data: memoryview) -> Allocation | bytes:
+def _written(data: memoryview) -> Any:
     """Return a copy of *data* in shared memory; as bytes if there is none."""
-    memory = arena().allocate(data.nbytes) or allocate_alone(data.nbytes)
-    if memory is None:
+    buffer = arena().allocate(data.nbytes) if data.nbytes <= _REUSED_UP_TO else None
+    buffer = buffer or allocate_alone(data.nbytes)
+    if buffer is None:
         return bytes(data)
-    memory[:] = data
-    return memory
+    fill(buffer, data)
+    return buffer
 
 
 def with_values(arguments: Arguments) -> Arguments:
@@ -183,7 +186,7 @@ def _received(key: bytes, kind: str, digest: str | None, *parts: Any) -> Shared[
     if (own := _made_here.get(key)) is not None:
         return own
     made: Shared[Any] = Shared(key, kind, digest, parts)
-    if all(isinstance(memoryview(each).obj, PrivateMapping) for each in parts[1:]):
+    if all(isinstance(origin_of(memoryview(each)), PrivateMapping) for each in parts[1:]):
         made._unused = parts  # noqa: SLF001 - its maker
     return made
 

@@ -15,7 +15,7 @@ from flowpregel._lmdb.codec import PythonCodec, decode
 from flowpregel._lmdb.seal import SIZE, Seal
 from flowpregel._lmdb.table import Table
 from flowpregel.errors import StoreCorruptError, StoreError, ValueEncodingError
-from flowpregel.executors.processes import frames, messages, shared_memory
+from flowpregel.executors.processes import frames, messages, serialization
 from flowpregel.executors.processes.frames import UP, GarbageError, Parser, pack
 
 MARK = 0xC0FFEE11
@@ -200,7 +200,7 @@ def test_frames_that_were_changed_are_frames_or_garbage(data: bytes, piece: int)
 def test_a_message_of_any_bytes_names_no_shared_memory_that_is_not_there(body: bytes) -> None:
     """At an end that has none: an error, before anything is unpickled."""
     with pytest.raises((ValueError, Exception)) as raised:
-        shared_memory.unpack(body)
+        serialization.unpack(body)
     assert not isinstance(raised.value, MemoryError)
     assert [] == sprung
 
@@ -208,7 +208,7 @@ def test_a_message_of_any_bytes_names_no_shared_memory_that_is_not_there(body: b
 @given(st.integers(5, 255), st.binary(max_size=40))
 def test_an_outcome_of_no_known_kind_is_refused(tag: int, body: bytes) -> None:
     """Before what is in it is unpickled."""
-    data = bytes((tag,)) + shared_memory.pack(Canary()).data + body
+    data = bytes((tag,)) + serialization.pack(Canary()).data + body
 
     with pytest.raises(ValueError, match="no outcome has the tag"):
         messages.unpack_outcome(data, "in a test", None)

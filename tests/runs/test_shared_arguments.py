@@ -268,8 +268,8 @@ def test_a_closed_handle_is_refused() -> None:
 
 
 def test_memory_goes_with_the_handle() -> None:
-    """Its descriptor, and the memory itself, but for what is kept to be used again."""
-    size = 80_000_000  # more than is kept for reuse beside others
+    """But a task's or a caller's own view of the value keeps it."""
+    size = 80_000_000
 
     def shared_bytes() -> int:
         with open("/proc/self/smaps_rollup") as file:

@@ -24,7 +24,7 @@ from flowpregel.carried import carried_by, may_carry
 from flowpregel.context import TaskInfo
 from flowpregel.executors.base import Job
 from flowpregel.executors.processes import messages, sent_ahead, serialization
-from flowpregel.executors.processes.shared_memory import SHARE_FROM
+from flowpregel.executors.processes.serialization import SHARE_FROM
 
 # ------------------------------------------------ tasks, down
 

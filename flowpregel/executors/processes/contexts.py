@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from flowpregel._core.records import Raised
 from flowpregel.channels.context import Context, contexts_in
-from flowpregel.executors.processes import messages, shared_memory
+from flowpregel.executors.processes import messages, serialization
 
 _log: Final = logging.getLogger("flowpregel.worker")
 
@@ -26,7 +26,7 @@ class Contexts:
 
     def leave(self, order: bytes) -> None:
         """Do what `pack_leave` has asked for."""
-        tokens, ended = shared_memory.unpack(order)
+        tokens, ended = serialization.unpack(order)
         outcome = None if ended is None else messages.unpack_outcome(ended, "of the run", None)
         self._leave(tokens, outcome.error if isinstance(outcome, Raised) else None)
 
@@ -47,4 +47,4 @@ class Contexts:
 def pack_leave(tokens: Sequence[bytes], error: BaseException | None) -> bytes:
     """Return the order to leave the contexts of a run that ended with *error*, or well."""
     ended = None if error is None else messages.pack_outcome(Raised(error), "(the run)", None)
-    return shared_memory.pack((tuple(tokens), ended)).data
+    return serialization.pack((tuple(tokens), ended)).data

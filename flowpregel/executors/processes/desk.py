@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from flowpregel._core.records import RETURN, Outcome, Raised, Returned
-from flowpregel.executors.processes import frames, messages, shared_memory
+from flowpregel.executors.processes import frames, messages, serialization
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.slot import Flight, Slot
 
@@ -37,7 +37,7 @@ class Desk:
     def _serve(self, slot: Slot, flight: Flight, body: bytes) -> None:
         request = int.from_bytes(body[:4], "little")
         try:
-            method, args, kwargs = shared_memory.unpack(body[4:])
+            method, args, kwargs = serialization.unpack(body[4:])
             if method.startswith("_"):
                 raise AttributeError(method)  # noqa: TRY301 - told to the caller like any other
             value = getattr(flight.job.store, method)(*args, **kwargs)

@@ -32,7 +32,8 @@ from flowpregel.executors.processes.brief import FULL, TASK, Likeness
 from flowpregel.executors.processes.deadlines import Deadlines
 from flowpregel.executors.processes.hub import Hub
 from flowpregel.executors.processes.line import Line
-from flowpregel.executors.processes.shared_memory import Arena, BufferRef
+from flowpregel.executors.processes.serialization import BufferRef
+from flowpregel.executors.processes.shared_memory import Arena
 from flowpregel.executors.processes.slot import Flight, Landing, Party, Slot, Trip
 from flowpregel.executors.processes.worker import BATCH, SPARE
 

@@ -27,7 +27,7 @@ from flowpregel.errors import (
     TaskSerializationError,
 )
 from flowpregel.executors.calls import CallFuture, OpenCalls, returned_by
-from flowpregel.executors.processes import frames, messages, serialization, shared_memory
+from flowpregel.executors.processes import frames, messages, serialization
 from flowpregel.executors.processes.frames import Frame
 from flowpregel.executors.processes.wire import Outlet
 from flowpregel.executors.shared import sent_by_key
@@ -73,7 +73,7 @@ class WorkerRunClient:
     def emit(self, number: int, chunk: Any) -> None:
         """Give the stream of task *number* a chunk."""
         try:
-            body, _ = shared_memory.pack(chunk)
+            body, _ = serialization.pack(chunk)
         except Exception as error:
             path, cause = serialization.find_culprit(chunk, "chunk")
             raise TaskSerializationError("this", "a stream chunk", path, cause) from error
@@ -92,7 +92,7 @@ class WorkerRunClient:
         try:
             carried = carried_by(copy_context(), {})
             with sent_by_key():
-                body, _ = shared_memory.pack((arguments, fingerprint, describe, carried))
+                body, _ = serialization.pack((arguments, fingerprint, describe, carried))
         except Exception as error:
             path, cause = serialization.find_culprit(arguments, "arguments")
             raise TaskSerializationError(node.name, "the input", path, cause) from error
@@ -102,7 +102,7 @@ class WorkerRunClient:
 
     def _ask(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.is_used = True
-        body, _ = shared_memory.pack((method, args, kwargs))
+        body, _ = serialization.pack((method, args, kwargs))
         return self._request(frames.ASKED, self.number, body, Answer()).result()
 
     def _request(self, kind: int, number: int, body: bytes, answer: Answer) -> Answer:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from flowpregel._core.records import Node
 from flowpregel.context import NOTHING_REPORTED, Scope
 from flowpregel.executors.base import Job
-from flowpregel.executors.processes import messages, serialization, shared_memory
+from flowpregel.executors.processes import messages, serialization
 from flowpregel.executors.processes.brief import space_of
 from flowpregel.executors.processes.ends import TaskRunClient, WorkerRunClient
 from flowpregel.runinfo import RunInfo
@@ -58,7 +58,7 @@ class First:
         job = self._job
         if job is None:
             assert self.node is not None
-            content = shared_memory.unpack(self._order, None, serialization.DIGEST_SIZE)
+            content = serialization.unpack(self._order, None, serialization.DIGEST_SIZE)
             job = messages.job_of(content, self.node, store, runs[content[0]]())
             self._job, self._run = job, runs[content[0]]
         job.input.args = own[3]

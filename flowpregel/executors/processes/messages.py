@@ -27,8 +27,16 @@ from flowpregel.carried import Carried, bring, carried_by
 from flowpregel.context import RunControl, TaskInfo
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import Job
-from flowpregel.executors.processes.serialization import digest_of, dumps, find_culprit
-from flowpregel.executors.processes.shared_memory import BufferWriter, Message, Open, pack, unpack
+from flowpregel.executors.processes.serialization import (
+    BufferWriter,
+    Message,
+    Open,
+    digest_of,
+    dumps,
+    find_culprit,
+    pack,
+    unpack,
+)
 from flowpregel.runinfo import RunInfo, RunValues
 
 INFO_FIELDS: Final = tuple(field.name for field in fields(TaskInfo))[:-1]

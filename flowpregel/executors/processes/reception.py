@@ -143,7 +143,7 @@ class Reception:
         if policy is not None and (frame.kind == frames.BEAT or policy.refresh_on == "auto"):
             flight.alive = time.monotonic()
         if frame.kind == frames.EMITTED:
-            chunk = shared_memory.unpack(frame.body)
+            chunk = serialization.unpack(frame.body)
             backlog = self._pool.brake.before_post(flight, len(frame.body))
             self._pool.post(flight, Emitted(flight.job.info.task_id, chunk))
             if backlog is not None:
@@ -199,7 +199,7 @@ class Reception:
         if node is None:
             node = serialization.loads(body[at + 8 : at + 8 + size])
             self._pool.called_nodes.keep(digest, depth, node)
-        arguments, fingerprint, describe, carried = shared_memory.unpack(body[at + 8 + size :])
+        arguments, fingerprint, describe, carried = serialization.unpack(body[at + 8 + size :])
         assert isinstance(arguments, Arguments)
         info = flight.job.info
         call = Call(info.task_id, info.attempt, node, arguments, fingerprint, describe)

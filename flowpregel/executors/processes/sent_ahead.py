@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from flowpregel._core.records import Arguments, Node
 from flowpregel.executors.base import Job
 from flowpregel.executors.processes import messages, serialization
-from flowpregel.executors.processes.shared_memory import BufferWriter, Message, Open, unpack
+from flowpregel.executors.processes.serialization import BufferWriter, Message, Open, unpack
 from flowpregel.runinfo import RunInfo, RunValues
 
 PLAIN: Final = frozenset({int, float, bool, type(None)})

@@ -12,13 +12,14 @@ import io
 import pickle
 import sys
 from abc import ABCMeta
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache
 from hashlib import blake2b
 from operator import attrgetter
+from struct import Struct
 from types import FunctionType
-from typing import Any, Final, TypeAlias, TypedDict, is_typeddict
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypedDict, is_typeddict
 from weakref import WeakSet
 
 from flowpregel.carried import default_of, place_of, variable_at
@@ -26,6 +27,12 @@ from flowpregel.carried import default_of, place_of, variable_at
 PROTOCOL: Final = 5
 DIGEST_SIZE: Final = 16
 
+SHARE_FROM: Final = 128 << 10
+"""Bytes from which a buffer goes through shared memory: a link is faster below."""
+_COUNT: Final = Struct("<HB")
+_REF: Final = Struct("<QQQ")
+_MOST_REFS: Final = 64
+"""More buffers than that stay in the pickle: each may need a descriptor handed over."""
 Keep: TypeAlias = Callable[[pickle.PickleBuffer], bool] | None
 """Called with each large buffer: True keeps it in the pickle, False leaves it out."""
 
@@ -121,6 +128,105 @@ def _with_its_layout(kind: type, reduced: Any) -> Any:
     if makes_none and isinstance(slots, str | tuple | list | dict):
         namespace = {**namespace, "__slots__": slots}
     return make, (meta, name, bases, namespace, *more), *rest
+
+
+# ------------------------------------------------ messages
+
+
+class BufferRef(NamedTuple):
+    """A buffer in shared memory that was written for one reader."""
+
+    id: int
+    """Names it, once in the life of its writer."""
+    segment: int
+    """The segment it lies in."""
+    size: int
+
+
+class Message(NamedTuple):
+    """A pickle, and the buffers in shared memory that belong to it::
+
+    count of refs | ref, ref, ... | the pickle, unless it is itself the first ref
+    """
+
+    data: bytes
+    refs: Sequence[BufferRef] = ()
+
+
+class BufferWriter(Protocol):
+    """Where `pack` puts large buffers."""
+
+    def share(self, data: memoryview) -> BufferRef | None:
+        """Put *data* into shared memory; None: there is no room."""
+
+    def release(self, ref_id: int) -> None:
+        """Take back what nobody will read."""
+
+
+Open: TypeAlias = Callable[[BufferRef], memoryview]
+"""Returns a buffer in shared memory."""
+
+
+def pack(value: Any, share: BufferWriter | None = None) -> Message:
+    """Return *value* as a message.
+
+    Raises:
+        Exception: *value* cannot be pickled.
+    """
+    refs: list[BufferRef] = []
+
+    def stays(buffer: pickle.PickleBuffer) -> bool:
+        try:
+            raw = buffer.raw()
+        except BufferError:  # not contiguous
+            return True
+        ref = None
+        if share is not None and raw.nbytes >= SHARE_FROM and len(refs) < _MOST_REFS:
+            ref = share.share(raw)
+        if ref is not None:
+            refs.append(ref)
+        return ref is None
+
+    def take_back() -> None:
+        while refs and share is not None:
+            share.release(refs.pop().id)
+
+    try:
+        data, whole = dumps(value, stays, take_back), None
+        if share is not None and len(data) >= SHARE_FROM:
+            whole = share.share(memoryview(data))
+    except BaseException:
+        take_back()
+        raise
+    if whole is not None:
+        refs.insert(0, whole)
+        data = b""
+    head = _COUNT.pack(len(refs), whole is not None)
+    return Message(b"".join((head, *(_REF.pack(*ref) for ref in refs), data)), refs)
+
+
+def unpack(data: bytes | memoryview, open_ref: Open | None = None, at: int = 0) -> Any:
+    """Return the value that `pack` was given.
+
+    Args:
+        data: Has the message's data at its end.
+        open_ref: Opens buffers in shared memory.
+        at: Where the message begins.
+
+    Raises:
+        BaseException: Whatever the unpickling of a part raises.
+    """
+    number, whole = _COUNT.unpack_from(data, at)
+    start = at + _COUNT.size
+    end = start + number * _REF.size
+    if not number:
+        return loads(memoryview(data)[end:])
+    if open_ref is None:
+        raise ValueError("the message names shared memory, and this end has none")
+    views = [open_ref(BufferRef(*each)) for each in _REF.iter_unpack(data[start:end])]
+    if whole:
+        return loads(views[0], views[1:])
+    return loads(memoryview(data)[end:], views)
 
 
 # ------------------------------------------------ functions behind decorators

@@ -8,155 +8,44 @@
       Arena: segment === fd, over the FdSocket ==> BufferReader: private mapping
     release(ref id) <-- ReleaseQueue -- link ---- when the last view of it is gone
 
-A segment has no name, only descriptors, so nothing is left behind when both processes
-are gone. An arena uses its segments again: fresh pages cost twenty times what
-writing them costs. A reader maps copy-on-write: it may write to what it was given, and
-neither the writer nor another reader sees that.
+A segment has no name, so nothing is left behind when both processes are gone. An arena
+uses its segments again: fresh pages cost several times what writing them costs. A reader
+maps copy-on-write: it may write to what it was given, and nobody else sees that.
 """
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
-import pickle
 import resource
 import socket
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from queue import Empty, SimpleQueue
 from struct import Struct
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final
 
-from flowpregel.executors.processes.serialization import dumps, loads
+from flowpregel.executors.processes.serialization import BufferRef
 
-SHARE_FROM: Final = 128 << 10
-"""Bytes from which a buffer goes through shared memory: a link is faster below.
-
-Measured, a round trip with one array, link and shared memory in turns: 165 and 200 µs with
-64 KiB, 185 and 207 with 96, 250 and 210 with 128, 420 and 240 with 256, 1,040 and 420 with 1,024.
-"""
-_COUNT: Final = Struct("<HB")
-_REF: Final = Struct("<QQQ")
 _ID: Final = Struct("<Q")
-_MOST_REFS: Final = 64
-"""More buffers than that stay in the pickle: each may need a descriptor handed over."""
+_segment_ids: Final = count(1)
+_ref_ids: Final = count(1)
 _SMALLEST: Final = 1 << 18
-_MOST_SEGMENTS: Final = 256
-_FEWEST_SEGMENTS: Final = 4
-_POPULATE: Final[int] = getattr(mmap, "MAP_POPULATE", 0)
+_FEWEST_SEGMENTS, _MOST_SEGMENTS = 4, 256
 _POPULATE_READ: Final = 22
 """MADV_POPULATE_READ of Linux 5.14, which `mmap` does not name."""
 _POPULATED_UP_TO: Final = 64 << 20
-"""Bytes up to which a buffer is mapped as a whole: a reader that wants one row of a large
-table should not wait for the rest."""
-
-
-# ------------------------------------------------ messages
-
-
-class BufferRef(NamedTuple):
-    """A buffer in shared memory that was written for one reader."""
-
-    id: int
-    """Names it, once in the life of its writer."""
-    segment: int
-    """The segment it lies in."""
-    size: int
-
-
-class Message(NamedTuple):
-    """A pickle, and the buffers in shared memory that belong to it::
-
-    count of refs | ref, ref, ... | the pickle, unless it is itself the first ref
-    """
-
-    data: bytes
-    refs: Sequence[BufferRef] = ()
-
-
-class BufferWriter(Protocol):
-    """Where `pack` puts large buffers."""
-
-    def share(self, data: memoryview) -> BufferRef | None:
-        """Put *data* into shared memory; None: there is no room."""
-
-    def release(self, ref_id: int) -> None:
-        """Take back what nobody will read."""
-
-
-Open: TypeAlias = Callable[[BufferRef], memoryview]
-"""Returns a buffer in shared memory."""
-
-
-def pack(value: Any, share: BufferWriter | None = None) -> Message:
-    """Return *value* as a message.
-
-    Raises:
-        Exception: *value* cannot be pickled.
-    """
-    refs: list[BufferRef] = []
-
-    def stays(buffer: pickle.PickleBuffer) -> bool:
-        try:
-            raw = buffer.raw()
-        except BufferError:  # not contiguous
-            return True
-        ref = None
-        if share is not None and raw.nbytes >= SHARE_FROM and len(refs) < _MOST_REFS:
-            ref = share.share(raw)
-        if ref is not None:
-            refs.append(ref)
-        return ref is None
-
-    def take_back() -> None:
-        while refs and share is not None:
-            share.release(refs.pop().id)
-
-    try:
-        data, whole = dumps(value, stays, take_back), None
-        if share is not None and len(data) >= SHARE_FROM:
-            whole = share.share(memoryview(data))
-    except BaseException:
-        take_back()
-        raise
-    if whole is not None:
-        refs.insert(0, whole)
-        data = b""
-    head = _COUNT.pack(len(refs), whole is not None)
-    return Message(b"".join((head, *(_REF.pack(*ref) for ref in refs), data)), refs)
-
-
-def unpack(data: bytes | memoryview, open_ref: Open | None = None, at: int = 0) -> Any:
-    """Return the value that `pack` was given.
-
-    Args:
-        data: Has the message's data at its end.
-        open_ref: Opens buffers in shared memory.
-        at: Where the message begins.
-
-    Raises:
-        BaseException: Whatever the unpickling of a part raises.
-    """
-    number, whole = _COUNT.unpack_from(data, at)
-    start = at + _COUNT.size
-    end = start + number * _REF.size
-    if not number:
-        return loads(memoryview(data)[end:])
-    if open_ref is None:
-        raise ValueError("the message names shared memory, and this end has none")
-    views = [open_ref(BufferRef(*each)) for each in _REF.iter_unpack(data[start:end])]
-    if whole:
-        return loads(views[0], views[1:])
-    return loads(memoryview(data)[end:], views)
-
-
-# ------------------------------------------------ the writer's side
+"""Bytes up to which a buffer is mapped as a whole: of more, only a part may be wanted."""
+_MOST_BASES: Final = 4
+_KEPT: Final = 256 << 20
+"""Bytes of mappings that a reader keeps while nothing views them."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -166,17 +55,12 @@ class Segment:
     id: int
     fd: int
     size: int
-
-
-_segment_ids: Final = count(1)
-_ref_ids: Final = count(1)
+    memory: mmap.mmap
+    """All of it, mapped by its writer."""
 
 
 def new_shared_file(size: int) -> int:
-    """Return a descriptor of *size* zero bytes that several processes can map.
-
-    It has no name, so nothing can be left behind.
-    """
+    """Return a descriptor of *size* zero bytes, without a name, that several processes can map."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("flowpregel", os.MFD_CLOEXEC)
     else:
@@ -194,17 +78,17 @@ def new_shared_file(size: int) -> int:
 
 def new_segment(size: int) -> Segment | None:
     """Return a segment of *size* bytes; None: there is no memory for it."""
+    fd = None
     try:
         fd = new_shared_file(size)
-    except OSError:
-        return None
-    try:
         # Now: pages that cannot be had later would end the process with SIGBUS.
         os.posix_fallocate(fd, 0, size)
-    except OSError:
-        os.close(fd)
+        memory = mmap.mmap(fd, size)
+    except (OSError, ValueError):
+        if fd is not None:
+            os.close(fd)
         return None
-    segment = Segment(next(_segment_ids), fd, size)
+    segment = Segment(next(_segment_ids), fd, size, memory)
     weakref.finalize(segment, _drop, fd, os.getpid()).atexit = False
     return segment
 
@@ -216,28 +100,32 @@ def _drop(fd: int, owner: int) -> None:
     os.close(fd)
 
 
-class Allocation(mmap.mmap):
-    """The first bytes of a segment, mapped by its writer."""
-
-    segment: Segment
-
-    @property
-    def fd(self) -> int:
-        """The descriptor of the segment."""
-        return self.segment.fd
-
-    def __new__(cls, segment: Segment, size: int) -> Allocation:
-        """Map *size* bytes of *segment*."""
-        # Populated: to fault its pages in one by one takes as long as to write them thrice.
-        made = super().__new__(cls, segment.fd, size, mmap.MAP_SHARED | _POPULATE)
-        made.segment = segment
-        return made
+def _exported(memory: mmap.mmap, size: int, origin: Segment | PrivateMapping) -> Any:
+    """Return a buffer: the first *size* bytes of *memory*, for as long as anything views them."""
+    # numpy and all others keep the object alive that they were given; memory itself stays mapped.
+    made: Any = (ctypes.c_char * size).from_buffer(memory)
+    made.origin = origin
+    return made
 
 
-def allocate_alone(size: int) -> Allocation | None:
-    """Return a segment of its own, which goes with the last reference; None: there is no memory."""
+def origin_of(view: memoryview) -> Segment | PrivateMapping | None:
+    """Return where *view* lies in shared memory, if it is a whole buffer there."""
+    holder: Any = view.obj
+    for _ in range(_MOST_BASES):  # an array of numpy's is based on a view, or on another array
+        holder = holder.obj if isinstance(holder, memoryview) else getattr(holder, "base", holder)
+    is_whole = isinstance(holder, ctypes.Array) and ctypes.sizeof(holder) == view.nbytes
+    return getattr(holder, "origin", None) if is_whole else None
+
+
+def allocate_alone(size: int) -> Any:
+    """Return a buffer in a segment of its own, freed with the last reference; None: no memory."""
     segment = new_segment(size)
-    return None if segment is None else Allocation(segment, size)
+    return None if segment is None else _exported(segment.memory, size, segment)
+
+
+def fill(buffer: Any, data: memoryview) -> None:
+    """Write *data* to a buffer that was allocated here."""
+    buffer.origin.memory[: data.nbytes] = data
 
 
 class Arena:
@@ -259,20 +147,15 @@ class Arena:
         self._free: list[Segment] = []
         # The garbage collector puts segments here, anywhere: it may not wait for the lock.
         self._freed: SimpleQueue[Segment] = SimpleQueue()
-        self._read: dict[int, Allocation] = {}
+        self._read: dict[int, tuple[Segment, Any]] = {}
         self._lock = threading.Lock()
         self.is_full = False
         """Whether something did not fit since this was last set to False."""
 
-    def allocate(self, size: int, wait: float = 0.0) -> Allocation | None:
-        """Return *size* bytes to write to, freed with the last reference to them.
+    def allocate(self, size: int, wait: float = 0.0) -> Any:
+        """Return a buffer of *size* bytes for `fill`, freed with the last reference to it.
 
-        Args:
-            size: How many bytes.
-            wait: Seconds to wait for room.
-
-        Returns:
-            None: There is no room.
+        None: there is no room for it within *wait* seconds.
         """
         deadline = time.monotonic() + wait
         while True:
@@ -280,8 +163,8 @@ class Arena:
                 self._collect()
                 segment = self._segment_for(size)
             if segment is not None:
-                made = Allocation(segment, size)
-                weakref.finalize(made, self._freed.put, segment).atexit = False
+                made = _exported(segment.memory, size, segment)
+                weakref.finalize(made, self._give_back, segment).atexit = False
                 return made
             left = deadline - time.monotonic()
             if left <= 0 or (size > self._limit and not self._exceeds):
@@ -292,14 +175,15 @@ class Arena:
 
     def share(self, data: memoryview) -> BufferRef | None:
         """Write *data* for one reader, unless it lies in a segment already; None: no room."""
-        memory: Any = data.obj
-        if not (isinstance(memory, Allocation) and len(memory) == data.nbytes):
-            memory = self.allocate(data.nbytes)
-            if memory is None:
+        segment, buffer = origin_of(data), data.obj
+        if not isinstance(segment, Segment):
+            buffer = self.allocate(data.nbytes)
+            if buffer is None:
                 return None
-            memory[:] = data
-        ref = BufferRef(next(_ref_ids), memory.segment.id, data.nbytes)
-        self._read[ref.id] = memory
+            fill(buffer, data)
+            segment = buffer.origin
+        ref = BufferRef(next(_ref_ids), segment.id, data.nbytes)
+        self._read[ref.id] = segment, buffer
         return ref
 
     def release(self, ref_id: int) -> None:
@@ -313,13 +197,26 @@ class Arena:
 
     def descriptor(self, ref: BufferRef) -> int:
         """Return the descriptor of the segment that *ref* lies in."""
-        return self._read[ref.id].fd
+        return self._read[ref.id][0].fd
+
+    def _give_back(self, segment: Segment) -> None:
+        if segment.size > self._limit:
+            os.ftruncate(segment.fd, 0)
+        self._freed.put(segment)
 
     def _collect(self) -> None:
-        """Take in the segments that are free again."""
+        """Take in the segments that are free again, but for those that are too large to keep."""
         with suppress(Empty):
             while True:
-                self._free.append(self._freed.get_nowait())
+                segment = self._freed.get_nowait()
+                if segment.size <= self._limit:
+                    self._free.append(segment)
+                else:
+                    self._forget(segment)
+
+    def _forget(self, segment: Segment) -> None:
+        self._total -= segment.size
+        self._count -= 1
 
     def _segment_for(self, size: int) -> Segment | None:
         fitting = [each for each in self._free if size <= each.size <= 2 * max(size, _SMALLEST)]
@@ -327,10 +224,10 @@ class Arena:
             best = min(fitting, key=lambda each: each.size)
             self._free.remove(best)
             return best
-        wanted = _rounded(size)
+        step = max(_SMALLEST, 1 << (size.bit_length() - 3))
+        wanted = -(-size // step) * step  # so that similar sizes share segments
         while self._free and not self._fits(wanted):
-            self._total -= self._free.pop(0).size
-            self._count -= 1
+            self._forget(self._free.pop(0))
         segment = new_segment(wanted) if self._fits(wanted) else None
         if segment is not None:
             self._total += wanted
@@ -350,18 +247,8 @@ class Arena:
             self._free.clear()
 
 
-def _rounded(size: int) -> int:
-    """Return *size* rounded up so that similar sizes share segments."""
-    step = max(_SMALLEST, 1 << (size.bit_length() - 3))
-    return -(-size // step) * step
-
-
 def segments_for(writers: int) -> int:
-    """Return how many segments each of *writers* may have, so that descriptors do not run out.
-
-    All of them together take at most about a quarter of those this process may open:
-    two for each segment, in the process that writes it and in the one that reads.
-    """
+    """Return the segments that each of *writers* may have: together a quarter of all descriptors."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed == resource.RLIM_INFINITY:
         return _MOST_SEGMENTS
@@ -373,36 +260,21 @@ def default_limit() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
 
 
-# ------------------------------------------------ between them
-
-
 class FdSocket:
-    """Hands descriptors of segments to the other process.
-
-    Args:
-        connection: A connected Unix stream socket.
-    """
+    """Hands descriptors of segments to the other process, over a connected Unix socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._sent: set[int] = set()
 
     def send(self, segment: int, fd: int) -> None:
-        """Make *segment* known on the other side, if it is not.
-
-        Raises:
-            OSError: It cannot be sent now.
-        """
+        """Make *segment* known on the other side, if it is not; raise OSError if that fails."""
         if segment not in self._sent:
             socket.send_fds(self._socket, [_ID.pack(segment)], [fd])
             self._sent.add(segment)
 
     def receive(self) -> tuple[int, int]:
-        """Return the next segment that was sent, and its descriptor here.
-
-        Raises:
-            OSError: Nothing was sent, or nothing will be.
-        """
+        """Return the next segment that was sent, and its descriptor; raise OSError at the end."""
         data, fds, _, _ = socket.recv_fds(self._socket, _ID.size, 1)
         if len(data) != _ID.size or len(fds) != 1:
             raise OSError("the other end of the socket for descriptors is closed")
@@ -431,20 +303,16 @@ class ReleaseQueue:
 
 def released_in(body: bytes) -> Iterator[int]:
     """Yield the ids in the body of such a frame."""
-    for (ref_id,) in _ID.iter_unpack(body):
-        yield ref_id
-
-
-# ------------------------------------------------ the reader's side
+    return (ref_id for (ref_id,) in _ID.iter_unpack(body))
 
 
 class PrivateMapping(mmap.mmap):
-    """A buffer in shared memory, mapped copy-on-write."""
+    """A segment, or its first bytes, mapped copy-on-write."""
 
     fd: int
-    """The descriptor of its segment, for as long as it is mapped."""
+    """The descriptor of the segment, for as long as it is mapped."""
     source: Any = None
-    """What keeps the buffer as it is."""
+    """What keeps the segment as it is."""
 
     def __new__(cls, fd: int, size: int, source: Any = None) -> PrivateMapping:
         """Map *size* bytes of *fd*."""
@@ -456,14 +324,27 @@ class PrivateMapping(mmap.mmap):
                 made.madvise(_POPULATE_READ)
         return made
 
+    def is_untouched(self) -> bool:
+        """Return whether nothing was written to it, as far as the kernel tells."""
+        page = mmap.PAGESIZE
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self))
+        try:
+            with open("/proc/self/pagemap", "rb", buffering=0) as pages:
+                pages.seek(address // page * 8)
+                kinds = set(pages.read(-(-len(self) // page) * 8)[7::8])
+        except OSError:
+            return False
+        # Of each page: bit 7 present, 6 swapped, 5 a page of the file. What was written is not.
+        return bool(kinds) and all(kind & 0x20 or not kind & 0xC0 for kind in kinds)
+
 
 def copy_on_write(buffer: Any) -> memoryview:
     """Return the bytes of *buffer* to write to; what lies in shared memory is not copied now."""
     view = memoryview(buffer)
-    memory: Any = view.obj
-    if isinstance(memory, Allocation | PrivateMapping) and len(memory) == view.nbytes:
-        return memoryview(PrivateMapping(memory.fd, view.nbytes, memory))
-    return memoryview(bytearray(view))
+    origin = origin_of(view)
+    if origin is None:
+        return memoryview(bytearray(view))
+    return memoryview(PrivateMapping(origin.fd, view.nbytes, view))
 
 
 class BufferReader:
@@ -478,28 +359,38 @@ class BufferReader:
         self._fds = fds
         self._released = released
         self._segments: dict[int, int] = {}
+        self._idle: OrderedDict[int, PrivateMapping] = OrderedDict()  # used last, last
 
     def open(self, ref: BufferRef) -> memoryview:
-        """Return the buffer, to read and to write; what is written stays here.
+        """Return the buffer, to read and to write; raise OSError if its segment was not sent."""
+        mapping = self._idle.pop(ref.segment, None)
+        while sum(map(len, [*self._idle.values()])) > _KEPT:
+            self._idle.popitem(last=False)
+        if mapping is None or len(mapping) < ref.size or not mapping.is_untouched():
+            mapping = PrivateMapping(self._descriptor(ref.segment), ref.size)
+        made = _exported(mapping, ref.size, mapping)
+        weakref.finalize(made, self._gone, ref, mapping).atexit = False
+        return memoryview(made)
 
-        Raises:
-            OSError: Its segment was not sent.
-        """
-        if ref.segment not in self._segments:
+    def _gone(self, ref: BufferRef, mapping: PrivateMapping) -> None:
+        """Keep a mapping that nothing views any more; for the garbage collector."""
+        self._idle[ref.segment] = mapping
+        self._released(ref.id)
+
+    def _descriptor(self, wanted: int) -> int:
+        if wanted not in self._segments:
             self._forget_dropped()
-        while ref.segment not in self._segments:
+        while wanted not in self._segments:
             segment, fd = self._fds.receive()
             self._segments[segment] = fd
-        memory = PrivateMapping(self._segments[ref.segment], ref.size)
-        # When numpy and all others have let go of it, it goes, and its writer is told.
-        weakref.finalize(memory, self._released, ref.id).atexit = False
-        return memoryview(memory)
+        return self._segments[wanted]
 
     def _forget_dropped(self) -> None:
         """Close the descriptors of segments that their writer has given up."""
         for segment, fd in [*self._segments.items()]:
             if not os.fstat(fd).st_size:
                 del self._segments[segment]
+                self._idle.pop(segment, None)
                 os.close(fd)
 
     def close(self) -> None:
@@ -507,3 +398,4 @@ class BufferReader:
         for fd in self._segments.values():
             os.close(fd)
         self._segments.clear()
+        self._idle.clear()

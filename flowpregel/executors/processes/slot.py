@@ -20,9 +20,9 @@ from flowpregel.executors.processes.birth import STOP_SIGNAL
 from flowpregel.executors.processes.brief import Result
 from flowpregel.executors.processes.frames import Frame
 from flowpregel.executors.processes.link import Link
+from flowpregel.executors.processes.serialization import BufferRef
 from flowpregel.executors.processes.shared_memory import (
     BufferReader,
-    BufferRef,
     FdSocket,
     ReleaseQueue,
 )

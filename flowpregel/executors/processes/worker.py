@@ -35,11 +35,11 @@ from flowpregel.executors.processes.board import Board
 from flowpregel.executors.processes.brief import FIRST, LIKE, TASK, plain_write
 from flowpregel.executors.processes.ends import TaskRunClient, WorkerRunClient
 from flowpregel.executors.processes.likes import First, LateScope, Own
+from flowpregel.executors.processes.serialization import BufferRef
 from flowpregel.executors.processes.setup import Setup
 from flowpregel.executors.processes.shared_memory import (
     Arena,
     BufferReader,
-    BufferRef,
     FdSocket,
     ReleaseQueue,
     released_in,

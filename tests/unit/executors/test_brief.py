@@ -18,8 +18,7 @@ from flowpregel.executors.processes import brief, frames, messages, sent_ahead
 from flowpregel.executors.processes.brief import FIRST, FULL, LIKE, TASK, Likeness, plain_write
 from flowpregel.executors.processes.ends import WorkerRunClient
 from flowpregel.executors.processes.likes import First, LateScope, Own
-from flowpregel.executors.processes.serialization import DIGEST_SIZE
-from flowpregel.executors.processes.shared_memory import SHARE_FROM
+from flowpregel.executors.processes.serialization import DIGEST_SIZE, SHARE_FROM
 from flowpregel.executors.processes.wire import Outlet
 from flowpregel.runinfo import RunInfo, RunValues
 

@@ -14,7 +14,8 @@ from flowpregel.context import TaskInfo
 from flowpregel.executors.base import Job
 from flowpregel.executors.processes import frames
 from flowpregel.executors.processes.dispatch import Dispatch
-from flowpregel.executors.processes.shared_memory import SHARE_FROM, Arena
+from flowpregel.executors.processes.serialization import SHARE_FROM
+from flowpregel.executors.processes.shared_memory import Arena
 from flowpregel.executors.processes.slot import Flight, Party, Slot, State, Trip
 
 

@@ -11,16 +11,15 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from flowpregel.executors.processes.serialization import BufferRef, pack, unpack
 from flowpregel.executors.processes.shared_memory import (
     Arena,
     BufferReader,
-    BufferRef,
     FdSocket,
     ReleaseQueue,
-    pack,
+    fill,
     released_in,
     segments_for,
-    unpack,
 )
 
 SIZE = 1 << 20
@@ -160,11 +159,11 @@ def test_memory_that_lies_in_a_segment_is_not_written_again(pair: Pair) -> None:
     """It is read where it is, by each reader."""
     memory = pair.arena.allocate(SIZE)
     assert memory is not None
-    memory[:4] = b"here"
+    fill(memory, memoryview(b"here"))
 
     refs = [pair.share(memoryview(memory)) for _ in range(2)]
 
-    assert [memory.segment.id] * 2 == [ref.segment for ref in refs if ref]
+    assert [memory.origin.id] * 2 == [ref.segment for ref in refs if ref]
     assert [b"here"] * 2 == [bytes(pair.reader.open(ref)[:4]) for ref in refs if ref]
 
 
@@ -198,3 +197,31 @@ def test_segments_leave_most_descriptors_to_the_program() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
     assert [128, 64, 8, 4] == found
+
+
+def test_a_buffer_that_is_too_large_to_keep_is_freed_at_once() -> None:
+    """An arena may exceed its limit for one buffer, while nothing else is in use."""
+    arena = Arena(SIZE, exceeds=True)
+    large = arena.allocate(4 * SIZE)
+    fd = large.origin.fd
+    assert arena.allocate(SIZE) is None
+
+    del large
+
+    assert 0 == os.fstat(fd).st_size
+    assert arena.allocate(SIZE) is not None
+
+
+def test_a_mapping_that_nobody_wrote_to_is_used_again(pair: Pair) -> None:
+    """One that somebody wrote to is not."""
+    seen = []
+    for number in range(3):
+        ref = pair.share_zeros(SIZE)
+        view = pair.reader.open(ref)
+        seen.append(bytes(view[:1]))
+        if number == 1:
+            view[:1] = b"x"
+        del view
+        pair.deliver_releases()
+
+    assert [b"\0"] * 3 == seen
