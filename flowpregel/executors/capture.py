@@ -24,8 +24,8 @@ from flowpregel.executors.processes.shared_memory import (
     segments_for,
 )
 
-_MOST: Final = 256 << 20
-"""Bytes of arguments in shared memory; more is no help to workers, and fresh memory is slow."""
+_KEEP: Final = 256 << 20
+"""Bytes of arguments in shared memory from which it is better to wait for what is in use."""
 _LONGEST_WAIT: Final = 10.0
 """Seconds that a call waits for room in shared memory before it takes other memory."""
 
@@ -82,10 +82,10 @@ def _copied(values: list[Any], wait: float) -> list[Any]:
             return False
         memory: Any = arena().allocate(raw.nbytes, wait) if raw.nbytes >= SHARE_FROM else None
         if memory is None:
-            memory = bytearray(raw)
+            buffers.append(bytearray(raw))
         else:
             fill(memory, raw)
-        buffers.append(memory)
+            buffers.append(pickle.PickleBuffer(memory).raw())
         return False
 
     try:
@@ -99,7 +99,7 @@ def _copied(values: list[Any], wait: float) -> list[Any]:
 @cache
 def arena() -> Arena:
     """Return the memory for arguments of calls that this process makes."""
-    return Arena(min(default_limit() // 2, _MOST), segments=segments_for(2), exceeds=True)
+    return Arena(default_limit() // 2, segments=segments_for(2), keep=_KEEP)
 
 
 # A forked process writes to memory of its own.

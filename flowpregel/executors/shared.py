@@ -26,8 +26,7 @@ from flowpregel.executors.processes.shared_memory import (
 
 T = TypeVar("T")
 _made_here: Final[WeakValueDictionary[bytes, Shared[Any]]] = WeakValueDictionary()
-_REUSED_UP_TO: Final = 64 << 20
-"""Bytes of memory that is kept for other values; larger memory goes at once with its handle."""
+_KEPT_UP_TO: Final = 64 << 20
 _by_key: Final[ContextVar[bool]] = ContextVar("flowpregel_shared_by_key", default=False)
 
 
@@ -148,7 +147,8 @@ def shared(value: T) -> Shared[T]:
 
 def _written(data: memoryview) -> Any:
     """Return a copy of *data* in shared memory; as bytes if there is none."""
-    buffer = arena().allocate(data.nbytes) if data.nbytes <= _REUSED_UP_TO else None
+    # Some memory is kept for other values, where that may matter to their speed.
+    buffer = arena().allocate(data.nbytes) if data.nbytes <= _KEPT_UP_TO else None
     buffer = buffer or allocate_alone(data.nbytes)
     if buffer is None:
         return bytes(data)

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
+from pickle import PickleBuffer
 from queue import Empty, SimpleQueue
 from struct import Struct
 from typing import Any, Final
@@ -38,6 +39,7 @@ _ID: Final = Struct("<Q")
 _segment_ids: Final = count(1)
 _ref_ids: Final = count(1)
 _SMALLEST: Final = 1 << 18
+_PATIENCE: Final = 0.05
 _FEWEST_SEGMENTS, _MOST_SEGMENTS = 4, 256
 _POPULATE_READ: Final = 22
 """MADV_POPULATE_READ of Linux 5.14, which `mmap` does not name."""
@@ -101,8 +103,7 @@ def _drop(fd: int, owner: int) -> None:
 
 
 def _exported(memory: mmap.mmap, size: int, origin: Segment | PrivateMapping) -> Any:
-    """Return a buffer: the first *size* bytes of *memory*, for as long as anything views them."""
-    # numpy and all others keep the object alive that they were given; memory itself stays mapped.
+    """Return a buffer: *size* bytes of *memory*, which lives for as long as anything views them."""
     made: Any = (ctypes.c_char * size).from_buffer(memory)
     made.origin = origin
     return made
@@ -134,15 +135,15 @@ class Arena:
     Args:
         limit: The most bytes all segments may have together.
         segments: The most segments; each has a descriptor here and one where it is read.
-        exceeds: Whether a single buffer may be larger than *limit*.
+        keep: Bytes from which it waits a moment before it grows; larger segments are not kept.
     """
 
     def __init__(
-        self, limit: int, *, segments: int = _MOST_SEGMENTS, exceeds: bool = False
+        self, limit: int, *, segments: int = _MOST_SEGMENTS, keep: int | None = None
     ) -> None:
         self._limit = limit
         self._most = segments
-        self._exceeds = exceeds
+        self._keep = limit if keep is None else keep
         self._count = self._total = 0
         self._free: list[Segment] = []
         # The garbage collector puts segments here, anywhere: it may not wait for the lock.
@@ -157,20 +158,21 @@ class Arena:
 
         None: there is no room for it within *wait* seconds.
         """
-        deadline = time.monotonic() + wait
+        started, patience = time.monotonic(), min(wait, _PATIENCE)
         while True:
+            waited = time.monotonic() - started
             with self._lock:
                 self._collect()
-                segment = self._segment_for(size)
+                segment = self._segment_for(size, waited >= patience or self._total < self._keep)
             if segment is not None:
                 made = _exported(segment.memory, size, segment)
                 weakref.finalize(made, self._give_back, segment).atexit = False
                 return made
-            left = deadline - time.monotonic()
-            if left <= 0 or (size > self._limit and not self._exceeds):
+            if waited >= wait or size > self._limit:
                 self.is_full = True
                 return None
             with suppress(Empty):
+                left = (patience if waited < patience else wait) - waited
                 self._freed.put(self._freed.get(timeout=left))
 
     def share(self, data: memoryview) -> BufferRef | None:
@@ -190,9 +192,8 @@ class Arena:
         """Note that the reader of a buffer is done with it."""
         self._read.pop(ref_id, None)
 
-    @property
-    def in_use(self) -> int:
-        """How many buffers are being read."""
+    def __len__(self) -> int:
+        """Return how many buffers are being read."""
         return len(self._read)
 
     def descriptor(self, ref: BufferRef) -> int:
@@ -200,7 +201,7 @@ class Arena:
         return self._read[ref.id][0].fd
 
     def _give_back(self, segment: Segment) -> None:
-        if segment.size > self._limit:
+        if segment.size > self._keep:
             os.ftruncate(segment.fd, 0)
         self._freed.put(segment)
 
@@ -209,7 +210,7 @@ class Arena:
         with suppress(Empty):
             while True:
                 segment = self._freed.get_nowait()
-                if segment.size <= self._limit:
+                if segment.size <= self._keep:
                     self._free.append(segment)
                 else:
                     self._forget(segment)
@@ -218,12 +219,14 @@ class Arena:
         self._total -= segment.size
         self._count -= 1
 
-    def _segment_for(self, size: int) -> Segment | None:
+    def _segment_for(self, size: int, grows: bool) -> Segment | None:
         fitting = [each for each in self._free if size <= each.size <= 2 * max(size, _SMALLEST)]
         if fitting:
             best = min(fitting, key=lambda each: each.size)
             self._free.remove(best)
             return best
+        if not grows:
+            return None
         step = max(_SMALLEST, 1 << (size.bit_length() - 3))
         wanted = -(-size // step) * step  # so that similar sizes share segments
         while self._free and not self._fits(wanted):
@@ -235,8 +238,6 @@ class Arena:
         return segment
 
     def _fits(self, size: int) -> bool:
-        if self._exceeds and not self._count:
-            return True
         return self._total + size <= self._limit and self._count < self._most
 
     def close(self) -> None:
@@ -248,7 +249,7 @@ class Arena:
 
 
 def segments_for(writers: int) -> int:
-    """Return the segments that each of *writers* may have: together a quarter of all descriptors."""
+    """Return the segments for each of *writers*: a quarter of all descriptors for all of them."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed == resource.RLIM_INFINITY:
         return _MOST_SEGMENTS
@@ -292,7 +293,7 @@ class ReleaseQueue:
         self._ids: deque[int] = deque()
 
     def __call__(self, ref_id: int) -> None:
-        """Note an id; for the garbage collector, which may do nothing else here."""
+        """Note an id; for the garbage collector."""
         self._ids.append(ref_id)
 
     def take(self) -> bytes:
@@ -370,7 +371,7 @@ class BufferReader:
             mapping = PrivateMapping(self._descriptor(ref.segment), ref.size)
         made = _exported(mapping, ref.size, mapping)
         weakref.finalize(made, self._gone, ref, mapping).atexit = False
-        return memoryview(made)
+        return PickleBuffer(made).raw()
 
     def _gone(self, ref: BufferRef, mapping: PrivateMapping) -> None:
         """Keep a mapping that nothing views any more; for the garbage collector."""

@@ -161,12 +161,12 @@ def test_a_batch_that_was_taken_back_before_it_left_takes_no_turns_of_the_next(d
 def test_shared_memory_of_tasks_that_are_taken_back_is_free_again(desk: Desk) -> None:
     """Their worker never looks at it."""
     send(desk, group(desk, 1, 2, given=b"x" * SHARE_FROM))
-    assert desk.arena.in_use > 0
+    assert len(desk.arena) > 0
 
     desk.dispatch.recall(desk.slot)
 
     assert 2 == len(desk.owner.taken)
-    assert 0 == desk.arena.in_use
+    assert 0 == len(desk.arena)
     assert not desk.slot.reads
 
 
