@@ -1,26 +1,28 @@
 """The arguments of a call as they were when the call was made, for a process that gets them later.
 
-A task on an OS thread or an event loop of this process is given the caller's own objects,
-as any function is.
+They are pickled at the call, large buffers to where a worker will map them. A task on an OS
+thread or an event loop of this process is given the caller's own objects, as any function is.
 """
 
 from __future__ import annotations
 
-import copy
-import ctypes
 import os
-import pickle
-from functools import cache
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from functools import cache, partial
+from pickle import PickleBuffer
+from typing import Any, Final, TypeAlias
 
 from flowpregel._core.copies import IMMUTABLE
 from flowpregel._core.records import Arguments, Node
 from flowpregel.executors.base import Executor
-from flowpregel.executors.processes.serialization import SHARE_FROM
+from flowpregel.executors.processes.serialization import SHARE_FROM, dumps, loads
 from flowpregel.executors.processes.shared_memory import (
     Arena,
+    copy_on_write,
     default_limit,
     fill,
+    origin_of,
     segments_for,
 )
 
@@ -28,6 +30,81 @@ _KEEP: Final = 256 << 20
 """Bytes of arguments in shared memory from which it is better to wait for what is in use."""
 _LONGEST_WAIT: Final = 10.0
 """Seconds that a call waits for room in shared memory before it takes other memory."""
+pickled_handles: Final[ContextVar[list[Any]]] = ContextVar("flowpregel_pickled_handles")
+"""Handles of shared values add themselves here when they are pickled."""
+Parts: TypeAlias = Sequence[Any]
+"""A pickle, and the large buffers that belong to it."""
+
+
+def write_parts(value: Any, allocate: Callable[[int], Any]) -> Parts:
+    """Return *value* pickled; *allocate* gives memory for what is large, or None.
+
+    Raises:
+        Exception: *value* cannot be pickled.
+    """
+    buffers: list[Any] = []
+
+    def put(data: memoryview) -> Any:
+        if origin_of(data) is not None:  # of a shared value, which does not change
+            return data.obj
+        buffer = allocate(data.nbytes)
+        if buffer is None:
+            return bytearray(data)
+        fill(buffer, data)
+        return buffer
+
+    def stays(buffer: PickleBuffer) -> bool:
+        try:
+            raw = buffer.raw()
+        except BufferError:  # not contiguous
+            return True
+        if raw.nbytes >= SHARE_FROM:
+            buffers.append(put(raw))
+        return raw.nbytes < SHARE_FROM
+
+    data: Any = dumps(value, stays, buffers.clear)
+    return (put(memoryview(data)) if len(data) >= SHARE_FROM else data, *buffers)
+
+
+def read_parts(parts: Parts) -> Any:
+    """Return the value; it may be written to, and *parts* stay as they are."""
+    data, *buffers = map(copy_on_write, parts)
+    return loads(data, buffers)
+
+
+class CapturedArguments(Arguments):
+    """The arguments of a call, pickled when it was made.
+
+    Args:
+        parts: Those of the positional and keyword arguments.
+        handles: Of the shared values among them, which live as long as the call.
+    """
+
+    __slots__ = ("_handles", "_parts")
+
+    def __init__(self, parts: Parts, handles: Sequence[Any] = ()) -> None:
+        self._parts = parts
+        self._handles = handles
+
+    @property
+    def args(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """The positional arguments, a copy of their own."""
+        args: tuple[Any, ...] = read_parts(self._parts)[0]
+        return args
+
+    @property
+    def kwargs(self) -> dict[str, Any]:  # type: ignore[override]
+        """The keyword arguments, a copy of their own."""
+        kwargs: dict[str, Any] = read_parts(self._parts)[1]
+        return kwargs
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Pickle as the tuple of both."""
+        return _loaded, tuple(map(PickleBuffer, self._parts))
+
+
+def _loaded(data: Any, *buffers: Any) -> Any:
+    return loads(data, buffers)
 
 
 def runs_elsewhere(node: Node, default: Any) -> bool:
@@ -48,52 +125,24 @@ def runs_elsewhere(node: Node, default: Any) -> bool:
 def captured(arguments: Arguments, *, may_wait: bool = False) -> Arguments:
     """Return *arguments* as they are now: later changes do not reach what is returned.
 
-    What cannot be copied is returned as it is; the executor that has to pickle it reports it.
+    What cannot be pickled is returned as it is; the executor that has to pickle it reports it.
 
     Args:
         arguments: Of a call that is made now.
         may_wait: Whether to wait for shared memory that other calls still use.
     """
-    given = (*arguments.args, *arguments.kwargs.values())
-    changeable = [value for value in given if type(value) not in IMMUTABLE]
-    if not changeable:
+    args, kwargs = arguments.args, arguments.kwargs
+    if IMMUTABLE.issuperset(map(type, args)) and IMMUTABLE.issuperset(map(type, kwargs.values())):
         return arguments
+    allocate = partial(arena().allocate, wait=_LONGEST_WAIT if may_wait else 0.0)
+    handles: list[Any] = []
+    token = pickled_handles.set(handles)
     try:
-        copied = iter(_copied(changeable, _LONGEST_WAIT if may_wait else 0.0))
+        return CapturedArguments(write_parts((args, dict(kwargs)), allocate), handles)
     except Exception:  # noqa: BLE001 - a user's __reduce__ may raise anything
         return arguments
-    values = [value if type(value) in IMMUTABLE else next(copied) for value in given]
-    count = len(arguments.args)
-    kwargs = dict(zip(arguments.kwargs, values[count:], strict=True))
-    return Arguments(tuple(values[:count]), kwargs)
-
-
-def _copied(values: list[Any], wait: float) -> list[Any]:
-    """Return a copy of *values*; large buffers are copied to where workers read them."""
-    buffers: list[Any] = []
-
-    def stays(buffer: pickle.PickleBuffer) -> bool:
-        try:
-            raw = buffer.raw()
-        except BufferError:  # not contiguous
-            return True
-        if isinstance(raw.obj, ctypes.Array):  # of a handle, which does not change
-            buffers.append(raw.obj)
-            return False
-        memory: Any = arena().allocate(raw.nbytes, wait) if raw.nbytes >= SHARE_FROM else None
-        if memory is None:
-            buffers.append(bytearray(raw))
-        else:
-            fill(memory, raw)
-            buffers.append(pickle.PickleBuffer(memory).raw())
-        return False
-
-    try:
-        data = pickle.dumps(values, pickle.HIGHEST_PROTOCOL, buffer_callback=stays)
-    except Exception:  # noqa: BLE001 - lambdas and local classes: a copy may refer to them
-        return copy.deepcopy(values)
-    copied: list[Any] = pickle.loads(data, buffers=buffers)
-    return copied
+    finally:
+        pickled_handles.reset(token)
 
 
 @cache

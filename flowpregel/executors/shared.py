@@ -14,13 +14,12 @@ from weakref import WeakValueDictionary
 from flowpregel._core.digest import digest_of
 from flowpregel._core.records import Arguments
 from flowpregel.errors import ConfigurationError
-from flowpregel.executors.capture import arena
-from flowpregel.executors.processes.serialization import SHARE_FROM, dumps, find_culprit, loads
+from flowpregel.executors.capture import Parts, arena, pickled_handles, read_parts, write_parts
+from flowpregel.executors.processes.serialization import find_culprit, loads
 from flowpregel.executors.processes.shared_memory import (
     PrivateMapping,
     allocate_alone,
     copy_on_write,
-    fill,
     origin_of,
 )
 
@@ -39,30 +38,30 @@ class Shared(Generic[T]):
 
     __slots__ = ("__weakref__", "_digest", "_key", "_parts", "_type", "_unused")
 
-    def __init__(self, key: bytes, kind: str, digest: str | None, parts: tuple[Any, ...]) -> None:
+    def __init__(self, key: bytes, kind: str, digest: str | None, parts: Parts) -> None:
         self._key = key
         self._type = kind
         self._digest = digest
         self._parts = parts
-        self._unused: tuple[Any, ...] = ()
+        self._unused: Parts = ()
         """The parts, if they are mapped copy-on-write for this handle and not written to."""
 
     @property
     def value(self) -> T:
-        """The value: a copy of its own at each access, whose large arrays cost no memory
-        before they are written to."""
-        parts, self._unused = self._unused or self._copies(), ()
-        value: T = loads(parts[0], parts[1:])
+        """A copy of the value, made at each access; of large arrays only what is written to."""
+        parts, self._unused = self._unused, ()
+        value: T = loads(parts[0], parts[1:]) if parts else read_parts(self._open_parts)
         return value
 
     def close(self) -> None:
         """Free the memory. Calls that were given the handle should have ended."""
         self._parts = self._unused = ()
 
-    def _copies(self) -> tuple[memoryview, ...]:
+    @property
+    def _open_parts(self) -> Parts:
         if not self._parts:
             raise ValueError(f"{self!r} was closed: make a new one with shared()")
-        return tuple(map(copy_on_write, self._parts))
+        return self._parts
 
     def __flowpregel_digest__(self) -> str:
         """Return the digest of the value, by which recorded calls are found again."""
@@ -71,10 +70,12 @@ class Shared(Generic[T]):
         return self._digest
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        is_from_here = self._key in _made_here
-        if _by_key.get() and not is_from_here:
+        if _by_key.get() and self._key not in _made_here:
             return _found, (self._key, self._type)
-        parts = self._parts if is_from_here and self._parts else self._copies()
+        pickled_handles.get([]).append(self)
+        parts = self._open_parts
+        if self._key not in _made_here:
+            parts = [copy_on_write(each) for each in parts]  # a task may have written to these
         wrap = PickleBuffer if protocol >= 5 else bytes
         return _received, (self._key, self._type, self._digest, *map(wrap, parts))
 
@@ -121,39 +122,20 @@ def shared(value: T) -> Shared[T]:
         >>> table.value
         [1, 2, 3]
     """
-    buffers: list[Any] = []
-
-    def stays(buffer: PickleBuffer) -> bool:
-        try:
-            raw = buffer.raw()
-        except BufferError:  # not contiguous
-            return True
-        if raw.nbytes < SHARE_FROM:
-            return True
-        buffers.append(_written(raw))
-        return False
-
     try:
-        data: Any = dumps(value, stays, buffers.clear)
+        parts = write_parts(value, _allocate)
     except Exception as error:
         path, cause = find_culprit(value, "value")
         raise ConfigurationError(f"shared() cannot pickle {path}: {cause}") from error
-    if len(data) >= SHARE_FROM:
-        data = _written(memoryview(data))
-    made: Shared[T] = Shared(os.urandom(16), type(value).__qualname__, None, (data, *buffers))
+    made: Shared[T] = Shared(os.urandom(16), type(value).__qualname__, None, parts)
     _made_here[made._key] = made  # noqa: SLF001 - its maker
     return made
 
 
-def _written(data: memoryview) -> Any:
-    """Return a copy of *data* in shared memory; as bytes if there is none."""
-    # Some memory is kept for other values, where that may matter to their speed.
-    buffer = arena().allocate(data.nbytes) if data.nbytes <= _KEPT_UP_TO else None
-    buffer = buffer or allocate_alone(data.nbytes)
-    if buffer is None:
-        return bytes(data)
-    fill(buffer, data)
-    return buffer
+def _allocate(size: int) -> Any:
+    """Return memory for a value: small memory is kept for other values, larger memory is not."""
+    buffer = arena().allocate(size) if size <= _KEPT_UP_TO else None
+    return buffer or allocate_alone(size)
 
 
 def with_values(arguments: Arguments) -> Arguments:

@@ -18,9 +18,9 @@
 * `hub`: who reads. `reception`: what arrives and what it means. `stopping`: timeouts,
   cancellation. `deadlines`: what is due when. `death`: post-mortems.
 * `frames`: the bytes on a link. `link`, `wire`: its two ends. `patience`: how they wait.
-  `parcel`: a pickle and its shared memory. `messages`: jobs and outcomes as parcels.
+  `serialization`: pickling, and what could not be pickled. `shared_memory`: large buffers.
+  `messages`: nodes, jobs and outcomes. `sent_ahead`: what a run's tasks know about it.
   `brief`: small ones that are alike, together.
-  `payload`: pickling. `culprit`: what could not be pickled. `codebook`: the code of nodes.
   `board`: shared flags.
 * in the worker: `birth` makes the process one, `worker` is its loop, `ends` what a task can
   reach, `likes` tasks that came together, `setup` what it is started with.

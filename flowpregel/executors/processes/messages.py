@@ -116,7 +116,7 @@ def pack_job(job: Job, share: BufferWriter | None, run: Any = None) -> Message:
         TaskSerializationError: A part of it cannot be pickled.
     """
     given, info = job.input, job.info
-    is_call = type(given) is Arguments
+    is_call = isinstance(given, Arguments)
     content = (
         (info.run.thread_id, info.run.run_id, info.run.has_saver, *info.run.values)
         if run is None
@@ -124,7 +124,7 @@ def pack_job(job: Job, share: BufferWriter | None, run: Any = None) -> Message:
         info_values(info),
         job.kind,
         is_call,
-        (given.args, given.kwargs) if is_call else given,
+        (given.args, given.kwargs) if type(given) is Arguments else given,
         job.channels,
         job.managed,
         job.store is not None,

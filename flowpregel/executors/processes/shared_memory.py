@@ -25,7 +25,7 @@ import time
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import count
 from pickle import PickleBuffer
@@ -45,7 +45,6 @@ _POPULATE_READ: Final = 22
 """MADV_POPULATE_READ of Linux 5.14, which `mmap` does not name."""
 _POPULATED_UP_TO: Final = 64 << 20
 """Bytes up to which a buffer is mapped as a whole: of more, only a part may be wanted."""
-_MOST_BASES: Final = 4
 _KEPT: Final = 256 << 20
 """Bytes of mappings that a reader keeps while nothing views them."""
 
@@ -80,19 +79,16 @@ def new_shared_file(size: int) -> int:
 
 def new_segment(size: int) -> Segment | None:
     """Return a segment of *size* bytes; None: there is no memory for it."""
-    fd = None
-    try:
+    with suppress(OSError, ValueError), ExitStack() as undo:
         fd = new_shared_file(size)
+        undo.callback(os.close, fd)
         # Now: pages that cannot be had later would end the process with SIGBUS.
         os.posix_fallocate(fd, 0, size)
-        memory = mmap.mmap(fd, size)
-    except (OSError, ValueError):
-        if fd is not None:
-            os.close(fd)
-        return None
-    segment = Segment(next(_segment_ids), fd, size, memory)
-    weakref.finalize(segment, _drop, fd, os.getpid()).atexit = False
-    return segment
+        segment = Segment(next(_segment_ids), fd, size, mmap.mmap(fd, size))
+        undo.pop_all()
+        weakref.finalize(segment, _drop, fd, os.getpid()).atexit = False
+        return segment
+    return None
 
 
 def _drop(fd: int, owner: int) -> None:
@@ -112,8 +108,6 @@ def _exported(memory: mmap.mmap, size: int, origin: Segment | PrivateMapping) ->
 def origin_of(view: memoryview) -> Segment | PrivateMapping | None:
     """Return where *view* lies in shared memory, if it is a whole buffer there."""
     holder: Any = view.obj
-    for _ in range(_MOST_BASES):  # an array of numpy's is based on a view, or on another array
-        holder = holder.obj if isinstance(holder, memoryview) else getattr(holder, "base", holder)
     is_whole = isinstance(holder, ctypes.Array) and ctypes.sizeof(holder) == view.nbytes
     return getattr(holder, "origin", None) if is_whole else None
 
