@@ -309,3 +309,38 @@ def test_the_handle_is_public() -> None:
     """Under both of its names."""
     assert isinstance(flowpregel.shared(1), flowpregel.Shared)
     assert "<shared int>" == repr(shared(1))
+
+
+class Loaded:
+    """Notes in which process it was unpickled."""
+
+    pid = 0
+
+    def __setstate__(self, state: object) -> None:
+        self.pid = os.getpid()
+
+    def __getstate__(self) -> object:
+        return {"not": "empty"}
+
+
+@task
+def pids(loaded: Loaded) -> tuple[int, int]:
+    return loaded.pid, os.getpid()
+
+
+@pytest.mark.slow
+def test_an_argument_is_unpickled_by_its_worker_alone(
+    drive: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever that does, it is not done where the call was made."""
+    here: list[object] = []
+    monkeypatch.setattr(Loaded, "__setstate__", lambda self, state: here.append(state))
+
+    @entrypoint(executor="processes")
+    def flow(_: int) -> tuple[int, int]:
+        return pids(Loaded()).result()
+
+    loaded, worker = drive.invoke(flow, 0)
+
+    assert loaded == worker
+    assert [] == here
