@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from flowpregel.checkpoint.lmdb import LMDBSaver
     from flowpregel.checkpoint.memory import InMemorySaver
     from flowpregel.context import RunControl, interrupt, report_progress
+    from flowpregel.executors.shared import Shared, shared
     from flowpregel.func import entrypoint, task
     from flowpregel.graph.compile import CompiledStateGraph
     from flowpregel.graph.names import END, START
@@ -39,6 +40,7 @@ __all__ = [
     "RunControl",
     "Runtime",
     "Send",
+    "Shared",
     "StateGraph",
     "TimeoutPolicy",
     "__version__",
@@ -48,6 +50,7 @@ __all__ = [
     "interrupt",
     "progress",
     "report_progress",
+    "shared",
     "task",
 ]
 
@@ -59,6 +62,7 @@ _HOMES = {
     "checkpoint.lmdb": ("LMDBSaver",),
     "checkpoint.memory": ("InMemorySaver",),
     "context": ("RunControl", "interrupt", "report_progress"),
+    "executors.shared": ("Shared", "shared"),
     "func": ("entrypoint", "task"),
     "graph.compile": ("CompiledStateGraph",),
     "graph.names": ("END", "START"),

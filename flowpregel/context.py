@@ -40,8 +40,8 @@ class RunInfo:
     run_id: str | None = None
     has_saver: bool = False
     """Whether questions can be kept until they are answered."""
-    sent: Any = None
-    """Where an executor keeps how it sends this; opaque here."""
+    executor: Any = None
+    """Where nodes run that name no executor; unknown in a worker."""
 
 
 _NO_RUN = RunInfo()

@@ -172,6 +172,11 @@ class _Feeder:
             self._update(b"c")
             self.feed(home_of(value))
             return
+        if (known := getattr(type(value), "__flowpregel_digest__", None)) is not None:
+            # It was hashed before, and does not change.
+            self._update(b"h")
+            self.feed(known(value))
+            return
         if type(value).__module__.partition(".")[0] == "pathlib":
             # Since Python 3.12 a path pickles the pieces it was built from.
             self._update(b"p")

@@ -101,6 +101,7 @@ class ActiveRun:
                 thread_id=around.thread_id,
                 run_id=around.run_id,
                 has_saver=around.committer is not None,
+                executor=around.executor,
             )
         return self.info
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -19,7 +18,7 @@ from flowpregel._fault import fault
 from flowpregel.context import TaskInfo
 from flowpregel.errors import ConfigurationError, NodeError
 from flowpregel.executors.attempt import async_in_sync_run
-from flowpregel.executors.base import Executor, Job, Mailbox
+from flowpregel.executors.base import Executor, Job, Mailbox, default_executor
 from flowpregel.executors.inline import InlineExecutor
 from flowpregel.executors.threads import BodyThreads, ThreadExecutor
 
@@ -79,7 +78,7 @@ class Executors:
             return self._once("body", BodyThreads)
         wanted = node.executor if node.executor is not None else default
         if wanted is None:
-            wanted = os.environ.get("FLOWPREGEL_EXECUTOR") or "processes"
+            wanted = default_executor()
         match wanted:
             case Executor():
                 return wanted

@@ -27,7 +27,7 @@ from flowpregel.context import RunClient
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
-from flowpregel.executors.processes import messages, payload
+from flowpregel.executors.processes import messages, serialization
 
 _HERE: Final = os.urandom(16)
 """Names this process among all machines."""
@@ -97,7 +97,7 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
     """
     try:
         watch = Stopwatch()
-        code = payload.loads(node)
+        code = serialization.loads(node)
         job = messages.unpack_job(body, code, _FarStore(), None)
         client = RunClient(emit=_no_stream, call=_no_call, beat=_no_beat)
         context = job.variables or contextvars.Context()

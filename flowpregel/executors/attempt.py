@@ -34,6 +34,7 @@ from flowpregel.errors import (
     TaskExitError,
 )
 from flowpregel.executors.base import Job
+from flowpregel.executors.shared import with_values
 from flowpregel.runtime import runtime_of
 
 
@@ -145,6 +146,8 @@ def _attempt(job: Job, scope: Scope, *, prefer_async: bool = False) -> Generator
     """
     node = job.node
     value = job.input
+    if isinstance(value, Arguments):
+        value = with_values(value)
     fault("task.before", scope.info.task_id)
     if node.contexts:
         value = _entered(node.contexts, value)

@@ -142,6 +142,11 @@ class Mailbox(Protocol):
         """Deliver several events, in their order, as `post` does each."""
 
 
+def default_executor() -> str:
+    """Return the executor of programs that name none: ``FLOWPREGEL_EXECUTOR``, or processes."""
+    return os.environ.get("FLOWPREGEL_EXECUTOR") or "processes"
+
+
 class Executor(ABC):
     """Starts jobs and posts their events. One executor may serve many runs at once."""
 

@@ -25,6 +25,7 @@ from flowpregel._core.records import (
 from flowpregel.context import RunClient, current
 from flowpregel.errors import GraphInterrupt, TaskCancelled
 from flowpregel.executors.base import Job, Mailbox
+from flowpregel.executors.capture import captured, runs_elsewhere
 
 if TYPE_CHECKING:
     import asyncio
@@ -244,6 +245,9 @@ class LocalRunClient(RunClient):
         info = self._job.info
         if not self.made.count and self._before_first is not None:
             self._before_first()
+        if runs_elsewhere(node, info.run.executor):
+            may_wait = self._turn is None and not _on_event_loop()
+            arguments = captured(arguments, may_wait=may_wait)
         # Not CallFuture[Any](...): the alias would add an attribute to each future.
         future: CallFuture[Any] = CallFuture(self._turn, self.made)
         call = Call(

@@ -9,21 +9,23 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from functools import partial, update_wrapper
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
-from flowpregel._core.callee import callee_of, is_generator_function, name_of
+from flowpregel._core.callee import Callee, callee_of, is_generator_function, name_of
 from flowpregel._core.digest import arguments_digest, code_digest, home_of, space_of
 from flowpregel._core.records import Arguments, Node
 from flowpregel._engine.tasks import check_executor
-from flowpregel.context import current
+from flowpregel.context import Scope, current
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture as TaskFuture
+from flowpregel.func.chunks import ChunkedCall, ItemFuture, chunks_of
 from flowpregel.func.describe import described
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.node import checked_cache_policy, policies_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
+MapFuture: TypeAlias = TaskFuture[R] | ItemFuture[R]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,7 @@ class TaskFunction(Generic[P, R]):
         """What streams and messages call it."""
         self._bound: tuple[Any, ...] = ()
         self._node: Node | None = None
+        self._chunked: Node | None = None
         self._identity: str | None = None
         update_wrapper(self, func, assigned=_COPIED, updated=())
 
@@ -86,6 +89,18 @@ class TaskFunction(Generic[P, R]):
         Raises:
             RuntimeError: Called outside of a run.
         """
+        scope = self._scope()
+        given: tuple[Any, ...] = (*self._bound, *args) if self._bound else args
+        fingerprint, text = None, self.name
+        if scope.info.compares:
+            fingerprint = self._fingerprint(given, kwargs)
+            text = described(self.name, given, kwargs)
+        made: TaskFuture[R] = scope.ends.call(
+            self._node or self.node, Arguments(given, kwargs), fingerprint, text
+        )
+        return made
+
+    def _scope(self) -> Scope:
         scope = current.get()
         if scope is None:
             raise RuntimeError(
@@ -94,32 +109,59 @@ class TaskFunction(Generic[P, R]):
                 f"{self.name}.func(...); an OS thread that you start inside a run needs "
                 "contextvars.copy_context().run"
             )
-        given: tuple[Any, ...] = (*self._bound, *args) if self._bound else args
-        fingerprint, text = None, self.name
-        if scope.info.compares:
-            what = f"the arguments of task {self.name!r}"
-            fingerprint = f"{self.identity}.{arguments_digest(given, kwargs, what)}"
-            text = described(self.name, given, kwargs)
-        made: TaskFuture[R] = scope.ends.call(
-            self._node or self.node, Arguments(given, kwargs), fingerprint, text
-        )
-        return made
+        return scope
 
-    def map(self, *iterables: Iterable[Any]) -> list[TaskFuture[R]]:
+    def _fingerprint(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        what = f"the arguments of task {self.name!r}"
+        return f"{self.identity}.{arguments_digest(args, kwargs, what)}"
+
+    @overload
+    def map(self, *iterables: Iterable[Any]) -> list[TaskFuture[R]]: ...
+    @overload
+    def map(self, *iterables: Iterable[Any], chunksize: int) -> Sequence[MapFuture[R]]: ...
+    def map(self, *iterables: Iterable[Any], chunksize: int = 1) -> Sequence[MapFuture[R]]:
         """Start a call for each item, and return the futures in the same order.
 
         Args:
             iterables: One: each item is the only argument of its call. Several,
                 of equal length: the n-th items are the arguments of the n-th call.
+            chunksize: How many items are one call: sent, recorded, tried again and timed out
+                together. An item that fails fails its chunk, with a note that names it. For
+                short tasks.
+
+        Raises:
+            ConfigurationError: *chunksize* is no size, or the task has a cache policy.
 
         Example:
             >>> futures = measure.map(["a.py", "b.py"])  # doctest: +SKIP
         """
+        if chunksize != 1:
+            return self._map_chunks(iterables, chunksize)
         call = cast("Callable[..., TaskFuture[R]]", self)
         if len(iterables) == 1:
             return [call(item) for item in iterables[0]]
         # All of them first: an error about their lengths must not leave calls behind.
         return [call(*items) for items in [*zip(*iterables, strict=True)]]
+
+    def _map_chunks(self, iterables: Sequence[Iterable[Any]], size: int) -> list[ItemFuture[R]]:
+        if self.options.cache_policy is not None:
+            raise ConfigurationError(
+                f"task {self.name!r} has a cache policy, which is for single calls: "
+                "use map() without chunksize"
+            )
+        bound = self._bound
+        items = [(*bound, *each) for each in zip(*iterables, strict=True)]
+        if self._chunked is None:
+            self._chunked = _chunked(self.node)
+        scope, futures = self._scope(), list[ItemFuture[R]]()
+        for first, chunk in chunks_of(items, size):
+            fingerprint, text = None, self.name
+            if scope.info.compares:
+                fingerprint = f"map {self._fingerprint((chunk,), {})}"
+                text = f"{self.name}.map({len(chunk)} items from {first})"
+            made = scope.ends.call(self._chunked, Arguments((first, chunk), {}), fingerprint, text)
+            futures += [ItemFuture(made, index) for index in range(len(chunk))]
+        return futures
 
     def with_options(self, **changes: Any) -> TaskFunction[P, R]:
         """Return the same task with other options; this one stays as it is.
@@ -207,6 +249,17 @@ class TaskFunction(Generic[P, R]):
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         return self._home or (TaskFunction, (self.func, self.options))
+
+
+def _chunked(node: Node) -> Node:
+    """Return the node that runs many calls of the task whose node is *node* as one."""
+    (callee,) = node.steps
+    chunked = ChunkedCall(callee)
+    if callee.is_async:
+        together = Callee(None, chunked.in_coroutine, (), callee.name)
+    else:
+        together = Callee(chunked, None, (), callee.name)
+    return replace(node, steps=(together,))
 
 
 class _ByName:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from flowpregel._lmdb.codec import PythonCodec, decode
 from flowpregel._lmdb.records import SIZE, Seal, Table
 from flowpregel.errors import StoreCorruptError, StoreError, ValueEncodingError
-from flowpregel.executors.processes import messages, parcel, protocol
+from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.protocol import UP, GarbageError, Parser, pack
 
 MARK = 0xC0FFEE11
@@ -196,10 +196,10 @@ def test_frames_that_were_changed_are_frames_or_garbage(data: bytes, piece: int)
 
 
 @given(st.binary(max_size=120).filter(lambda body: body[:2] != b"\0\0"))
-def test_a_parcel_of_any_bytes_names_no_shared_memory_that_is_not_there(body: bytes) -> None:
+def test_a_message_of_any_bytes_names_no_shared_memory_that_is_not_there(body: bytes) -> None:
     """At an end that has none: an error, before anything is unpickled."""
     with pytest.raises((ValueError, Exception)) as raised:
-        parcel.unpack(body)
+        serialization.unpack(body)
     assert not isinstance(raised.value, MemoryError)
     assert [] == sprung
 
@@ -207,7 +207,7 @@ def test_a_parcel_of_any_bytes_names_no_shared_memory_that_is_not_there(body: by
 @given(st.integers(5, 255), st.binary(max_size=40))
 def test_an_outcome_of_no_known_kind_is_refused(tag: int, body: bytes) -> None:
     """Before what is in it is unpickled."""
-    data = bytes((tag,)) + parcel.pack(Canary())[0] + body
+    data = bytes((tag,)) + serialization.pack(Canary()).data + body
 
     with pytest.raises(ValueError, match="no outcome has the tag"):
         messages.unpack_outcome(data, "in a test", None)

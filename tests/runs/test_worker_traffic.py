@@ -16,7 +16,7 @@ import pytest
 from flowpregel.context import get_store, get_stream_writer
 from flowpregel.errors import TaskSerializationError, WorkerDiedError
 from flowpregel.executors.processes import ProcessExecutor
-from flowpregel.executors.processes.parcel import SHARE_FROM
+from flowpregel.executors.processes.serialization import SHARE_FROM
 from flowpregel.store.memory import InMemoryStore
 from tests.runs.pooling import Run, descend, error_of, node_of, parent, value_of
 
@@ -64,17 +64,38 @@ def describe(array: np.ndarray) -> tuple[float, bool]:
     return float(array.sum()), bool(array.flags.writeable)
 
 
-def test_a_large_array_is_read_where_it_lies(run: Run) -> None:
-    """The reader's view is read-only, since others may read it too."""
-    assert (float(1 << 20), False) == value_of(run.outcome(describe, np.ones(1 << 20)))
+def overwrite(array: np.ndarray) -> float:
+    array += 1
+    return float(array.sum())
 
 
-def test_a_large_array_comes_back_without_being_copied(run: Run) -> None:
-    """It stays what it is when its worker writes the next result."""
+SIZES = pytest.mark.parametrize("size", [128, 1_250_000], ids=["1 kB", "10 MB"])
+
+
+@SIZES
+def test_a_task_may_write_to_the_array_it_was_given(run: Run, size: int) -> None:
+    """At every size. Neither the caller nor another task sees what it writes."""
+    array = np.zeros(size)
+    jobs = [run.start(overwrite, array) for _ in range(4)]
+
+    assert [float(size)] * 4 == [value_of(each) for each in run.outcomes(*jobs)]
+    assert 0.0 == array.sum()
+
+
+@SIZES
+def test_the_caller_may_write_to_the_array_it_was_returned(run: Run, size: int) -> None:
+    """Also at every size."""
+    array = value_of(run.outcome(make, size))
+    array += 1
+
+    assert 2.0 * size == array.sum()
+
+
+def test_a_large_array_that_is_kept_stays_as_it_came(run: Run) -> None:
+    """Though its worker writes the next results."""
     kept = [value_of(run.outcome(fill, number)) for number in range(6)]
 
     assert [float(number) for number in range(6)] == [array.mean() for array in kept]
-    assert not kept[0].flags.writeable
 
 
 def fill(number: int) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
+from flowpregel import Shared, shared
 from flowpregel.channels import BinaryOperatorAggregate, LastValue
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.pregel import Channel, ChannelWrite, NodeBuilder, Pregel, PregelNode
@@ -33,3 +34,6 @@ app.invoke("a", thread_id="1", durability="sync")
 app.invoke("a", thread_id=1)  # type: ignore[arg-type]
 app.invoke("a", durability="now")  # type: ignore[arg-type]
 app.invoke("a", treads="1")  # type: ignore[call-arg]
+
+assert_type(shared([1]), Shared[list[int]])
+assert_type(shared([1]).value, list[int])

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from flowpregel.executors.base import Job, Mailbox
-from flowpregel.executors.processes.parcel import Lease
+from flowpregel.executors.processes.serialization import BufferRef
 
 BATCH_SECONDS: Final = 0.010
 """For how long a batch is to keep a worker busy."""
@@ -200,7 +200,7 @@ class InFlight:
     """Tokens of the `Context` channels that it reads."""
     body: bytes | None = None
     """The packed job; None: it is packed when it is sent."""
-    leases: Sequence[Lease] = ()
+    refs: Sequence[BufferRef] = ()
     """What *body* names in shared memory."""
     worker: Any = None
     """The `WorkerProcess` that has it; None: it waits."""

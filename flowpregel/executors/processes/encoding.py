@@ -13,11 +13,11 @@ from flowpregel._core.records import Node
 from flowpregel.channels.context import contexts_in
 from flowpregel.errors import FlowPregelError, TaskSerializationError
 from flowpregel.executors.base import Job, Mailbox
-from flowpregel.executors.processes import messages, parcel, payload
-from flowpregel.executors.processes.arena import Arena
+from flowpregel.executors.processes import messages, serialization
 from flowpregel.executors.processes.assign import InFlight, NodeCode
-from flowpregel.executors.processes.codebook import Codebook
+from flowpregel.executors.processes.messages import NodeCodeCache
 from flowpregel.executors.processes.protocol import REQUEST
+from flowpregel.executors.processes.shared_memory import Arena
 
 _log: Final = logging.getLogger("flowpregel.worker")
 _MOST: Final = 1024
@@ -35,7 +35,7 @@ class JobEncoder:
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self._ids = count(1)
-        self._codebook = Codebook()
+        self._codebook = NodeCodeCache()
         self._codes: OrderedDict[bytes, NodeCode] = OrderedDict()
         self._called: OrderedDict[tuple[bytes, int], Node] = OrderedDict()
         self._depths: dict[int, int] = {}
@@ -74,7 +74,7 @@ class JobEncoder:
             return task.body
         name, arena = task.job.info.name, self._arena
         try:
-            task.body, task.leases = messages.pack_job(task.job, arena if share else None)
+            task.body, task.refs = messages.pack_job(task.job, arena if share else None)
         except FlowPregelError:
             raise
         except Exception as error:
@@ -97,11 +97,13 @@ class JobEncoder:
             BaseException: Whatever the unpickling of a part raises.
         """
         (request,) = REQUEST.unpack_from(body)
-        code, arguments, fingerprint, describe, carried = parcel.unpack(body, None, REQUEST.size)
-        key = payload.digest_of(code), task.depth + 1
+        code, arguments, fingerprint, describe, carried = serialization.unpack(
+            body, None, REQUEST.size
+        )
+        key = serialization.digest_of(code), task.depth + 1
         node = self._called.get(key)
         if node is None:
-            node = self._called[key] = payload.loads(code)
+            node = self._called[key] = serialization.loads(code)
             self._depths[id(node)] = task.depth + 1
             if len(self._called) > _MOST:
                 _, oldest = self._called.popitem(last=False)

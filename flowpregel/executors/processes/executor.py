@@ -19,12 +19,13 @@ from flowpregel.context import TaskInfo
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
 from flowpregel.executors.calls import returned_by
-from flowpregel.executors.processes import messages, parcel, payload
-from flowpregel.executors.processes.arena import default_limit
+from flowpregel.executors.capture import captured
+from flowpregel.executors.processes import messages, serialization
 from flowpregel.executors.processes.crash_report import memory_of
 from flowpregel.executors.processes.message_handler import MessageHandler
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.settings import PoolSettings, thread_caps
+from flowpregel.executors.processes.shared_memory import default_limit
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -90,7 +91,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         settings = PoolSettings(
             size=size,
             env={**thread_caps(cpus, size), **(env or {})},
-            initializer=payload.dumps((initializer, initargs)) if initializer else b"",
+            initializer=serialization.dumps((initializer, initargs)) if initializer else b"",
             worker_max_tasks=worker_max_tasks,
             worker_max_rss=worker_max_rss,
             grace=grace,
@@ -127,7 +128,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         grace: it is not waited for.
         """
         ended = None if error is None else messages.pack_outcome(Raised(error), "(the run)", None)
-        self._handler.leave(contexts, parcel.pack((tuple(contexts), ended))[0])
+        self._handler.leave(contexts, serialization.pack((tuple(contexts), ended)).data)
 
     def close(self) -> None:
         """Stop every task and end every worker. May be called again."""
@@ -347,7 +348,9 @@ class PlainCalls:
         own: dict[str, PoolFuture] = {}
         for arguments in calls:
             task_id = f"call-{next(self._numbers)}"
-            jobs.append(Job(TaskInfo(task_id, node.name, "", 0, 0), Kind.CALL, node, arguments))
+            jobs.append(
+                Job(TaskInfo(task_id, node.name, "", 0, 0), Kind.CALL, node, captured(arguments))
+            )
             own[task_id] = PoolFuture(partial(self._pool.cancel, (task_id, 1), kill=True))
         futures += own.values()
         self.open.update(own.values())

@@ -16,11 +16,11 @@ from flowpregel._core.effects import Call, Emitted
 from flowpregel._core.records import RETURN, Outcome, Raised, Returned
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import Backlog
-from flowpregel.executors.processes import messages, parcel, protocol
-from flowpregel.executors.processes.arena import returns_in
+from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.assign import InFlight, WorkerState
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.protocol import RAN, REQUEST, Frame
+from flowpregel.executors.processes.shared_memory import released_in
 from flowpregel.executors.processes.timeouts import stopped_outcome
 from flowpregel.executors.processes.worker_process import WorkerProcess
 from flowpregel.executors.processes.workers import print_lines
@@ -70,8 +70,8 @@ class MessageHandler:
                 if (task := worker.tasks.get(frame.number)) is not None:
                     self._on_running(worker, task, frame)
             case protocol.RETURNED:
-                for lease, readers in returns_in(frame.body):
-                    self._pool.release(worker, lease, readers)
+                for ref_id in released_in(frame.body):
+                    self._pool.release(worker, ref_id)
             case protocol.READY:
                 self._pool.workers.mark_ready(worker)
             case protocol.FAILED:
@@ -112,7 +112,7 @@ class MessageHandler:
         self._pool.finish(task, outcome, (began, seconds, "processes", worker.pid), caught)
 
     def _on_emitted(self, worker: WorkerProcess, task: InFlight, body: bytes) -> None:
-        self._pool.post(task.mailbox, Emitted(task.job.info.task_id, parcel.unpack(body)))
+        self._pool.post(task.mailbox, Emitted(task.job.info.task_id, serialization.unpack(body)))
         backlog: Backlog | None = getattr(task.mailbox, "backlog", None)
         if backlog is None or not backlog.add(len(body) + _CHUNK_COST):
             return
@@ -184,7 +184,7 @@ class MessageHandler:
     def _ask_store(self, task: InFlight, number: int, body: bytes) -> None:
         (request,) = REQUEST.unpack_from(body)
         try:
-            method, args, kwargs = parcel.unpack(body, None, REQUEST.size)
+            method, args, kwargs = serialization.unpack(body, None, REQUEST.size)
             if method.startswith("_"):
                 raise AttributeError(method)  # noqa: TRY301 - told to the caller like any other
             value = getattr(task.job.store, method)(*args, **kwargs)

@@ -19,7 +19,6 @@ from flowpregel._core.records import Outcome, Raised, Span, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, FlowPregelError
 from flowpregel.executors.base import Job, JobKey, Mailbox
 from flowpregel.executors.processes import protocol
-from flowpregel.executors.processes.arena import Arena, segments_for
 from flowpregel.executors.processes.assign import (
     LARGEST_BATCH,
     InFlight,
@@ -34,6 +33,7 @@ from flowpregel.executors.processes.crash_report import PostMortem
 from flowpregel.executors.processes.encoding import JobEncoder
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.settings import PoolSettings
+from flowpregel.executors.processes.shared_memory import Arena, segments_for
 from flowpregel.executors.processes.timeouts import TaskStopper, lost_outcome, stopped_outcome
 from flowpregel.executors.processes.worker_process import STUCK_AFTER, WorkerProcess
 from flowpregel.executors.processes.workers import START_TRIES, Workers
@@ -208,7 +208,7 @@ class Pool:
             task.number = next(self._numbers) & 0xFFFFFFFF
             task.worker, worker.tasks[task.number] = worker, task
             task.sent = task.alive = now
-            worker.reads.update(lease.id for lease in task.leases)
+            worker.reads.update(ref.id for ref in task.refs)
             worker.contexts.update(task.contexts)
             size = len(task.code.digest) + len(body)
             parts += (protocol.TASK.pack(task.number, size), task.code.digest, body)
@@ -229,7 +229,7 @@ class Pool:
         """Return *task* packed, once *worker* has what it needs for it; None: it has failed."""
         try:
             body = self.encoder.pack(task)
-            if not worker.hand_over(task.leases, self.arena):
+            if not worker.hand_over(task.refs, self.arena):
                 self._release_own(task)
                 body = self.encoder.pack(task, share=False)
         except FlowPregelError as error:
@@ -254,7 +254,7 @@ class Pool:
     def _detach(self, task: InFlight) -> None:
         """Take *task*, whose worker has not opened what it was sent, from its worker."""
         worker = task.worker
-        worker.reads.subtract(lease.id for lease in task.leases)
+        worker.reads.difference_update(ref.id for ref in task.refs)
         self._free_worker(task)
 
     def _free_worker(self, task: InFlight) -> None:
@@ -300,16 +300,14 @@ class Pool:
 
     def _release_own(self, task: InFlight) -> None:
         """Release the shared memory of *task*, which no worker reads."""
-        for lease in task.leases:
-            self.arena.release(lease.id)
-        task.leases = ()
+        for ref in task.refs:
+            self.arena.release(ref.id)
+        task.refs = ()
 
-    def release(self, worker: WorkerProcess, lease: int, readers: int) -> None:
-        """Note that *worker* is done with a lease of the pool's arena."""
-        self.arena.release(lease, readers)
-        worker.reads[lease] -= readers
-        if worker.reads[lease] <= 0:
-            del worker.reads[lease]
+    def release(self, worker: WorkerProcess, ref_id: int) -> None:
+        """Note that *worker* is done with a buffer of the pool's arena."""
+        self.arena.release(ref_id)
+        worker.reads.discard(ref_id)
 
     # ------------------------------------------------ streams that are read slowly
 
@@ -347,8 +345,8 @@ class Pool:
                 seconds = time.monotonic() - task.sent
                 span = time.time_ns() - int(seconds * 1e9), seconds, "processes", worker.pid
                 self.finish(task, lost_outcome(task, report), span)
-        for lease, readers in worker.reads.items():
-            self.arena.release(lease, readers)
+        for ref_id in worker.reads:
+            self.arena.release(ref_id)
         self._queue.add_first([each for each in lost if self._goes_on(each, report, running)])
         for left in worker.leaving.values():
             left.set_result(None)

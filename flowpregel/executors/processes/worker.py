@@ -34,12 +34,17 @@ from flowpregel._fault import arm, fault
 from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.calls import caught_of
-from flowpregel.executors.processes import messages, parcel, payload, protocol
-from flowpregel.executors.processes.arena import Arena, Door, Returns, returns_in
-from flowpregel.executors.processes.parcel import Lease
+from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.protocol import RAN, TASK, TOKEN, Frame, WorkerStatus
-from flowpregel.executors.processes.reader import TaskReader
+from flowpregel.executors.processes.serialization import BufferRef
 from flowpregel.executors.processes.settings import WorkerSetup
+from flowpregel.executors.processes.shared_memory import (
+    Arena,
+    BufferReader,
+    FdSocket,
+    ReleaseQueue,
+    released_in,
+)
 from flowpregel.executors.processes.worker_io import (
     HOLD,
     LinkReader,
@@ -63,7 +68,7 @@ _log: Final = logging.getLogger("flowpregel.worker")
 def main(setup: WorkerSetup) -> None:
     """Live as a worker until the coordinator is gone or says stop."""
     arm("worker.")
-    payload.mark_as_worker()
+    serialization.mark_as_worker()
     become_worker(setup.stdout, setup.stderr, setup.coordinator)
     worker = Worker(setup)
     if worker.initialize(setup.initializer):
@@ -87,9 +92,9 @@ class Worker:
         self._requests.listen = self._link_reader.listen
         self._status = WorkerStatus(setup.status)
         self._tokens = Tokens(setup.tokens)
-        door = Door(socket.socket(fileno=setup.door))
-        self._returns = Returns()
-        self._reader = TaskReader(door, self._returns)
+        door = FdSocket(socket.socket(fileno=setup.door))
+        self._returns = ReleaseQueue()
+        self._reader = BufferReader(door, self._returns)
         self._shares = ResultArena(Arena(setup.shared_limit, segments=setup.segments), door)
         self._out, self._err = take_over(self._writer, setup.log_levels)
         self._structlog = StructlogSender(self._writer)
@@ -104,7 +109,7 @@ class Worker:
         """Run the pool's initializer; tell the coordinator how that went."""
         try:
             if initializer:
-                function, arguments = payload.loads(initializer)
+                function, arguments = serialization.loads(initializer)
                 function(*arguments)
         except BaseException as error:  # noqa: BLE001 - the coordinator is told why
             body = messages.pack_outcome(Raised(error), "initializer", None)
@@ -120,11 +125,11 @@ class Worker:
                 case protocol.TASKS:
                     self._run_tasks(frame.body)
                 case protocol.NODE:
-                    digest = frame.body[: payload.DIGEST_SIZE]
-                    self._nodes[digest] = frame.body[payload.DIGEST_SIZE :]
+                    digest = frame.body[: serialization.DIGEST_SIZE]
+                    self._nodes[digest] = frame.body[serialization.DIGEST_SIZE :]
                 case protocol.FREED:
-                    for lease, readers in returns_in(frame.body):
-                        self._shares.release(lease, readers)
+                    for ref_id in released_in(frame.body):
+                        self._shares.release(ref_id)
                 case protocol.LEAVE:
                     self._leave(frame)
                 case protocol.STOP:
@@ -145,7 +150,6 @@ class Worker:
 
     def _flush(self) -> None:
         """Send the results that are held back, and what the ended tasks read no more."""
-        self._reader.task_ended()
         self._writer.flush()
         if returned := self._returns.take():
             self._writer.send(protocol.RETURNED, 0, returned)
@@ -187,11 +191,12 @@ class Worker:
     def _perform(self, order: memoryview, client: WorkerRunClient) -> tuple[Outcome, str]:
         name, what = messages.UNNAMED, "the code"
         try:
-            node = self._node(bytes(order[: payload.DIGEST_SIZE]))
+            node = self._node(bytes(order[: serialization.DIGEST_SIZE]))
             name, what = node.name, "the input"
             store = StoreProxy(client.ask)
-            content = parcel.unpack(order, self._reader.open, payload.DIGEST_SIZE)
-            job = messages.job_of(content, node, store)
+            job = messages.unpack_job(
+                order, node, store, self._reader.open, serialization.DIGEST_SIZE
+            )
         except TaskCancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
@@ -210,7 +215,7 @@ class Worker:
     def _node(self, digest: bytes) -> Node:
         node = self._nodes[digest]
         if not isinstance(node, Node):
-            node = self._nodes[digest] = payload.loads(node)
+            node = self._nodes[digest] = serialization.loads(node)
         assert isinstance(node, Node)
         return node
 
@@ -225,7 +230,7 @@ class Worker:
 
     def _leave(self, frame: Frame) -> None:
         """Leave the contexts of a run that ended, and answer."""
-        tokens, ended = parcel.unpack(frame.body)
+        tokens, ended = serialization.unpack(frame.body)
         outcome = None if ended is None else messages.unpack_outcome(ended, "of the run", None)
         self._close_contexts(tokens, outcome.error if isinstance(outcome, Raised) else None)
         self._writer.send(protocol.LEFT, frame.number)
@@ -257,7 +262,7 @@ class Worker:
 
 
 def _orders(body: bytes) -> Iterator[tuple[int, memoryview]]:
-    """Yield the number of each task in a TASKS frame, and its digest and parcel."""
+    """Yield the number of each task in a TASKS frame, and its digest and message."""
     at, view = 0, memoryview(body)
     while at < len(body):
         number, length = TASK.unpack_from(body, at)
@@ -297,22 +302,22 @@ class ResultArena:
         door: The way to the coordinator.
     """
 
-    def __init__(self, arena: Arena, door: Door) -> None:
+    def __init__(self, arena: Arena, door: FdSocket) -> None:
         self._arena = arena
         self._door = door
         self.release = arena.release
 
-    def share(self, data: memoryview, source: Any) -> Lease | None:
+    def share(self, data: memoryview) -> BufferRef | None:
         """Write *data* for the coordinator; None: there is no room."""
-        lease = self._arena.share(data, source)
-        if lease is None:
+        ref = self._arena.share(data)
+        if ref is None:
             return None
         try:
-            self._door.hand_over(lease.segment, self._arena.descriptor(lease.segment))
+            self._door.send(ref.segment, self._arena.descriptor(ref))
         except OSError:
-            self._arena.release(lease.id)
+            self._arena.release(ref.id)
             return None
-        return lease
+        return ref
 
 
 # ------------------------------------------------ how a process becomes a worker

@@ -26,9 +26,10 @@ from flowpregel.carried import carried_by
 from flowpregel.context import RunClient
 from flowpregel.errors import GraphInterrupt, ParentCommand, TaskCancelled, TaskSerializationError
 from flowpregel.executors.calls import CallFuture, OpenCalls, returned_by
-from flowpregel.executors.processes import messages, parcel, protocol
-from flowpregel.executors.processes.culprit import find_culprit
+from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.protocol import ANSWER, DOWN, REQUEST, STORED, Frame, Parser
+from flowpregel.executors.processes.serialization import find_culprit
+from flowpregel.executors.shared import sent_by_key
 
 _CHUNK: Final = 1 << 16
 HOLD: Final = 0.005
@@ -263,7 +264,7 @@ class WorkerRunClient(RunClient):
     def emit(self, chunk: Any) -> None:
         """Give the run's stream a custom chunk, or a `Report`."""
         try:
-            body, _ = parcel.pack(chunk)
+            body, _ = serialization.pack(chunk)
         except Exception as error:
             path, cause = find_culprit(chunk, "chunk")
             raise TaskSerializationError("this", "a stream chunk", path, cause) from error
@@ -278,7 +279,8 @@ class WorkerRunClient(RunClient):
         code = messages.pack_node(node, called=True)
         try:
             carried = carried_by(copy_context(), {})
-            body, _ = parcel.pack((code, arguments, fingerprint, describe, carried))
+            with sent_by_key():
+                body, _ = serialization.pack((code, arguments, fingerprint, describe, carried))
         except Exception as error:
             path, cause = find_culprit(arguments, "arguments")
             raise TaskSerializationError(node.name, "the input", path, cause) from error
@@ -287,7 +289,7 @@ class WorkerRunClient(RunClient):
 
     def ask(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of the run's store; return its result."""
-        body, _ = parcel.pack((method, args, kwargs))
+        body, _ = serialization.pack((method, args, kwargs))
         return self._requests.send(protocol.ASKED, self._number, body, Answer()).result()
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes import protocol
-from flowpregel.executors.processes.arena import Arena, Door, Returns, segments_for
 from flowpregel.executors.processes.assign import (
     InFlight,
     WorkerEvent,
@@ -23,12 +22,18 @@ from flowpregel.executors.processes.assign import (
     WorkerState,
     next_state,
 )
-from flowpregel.executors.processes.board import new_shared_file
 from flowpregel.executors.processes.crash_report import Tail
-from flowpregel.executors.processes.parcel import Lease
 from flowpregel.executors.processes.protocol import TOKEN, Frame, Parser, WorkerStatus, pack
-from flowpregel.executors.processes.reader import Reader
+from flowpregel.executors.processes.serialization import BufferRef
 from flowpregel.executors.processes.settings import Inherited, PoolSettings, WorkerSetup
+from flowpregel.executors.processes.shared_memory import (
+    Arena,
+    BufferReader,
+    FdSocket,
+    ReleaseQueue,
+    new_shared_file,
+    segments_for,
+)
 from flowpregel.executors.processes.worker import STOP_SIGNAL, main
 
 _CHUNK: Final = 1 << 16
@@ -124,8 +129,8 @@ class WorkerProcess:
         """Tokens of the contexts that it was given."""
         self.leaving: dict[int, Future[None]] = {}
         """Requests to leave contexts that it has not answered."""
-        self.reads: Counter[int] = Counter()
-        """Leases of the pool's arena that it reads, and how often they were sent."""
+        self.reads: set[int] = set()
+        """Buffers of the pool's arena that it reads."""
         self.held_by: Mailbox | None = None
         """The run whose reader is so far behind that the link is left unread."""
         self.is_garbled = False
@@ -176,10 +181,10 @@ class WorkerProcess:
             if self._has_pidfd:
                 near.callback(os.close, self.end)
             self._ends = near.pop_all()
-        self.link, self.door = Link(link, mark), Door(door)
-        self.returns = Returns()
-        """Leases of the worker's arena that we read no more."""
-        self.reader = Reader(self.door, self.returns)
+        self.link, self.door = Link(link, mark), FdSocket(door)
+        self.returns = ReleaseQueue()
+        """Buffers of the worker's arena that we read no more."""
+        self.reader = BufferReader(self.door, self.returns)
 
     @property
     def is_waiting(self) -> bool:
@@ -223,11 +228,11 @@ class WorkerProcess:
             return []
         return [number for (number,) in TOKEN.iter_unpack(tokens)]
 
-    def hand_over(self, leases: Sequence[Lease], arena: Arena) -> bool:
-        """Give it the descriptors of *leases*; return False if it cannot take them now."""
+    def hand_over(self, refs: Sequence[BufferRef], arena: Arena) -> bool:
+        """Give it the descriptors of *refs*; return False if it cannot take them now."""
         try:
-            for lease in leases:
-                self.door.hand_over(lease.segment, arena.descriptor(lease.segment))
+            for ref in refs:
+                self.door.send(ref.segment, arena.descriptor(ref))
         except OSError:
             return False
         return True

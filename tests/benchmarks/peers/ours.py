@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from flowpregel import shared
 from flowpregel.channels import LastValue
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
@@ -155,6 +156,58 @@ def mapped(function: str, given: list[Any], alone: bool = False, workers: int = 
             if alone:
                 return work.seconds_of(lambda: list(pool.map(getattr(work, function), items)))
             return work.seconds_of(lambda: flow.invoke(items))
+
+        yield turn
+
+
+@contextlib.contextmanager
+def in_chunks(function: str, given: list[Any], size: int) -> Working:
+    """Yield a flow that maps a task over values in chunks of *size*; the time is that of all."""
+    with engine("processes") as pool:
+        step = task(getattr(work, function))
+
+        @entrypoint(executor=pool)
+        def flow(items: list[Any]) -> int:
+            return len([each.result() for each in step.map(items, chunksize=size)])
+
+        items = work.values(*given)
+        yield lambda: work.seconds_of(lambda: flow.invoke(items))
+
+
+@contextlib.contextmanager
+def by_handle(
+    function: str, given: list[Any], kept: str | None = None, alone: bool = False
+) -> Working:
+    """Yield a flow whose calls all take one value by its handle; the time is that of all.
+
+    Args:
+        function: Of `work`.
+        given: The arguments of `work.values`.
+        kept: The durability on disk, if it is kept.
+        alone: Whether the pool maps by itself, without a flow.
+    """
+    value: Any = None
+    with work.folder() as folder, engine("processes") as pool:
+        called = getattr(work, function)
+        step = task(called)
+
+        @entrypoint(executor=pool, checkpointer=saver(kept, folder))
+        def flow(count: int) -> int:
+            with shared(value) as handle:
+                return len([each.result() for each in step.map([handle] * count)])
+
+        def by_pool(count: int) -> int:
+            with shared(value) as handle:
+                return len([*pool.map(called, [handle] * count)])
+
+        def turn() -> float:
+            nonlocal value
+            items = work.values(*given)
+            value, count = items[0], len(items)
+            if alone:
+                return work.seconds_of(lambda: by_pool(count))
+            options: Any = {"thread_id": new_thread(), "durability": kept} if kept else {}
+            return work.seconds_of(lambda: flow.invoke(count, **options))
 
         yield turn
 

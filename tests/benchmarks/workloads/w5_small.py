@@ -1,4 +1,4 @@
-"""W5a, W5b: tasks of 20 µs, where handing over costs more than the work."""
+"""W5a, W5b, W5d: tasks of 20 µs, where handing over costs more than the work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TASK = 20e-6
 def workloads(quick: bool) -> list[Workload]:
     """Return them."""
     some, many = (20, 40) if quick else (1_000, 10_000)
-    return [_some(some), _many(many, 1 if quick else 10)]
+    return [_some(some), _many(many, 1 if quick else 10), _chunked(many, 10 if quick else 100)]
 
 
 def _some(count: int) -> Workload:
@@ -52,6 +52,24 @@ def _many(count: int, share: int) -> Workload:
             Row(
                 name="W5b", what=f"{count:,} tasks of 20 µs", unit="in all",
                 goals=against(ideal=3.0),
+            ),
+        ),
+    )  # fmt: skip
+
+
+def _chunked(count: int, size: int) -> Workload:
+    given = {"function": "spin", "given": ["each", count, TASK]}
+    return Workload(
+        sides={
+            OURS: ours("in_chunks", size=size, **given),
+            "joblib": peer("joblib", "mapped", **given),
+            "loky in chunks": limit("loky:mapped", chunk=size, **given),
+            "ideal": limit("futures:ideal", seconds=count * TASK),
+        },
+        rows=(
+            Row(
+                name="W5d", what=f"{count:,} of them by map(chunksize={size})", unit="in all",
+                goals=against(ideal=1.2, joblib=1.0),
             ),
         ),
     )  # fmt: skip

@@ -15,11 +15,40 @@ def workloads(quick: bool) -> list[Workload]:
     return [
         _workload("W6a", f"{count} tasks, each taking its own {size}", 0.6, "total",
                   ["own", count, numbers]),
-        _workload("W6b", f"{count} tasks, all taking the same {size}", 0.3, "total",
-                  ["shared", count, numbers]),
+        _one_for_all(f"{count} tasks, all taking the same {size}", count, numbers),
+        _kept(f"the same {size} by its handle, kept on disk", count, numbers),
         _workload("W6c", f"{count} tasks, each returning a {size}", 0.25, "make",
                   ["each", count, numbers]),
     ]  # fmt: skip
+
+
+def _one_for_all(what: str, count: int, numbers: int) -> Workload:
+    given: dict[str, Any] = {"function": "total", "given": ["shared", count, numbers]}
+    return Workload(
+        sides={
+            OURS: ours("by_handle", **given),
+            "flowpregel's pool": ours("by_handle", alone=True, **given),
+            "without a handle": ours("mapped", **given),
+            "joblib": peer("joblib", "mapped", **given),
+            "dask": peer("dask", "mapped", **given),
+            "ray": peer("ray", "mapped", **given),
+            "loky": limit("loky:mapped", **given),
+        },
+        rows=(Row(name="W6b", what=what, unit="in all", goals=against(joblib=0.6, ray=1.0)),),
+    )
+
+
+def _kept(what: str, count: int, numbers: int) -> Workload:
+    given: dict[str, Any] = {"function": "total", "given": ["shared", count, numbers]}
+    return Workload(
+        sides={
+            OURS: ours("by_handle", kept="async", **given),
+            "without a saver": ours("by_handle", **given),
+        },
+        rows=(
+            Row(name="W6d", what=what, unit="in all", goals=against(**{"without a saver": 1.3})),
+        ),
+    )
 
 
 def _workload(name: str, what: str, most: float, function: str, values: list[Any]) -> Workload:

@@ -11,8 +11,8 @@ import pytest
 
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.processes import ProcessExecutor
-from flowpregel.executors.processes.culprit import find_culprit
 from flowpregel.executors.processes.protocol import TOKEN
+from flowpregel.executors.processes.serialization import find_culprit
 from flowpregel.executors.processes.settings import thread_caps
 from flowpregel.executors.processes.timeouts import Timers
 from flowpregel.executors.processes.worker import Tokens

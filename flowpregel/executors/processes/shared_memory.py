@@ -1,0 +1,396 @@
+"""Shared memory for the large parts of a message, which would be slow on a link.
+
+::
+
+    writer                                        reader
+    ------                                        ------
+    pack(value) -> Message --- link ------------> unpack(message)
+      Arena: segment === fd, over the FdSocket ==> BufferReader: private mapping
+    release(ref id) <-- ReleaseQueue -- link ---- when the last view of it is gone
+
+A segment has no name, so nothing is left behind when both processes are gone. An arena
+uses its segments again: fresh pages cost several times what writing them costs. A reader
+maps copy-on-write: it may write to what it was given, and nobody else sees that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import resource
+import socket
+import threading
+import time
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from itertools import count
+from pickle import PickleBuffer
+from queue import Empty, SimpleQueue
+from struct import Struct
+from typing import Any, Final
+
+from flowpregel.executors.processes.serialization import BufferRef
+
+_ID: Final = Struct("<Q")
+_segment_ids: Final = count(1)
+_ref_ids: Final = count(1)
+_SMALLEST: Final = 1 << 18
+_PATIENCE: Final = 0.05
+_FEWEST_SEGMENTS, _MOST_SEGMENTS = 4, 256
+_POPULATE_READ: Final = 22
+"""MADV_POPULATE_READ of Linux 5.14, which `mmap` does not name."""
+_POPULATED_UP_TO: Final = 64 << 20
+"""Bytes up to which a buffer is mapped as a whole: of more, only a part may be wanted."""
+_KEPT: Final = 256 << 20
+"""Bytes of mappings that a reader keeps while nothing views them."""
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Segment:
+    """A file in memory, without a name; it goes with the last reference to it."""
+
+    id: int
+    fd: int
+    size: int
+    memory: mmap.mmap
+    """All of it, mapped by its writer."""
+
+
+def new_shared_file(size: int) -> int:
+    """Return a descriptor of *size* zero bytes, without a name, that several processes can map."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("flowpregel", os.MFD_CLOEXEC)
+    else:
+        import tempfile  # noqa: PLC0415 - only where there is no memfd
+
+        fd, name = tempfile.mkstemp(prefix="flowpregel-")
+        os.unlink(name)
+    try:
+        os.ftruncate(fd, size)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def new_segment(size: int) -> Segment | None:
+    """Return a segment of *size* bytes; None: there is no memory for it."""
+    with suppress(OSError, ValueError), ExitStack() as undo:
+        fd = new_shared_file(size)
+        undo.callback(os.close, fd)
+        # Now: pages that cannot be had later would end the process with SIGBUS.
+        os.posix_fallocate(fd, 0, size)
+        segment = Segment(next(_segment_ids), fd, size, mmap.mmap(fd, size))
+        undo.pop_all()
+        weakref.finalize(segment, _drop, fd, os.getpid()).atexit = False
+        return segment
+    return None
+
+
+def _drop(fd: int, owner: int) -> None:
+    if os.getpid() == owner:
+        # The memory goes now, though readers have the file open; its size shows them that.
+        os.ftruncate(fd, 0)
+    os.close(fd)
+
+
+def _exported(memory: mmap.mmap, size: int, origin: Segment | PrivateMapping) -> Any:
+    """Return a buffer: *size* bytes of *memory*, which lives for as long as anything views them."""
+    made: Any = (ctypes.c_char * size).from_buffer(memory)
+    made.origin = origin
+    return made
+
+
+def origin_of(view: memoryview) -> Segment | PrivateMapping | None:
+    """Return where *view* lies in shared memory, if it is a whole buffer there."""
+    holder: Any = view.obj
+    is_whole = isinstance(holder, ctypes.Array) and ctypes.sizeof(holder) == view.nbytes
+    return getattr(holder, "origin", None) if is_whole else None
+
+
+def allocate_alone(size: int) -> Any:
+    """Return a buffer in a segment of its own, freed with the last reference; None: no memory."""
+    segment = new_segment(size)
+    return None if segment is None else _exported(segment.memory, size, segment)
+
+
+def fill(buffer: Any, data: memoryview) -> None:
+    """Write *data* to a buffer that was allocated here."""
+    buffer.origin.memory[: data.nbytes] = data
+
+
+class Arena:
+    """Segments that are used again, and the buffers in them that are read.
+
+    Args:
+        limit: The most bytes all segments may have together.
+        segments: The most segments; each has a descriptor here and one where it is read.
+        keep: Bytes from which it waits a moment before it grows; larger segments are not kept.
+    """
+
+    def __init__(
+        self, limit: int, *, segments: int = _MOST_SEGMENTS, keep: int | None = None
+    ) -> None:
+        self._limit = limit
+        self._most = segments
+        self._keep = limit if keep is None else keep
+        self._count = self._total = 0
+        self._free: list[Segment] = []
+        # The garbage collector puts segments here, anywhere: it may not wait for the lock.
+        self._freed: SimpleQueue[Segment] = SimpleQueue()
+        self._read: dict[int, tuple[Segment, Any]] = {}
+        self._lock = threading.Lock()
+        self.is_full = False
+        """Whether something did not fit since this was last set to False."""
+
+    def allocate(self, size: int, wait: float = 0.0) -> Any:
+        """Return a buffer of *size* bytes for `fill`, freed with the last reference to it.
+
+        None: there is no room for it within *wait* seconds.
+        """
+        started, patience = time.monotonic(), min(wait, _PATIENCE)
+        while True:
+            waited = time.monotonic() - started
+            with self._lock:
+                self._collect()
+                segment = self._segment_for(size, waited >= patience or self._total < self._keep)
+            if segment is not None:
+                made = _exported(segment.memory, size, segment)
+                weakref.finalize(made, self._give_back, segment).atexit = False
+                return made
+            if waited >= wait or size > self._limit:
+                self.is_full = True
+                return None
+            with suppress(Empty):
+                left = (patience if waited < patience else wait) - waited
+                self._freed.put(self._freed.get(timeout=left))
+
+    def share(self, data: memoryview) -> BufferRef | None:
+        """Write *data* for one reader, unless it lies in a segment already; None: no room."""
+        segment, buffer = origin_of(data), data.obj
+        if not isinstance(segment, Segment):
+            buffer = self.allocate(data.nbytes)
+            if buffer is None:
+                return None
+            fill(buffer, data)
+            segment = buffer.origin
+        ref = BufferRef(next(_ref_ids), segment.id, data.nbytes)
+        self._read[ref.id] = segment, buffer
+        return ref
+
+    def release(self, ref_id: int) -> None:
+        """Note that the reader of a buffer is done with it."""
+        self._read.pop(ref_id, None)
+
+    def __len__(self) -> int:
+        """Return how many buffers are being read."""
+        return len(self._read)
+
+    def descriptor(self, ref: BufferRef) -> int:
+        """Return the descriptor of the segment that *ref* lies in."""
+        return self._read[ref.id][0].fd
+
+    def _give_back(self, segment: Segment) -> None:
+        if segment.size > self._keep:
+            os.ftruncate(segment.fd, 0)
+        self._freed.put(segment)
+
+    def _collect(self) -> None:
+        """Take in the segments that are free again, but for those that are too large to keep."""
+        with suppress(Empty):
+            while True:
+                segment = self._freed.get_nowait()
+                if segment.size <= self._keep:
+                    self._free.append(segment)
+                else:
+                    self._forget(segment)
+
+    def _forget(self, segment: Segment) -> None:
+        self._total -= segment.size
+        self._count -= 1
+
+    def _segment_for(self, size: int, grows: bool) -> Segment | None:
+        fitting = [each for each in self._free if size <= each.size <= 2 * max(size, _SMALLEST)]
+        if fitting:
+            best = min(fitting, key=lambda each: each.size)
+            self._free.remove(best)
+            return best
+        if not grows:
+            return None
+        step = max(_SMALLEST, 1 << (size.bit_length() - 3))
+        wanted = -(-size // step) * step  # so that similar sizes share segments
+        while self._free and not self._fits(wanted):
+            self._forget(self._free.pop(0))
+        segment = new_segment(wanted) if self._fits(wanted) else None
+        if segment is not None:
+            self._total += wanted
+            self._count += 1
+        return segment
+
+    def _fits(self, size: int) -> bool:
+        return self._total + size <= self._limit and self._count < self._most
+
+    def close(self) -> None:
+        """Give up every segment; readers keep what they have mapped."""
+        with self._lock:
+            self._read.clear()
+            self._collect()
+            self._free.clear()
+
+
+def segments_for(writers: int) -> int:
+    """Return the segments for each of *writers*: a quarter of all descriptors for all of them."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed == resource.RLIM_INFINITY:
+        return _MOST_SEGMENTS
+    return max(_FEWEST_SEGMENTS, min(_MOST_SEGMENTS, allowed // (8 * writers)))
+
+
+def default_limit() -> int:
+    """Return a quarter of the machine's memory, in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+
+
+class FdSocket:
+    """Hands descriptors of segments to the other process, over a connected Unix socket."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._sent: set[int] = set()
+
+    def send(self, segment: int, fd: int) -> None:
+        """Make *segment* known on the other side, if it is not; raise OSError if that fails."""
+        if segment not in self._sent:
+            socket.send_fds(self._socket, [_ID.pack(segment)], [fd])
+            self._sent.add(segment)
+
+    def receive(self) -> tuple[int, int]:
+        """Return the next segment that was sent, and its descriptor; raise OSError at the end."""
+        data, fds, _, _ = socket.recv_fds(self._socket, _ID.size, 1)
+        if len(data) != _ID.size or len(fds) != 1:
+            raise OSError("the other end of the socket for descriptors is closed")
+        return int(_ID.unpack(data)[0]), fds[0]
+
+    def close(self) -> None:
+        """Close this end."""
+        self._socket.close()
+
+
+class ReleaseQueue:
+    """Ids of buffers that are read no more, until there is time to send them."""
+
+    def __init__(self) -> None:
+        self._ids: deque[int] = deque()
+
+    def __call__(self, ref_id: int) -> None:
+        """Note an id; for the garbage collector."""
+        self._ids.append(ref_id)
+
+    def take(self) -> bytes:
+        """Return the ids as the body of a frame; empty if there are none."""
+        ids = [self._ids.popleft() for _ in range(len(self._ids))]
+        return b"".join(map(_ID.pack, ids))
+
+
+def released_in(body: bytes) -> Iterator[int]:
+    """Yield the ids in the body of such a frame."""
+    return (ref_id for (ref_id,) in _ID.iter_unpack(body))
+
+
+class PrivateMapping(mmap.mmap):
+    """A segment, or its first bytes, mapped copy-on-write."""
+
+    fd: int
+    """The descriptor of the segment, for as long as it is mapped."""
+    source: Any = None
+    """What keeps the segment as it is."""
+
+    def __new__(cls, fd: int, size: int, source: Any = None) -> PrivateMapping:
+        """Map *size* bytes of *fd*."""
+        made = super().__new__(cls, fd, size, access=mmap.ACCESS_COPY)
+        made.fd, made.source = fd, source
+        if size <= _POPULATED_UP_TO:
+            # Page by page takes twice as long. An older kernel does not know how.
+            with suppress(OSError):
+                made.madvise(_POPULATE_READ)
+        return made
+
+    def is_untouched(self) -> bool:
+        """Return whether nothing was written to it, as far as the kernel tells."""
+        page = mmap.PAGESIZE
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self))
+        try:
+            with open("/proc/self/pagemap", "rb", buffering=0) as pages:
+                pages.seek(address // page * 8)
+                kinds = set(pages.read(-(-len(self) // page) * 8)[7::8])
+        except OSError:
+            return False
+        # Of each page: bit 7 present, 6 swapped, 5 a page of the file. What was written is not.
+        return bool(kinds) and all(kind & 0x20 or not kind & 0xC0 for kind in kinds)
+
+
+def copy_on_write(buffer: Any) -> memoryview:
+    """Return the bytes of *buffer* to write to; what lies in shared memory is not copied now."""
+    view = memoryview(buffer)
+    origin = origin_of(view)
+    if origin is None:
+        return memoryview(bytearray(view))
+    return memoryview(PrivateMapping(origin.fd, view.nbytes, view))
+
+
+class BufferReader:
+    """Opens buffers that the other process has written.
+
+    Args:
+        fds: Where descriptors come from.
+        released: Called with the id of each buffer whose last view is gone.
+    """
+
+    def __init__(self, fds: FdSocket, released: Callable[[int], None]) -> None:
+        self._fds = fds
+        self._released = released
+        self._segments: dict[int, int] = {}
+        self._idle: OrderedDict[int, PrivateMapping] = OrderedDict()  # used last, last
+
+    def open(self, ref: BufferRef) -> memoryview:
+        """Return the buffer, to read and to write; raise OSError if its segment was not sent."""
+        mapping = self._idle.pop(ref.segment, None)
+        while sum(map(len, [*self._idle.values()])) > _KEPT:
+            self._idle.popitem(last=False)
+        if mapping is None or len(mapping) < ref.size or not mapping.is_untouched():
+            mapping = PrivateMapping(self._descriptor(ref.segment), ref.size)
+        made = _exported(mapping, ref.size, mapping)
+        weakref.finalize(made, self._gone, ref, mapping).atexit = False
+        return PickleBuffer(made).raw()
+
+    def _gone(self, ref: BufferRef, mapping: PrivateMapping) -> None:
+        """Keep a mapping that nothing views any more; for the garbage collector."""
+        self._idle[ref.segment] = mapping
+        self._released(ref.id)
+
+    def _descriptor(self, wanted: int) -> int:
+        if wanted not in self._segments:
+            self._forget_dropped()
+        while wanted not in self._segments:
+            segment, fd = self._fds.receive()
+            self._segments[segment] = fd
+        return self._segments[wanted]
+
+    def _forget_dropped(self) -> None:
+        """Close the descriptors of segments that their writer has given up."""
+        for segment, fd in [*self._segments.items()]:
+            if not os.fstat(fd).st_size:
+                del self._segments[segment]
+                self._idle.pop(segment, None)
+                os.close(fd)
+
+    def close(self) -> None:
+        """Close the descriptors; what is mapped stays readable."""
+        for fd in self._segments.values():
+            os.close(fd)
+        self._segments.clear()
+        self._idle.clear()
