@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 EFFECT = "effect"
 _KEPT = ("keeper.commit.after", "writer.commit.after")
-_WRITES = ("store.write.before", "store.write.after")
+_WRITES = ("store.commit.before", "store.commit.after")
 _AROUND = 40
 
 
