@@ -212,7 +212,7 @@ class _CrashTest:
         self._effects = Counter(_effects(log))
         report.points = (*_points(log),)
         names = [point.name.removeprefix("worker.") for point in report.points]
-        report.writes = sum(name in ("store.write.before", "store.write.after") for name in names)
+        report.writes = sum(name in ("store.commit.before", "store.commit.after") for name in names)
         report.effects = sum(name in ("effect.before", "effect.after") for name in names)
         shutil.rmtree(clean.path)
         for point in self._chosen(report.points):
