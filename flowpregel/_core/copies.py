@@ -146,3 +146,6 @@ class Replayed(Sequence[tuple[Any, ...]]):
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, or what goes to another process, is the tuple that it stands for.
         return tuple, (tuple(self),)
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))

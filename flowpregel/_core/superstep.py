@@ -8,7 +8,7 @@ given to anybody: to the stream, and to the bodies that wait for calls.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, assert_never
 
 from flowpregel._core import ids
 from flowpregel._core.digest import digest_of
@@ -185,6 +185,8 @@ class Superstep:
                 case Stopped():
                     outcomes.stopped = event.reason
                     outcomes.cancel_all(kill=True)
+                case _:
+                    assert_never(event)
         if outcomes.shared:
             run.after.append(Share(outcomes.shared))
             outcomes.shared = {}
