@@ -138,9 +138,6 @@ class Replayed(Sequence[tuple[Any, ...]]):
             return NotImplemented
         return tuple(self) == tuple(other)
 
-    def __repr__(self) -> str:
-        return f"Replayed{tuple(self)!r}"
-
     __hash__ = None  # type: ignore[assignment]  # as its items, which may be anything
 
     def __reduce__(self) -> tuple[Any, ...]:
