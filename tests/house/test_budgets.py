@@ -55,7 +55,9 @@ def used() -> dict[str, Budget]:
     """Return what each room holds."""
     held: defaultdict[str, list[int]] = defaultdict(list)
     for file in package_files():
-        held[room_of(file)].append(code_lines(file.read_text(encoding="utf-8")))
+        # An `__init__` without code is no file that anybody has to read.
+        if lines := code_lines(file.read_text(encoding="utf-8")):
+            held[room_of(file)].append(lines)
     return {room: Budget(len(lines), sum(lines)) for room, lines in held.items()}
 
 

@@ -15,7 +15,6 @@ too long for LMDB (511 bytes), reaches another thread, or is taken for another.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from hashlib import blake2b
 
 from flowpregel._core.records import Version
@@ -97,7 +96,6 @@ def task(task_id: str) -> bytes:
     return _digest(task_id, 16)
 
 
-@lru_cache(maxsize=4096)
 def _digest(name: str, size: int) -> bytes:
     return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=size).digest()
 
