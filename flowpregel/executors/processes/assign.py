@@ -167,7 +167,7 @@ class _Batches:
         return count
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class NodeCode:
     """The code of nodes that look alike, as workers are sent it."""
 

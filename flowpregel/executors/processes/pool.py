@@ -30,8 +30,8 @@ from flowpregel.executors.processes.assign import (
     assign,
 )
 from flowpregel.executors.processes.crash_report import PostMortem
-from flowpregel.executors.processes.encoding import JobEncoder
 from flowpregel.executors.processes.io_loop import IOLoop
+from flowpregel.executors.processes.messages import JobEncoder
 from flowpregel.executors.processes.settings import PoolSettings
 from flowpregel.executors.processes.shared_memory import Arena, segments_for
 from flowpregel.executors.processes.timeouts import TaskStopper, lost_outcome, stopped_outcome
