@@ -24,8 +24,8 @@ from flowpregel.executors.processes import messages, serialization
 from flowpregel.executors.processes.crash_report import memory_of
 from flowpregel.executors.processes.message_handler import MessageHandler
 from flowpregel.executors.processes.pool import Pool
-from flowpregel.executors.processes.settings import PoolSettings, thread_caps
 from flowpregel.executors.processes.shared_memory import default_limit
+from flowpregel.executors.processes.worker_process import PoolSettings
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -34,6 +34,16 @@ _ROOM: Final = 512
 _FIRST, _MOST = 64, 1024
 """How many calls of a `map` are started together, at first and at most."""
 _MOST_NODES: Final = 256
+_THREAD_VARIABLES: Final = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "TBB_NUM_THREADS",
+)
 
 
 class ProcessExecutor(Executor, concurrent.futures.Executor):
@@ -238,6 +248,16 @@ def _check_counts(**counts: object) -> None:
     for name, value in counts.items():
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ConfigurationError(f"{name} is {value!r}; use a whole number, or None")
+
+
+def thread_caps(cpus: int, workers: int) -> Mapping[str, str]:
+    """Return environment variables that give each worker its share of the CPUs.
+
+    Numeric libraries read them on import, so they are set before a worker starts.
+    What the user has set stays.
+    """
+    share = str(max(1, cpus // workers))
+    return {name: share for name in _THREAD_VARIABLES if name not in os.environ}
 
 
 def count_cpus() -> int:

@@ -18,6 +18,7 @@ that is logged, or costs the worker it came from, and the loop goes on.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import logging
 import selectors
 import socket
@@ -26,12 +27,37 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import Final, TypeAlias
-
-from flowpregel.executors.processes.timeouts import Timers
 
 _log: Final = logging.getLogger("flowpregel.worker")
 Action: TypeAlias = Callable[[], object]
+
+
+class Timers:
+    """Calls back when it is time. Times are monotonic seconds.
+
+    A timer that no longer matters is not removed: its callback finds nothing to do.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Action]] = []
+        self._order = count()
+
+    def add(self, when: float, action: Action) -> None:
+        """Call *action* at *when*."""
+        heapq.heappush(self._heap, (when, next(self._order), action))
+
+    def due(self, now: float) -> list[Action]:
+        """Take out the actions whose time has come."""
+        actions = []
+        while self._heap and self._heap[0][0] <= now:
+            actions.append(heapq.heappop(self._heap)[2])
+        return actions
+
+    def next(self) -> float | None:
+        """Return when the next timer is due."""
+        return self._heap[0][0] if self._heap else None
 
 
 @dataclass(slots=True)

@@ -21,7 +21,6 @@ from flowpregel.executors.processes.assign import InFlight, WorkerState
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.protocol import RAN, REQUEST, Frame
 from flowpregel.executors.processes.shared_memory import released_in
-from flowpregel.executors.processes.timeouts import stopped_outcome
 from flowpregel.executors.processes.worker_process import WorkerProcess
 from flowpregel.executors.processes.workers import print_lines
 
@@ -107,7 +106,7 @@ class MessageHandler:
             cause = f"{type(error).__name__}: {error} (in the coordinator)"
             outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))
         if frame.flags & protocol.STOPPED and task.stopping is not None:
-            outcome = stopped_outcome(task)
+            outcome = task.stopped()
         worker.heard = time.monotonic()
         self._pool.finish(task, outcome, (began, seconds, "processes", worker.pid), caught)
 

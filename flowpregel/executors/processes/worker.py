@@ -25,7 +25,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from flowpregel import _fault
@@ -37,7 +38,6 @@ from flowpregel.executors.calls import caught_of
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.protocol import RAN, TASK, TOKEN, Frame, WorkerStatus
 from flowpregel.executors.processes.serialization import BufferRef
-from flowpregel.executors.processes.settings import WorkerSetup
 from flowpregel.executors.processes.shared_memory import (
     Arena,
     BufferReader,
@@ -51,9 +51,10 @@ from flowpregel.executors.processes.worker_io import (
     LinkWriter,
     Requests,
     StoreProxy,
+    StructlogSender,
     WorkerRunClient,
+    take_over,
 )
-from flowpregel.executors.processes.worker_output import StructlogSender, take_over
 
 if TYPE_CHECKING:
     from flowpregel.channels.context import Context
@@ -63,6 +64,34 @@ STOP_SIGNAL: Final = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else sig
 _PR_SET_PDEATHSIG: Final = 1
 _LOOK_EVERY: Final = 1.0
 _log: Final = logging.getLogger("flowpregel.worker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSetup:
+    """The descriptors of a worker and its settings; travels with loky's start-up data."""
+
+    link: Any
+    """Stream socket: frames both ways."""
+    door: Any
+    """Stream socket: descriptors of shared memory, both ways."""
+    status: Any
+    """Shared memory of its `WorkerStatus`."""
+    tokens: Any
+    """Pipe of the numbers of the tasks that it may begin."""
+    stdout: Any
+    stderr: Any
+    mark: int
+    """Begins every frame."""
+    coordinator: int
+    """The pid of the process that started it."""
+    initializer: bytes
+    """Pickled (function, arguments), or nothing."""
+    shared_limit: int
+    """The most bytes of shared memory for its results."""
+    segments: int
+    """The most segments of them."""
+    log_levels: Mapping[str, int]
+    """The levels of the coordinator's loggers, by name: records below are not sent."""
 
 
 def main(setup: WorkerSetup) -> None:

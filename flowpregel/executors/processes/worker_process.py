@@ -8,9 +8,11 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import Any, Final
 
 from flowpregel.executors.base import Mailbox
@@ -25,7 +27,6 @@ from flowpregel.executors.processes.assign import (
 from flowpregel.executors.processes.crash_report import Tail
 from flowpregel.executors.processes.protocol import TOKEN, Frame, Parser, WorkerStatus, pack
 from flowpregel.executors.processes.serialization import BufferRef
-from flowpregel.executors.processes.settings import Inherited, PoolSettings, WorkerSetup
 from flowpregel.executors.processes.shared_memory import (
     Arena,
     BufferReader,
@@ -34,12 +35,48 @@ from flowpregel.executors.processes.shared_memory import (
     new_shared_file,
     segments_for,
 )
-from flowpregel.executors.processes.worker import STOP_SIGNAL, main
+from flowpregel.executors.processes.worker import STOP_SIGNAL, WorkerSetup, main
 
 _CHUNK: Final = 1 << 16
 STUCK_AFTER: Final = 0.020
 """Seconds after which the tasks behind a slow one are taken back, if a worker is idle."""
 _ALL_TOKENS: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSettings:
+    """How a pool is set up."""
+
+    size: int
+    """How many workers run tasks at the same time."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    initializer: bytes = b""
+    """Pickled (function, arguments), or nothing."""
+    worker_max_tasks: int | None = None
+    worker_max_rss: int | None = None
+    grace: float = 2.0
+    """Seconds between the signal that asks a task to stop and the kill."""
+    shared_limit: int = 0
+    """The most bytes of shared memory: half for inputs, half for results."""
+    warm: bool = True
+    """Whether all workers are started with the first."""
+    idle_after: float = 60.0
+    """Seconds after which an idle worker is stopped."""
+
+
+class Inherited:
+    """A descriptor that a new process is to have.
+
+    Pickled while loky starts the process, it becomes its number there.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __reduce__(self) -> tuple[Callable[[Any], int], tuple[Any]]:
+        from multiprocessing.reduction import DupFd  # noqa: PLC0415 - only while loky starts one
+
+        return methodcaller("detach"), (DupFd(self.fd),)
 
 
 class Link:

@@ -22,8 +22,7 @@ from flowpregel.executors.processes.crash_report import (
 )
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.protocol import Frame, GarbageError
-from flowpregel.executors.processes.settings import PoolSettings
-from flowpregel.executors.processes.worker_process import WorkerProcess
+from flowpregel.executors.processes.worker_process import PoolSettings, WorkerProcess
 
 _START_TIMEOUT: Final = 120.0
 """Seconds that a worker may take to start; its initializer may load a model."""
