@@ -14,16 +14,18 @@ from flowpregel._core.effects import Call, Emitted
 from flowpregel._core.records import (
     RETURN,
     Arguments,
+    Escaped,
     Interrupted,
     Node,
     Outcome,
     Raised,
     Returned,
+    Withdrawn,
     Write,
     failed_calls,
 )
 from flowpregel.context import RunClient, current
-from flowpregel.errors import GraphInterrupt, TaskCancelled
+from flowpregel.errors import GraphInterrupt, ParentCommand, TaskCancelled
 from flowpregel.executors.base import Job, Mailbox
 from flowpregel.executors.capture import captured, runs_elsewhere
 
@@ -190,9 +192,8 @@ def returned_by(writes: Sequence[Write]) -> Any:
     return next((value for channel, value in writes if channel == RETURN), None)
 
 
-def resolve_future(call: Call, outcome: Outcome) -> None:
-    """Give the future of *call* its outcome."""
-    future: CallFuture[Any] = call.reply
+def settle(future: CallFuture[Any], outcome: Outcome) -> None:
+    """Give *future* the outcome of its call."""
     # A body that was stopped has been told so already.
     with suppress(concurrent.futures.InvalidStateError):
         match outcome:
@@ -202,7 +203,9 @@ def resolve_future(call: Call, outcome: Outcome) -> None:
                 future.set_exception(error)
             case Interrupted(interrupts):
                 future.set_exception(GraphInterrupt(interrupts))
-            case _:
+            case Escaped(command):
+                future.set_exception(ParentCommand(command))
+            case Withdrawn():
                 future.set_exception(TaskCancelled("the call was withdrawn"))
 
 

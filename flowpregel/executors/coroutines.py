@@ -19,7 +19,7 @@ from flowpregel.executors.calls import (
     LocalRunClient,
     OpenCalls,
     caught_of,
-    resolve_future,
+    settle,
     stop_calls,
 )
 
@@ -75,7 +75,7 @@ class CoroutineExecutor(Executor):
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Hand the caller that made *call* its outcome."""
-        resolve_future(call, outcome)
+        settle(call.reply, outcome)
 
     def close(self) -> None:
         """End the loop, if it is our own."""

@@ -12,7 +12,7 @@ from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import TaskExitError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
-from flowpregel.executors.calls import CallFuture, LocalRunClient, caught_of, resolve_future
+from flowpregel.executors.calls import CallFuture, LocalRunClient, caught_of, settle
 
 _SLICE: Final = 0.002
 """Seconds of short tasks after which the run takes in what they returned."""
@@ -46,7 +46,7 @@ class InlineExecutor(Executor):
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Hand the caller that made *call* its outcome."""
-        resolve_future(call, outcome)
+        settle(call.reply, outcome)
 
     def work(self) -> None:
         """Run jobs: at least one, and for about two milliseconds, until one fails.

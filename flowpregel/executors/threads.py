@@ -15,7 +15,7 @@ from flowpregel.executors.calls import (
     LocalRunClient,
     OpenCalls,
     caught_of,
-    resolve_future,
+    settle,
     stop_calls,
 )
 
@@ -79,7 +79,7 @@ class ThreadExecutor(Executor):
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Hand the caller that made *call* its outcome."""
-        resolve_future(call, outcome)
+        settle(call.reply, outcome)
 
     def close(self) -> None:
         """Wait for the running tasks, and end all OS threads."""

@@ -49,7 +49,6 @@ from flowpregel.executors.processes.worker_io import (
     HOLD,
     LinkReader,
     LinkWriter,
-    Requests,
     StoreProxy,
     StructlogSender,
     WorkerRunClient,
@@ -116,9 +115,7 @@ class Worker:
             os.set_inheritable(fd, False)
         link = socket.socket(fileno=setup.link)
         self._writer = LinkWriter(link, setup.mark)
-        self._requests = Requests(self._writer)
-        self._link_reader = LinkReader(link, setup.mark, self._requests.answered)
-        self._requests.listen = self._link_reader.listen
+        self._link_reader = LinkReader(link, setup.mark)
         self._status = WorkerStatus(setup.status)
         self._tokens = Tokens(setup.tokens)
         door = FdSocket(socket.socket(fileno=setup.door))
@@ -185,7 +182,7 @@ class Worker:
         self._flushed = time.monotonic()
 
     def _run_task(self, number: int, order: memoryview) -> None:
-        client = WorkerRunClient(self._writer, self._requests, number)
+        client = WorkerRunClient(self._writer, self._link_reader, number)
         self._writer.task, self._stopped = number, False
         began, at, name = time.monotonic(), time.time_ns(), messages.UNNAMED
         try:
@@ -202,7 +199,7 @@ class Worker:
         if self._forked:
             # A fork of the worker that came out of the task: it is not the worker.
             os._exit(0)
-        self._requests.forget()
+        self._link_reader.forget()
         if self._out.line or self._err.line:
             # The task may have put other streams in their place.
             self._out.flush()
