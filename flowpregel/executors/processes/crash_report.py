@@ -18,30 +18,25 @@ _RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 _OWN_MEMORY: Final = ("RssAnon:", "RssFile:")
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """How a process ended: its exit code (negative: the signal), and its peak memory."""
+def reap(process: Any) -> tuple[int | None, int | None] | None:
+    """Return how the loky *process* ended, or None if it has not; leaves no zombie.
 
-    code: int | None
-    peak_rss: int | None
-    """Bytes; None where somebody else has asked the kernel before."""
-
-
-def reap(process: Any) -> Exit | None:
-    """Return how the loky *process* ended, or None if it has not; leaves no zombie."""
+    That is its exit code (negative: the signal) and its peak memory in bytes. None is what
+    somebody else has asked the kernel before.
+    """
     try:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
     except ChildProcessError:
         # multiprocessing looks after its children whenever it starts one, and was first.
         process.join(0)
-        return Exit(process.exitcode, None)
+        return process.exitcode, None
     if pid == 0:
         return None
     code = os.waitstatus_to_exitcode(status)
     # loky would ask the kernel itself, which forgets a child once it was asked.
     process._popen.returncode = code  # noqa: SLF001 - there is no public way to tell it
     process.join(0)
-    return Exit(code, usage.ru_maxrss * _RSS_UNIT)
+    return code, usage.ru_maxrss * _RSS_UNIT
 
 
 def memory_of(pid: int) -> int:
@@ -109,7 +104,9 @@ class PostMortem:
     """What is known about a worker's end."""
 
     pid: int
-    exit: Exit
+    exit_code: int | None
+    """Negative: the signal."""
+    peak_rss: int | None
     killed: str | None
     """Why we killed it, if we did."""
     oom: bool
@@ -118,7 +115,7 @@ class PostMortem:
 
     def cause(self) -> str:
         """Return in words how it ended."""
-        code = self.exit.code
+        code = self.exit_code
         if self.killed is not None:
             return self.killed
         if code is None:
@@ -136,8 +133,8 @@ class PostMortem:
     def error(self, task: str) -> WorkerDiedError:
         """Return the error for the *task* that it ran."""
         parts = []
-        if self.exit.peak_rss is not None:
-            parts.append(f"peak memory: {self.exit.peak_rss / 2**20:.0f} MiB")
+        if self.peak_rss is not None:
+            parts.append(f"peak memory: {self.peak_rss / 2**20:.0f} MiB")
         if self.tail:
             parts.append(f"last lines of its stderr:\n{self.tail}")
         return WorkerDiedError(task, self.pid, self.cause(), "\n".join(parts))

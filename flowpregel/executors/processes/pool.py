@@ -219,7 +219,7 @@ class Pool:
         if not numbers:
             return
         worker.note(WorkerEvent.SENT)
-        if freed := worker.returns.take():
+        if freed := worker.reader.take_released():
             self.workers.send(worker, protocol.FREED, 0, freed)
         worker.give_tokens(numbers)
         self.workers.send(worker, protocol.TASKS, 0, b"".join(parts))

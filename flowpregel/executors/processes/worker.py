@@ -37,12 +37,10 @@ from flowpregel.executors.attempt import perform
 from flowpregel.executors.calls import caught_of
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.protocol import RAN, TASK, TOKEN, Frame, WorkerStatus
-from flowpregel.executors.processes.serialization import BufferRef
 from flowpregel.executors.processes.shared_memory import (
     Arena,
     BufferReader,
     FdSocket,
-    ReleaseQueue,
     released_in,
 )
 from flowpregel.executors.processes.worker_io import (
@@ -119,9 +117,8 @@ class Worker:
         self._status = WorkerStatus(setup.status)
         self._tokens = Tokens(setup.tokens)
         door = FdSocket(socket.socket(fileno=setup.door))
-        self._returns = ReleaseQueue()
-        self._reader = BufferReader(door, self._returns)
-        self._shares = ResultArena(Arena(setup.shared_limit, segments=setup.segments), door)
+        self._reader = BufferReader(door)
+        self._arena = Arena(setup.shared_limit, segments=setup.segments, reader=door)
         self._out, self._err = take_over(self._writer, setup.log_levels)
         self._structlog = StructlogSender(self._writer)
         self._contexts: dict[bytes, Context[Any]] = {}
@@ -155,7 +152,7 @@ class Worker:
                     self._nodes[digest] = frame.body[serialization.DIGEST_SIZE :]
                 case protocol.FREED:
                     for ref_id in released_in(frame.body):
-                        self._shares.release(ref_id)
+                        self._arena.release(ref_id)
                 case protocol.LEAVE:
                     self._leave(frame)
                 case protocol.STOP:
@@ -177,7 +174,7 @@ class Worker:
     def _flush(self) -> None:
         """Send the results that are held back, and what the ended tasks read no more."""
         self._writer.flush()
-        if returned := self._returns.take():
+        if returned := self._reader.take_released():
             self._writer.send(protocol.RETURNED, 0, returned)
         self._flushed = time.monotonic()
 
@@ -211,7 +208,7 @@ class Worker:
         if (caught := caught_of(outcome, client.made)) is not None:
             flags |= protocol.CAUGHT
             body += messages.pack_caught(caught)
-        body += messages.pack_outcome(outcome, name, self._shares)
+        body += messages.pack_outcome(outcome, name, self._arena)
         self._writer.hold(protocol.ENDED, number, body, flags)
 
     def _perform(self, order: memoryview, client: WorkerRunClient) -> tuple[Outcome, str]:
@@ -318,32 +315,6 @@ class Tokens:
             return False
         self._next = None
         return True
-
-
-class ResultArena:
-    """Puts large results into the worker's arena, and hands them over.
-
-    Args:
-        arena: The worker's own.
-        door: The way to the coordinator.
-    """
-
-    def __init__(self, arena: Arena, door: FdSocket) -> None:
-        self._arena = arena
-        self._door = door
-        self.release = arena.release
-
-    def share(self, data: memoryview) -> BufferRef | None:
-        """Write *data* for the coordinator; None: there is no room."""
-        ref = self._arena.share(data)
-        if ref is None:
-            return None
-        try:
-            self._door.send(ref.segment, self._arena.descriptor(ref))
-        except OSError:
-            self._arena.release(ref.id)
-            return None
-        return ref
 
 
 # ------------------------------------------------ how a process becomes a worker

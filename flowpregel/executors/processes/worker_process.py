@@ -31,7 +31,6 @@ from flowpregel.executors.processes.shared_memory import (
     Arena,
     BufferReader,
     FdSocket,
-    ReleaseQueue,
     new_shared_file,
     segments_for,
 )
@@ -219,9 +218,7 @@ class WorkerProcess:
                 near.callback(os.close, self.end)
             self._ends = near.pop_all()
         self.link, self.door = Link(link, mark), FdSocket(door)
-        self.returns = ReleaseQueue()
-        """Buffers of the worker's arena that we read no more."""
-        self.reader = BufferReader(self.door, self.returns)
+        self.reader = BufferReader(self.door)
 
     @property
     def is_waiting(self) -> bool:

@@ -244,7 +244,7 @@ class Workers:
         worker.note(WorkerEvent.EXITED)
         kills = count_oom_kills()
         is_oom, self._oom_kills = kills > self._oom_kills, kills
-        report = PostMortem(worker.pid, ended, worker.killed, is_oom, worker.tail.text())
+        report = PostMortem(worker.pid, *ended, worker.killed, is_oom, worker.tail.text())
         self.on_exit(worker, report)
         if is_failed_start:
             self._fail_start(worker.failure or report.error("(starting)"))
