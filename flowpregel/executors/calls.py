@@ -27,7 +27,7 @@ from flowpregel._core.records import (
 from flowpregel.context import RunClient, current
 from flowpregel.errors import GraphInterrupt, ParentCommand, TaskCancelled
 from flowpregel.executors.base import Job, Mailbox
-from flowpregel.executors.capture import captured, runs_elsewhere
+from flowpregel.executors.shared import captured, runs_elsewhere
 
 if TYPE_CHECKING:
     import asyncio

@@ -92,11 +92,11 @@ class MessageHandler:
             self._on_asked(task, frame.body)
 
     def _on_ended(self, worker: WorkerProcess, task: InFlight, frame: Frame) -> None:
-        seconds, began = RAN.unpack_from(frame.body)
-        at, caught, info = RAN.size, None, task.job.info
+        seconds, began, size = RAN.unpack_from(frame.body)
+        at, caught, info = RAN.size + size, None, task.job.info
         try:
             if frame.flags & protocol.CAUGHT:
-                caught, at = messages.unpack_caught(frame.body, at)
+                caught = frame.body[RAN.size : at].decode().split()
             else:
                 task.code.measured(seconds)
             origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {worker.pid}"

@@ -7,11 +7,9 @@ import logging
 import threading
 import traceback
 from collections import OrderedDict
-from collections.abc import Collection
 from dataclasses import fields, replace
 from itertools import count
 from operator import attrgetter
-from struct import Struct
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -292,7 +290,6 @@ class JobEncoder:
 # ------------------------------------------------ outcomes
 
 _RETURNED, _RAISED, _INTERRUPTED, _ESCAPED, _WITHDRAWN = range(5)
-_LENGTH: Final = Struct("<I")
 
 
 class WorkerTraceback(Exception):
@@ -393,16 +390,3 @@ def give_name(outcome: Outcome, task: str) -> None:
     match outcome:
         case Raised(TaskSerializationError(task=name) as error) if name == UNNAMED:
             error.task, error.args = task, (task, *error.args[1:])
-
-
-def pack_caught(caught: Collection[str]) -> bytes:
-    """Return the ids of calls whose failures a task has seen, after their length in bytes."""
-    data = " ".join(caught).encode()
-    return _LENGTH.pack(len(data)) + data
-
-
-def unpack_caught(data: bytes, at: int) -> tuple[Collection[str], int]:
-    """Return the ids that `pack_caught` was given, of the bytes at *at*, and where they end."""
-    start = at + _LENGTH.size
-    end = start + int(_LENGTH.unpack_from(data, at)[0])
-    return data[start:end].decode().split(), end

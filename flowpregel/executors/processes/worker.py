@@ -204,10 +204,10 @@ class Worker:
         if _fault.points is not None:
             fault("task.send.before")
         flags = protocol.STOPPED if self._stopped else 0
-        body = RAN.pack(time.monotonic() - began, at)
-        if (caught := caught_of(outcome, client.made)) is not None:
-            flags |= protocol.CAUGHT
-            body += messages.pack_caught(caught)
+        caught = caught_of(outcome, client.made)
+        flags |= 0 if caught is None else protocol.CAUGHT
+        ids = " ".join(caught or ()).encode()
+        body = RAN.pack(time.monotonic() - began, at, len(ids)) + ids
         body += messages.pack_outcome(outcome, name, self._arena)
         self._writer.hold(protocol.ENDED, number, body, flags)
 

@@ -278,6 +278,8 @@ class WorkerProcess:
 
     def kill(self, why: str) -> None:
         """Kill the process now; its end is noticed like any other."""
+        if self.state is WorkerState.GONE:
+            return
         self.note(WorkerEvent.KILLED)
         if self._signal(signal.SIGKILL) and self.killed is None:
             self.killed = why

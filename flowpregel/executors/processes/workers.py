@@ -195,14 +195,14 @@ class Workers:
         if size == 0:
             self._loop.forget(worker.link.fileno())
             # How it ended, the kernel tells in a moment. One that only closed its link is no use.
-            leave = partial(_kill_if_there, worker, "it closed its link")
+            leave = partial(worker.kill, "it closed its link")
             self._loop.timers.add(time.monotonic() + _PARTING, leave)
 
     def _receive(self, worker: WorkerProcess) -> tuple[list[Frame], int | None]:
         try:
             return worker.link.receive()
         except GarbageError as error:
-            _kill_if_there(worker, f"it sent garbage on its link ({error})")
+            worker.kill(f"it sent garbage on its link ({error})")
             return [], 0
 
     def _pass_on(self, worker: WorkerProcess, frames: list[Frame]) -> None:
@@ -215,7 +215,7 @@ class Workers:
                 # No other run, nor the rest of this one, is to pay for it.
                 cause = f"{type(error).__name__}: {error}"
                 why = f"what it sent cannot be read in the coordinator ({cause})"
-                _kill_if_there(worker, why)
+                worker.kill(why)
                 worker.is_garbled = True
 
     def _read_stream(self, worker: WorkerProcess, fd: int, to_stderr: bool) -> None:
@@ -267,11 +267,6 @@ class Workers:
 def _give_up(worker: WorkerProcess) -> None:
     if worker.state is WorkerState.STARTING:
         worker.kill(f"it was not ready after {_START_TIMEOUT:.0f} seconds")
-
-
-def _kill_if_there(worker: WorkerProcess, why: str) -> None:
-    if worker.state is not WorkerState.GONE:
-        worker.kill(why)
 
 
 def print_lines(worker: WorkerProcess, text: str, task: InFlight | None, to_stderr: bool) -> None:
