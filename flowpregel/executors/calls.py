@@ -103,6 +103,22 @@ class CallFuture(concurrent.futures.Future[ResultT]):
             self._open_calls.discard(self)
         super().set_result(result)
 
+    def settle(self, outcome: Outcome) -> None:
+        """Take the *outcome* of the call."""
+        # A body that was stopped has been told so already.
+        with suppress(concurrent.futures.InvalidStateError):
+            match outcome:
+                case Returned(writes):
+                    self.set_result(returned_by(writes))
+                case Raised(error):
+                    self.set_exception(error)
+                case Interrupted(interrupts):
+                    self.set_exception(GraphInterrupt(interrupts))
+                case Escaped(command):
+                    self.set_exception(ParentCommand(command))
+                case Withdrawn():
+                    self.set_exception(TaskCancelled("the call was withdrawn"))
+
     def __await__(self) -> Generator[Any, Any, ResultT]:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
@@ -190,23 +206,6 @@ def _on_event_loop() -> bool:
 def returned_by(writes: Sequence[Write]) -> Any:
     """Return what the call returned that made *writes*."""
     return next((value for channel, value in writes if channel == RETURN), None)
-
-
-def settle(future: CallFuture[Any], outcome: Outcome) -> None:
-    """Give *future* the outcome of its call."""
-    # A body that was stopped has been told so already.
-    with suppress(concurrent.futures.InvalidStateError):
-        match outcome:
-            case Returned(writes):
-                future.set_result(returned_by(writes))
-            case Raised(error):
-                future.set_exception(error)
-            case Interrupted(interrupts):
-                future.set_exception(GraphInterrupt(interrupts))
-            case Escaped(command):
-                future.set_exception(ParentCommand(command))
-            case Withdrawn():
-                future.set_exception(TaskCancelled("the call was withdrawn"))
 
 
 class LocalRunClient(RunClient):

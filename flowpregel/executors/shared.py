@@ -1,13 +1,17 @@
-"""Values for other processes: the arguments of a call as they were when it was made, `shared`.
+"""Values for other processes: captured arguments, values in shared memory, things made there.
 
 Arguments are pickled at the call, large buffers to where a worker will map them. A task on an
 OS thread or an event loop of this process is given the caller's own objects, as any function
 is. What `shared` returns is written to shared memory once, for all calls that are given it.
+A `resource` is made once in each worker and used by many tasks: a model, a connection.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -321,3 +325,60 @@ def _found(key: bytes, kind: str) -> Shared[Any]:
     if handle is None:
         raise ValueError(f"the handle of a shared {kind} is gone: keep it while tasks use it")
     return handle
+
+
+# ------------------------------------------------ things that each worker makes
+
+Thing = TypeVar("Thing")
+_things: dict[tuple[str, str], Any] = {}
+_lock = threading.RLock()
+
+
+class Resource(Generic[Thing]):
+    """A function that makes a thing the first time it is called in a process, and then keeps it.
+
+    Args:
+        make: Makes the thing; called without arguments.
+        teardown: Called with the thing when the process ends in good order.
+    """
+
+    def __init__(self, make: Callable[[], Thing], teardown: Callable[[Thing], Any] | None) -> None:
+        functools.update_wrapper(self, make)
+        self._make = make
+        self._teardown = teardown
+        # By name, since what arrives in a worker is a copy that cannot remember.
+        self._key = (make.__module__, make.__qualname__)
+
+    def __call__(self) -> Thing:
+        """Return this process's thing; make it if there is none yet."""
+        with _lock:
+            if self._key not in _things:
+                _things[self._key] = self._make()
+                if self._teardown is not None:
+                    atexit.register(self._teardown, _things[self._key])
+            thing: Thing = _things[self._key]
+            return thing
+
+
+def resource(
+    make: Callable[[], Thing] | None = None, *, teardown: Callable[[Thing], Any] | None = None
+) -> Any:
+    """Make a function a worker-scoped lazy singleton.
+
+    Args:
+        make: Makes the thing; called once in each process that asks for it.
+        teardown: Called with the thing when the process ends in good order.
+
+    Returns:
+        A function that returns the process's thing.
+
+    Example:
+        >>> @resource
+        ... def model():
+        ...     return {"weights": [1.0, 2.0]}
+        >>> model() is model()
+        True
+    """
+    if make is None:
+        return lambda function: Resource(function, teardown)
+    return Resource(make, teardown)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from flowpregel._core.effects import Call, Ended
+from flowpregel._core.effects import Ended
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import TaskExitError
 from flowpregel.executors.attempt import perform
@@ -20,7 +20,6 @@ from flowpregel.executors.calls import (
     LocalRunClient,
     OpenCalls,
     caught_of,
-    settle,
     stop_calls,
 )
 
@@ -84,10 +83,6 @@ class ThreadExecutor(Executor):
                     return
             calls = self._running.get(key) if kill else None
         stop_calls(calls or (), "the run was stopped")
-
-    def resolve(self, call: Call, outcome: Outcome) -> None:
-        """Hand the caller that made *call* its outcome."""
-        settle(call.reply, outcome)
 
     def close(self) -> None:
         """Wait for the running tasks, and end all OS threads."""
@@ -169,10 +164,6 @@ class InlineExecutor(Executor):
                 self.waiting.remove(item)
                 item[1].post(Ended(*key, Withdrawn()))
                 return
-
-    def resolve(self, call: Call, outcome: Outcome) -> None:
-        """Hand the caller that made *call* its outcome."""
-        settle(call.reply, outcome)
 
     def work(self) -> None:
         """Run jobs: at least one, and for about two milliseconds, until one fails.

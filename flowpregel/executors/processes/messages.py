@@ -309,29 +309,24 @@ def pack_outcome(outcome: Outcome, task: str, share: BufferWriter | None) -> byt
     What cannot be pickled, or not be unpickled again, becomes a `Raised` that
     names the task and the path to the culprit.
     """
+    value: Any
     match outcome:
-        case Returned(writes):
-            found = writes[0][1] if len(writes) == 1 else writes
-            return _pack_checked(_RETURNED, tuple(writes), (task, "result", found), share)
-        case Interrupted(interrupts, answers):
-            content = interrupts, answers
-            return _pack_checked(_INTERRUPTED, content, (task, "interrupt", content), share)
-        case Escaped(command):
-            return _pack_checked(_ESCAPED, command, (task, "command", command), share)
         case Raised(error):
             return _pack_error(error, task, share)
         case Withdrawn():
             return bytes((_WITHDRAWN,))
-
-
-def _pack_checked(
-    tag: int, content: Any, named: tuple[str, str, Any], share: BufferWriter | None
-) -> bytes:
-    """Return an outcome as bytes; *named*: its task, and what an error calls which value."""
+        case Returned(writes):
+            tag, name, content = _RETURNED, "result", tuple(writes)
+            value = writes[0][1] if len(writes) == 1 else writes
+        case Interrupted(interrupts, answers):
+            tag, name, value = _INTERRUPTED, "interrupt", (interrupts, answers)
+            content = value
+        case Escaped(command):
+            tag, name, value = _ESCAPED, "command", command
+            content = value
     try:
         return bytes((tag,)) + pack(content, share).data
     except BaseException as error:  # noqa: BLE001 - the worker always answers
-        task, name, value = named
         failure = TaskSerializationError(task, f"the {name}", *find_culprit(value, name))
         return _pack_error(failure.with_traceback(error.__traceback__), task, None)
 

@@ -29,7 +29,7 @@ from flowpregel._core.records import Arguments, Node
 from flowpregel.carried import carried_by
 from flowpregel.context import RunClient, TaskInfo
 from flowpregel.errors import TaskSerializationError
-from flowpregel.executors.calls import CallFuture, OpenCalls, settle
+from flowpregel.executors.calls import CallFuture, OpenCalls
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.protocol import ANSWER, DOWN, REQUEST, STORED, Frame, Parser
 from flowpregel.executors.processes.serialization import find_culprit
@@ -204,7 +204,7 @@ class LinkReader:
                 self._orders.put(frame)
             elif (answer := self._open.pop(frame.number, None)) is not None:
                 try:
-                    settle(answer, messages.unpack_outcome(frame.body, "in a called task", None))
+                    answer.settle(messages.unpack_outcome(frame.body, "in a called task", None))
                 except BaseException as error:  # noqa: BLE001 - the caller is told
                     answer.set_exception(error)
         return True
@@ -383,11 +383,7 @@ class _NamedLogger:
     def __getattr__(self, method: str) -> Callable[..., None]:
         if method.startswith("__"):
             raise AttributeError(method)
-        return _ignore
-
-
-def _ignore(*_: Any, **__: Any) -> None:
-    """Log nothing: the event was sent, and there is nothing left of it."""
+        return lambda *_, **__: None
 
 
 class StructlogSender:
