@@ -70,7 +70,8 @@ class MessageHandler:
                     self._on_running(worker, task, frame)
             case protocol.RETURNED:
                 for ref_id in released_in(frame.body):
-                    self._pool.release(worker, ref_id)
+                    self._pool.arena.release(ref_id)
+                    worker.reads.discard(ref_id)
             case protocol.READY:
                 self._pool.workers.mark_ready(worker)
             case protocol.FAILED:

@@ -310,11 +310,6 @@ class Pool:
             self.arena.release(ref.id)
         task.refs = ()
 
-    def release(self, worker: WorkerProcess, ref_id: int) -> None:
-        """Note that *worker* is done with a buffer of the pool's arena."""
-        self.arena.release(ref_id)
-        worker.reads.discard(ref_id)
-
     # ------------------------------------------------ how a task is stopped
 
     def _start_timeouts(self, task: InFlight) -> None:

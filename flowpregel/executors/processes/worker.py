@@ -359,18 +359,12 @@ def die_with_parent() -> None:
 
 def watch(coordinator: int) -> None:
     """End this process and all of its group when the coordinator is gone."""
-    if os.getppid() == coordinator:
-        _wait_for_end_of(coordinator)
+    with contextlib.suppress(OSError, AttributeError):  # not every system has pidfds
+        ended = os.pidfd_open(coordinator)
+        if os.getppid() == coordinator:
+            select.select([ended], [], [])
+    while os.getppid() == coordinator:
+        time.sleep(_LOOK_EVERY)
     with contextlib.suppress(OSError):
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
-
-
-def _wait_for_end_of(coordinator: int) -> None:
-    if hasattr(os, "pidfd_open"):
-        with contextlib.suppress(OSError):
-            ended = os.pidfd_open(coordinator)
-            select.select([ended], [], [])
-            return
-    while os.getppid() == coordinator:
-        time.sleep(_LOOK_EVERY)

@@ -107,7 +107,12 @@ class Workers:
         self._loop.watch(worker.end, partial(self._on_end, worker))
         if self.is_closed:
             worker.kill(_CLOSED)
-        self._loop.timers.add(time.monotonic() + _START_TIMEOUT, partial(_give_up, worker))
+
+        def give_up() -> None:
+            if worker.state is WorkerState.STARTING:
+                worker.kill(f"it was not ready after {_START_TIMEOUT:.0f} seconds")
+
+        self._loop.timers.add(time.monotonic() + _START_TIMEOUT, give_up)
 
     def _fail_start(self, error: BaseException) -> None:
         """Note that a worker could not be started, or ended before it was ready."""
@@ -263,11 +268,6 @@ class Workers:
             if fd in self._loop:
                 self._read_stream(worker, fd, to_stderr)
                 self._loop.forget(fd)
-
-
-def _give_up(worker: WorkerProcess) -> None:
-    if worker.state is WorkerState.STARTING:
-        worker.kill(f"it was not ready after {_START_TIMEOUT:.0f} seconds")
 
 
 def print_lines(worker: WorkerProcess, text: str, task: InFlight | None, to_stderr: bool) -> None:
