@@ -61,7 +61,7 @@ from flowpregel.context import RunInfo, RunValues, TaskInfo
 from flowpregel.errors import NodeError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Job
-from flowpregel.executors.calls import CallFuture, LocalRunClient, caught_of, resolve_future
+from flowpregel.executors.calls import CallFuture, LocalRunClient, caught_of
 
 __all__ = ["Crash", "CrashDriver", "Crashed", "Schedule", "Seen", "failing", "shuffled"]
 
@@ -305,7 +305,7 @@ class CrashDriver:
                 self.resolved += effect.answers
                 for call, outcome in effect.answers:
                     if call.reply is not None:
-                        resolve_future(call, outcome)
+                        call.reply.settle(outcome)
             case Look():
                 return {key: self.cache[key] for key in effect.keys if key in self.cache}
             case Share():

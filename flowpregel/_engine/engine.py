@@ -32,7 +32,7 @@ from flowpregel._fault import fault
 from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import Lease
 from flowpregel.executors.calls import CallFuture
-from flowpregel.executors.inline import InlineExecutor
+from flowpregel.executors.threads import InlineExecutor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

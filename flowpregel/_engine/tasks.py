@@ -19,8 +19,7 @@ from flowpregel.context import TaskInfo
 from flowpregel.errors import ConfigurationError, NodeError
 from flowpregel.executors.attempt import async_in_sync_run
 from flowpregel.executors.base import Executor, Job, Mailbox, default_executor
-from flowpregel.executors.inline import InlineExecutor
-from flowpregel.executors.threads import BodyThreads, ThreadExecutor
+from flowpregel.executors.threads import BodyThreads, InlineExecutor, ThreadExecutor
 
 NAMES: Final = ("processes", "threads", "inline")
 

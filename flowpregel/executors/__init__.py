@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowpregel.executors.resources import resource
+from flowpregel.executors.shared import resource
 
 if TYPE_CHECKING:
     from flowpregel.executors.adapter import FuturesExecutor

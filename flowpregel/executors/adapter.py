@@ -28,6 +28,7 @@ from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
 from flowpregel.executors.processes import messages, serialization
+from flowpregel.executors.processes.worker_io import StoreProxy
 
 _HERE: Final = os.urandom(16)
 """Names this process among all machines."""
@@ -98,8 +99,9 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
     try:
         watch = Stopwatch()
         code = serialization.loads(node)
-        job = messages.unpack_job(body, code, _FarStore(), None)
-        client = RunClient(emit=_no_stream, call=_no_call, beat=_no_beat)
+        job = messages.unpack_job(body, code, StoreProxy(_no_store), None)
+        # There is no way back while a task runs, and nobody listens for signs of life.
+        client = RunClient(emit=lambda chunk: None, call=_no_call, beat=lambda: None)
         context = job.variables or contextvars.Context()
         outcome = context.run(perform, job, client)
         if code.contexts and home != _HERE:
@@ -134,10 +136,6 @@ def _end_of(job: Job, future: concurrent.futures.Future[bytes]) -> tuple[Outcome
         return Raised(problem), None
 
 
-def _no_stream(chunk: Any) -> None:
-    """Drop a chunk: there is no way back while a task runs."""
-
-
 def _no_call(*_: Any) -> Any:
     raise ExecutorUnavailableError(
         f"a task in process {os.getpid()} cannot call another task: its executor has no way "
@@ -145,17 +143,8 @@ def _no_call(*_: Any) -> Any:
     )
 
 
-class _FarStore:
-    """Stands for a run's store where there is no way to it."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise ExecutorUnavailableError(
-            "a task on another executor cannot reach the run's store: read and write it in the "
-            "entrypoint's body, or use executor='processes' or 'threads'"
-        )
-
-
-def _no_beat() -> None:
-    """Show nothing: where nothing can be timed out, nobody listens."""
+def _no_store(*_: Any) -> Any:
+    raise ExecutorUnavailableError(
+        "a task on another executor cannot reach the run's store: read and write it in the "
+        "entrypoint's body, or use executor='processes' or 'threads'"
+    )

@@ -181,9 +181,9 @@ class Executor(ABC):
         ends as it ends. An unknown key is ignored: it may have ended meanwhile.
         """
 
-    @abstractmethod
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Hand the caller that made *call* its outcome."""
+        call.reply.settle(outcome)
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:  # noqa: B027
         """Leave the contexts of a run that ended with *error*, or well, in other processes.

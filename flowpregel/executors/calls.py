@@ -14,18 +14,20 @@ from flowpregel._core.effects import Call, Emitted
 from flowpregel._core.records import (
     RETURN,
     Arguments,
+    Escaped,
     Interrupted,
     Node,
     Outcome,
     Raised,
     Returned,
+    Withdrawn,
     Write,
     failed_calls,
 )
 from flowpregel.context import RunClient, current
-from flowpregel.errors import GraphInterrupt, TaskCancelled
+from flowpregel.errors import GraphInterrupt, ParentCommand, TaskCancelled
 from flowpregel.executors.base import Job, Mailbox
-from flowpregel.executors.capture import captured, runs_elsewhere
+from flowpregel.executors.shared import captured, runs_elsewhere
 
 if TYPE_CHECKING:
     import asyncio
@@ -100,6 +102,22 @@ class CallFuture(concurrent.futures.Future[ResultT]):
         if self._open_calls is not None:
             self._open_calls.discard(self)
         super().set_result(result)
+
+    def settle(self, outcome: Outcome) -> None:
+        """Take the *outcome* of the call."""
+        # A body that was stopped has been told so already.
+        with suppress(concurrent.futures.InvalidStateError):
+            match outcome:
+                case Returned(writes):
+                    self.set_result(returned_by(writes))
+                case Raised(error):
+                    self.set_exception(error)
+                case Interrupted(interrupts):
+                    self.set_exception(GraphInterrupt(interrupts))
+                case Escaped(command):
+                    self.set_exception(ParentCommand(command))
+                case Withdrawn():
+                    self.set_exception(TaskCancelled("the call was withdrawn"))
 
     def __await__(self) -> Generator[Any, Any, ResultT]:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
@@ -188,22 +206,6 @@ def _on_event_loop() -> bool:
 def returned_by(writes: Sequence[Write]) -> Any:
     """Return what the call returned that made *writes*."""
     return next((value for channel, value in writes if channel == RETURN), None)
-
-
-def resolve_future(call: Call, outcome: Outcome) -> None:
-    """Give the future of *call* its outcome."""
-    future: CallFuture[Any] = call.reply
-    # A body that was stopped has been told so already.
-    with suppress(concurrent.futures.InvalidStateError):
-        match outcome:
-            case Returned(writes):
-                future.set_result(returned_by(writes))
-            case Raised(error):
-                future.set_exception(error)
-            case Interrupted(interrupts):
-                future.set_exception(GraphInterrupt(interrupts))
-            case _:
-                future.set_exception(TaskCancelled("the call was withdrawn"))
 
 
 class LocalRunClient(RunClient):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from flowpregel._core.effects import Call, Ended
+from flowpregel._core.effects import Ended
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.context import RunClient
 from flowpregel.errors import NodeTimeoutError
@@ -19,7 +19,6 @@ from flowpregel.executors.calls import (
     LocalRunClient,
     OpenCalls,
     caught_of,
-    resolve_future,
     stop_calls,
 )
 
@@ -72,10 +71,6 @@ class CoroutineExecutor(Executor):
         stop_calls(self._calls.get(key, ()), "the run was stopped")
         if (task := self._tasks.get(key)) is not None:
             task.cancel()
-
-    def resolve(self, call: Call, outcome: Outcome) -> None:
-        """Hand the caller that made *call* its outcome."""
-        resolve_future(call, outcome)
 
     def close(self) -> None:
         """End the loop, if it is our own."""

@@ -1,32 +1,174 @@
-"""`shared`: a value that is written to shared memory once, for all calls that are given it."""
+"""Values for other processes: captured arguments, values in shared memory, things made there.
+
+Arguments are pickled at the call, large buffers to where a worker will map them. A task on an
+OS thread or an event loop of this process is given the caller's own objects, as any function
+is. What `shared` returns is written to shared memory once, for all calls that are given it.
+A `resource` is made once in each worker and used by many tasks: a model, a connection.
+"""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache, partial
 from pickle import PickleBuffer
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
+from flowpregel._core.copies import IMMUTABLE
 from flowpregel._core.digest import digest_of
-from flowpregel._core.records import Arguments
+from flowpregel._core.records import Arguments, Node
 from flowpregel.errors import ConfigurationError
-from flowpregel.executors.capture import Parts, arena, pickled_handles, read_parts, write_parts
-from flowpregel.executors.processes.serialization import find_culprit, loads
+from flowpregel.executors.base import Executor, default_executor
+from flowpregel.executors.processes.serialization import (
+    SHARE_FROM,
+    dumps_apart,
+    find_culprit,
+    loads,
+)
 from flowpregel.executors.processes.shared_memory import (
+    Arena,
     PrivateMapping,
     allocate_alone,
     copy_on_write,
+    default_limit,
+    fill,
     origin_of,
+    segments_for,
 )
 
 T = TypeVar("T")
 _made_here: Final[WeakValueDictionary[bytes, Shared[Any]]] = WeakValueDictionary()
 _KEPT_UP_TO: Final = 64 << 20
 _by_key: Final[ContextVar[bool]] = ContextVar("flowpregel_shared_by_key", default=False)
+_KEEP: Final = 256 << 20
+"""Bytes of arguments in shared memory from which it is better to wait for what is in use."""
+_LONGEST_WAIT: Final = 10.0
+"""Seconds that a call waits for room in shared memory before it takes other memory."""
+pickled_handles: Final[ContextVar[list[Any]]] = ContextVar("flowpregel_pickled_handles")
+"""Handles of shared values add themselves here when they are pickled."""
+Parts: TypeAlias = Sequence[Any]
+"""A pickle, and the large buffers that belong to it."""
+
+
+def write_parts(value: Any, allocate: Callable[[int], Any]) -> Parts:
+    """Return *value* pickled; *allocate* gives memory for what is large, or None.
+
+    Raises:
+        Exception: *value* cannot be pickled.
+    """
+
+    def put(data: memoryview) -> Any:
+        if origin_of(data) is not None:  # of a shared value, which does not change
+            return data.obj
+        buffer = allocate(data.nbytes)
+        if buffer is None:
+            return bytearray(data)
+        fill(buffer, data)
+        return buffer
+
+    data, buffers = dumps_apart(value, put)
+    return (put(memoryview(data)) if len(data) >= SHARE_FROM else data, *buffers)
+
+
+def read_parts(parts: Parts) -> Any:
+    """Return the value; it may be written to, and *parts* stay as they are."""
+    data, *buffers = map(copy_on_write, parts)
+    return loads(data, buffers)
+
+
+class CapturedArguments(Arguments):
+    """The arguments of a call, pickled when it was made.
+
+    Args:
+        parts: Those of the positional and keyword arguments.
+        handles: Of the shared values among them, which live as long as the call.
+    """
+
+    __slots__ = ("_handles", "_parts")
+
+    def __init__(self, parts: Parts, handles: Sequence[Any] = ()) -> None:
+        self._parts = parts
+        self._handles = handles
+
+    @property
+    def args(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """The positional arguments, a copy of their own."""
+        args: tuple[Any, ...] = read_parts(self._parts)[0]
+        return args
+
+    @property
+    def kwargs(self) -> dict[str, Any]:  # type: ignore[override]
+        """The keyword arguments, a copy of their own."""
+        kwargs: dict[str, Any] = read_parts(self._parts)[1]
+        return kwargs
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Pickle as the tuple of both."""
+        return _loaded, tuple(map(PickleBuffer, self._parts))
+
+
+def _loaded(data: Any, *buffers: Any) -> Any:
+    return loads(data, buffers)
+
+
+def runs_elsewhere(node: Node, default: Any) -> bool:
+    """Return whether calls of *node* are sent to another process.
+
+    Args:
+        node: What is called.
+        default: The executor of nodes that name none.
+    """
+    if node.role != "leaf" or any(step.is_async for step in node.steps):
+        return False
+    executor = default if node.executor is None else node.executor
+    if executor is None:
+        executor = default_executor()
+    if isinstance(executor, Executor):
+        return executor.capabilities.isolates
+    return executor not in ("inline", "threads")
+
+
+def captured(arguments: Arguments, *, may_wait: bool = False) -> Arguments:
+    """Return *arguments* as they are now: later changes do not reach what is returned.
+
+    What cannot be pickled is returned as it is; the executor that has to pickle it reports it.
+
+    Args:
+        arguments: Of a call that is made now.
+        may_wait: Whether to wait for shared memory that other calls still use.
+    """
+    args, kwargs = arguments.args, arguments.kwargs
+    if IMMUTABLE.issuperset(map(type, args)) and IMMUTABLE.issuperset(map(type, kwargs.values())):
+        return arguments
+    allocate = partial(arena().allocate, wait=_LONGEST_WAIT if may_wait else 0.0)
+    handles: list[Any] = []
+    token = pickled_handles.set(handles)
+    try:
+        return CapturedArguments(write_parts((args, dict(kwargs)), allocate), handles)
+    except Exception:  # noqa: BLE001 - a user's __reduce__ may raise anything
+        return arguments
+    finally:
+        pickled_handles.reset(token)
+
+
+@cache
+def arena() -> Arena:
+    """Return the memory for arguments of calls that this process makes."""
+    return Arena(default_limit() // 2, segments=segments_for(2), keep=_KEEP)
+
+
+# A forked process writes to memory of its own.
+os.register_at_fork(after_in_child=arena.cache_clear)
+
+
+# ------------------------------------------------ shared values
 
 
 class Shared(Generic[T]):
@@ -183,3 +325,60 @@ def _found(key: bytes, kind: str) -> Shared[Any]:
     if handle is None:
         raise ValueError(f"the handle of a shared {kind} is gone: keep it while tasks use it")
     return handle
+
+
+# ------------------------------------------------ things that each worker makes
+
+Thing = TypeVar("Thing")
+_things: dict[tuple[str, str], Any] = {}
+_lock = threading.RLock()
+
+
+class Resource(Generic[Thing]):
+    """A function that makes a thing the first time it is called in a process, and then keeps it.
+
+    Args:
+        make: Makes the thing; called without arguments.
+        teardown: Called with the thing when the process ends in good order.
+    """
+
+    def __init__(self, make: Callable[[], Thing], teardown: Callable[[Thing], Any] | None) -> None:
+        functools.update_wrapper(self, make)
+        self._make = make
+        self._teardown = teardown
+        # By name, since what arrives in a worker is a copy that cannot remember.
+        self._key = (make.__module__, make.__qualname__)
+
+    def __call__(self) -> Thing:
+        """Return this process's thing; make it if there is none yet."""
+        with _lock:
+            if self._key not in _things:
+                _things[self._key] = self._make()
+                if self._teardown is not None:
+                    atexit.register(self._teardown, _things[self._key])
+            thing: Thing = _things[self._key]
+            return thing
+
+
+def resource(
+    make: Callable[[], Thing] | None = None, *, teardown: Callable[[Thing], Any] | None = None
+) -> Any:
+    """Make a function a worker-scoped lazy singleton.
+
+    Args:
+        make: Makes the thing; called once in each process that asks for it.
+        teardown: Called with the thing when the process ends in good order.
+
+    Returns:
+        A function that returns the process's thing.
+
+    Example:
+        >>> @resource
+        ... def model():
+        ...     return {"weights": [1.0, 2.0]}
+        >>> model() is model()
+        True
+    """
+    if make is None:
+        return lambda function: Resource(function, teardown)
+    return Resource(make, teardown)

@@ -15,7 +15,7 @@ from flowpregel.context import current
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.adapter import FuturesExecutor
 from flowpregel.executors.processes import ProcessExecutor, default_pool
-from flowpregel.executors.resources import resource
+from flowpregel.executors.shared import resource
 from flowpregel.store.memory import InMemoryStore
 from tests.runs.pooling import Run, error_of, parent, value_of
 

@@ -7,7 +7,6 @@ import pytest
 from flowpregel._core.effects import Call, Ended
 from flowpregel._core.records import RETURN, Outcome, Returned
 from flowpregel.executors.base import Executor, Job, JobKey, Mailbox
-from flowpregel.executors.calls import resolve_future
 from flowpregel.func import entrypoint, task
 
 
@@ -35,7 +34,7 @@ class Impatient(Executor):
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Answer the body."""
-        resolve_future(call, outcome)
+        call.reply.settle(outcome)
 
 
 @task

@@ -26,7 +26,7 @@ class Turns:
     def __init__(self, pool: ProcessExecutor) -> None:
         loop = pool._pool.loop  # noqa: SLF001 - nobody else needs to know
         self.count = 0
-        self._dispatch, loop._dispatch_now = loop._dispatch_now, self._turn  # noqa: SLF001
+        self._dispatch, loop._dispatch = loop._dispatch, self._turn  # noqa: SLF001
 
     def _turn(self) -> None:
         self.count += 1

@@ -6,17 +6,17 @@
                                                                 |
     run --start(job)--> executor --> pool --assign--> worker ---+--> link reader --> perform(job)
                                       |               process   |                 |
-                                   timeouts            | link   |   emit, call,   |
+                                   timers              | link   |   emit, call,   |
                                       |                | status |   log, print    |
     mailbox <--post(event)-- message_handler <---------+--------+-- link writer <-+
 
-* `executor`: the public face. `pool`: the tasks. `assign`: pure decisions, a worker's life.
-  `workers`: all of them, `worker_process`: one. `io_loop`: the OS thread that does it all.
-* `message_handler`: what the frames from workers mean. `timeouts`: timers, how a task is
-  stopped. `crash_report`: how a worker ended.
-* `protocol`: what both ends share. `parcel`, `messages`, `payload`: what is in a frame.
-* In the worker: `worker` is its loop, `worker_io` what a task can reach, `worker_output`
-  what it prints and logs.
+* `executor`: the public face. `pool`: the tasks, and how they are stopped. `assign`: pure
+  decisions, a worker's life. `workers`: all of them, `worker_process`: one, and how it ended.
+  `io_loop`: the OS thread that does it all, and its timers.
+* `message_handler`: what the frames from workers mean.
+* `protocol`: what both ends share. `messages`, `serialization`, `shared_memory`: what is in a
+  frame, or beside it.
+* In the worker: `worker` is its loop, `worker_io` what a task can reach, prints and logs.
 """
 
 from __future__ import annotations

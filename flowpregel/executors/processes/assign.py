@@ -12,12 +12,15 @@ returns.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
+from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.base import Job, Mailbox
 from flowpregel.executors.processes.serialization import BufferRef
 
@@ -167,7 +170,7 @@ class _Batches:
         return count
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class NodeCode:
     """The code of nodes that look alike, as workers are sent it."""
 
@@ -221,6 +224,17 @@ class InFlight:
     def seconds(self) -> float:
         """How long it is expected to run; infinity if it must not share a batch."""
         return self.code.seconds if self.job.timeout is None else float("inf")
+
+    def stopped(self) -> Outcome:
+        """Return how it ended, when it was told to stop."""
+        policy, now, name = self.job.timeout, time.monotonic(), self.job.info.name
+        if policy is None or self.stopping in (None, "cancel"):
+            return Withdrawn()
+        if self.stopping == "run":
+            limit = cast("float", policy.run_timeout)
+            return Raised(NodeTimeoutError(name, now - self.sent, "run", limit))
+        limit = cast("float", policy.idle_timeout)
+        return Raised(NodeTimeoutError(name, now - self.alive, "idle", limit))
 
 
 class TaskQueue:

@@ -19,13 +19,12 @@ from flowpregel.context import TaskInfo
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
 from flowpregel.executors.calls import returned_by
-from flowpregel.executors.capture import captured
 from flowpregel.executors.processes import messages, serialization
-from flowpregel.executors.processes.crash_report import memory_of
 from flowpregel.executors.processes.message_handler import MessageHandler
 from flowpregel.executors.processes.pool import Pool
-from flowpregel.executors.processes.settings import PoolSettings, thread_caps
 from flowpregel.executors.processes.shared_memory import default_limit
+from flowpregel.executors.processes.worker_process import PoolSettings, memory_of
+from flowpregel.executors.shared import captured
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -34,6 +33,16 @@ _ROOM: Final = 512
 _FIRST, _MOST = 64, 1024
 """How many calls of a `map` are started together, at first and at most."""
 _MOST_NODES: Final = 256
+_THREAD_VARIABLES: Final = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "TBB_NUM_THREADS",
+)
 
 
 class ProcessExecutor(Executor, concurrent.futures.Executor):
@@ -101,7 +110,9 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         self.room = _ROOM * size
         self._pool = Pool(settings)
         self._handler = MessageHandler(self._pool)
-        self._calls = PlainCalls(self._pool)
+        self._numbers = count(1)
+        self._open: set[PoolFuture] = set()
+        """Futures of calls of plain functions that have not ended."""
         self._is_shut_down = False
         _executors.add(self)
 
@@ -183,9 +194,41 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         return _results(self._submit(fn, calls), end)
 
     def _submit(self, function: Callable[..., Any], calls: Sequence[Arguments]) -> list[PoolFuture]:
+        """Start a call of *function* for each of *calls*, and return their futures."""
         if self.is_closed or self._is_shut_down:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        return self._calls.submit(function, calls)
+        try:
+            node = _node_of(function)
+        except TypeError:  # it cannot be hashed
+            node = _node_of.__wrapped__(function)
+        futures: list[PoolFuture] = []
+        size = _FIRST
+        try:
+            while len(futures) < len(calls):
+                self._start_calls(node, calls[len(futures) : len(futures) + size], futures)
+                # The first few at once, so that no worker waits until all are packed.
+                size = min(2 * size, _MOST)
+        except BaseException:
+            # Ctrl-C: the caller will not get the futures, and some may not have been started.
+            for future in futures:
+                self._open.discard(future)
+                future.cancel()
+            raise
+        return futures
+
+    def _start_calls(
+        self, node: Node, calls: Sequence[Arguments], futures: list[PoolFuture]
+    ) -> None:
+        """Start a call for each of *calls*, and add their futures to *futures*."""
+        jobs: list[Job] = []
+        own: dict[str, PoolFuture] = {}
+        for arguments in calls:
+            info = TaskInfo(f"call-{next(self._numbers)}", node.name, "", 0, 0)
+            jobs.append(Job(info, Kind.CALL, node, captured(arguments)))
+            own[info.task_id] = PoolFuture(partial(self.cancel, jobs[-1].key, kill=True))
+        futures += own.values()
+        self._open.update(own.values())
+        self._pool.take(jobs, cast("Mailbox", _CallMailbox(own, self._open.discard)))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; end the workers when those that were submitted have ended.
@@ -196,7 +239,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         """
         self._is_shut_down = True
         if cancel_futures:
-            for future in tuple(self._calls.open):
+            for future in tuple(self._open):
                 future.cancel()
         if wait:
             self._drain()
@@ -204,7 +247,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
             threading.Thread(target=self._drain, name="flowpregel-shutdown").start()
 
     def _drain(self) -> None:
-        concurrent.futures.wait(tuple(self._calls.open))
+        concurrent.futures.wait(tuple(self._open))
         self.close()
 
     def __enter__(self) -> Self:
@@ -238,6 +281,16 @@ def _check_counts(**counts: object) -> None:
     for name, value in counts.items():
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ConfigurationError(f"{name} is {value!r}; use a whole number, or None")
+
+
+def thread_caps(cpus: int, workers: int) -> Mapping[str, str]:
+    """Return environment variables that give each worker its share of the CPUs.
+
+    Numeric libraries read them on import, so they are set before a worker starts.
+    What the user has set stays.
+    """
+    share = str(max(1, cpus // workers))
+    return {name: share for name in _THREAD_VARIABLES if name not in os.environ}
 
 
 def count_cpus() -> int:
@@ -305,56 +358,6 @@ class _CallMailbox:
         """Settle the futures of calls."""
         for event in events:
             self.post(event)
-
-
-class PlainCalls:
-    """Turns calls of plain functions into jobs.
-
-    Args:
-        pool: Where they run.
-    """
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._numbers = count(1)
-        self.open: set[PoolFuture] = set()
-        """Futures of calls that have not ended."""
-
-    def submit(self, function: Callable[..., Any], calls: Sequence[Arguments]) -> list[PoolFuture]:
-        """Start a call of *function* for each of *calls*, and return their futures."""
-        try:
-            node = _node_of(function)
-        except TypeError:  # it cannot be hashed
-            node = _node_of.__wrapped__(function)
-        futures: list[PoolFuture] = []
-        size = _FIRST
-        try:
-            while len(futures) < len(calls):
-                part = calls[len(futures) : len(futures) + size]
-                self._start(node, part, futures)
-                # The first few at once, so that no worker waits until all are packed.
-                size = min(2 * size, _MOST)
-        except BaseException:
-            # Ctrl-C: the caller will not get the futures, and some may not have been started.
-            for future in futures:
-                self.open.discard(future)
-                future.cancel()
-            raise
-        return futures
-
-    def _start(self, node: Node, calls: Sequence[Arguments], futures: list[PoolFuture]) -> None:
-        """Start a call for each of *calls*, and add their futures to *futures*."""
-        jobs: list[Job] = []
-        own: dict[str, PoolFuture] = {}
-        for arguments in calls:
-            task_id = f"call-{next(self._numbers)}"
-            jobs.append(
-                Job(TaskInfo(task_id, node.name, "", 0, 0), Kind.CALL, node, captured(arguments))
-            )
-            own[task_id] = PoolFuture(partial(self._pool.cancel, (task_id, 1), kill=True))
-        futures += own.values()
-        self.open.update(own.values())
-        self._pool.take(jobs, cast("Mailbox", _CallMailbox(own, self.open.discard)))
 
 
 @lru_cache(_MOST_NODES)

@@ -18,6 +18,7 @@ that is logged, or costs the worker it came from, and the loop goes on.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import logging
 import selectors
 import socket
@@ -26,12 +27,37 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from typing import Final, TypeAlias
-
-from flowpregel.executors.processes.timeouts import Timers
 
 _log: Final = logging.getLogger("flowpregel.worker")
 Action: TypeAlias = Callable[[], object]
+
+
+class Timers:
+    """Calls back when it is time. Times are monotonic seconds.
+
+    A timer that no longer matters is not removed: its callback finds nothing to do.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Action]] = []
+        self._order = count()
+
+    def add(self, when: float, action: Action) -> None:
+        """Call *action* at *when*."""
+        heapq.heappush(self._heap, (when, next(self._order), action))
+
+    def due(self, now: float) -> list[Action]:
+        """Take out the actions whose time has come."""
+        actions = []
+        while self._heap and self._heap[0][0] <= now:
+            actions.append(heapq.heappop(self._heap)[2])
+        return actions
+
+    def next(self) -> float | None:
+        """Return when the next timer is due."""
+        return self._heap[0][0] if self._heap else None
 
 
 @dataclass(slots=True)
@@ -55,7 +81,7 @@ class IOLoop:
 
     def __init__(self, dispatch: Action, is_done: Callable[[], bool]) -> None:
         self.timers = Timers()
-        self._dispatch_now = dispatch
+        self._dispatch = dispatch
         self._is_done = is_done
         self._selector = selectors.DefaultSelector()
         self._watched: dict[int, _Watched] = {}
@@ -75,7 +101,7 @@ class IOLoop:
         self._commands.append(command)
         if self._is_finished:
             self._execute()
-            self._dispatch()
+            _guarded(self._dispatch)
         elif not self._is_woken:
             self._is_woken = True
             with contextlib.suppress(OSError):
@@ -138,29 +164,25 @@ class IOLoop:
 
     def _run(self) -> None:
         while not self._is_done():
-            ready = self._wait()
-            self._read(ready)
+            due = self.timers.next()
+            seconds = None if due is None else max(0.0, due - time.monotonic())
+            for key, mask in self._selector.select(seconds):
+                self._read(key.fd, mask)
             self._execute()
-            self._expire()
-            self._dispatch()
+            for action in self.timers.due(time.monotonic()):
+                _guarded(action)
+            _guarded(self._dispatch)
         self._is_finished = True
         self._execute()
-        self._dispatch()
+        _guarded(self._dispatch)
 
-    def _wait(self) -> list[tuple[int, int]]:
-        """Return the descriptors that are ready, and for what."""
-        due = self.timers.next()
-        seconds = None if due is None else max(0.0, due - time.monotonic())
-        return [(key.fd, mask) for key, mask in self._selector.select(seconds)]
-
-    def _read(self, ready: list[tuple[int, int]]) -> None:
-        for fd, mask in ready:
-            # An earlier one may have ended its watch.
-            watched = self._watched.get(fd)
-            if watched is not None and mask & selectors.EVENT_WRITE and watched.write is not None:
-                _guarded(watched.write)
-            if fd in self._watched and mask & selectors.EVENT_READ:
-                _guarded(self._watched[fd].read)
+    def _read(self, fd: int, mask: int) -> None:
+        # An earlier one may have ended its watch.
+        watched = self._watched.get(fd)
+        if watched is not None and mask & selectors.EVENT_WRITE and watched.write is not None:
+            _guarded(watched.write)
+        if fd in self._watched and mask & selectors.EVENT_READ:
+            _guarded(self._watched[fd].read)
 
     def _execute(self) -> None:
         self._is_woken = False
@@ -170,13 +192,6 @@ class IOLoop:
             except IndexError:
                 return
             _guarded(command)
-
-    def _expire(self) -> None:
-        for action in self.timers.due(time.monotonic()):
-            _guarded(action)
-
-    def _dispatch(self) -> None:
-        _guarded(self._dispatch_now)
 
     def _on_wake(self) -> None:
         with contextlib.suppress(BlockingIOError):

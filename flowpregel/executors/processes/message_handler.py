@@ -21,7 +21,6 @@ from flowpregel.executors.processes.assign import InFlight, WorkerState
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.protocol import RAN, REQUEST, Frame
 from flowpregel.executors.processes.shared_memory import released_in
-from flowpregel.executors.processes.timeouts import stopped_outcome
 from flowpregel.executors.processes.worker_process import WorkerProcess
 from flowpregel.executors.processes.workers import print_lines
 
@@ -71,7 +70,8 @@ class MessageHandler:
                     self._on_running(worker, task, frame)
             case protocol.RETURNED:
                 for ref_id in released_in(frame.body):
-                    self._pool.release(worker, ref_id)
+                    self._pool.arena.release(ref_id)
+                    worker.reads.discard(ref_id)
             case protocol.READY:
                 self._pool.workers.mark_ready(worker)
             case protocol.FAILED:
@@ -93,11 +93,11 @@ class MessageHandler:
             self._on_asked(task, frame.body)
 
     def _on_ended(self, worker: WorkerProcess, task: InFlight, frame: Frame) -> None:
-        seconds, began = RAN.unpack_from(frame.body)
-        at, caught, info = RAN.size, None, task.job.info
+        seconds, began, size = RAN.unpack_from(frame.body)
+        at, caught, info = RAN.size + size, None, task.job.info
         try:
             if frame.flags & protocol.CAUGHT:
-                caught, at = messages.unpack_caught(frame.body, at)
+                caught = frame.body[RAN.size : at].decode().split()
             else:
                 task.code.measured(seconds)
             origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {worker.pid}"
@@ -107,7 +107,7 @@ class MessageHandler:
             cause = f"{type(error).__name__}: {error} (in the coordinator)"
             outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))
         if frame.flags & protocol.STOPPED and task.stopping is not None:
-            outcome = stopped_outcome(task)
+            outcome = task.stopped()
         worker.heard = time.monotonic()
         self._pool.finish(task, outcome, (began, seconds, "processes", worker.pid), caught)
 

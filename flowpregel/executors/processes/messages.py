@@ -1,17 +1,19 @@
-"""What a message is about: a node, a job on its way to a worker, an outcome on its way back."""
+"""What a message is about: a node, a job on its way to a worker, a call or an outcome back."""
 
 from __future__ import annotations
 
 import contextvars
+import logging
 import threading
 import traceback
 from collections import OrderedDict
-from collections.abc import Collection
 from dataclasses import fields, replace
+from itertools import count
 from operator import attrgetter
-from struct import Struct
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
+from flowpregel._core.effects import Call
 from flowpregel._core.records import (
     Arguments,
     Escaped,
@@ -26,8 +28,10 @@ from flowpregel._core.records import (
 )
 from flowpregel.carried import Carried, bring, carried_by
 from flowpregel.context import RunControl, RunInfo, RunValues, TaskInfo
-from flowpregel.errors import TaskSerializationError
-from flowpregel.executors.base import Job
+from flowpregel.errors import FlowPregelError, TaskSerializationError
+from flowpregel.executors.base import Job, Mailbox
+from flowpregel.executors.processes.assign import InFlight, NodeCode
+from flowpregel.executors.processes.protocol import REQUEST
 from flowpregel.executors.processes.serialization import (
     BufferWriter,
     Message,
@@ -35,9 +39,13 @@ from flowpregel.executors.processes.serialization import (
     digest_of,
     dumps,
     find_culprit,
+    loads,
     pack,
     unpack,
 )
+from flowpregel.executors.processes.shared_memory import Arena
+
+_log: Final = logging.getLogger("flowpregel.worker")
 
 INFO_FIELDS: Final = tuple(field.name for field in fields(TaskInfo))[:-1]
 info_values: Final = attrgetter(*INFO_FIELDS)
@@ -45,6 +53,8 @@ UNNAMED: Final = "?"
 """The name of a task in a worker that has not unpickled it yet."""
 _AS_A_WHOLE: Final = "it cannot be pickled as a whole"
 _MOST_NODES: Final = 1024
+_LARGE: Final = 1 << 20
+"""Bytes of a packed job that does not wait: it is packed again when a worker is free."""
 
 
 # ------------------------------------------------ nodes
@@ -71,46 +81,15 @@ def pack_node(node: Node, *, called: bool = False) -> bytes:
         raise TaskSerializationError(node.name, "the code", "node", str(error)) from error
 
 
-class NodeCodeCache:
-    """Pickles each node once for each run.
-
-    A run keeps the code as it was when the run first used it: what a notebook
-    changes afterwards, its next run sees.
-    """
-
-    def __init__(self) -> None:
-        # The node is kept beside its code, so that its id names nothing else meanwhile.
-        self._known: OrderedDict[tuple[int, str | None], tuple[Node, bytes, bytes]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def look_up(self, node: Node, run_id: str | None) -> tuple[bytes, bytes]:
-        """Return the digest and the code of *node*.
-
-        Raises:
-            TaskSerializationError: It cannot be pickled.
-        """
-        key = (id(node), run_id)
-        with self._lock:
-            entry = self._known.pop(key, None)
-            if entry is None:
-                code = pack_node(node)
-                entry = node, digest_of(code), code
-            self._known[key] = entry
-            if len(self._known) > _MOST_NODES:
-                self._known.popitem(last=False)
-        return entry[1:]
-
-
 # ------------------------------------------------ jobs
 
 
-def pack_job(job: Job, share: BufferWriter | None, run: Any = None) -> Message:
+def pack_job(job: Job, share: BufferWriter | None) -> Message:
     """Return *job* without its node as a message.
 
     Args:
         job: What is to be done.
         share: Where large buffers are put, if there is such a place.
-        run: Stands for what tasks may know about the run; None: all of that is sent.
 
     Raises:
         TaskSerializationError: A part of it cannot be pickled.
@@ -118,9 +97,7 @@ def pack_job(job: Job, share: BufferWriter | None, run: Any = None) -> Message:
     given, info = job.input, job.info
     is_call = isinstance(given, Arguments)
     content = (
-        (info.run.thread_id, info.run.run_id, info.run.has_saver, *info.run.values)
-        if run is None
-        else run,
+        (info.run.thread_id, info.run.run_id, info.run.has_saver, *info.run.values),
         info_values(info),
         job.kind,
         is_call,
@@ -152,15 +129,15 @@ def unpack_job(
     Raises:
         BaseException: Whatever the unpickling of a part raises.
     """
-    return job_of(unpack(data, open_ref, at), node, store)
-
-
-def job_of(content: tuple[Any, ...], node: Node, store: Any, run: RunInfo | None = None) -> Job:
-    """Return the job that *content*, out of its message, describes; *run* stands for its own."""
+    content = unpack(data, open_ref, at)
     known, info, kind, is_call, given, channels, managed, has_store, drain, carried = content
-    if run is None:
-        thread_id, run_id, has_saver, *values = known
-        run = RunInfo(RunValues(*values), thread_id, run_id, has_saver)
+    thread_id, run_id, has_saver, *values = known
+    run = RunInfo(RunValues(*values), thread_id, run_id, has_saver)
+    control = None
+    if drain is not None:  # as it was when the task began
+        control = RunControl()
+        if drain[0] is not None:
+            control.request_drain(drain[0])
     info_fields = (*info, run)
     return Job(
         TaskInfo(*info_fields),
@@ -170,7 +147,7 @@ def job_of(content: tuple[Any, ...], node: Node, store: Any, run: RunInfo | None
         channels=channels,
         managed=managed,
         store=store if has_store else None,
-        control=None if drain is None else _control(*drain),
+        control=control,
         variables=None if carried is None else variables_of(carried),
     )
 
@@ -180,14 +157,6 @@ def variables_of(carried: Carried) -> contextvars.Context:
     context = contextvars.Context()
     context.run(bring, carried)
     return context
-
-
-def _control(reason: str | None) -> RunControl:
-    """Return a control as it was when the task began."""
-    control = RunControl()
-    if reason is not None:
-        control.request_drain(reason)
-    return control
 
 
 def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
@@ -211,10 +180,116 @@ def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
     return TaskSerializationError(job.info.name, "the input", "input", str(error))
 
 
+# ------------------------------------------------ the pool's jobs, and its tasks' calls
+
+
+class JobEncoder:
+    """Packs jobs. A job is packed when it is taken: its task gets what the caller had then.
+
+    Args:
+        arena: Shared memory for large inputs.
+    """
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._ids = count(1)
+        # The node is kept beside its code, so that its id names nothing else meanwhile.
+        self._known: OrderedDict[tuple[int, str | None], tuple[Node, NodeCode]] = OrderedDict()
+        self._codes: WeakValueDictionary[bytes, NodeCode] = WeakValueDictionary()
+        self._called: OrderedDict[tuple[bytes, int], Node] = OrderedDict()
+        self._depths: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def encode(self, job: Job, mailbox: Mailbox) -> InFlight:
+        """Return *job* as the pool keeps it; from any OS thread.
+
+        Raises:
+            FlowPregelError: A part of it cannot be pickled.
+        """
+        code = self._code_of(job.node, job.info.run.run_id)
+        depth = self._depths.get(id(job.node), 0)
+        contexts: list[bytes] = []
+        if job.node.contexts:
+            from flowpregel.channels.context import contexts_in  # noqa: PLC0415 - all channels
+
+            contexts = [each.held.token for each in contexts_in(job.input)]
+        task = InFlight(next(self._ids), job, mailbox, code, depth, contexts)
+        if len(self.pack(task)) > _LARGE:
+            # Shared memory is full. Very many such jobs must not fill all other memory too.
+            task.body = None
+        return task
+
+    def _code_of(self, node: Node, run_id: str | None) -> NodeCode:
+        """Return the code of *node*, which is packed once for each run.
+
+        A run keeps the code as it was when the run first used it: what a notebook
+        changes afterwards, its next run sees.
+        """
+        key = (id(node), run_id)
+        with self._lock:
+            known = self._known.get(key)
+            if known is None:
+                data = pack_node(node)
+                digest = digest_of(data)
+                known = node, self._codes.setdefault(digest, NodeCode(digest, data))
+                self._known[key] = known
+                if len(self._known) > _MOST_NODES:
+                    self._known.popitem(last=False)
+        return known[1]
+
+    def pack(self, task: InFlight, *, share: bool = True) -> bytes:
+        """Pack the job of *task* if it is not packed; return its bytes.
+
+        Raises:
+            FlowPregelError: A part of it cannot be pickled.
+        """
+        if task.body is not None and share:
+            return task.body
+        name, arena = task.job.info.name, self._arena
+        try:
+            task.body, task.refs = pack_job(task.job, arena if share else None)
+        except FlowPregelError:
+            raise
+        except Exception as error:
+            raise TaskSerializationError(name, "the input", "input", repr(error)) from error
+        if arena.is_full:
+            arena.is_full = False
+            _log.warning(
+                "no shared memory is left for the input of task %r: it goes through the link, "
+                "which is slower", name,
+            )  # fmt: skip
+        return task.body
+
+    def decode_call(self, task: InFlight, body: bytes) -> Call:
+        """Return the call that a worker says *task* makes.
+
+        Calls of one code from tasks of one depth have the same node object, so that the
+        node of a job shows how deeply its task is nested.
+
+        Raises:
+            BaseException: Whatever the unpickling of a part raises.
+        """
+        (request,) = REQUEST.unpack_from(body)
+        code, arguments, fingerprint, describe, carried = unpack(body, None, REQUEST.size)
+        key = digest_of(code), task.depth + 1
+        node = self._called.get(key)
+        if node is None:
+            node = self._called[key] = loads(code)
+            self._depths[id(node)] = task.depth + 1
+            if len(self._called) > _MOST_NODES:
+                _, oldest = self._called.popitem(last=False)
+                self._depths.pop(id(oldest), None)
+        info = task.job.info
+        call = Call(info.task_id, info.attempt, node, arguments, fingerprint, describe)
+        call.reply = (task, request)
+        if carried is not None:
+            call.variables = variables_of(carried)
+        return call
+
+
 # ------------------------------------------------ outcomes
 
 _RETURNED, _RAISED, _INTERRUPTED, _ESCAPED, _WITHDRAWN = range(5)
-_LENGTH: Final = Struct("<I")
 
 
 class WorkerTraceback(Exception):
@@ -234,29 +309,24 @@ def pack_outcome(outcome: Outcome, task: str, share: BufferWriter | None) -> byt
     What cannot be pickled, or not be unpickled again, becomes a `Raised` that
     names the task and the path to the culprit.
     """
+    value: Any
     match outcome:
-        case Returned(writes):
-            found = writes[0][1] if len(writes) == 1 else writes
-            return _pack_checked(_RETURNED, tuple(writes), (task, "result", found), share)
-        case Interrupted(interrupts, answers):
-            content = interrupts, answers
-            return _pack_checked(_INTERRUPTED, content, (task, "interrupt", content), share)
-        case Escaped(command):
-            return _pack_checked(_ESCAPED, command, (task, "command", command), share)
         case Raised(error):
             return _pack_error(error, task, share)
         case Withdrawn():
             return bytes((_WITHDRAWN,))
-
-
-def _pack_checked(
-    tag: int, content: Any, named: tuple[str, str, Any], share: BufferWriter | None
-) -> bytes:
-    """Return an outcome as bytes; *named*: its task, and what an error calls which value."""
+        case Returned(writes):
+            tag, name, content = _RETURNED, "result", tuple(writes)
+            value = writes[0][1] if len(writes) == 1 else writes
+        case Interrupted(interrupts, answers):
+            tag, name, value = _INTERRUPTED, "interrupt", (interrupts, answers)
+            content = value
+        case Escaped(command):
+            tag, name, value = _ESCAPED, "command", command
+            content = value
     try:
         return bytes((tag,)) + pack(content, share).data
     except BaseException as error:  # noqa: BLE001 - the worker always answers
-        task, name, value = named
         failure = TaskSerializationError(task, f"the {name}", *find_culprit(value, name))
         return _pack_error(failure.with_traceback(error.__traceback__), task, None)
 
@@ -315,16 +385,3 @@ def give_name(outcome: Outcome, task: str) -> None:
     match outcome:
         case Raised(TaskSerializationError(task=name) as error) if name == UNNAMED:
             error.task, error.args = task, (task, *error.args[1:])
-
-
-def pack_caught(caught: Collection[str]) -> bytes:
-    """Return the ids of calls whose failures a task has seen, after their length in bytes."""
-    data = " ".join(caught).encode()
-    return _LENGTH.pack(len(data)) + data
-
-
-def unpack_caught(data: bytes, at: int) -> tuple[Collection[str], int]:
-    """Return the ids that `pack_caught` was given, of the bytes at *at*, and where they end."""
-    start = at + _LENGTH.size
-    end = start + int(_LENGTH.unpack_from(data, at)[0])
-    return data[start:end].decode().split(), end

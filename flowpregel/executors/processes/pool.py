@@ -9,10 +9,12 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Collection, Sequence
+import weakref
+from collections.abc import Callable, Collection, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import count
+from typing import cast
 
 from flowpregel._core.effects import Ended, Event
 from flowpregel._core.records import Outcome, Raised, Span, Withdrawn
@@ -23,19 +25,22 @@ from flowpregel.executors.processes.assign import (
     LARGEST_BATCH,
     InFlight,
     PoolLimits,
+    StopReason,
     TaskQueue,
     WorkerEvent,
     WorkerLoad,
     WorkerState,
     assign,
 )
-from flowpregel.executors.processes.crash_report import PostMortem
-from flowpregel.executors.processes.encoding import JobEncoder
 from flowpregel.executors.processes.io_loop import IOLoop
-from flowpregel.executors.processes.settings import PoolSettings
+from flowpregel.executors.processes.messages import JobEncoder
 from flowpregel.executors.processes.shared_memory import Arena, segments_for
-from flowpregel.executors.processes.timeouts import TaskStopper, lost_outcome, stopped_outcome
-from flowpregel.executors.processes.worker_process import STUCK_AFTER, WorkerProcess
+from flowpregel.executors.processes.worker_process import (
+    STUCK_AFTER,
+    PoolSettings,
+    PostMortem,
+    WorkerProcess,
+)
 from flowpregel.executors.processes.workers import START_TRIES, Workers
 
 
@@ -58,7 +63,6 @@ class Pool:
         """Whether it takes no more jobs."""
         self._is_closing = False
         """Whether it ends; what was taken before is withdrawn."""
-        self._stopper = TaskStopper(self, self.loop.timers, settings.grace)
         self._tasks: dict[JobKey, InFlight] = {}
         self._queue = TaskQueue()
         self._events: list[tuple[Mailbox, Event]] = []
@@ -68,7 +72,9 @@ class Pool:
         self._numbers = count(1)
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._batch = 1 if settings.looks_at_each else LARGEST_BATCH
+        # Where a worker is looked at after each task, the next may be another's.
+        each = settings.worker_max_tasks is not None or settings.worker_max_rss is not None
+        self._batch = 1 if each else LARGEST_BATCH
 
     def _is_done(self) -> bool:
         return self._is_closing and not (self.workers.all or self.workers.spawning)
@@ -170,7 +176,7 @@ class Pool:
         if task.worker is None:
             self._withdraw(task, Withdrawn())
         elif kill:
-            self._stopper.stop(task, "cancel")
+            self._stop(task, "cancel")
 
     def _dispatch(self) -> None:
         """Give waiting tasks to workers, start workers that are missing, and post events."""
@@ -213,11 +219,11 @@ class Pool:
             size = len(task.code.digest) + len(body)
             parts += (protocol.TASK.pack(task.number, size), task.code.digest, body)
             numbers.append(task.number)
-            self._stopper.sent(task)
+            self._start_timeouts(task)
         if not numbers:
             return
         worker.note(WorkerEvent.SENT)
-        if freed := worker.returns.take():
+        if freed := worker.reader.take_released():
             self.workers.send(worker, protocol.FREED, 0, freed)
         worker.give_tokens(numbers)
         self.workers.send(worker, protocol.TASKS, 0, b"".join(parts))
@@ -248,7 +254,7 @@ class Pool:
         for task in tasks:
             self._detach(task)
             if task.stopping is not None:
-                self.finish(task, stopped_outcome(task))
+                self.finish(task, task.stopped())
         self._queue.add_first(task for task in tasks if task.stopping is None)
 
     def _detach(self, task: InFlight) -> None:
@@ -304,10 +310,53 @@ class Pool:
             self.arena.release(ref.id)
         task.refs = ()
 
-    def release(self, worker: WorkerProcess, ref_id: int) -> None:
-        """Note that *worker* is done with a buffer of the pool's arena."""
-        self.arena.release(ref_id)
-        worker.reads.discard(ref_id)
+    # ------------------------------------------------ how a task is stopped
+
+    def _start_timeouts(self, task: InFlight) -> None:
+        """Start the timeouts of *task*, which its worker begins now."""
+        policy = task.job.timeout
+        if policy is None:
+            return
+        if policy.run_timeout is not None:
+            limit = cast("float", policy.run_timeout)
+            self._at(task.sent + limit, task, lambda task: self._stop(task, "run"))
+        if policy.idle_timeout is not None:
+            self._look_for_life(cast("float", policy.idle_timeout), task)
+
+    def _at(self, when: float, task: InFlight, action: Callable[[InFlight], object]) -> None:
+        """Call *action* with *task* at *when*, if its worker still has it."""
+        # Weakly: a task that has ended is not kept until its timeout.
+        ref, number = weakref.ref(task), task.number
+
+        def act() -> None:
+            task = ref()
+            if task is not None and task.worker is not None and task.number == number:
+                action(task)
+
+        self.loop.timers.add(when, act)
+
+    def _look_for_life(self, limit: float, task: InFlight) -> None:
+        now = time.monotonic()
+        if task.worker.held_by is not None:
+            # Its signs of life are not read.
+            task.alive = now
+        if task.alive + limit > now:
+            self._at(task.alive + limit, task, partial(self._look_for_life, limit))
+        else:
+            self._stop(task, "idle")
+
+    def _stop(self, task: InFlight, reason: StopReason) -> None:
+        """Stop *task*, which a worker has: first a signal, which raises in it, then the kill."""
+        if task.stopping is not None:
+            return
+        task.stopping, worker = reason, task.worker
+        # A kill is to hit no other task; and this one may not have begun.
+        self.recall(worker)
+        self.unhold(worker)
+        if task.worker is worker:
+            worker.signal_stop(task.number)
+            why = "it was killed, because its task did not stop when it was told to"
+            self._at(time.monotonic() + self.settings.grace, task, lambda _: worker.kill(why))
 
     # ------------------------------------------------ streams that are read slowly
 
@@ -344,7 +393,9 @@ class Pool:
                 # It did not live to tell when the task began.
                 seconds = time.monotonic() - task.sent
                 span = time.time_ns() - int(seconds * 1e9), seconds, "processes", worker.pid
-                self.finish(task, lost_outcome(task, report), span)
+                died = Raised(report.error(task.job.info.name))
+                outcome = died if task.stopping is None else task.stopped()
+                self.finish(task, outcome, span)
         for ref_id in worker.reads:
             self.arena.release(ref_id)
         self._queue.add_first([each for each in lost if self._goes_on(each, report, running)])
@@ -355,7 +406,7 @@ class Pool:
         """Return whether *task*, whose worker ended before it began, waits again; else end it."""
         task.lost_starts += running is None
         if task.stopping is not None:
-            self.finish(task, stopped_outcome(task))
+            self.finish(task, task.stopped())
         elif task.lost_starts > START_TRIES:
             # Workers may always end before they begin.
             self.finish(task, Raised(report.error(task.job.info.name)))

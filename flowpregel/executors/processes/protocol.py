@@ -48,7 +48,7 @@ LEAVE: Final = 7
 READY: Final = 32
 """Started, and its initializer has run."""
 ENDED: Final = 33
-"""Task *number* ended: `RAN`, the calls whose failures it has seen if `CAUGHT`, its outcome."""
+"""Task *number* ended: `RAN`, the ids of calls, its outcome."""
 EMITTED: Final = 34
 """A chunk for the run's custom stream."""
 BEAT: Final = 35
@@ -77,7 +77,7 @@ UP: Final = frozenset(
 STOPPED: Final = 2
 """ENDED: the stop signal reached the task."""
 CAUGHT: Final = 16
-"""ENDED: the task made calls, and lists those whose failures it has seen."""
+"""ENDED: the task made calls."""
 STDERR: Final = 4
 """PRINTED: the text is for stderr."""
 STRUCTURED: Final = 8
@@ -85,8 +85,9 @@ STRUCTURED: Final = 8
 
 TASK: Final = Struct("<IQ")
 """Before each task of a TASKS frame: its number, and the bytes of its digest and parcel."""
-RAN: Final = Struct("<fq")
-"""How many seconds a task ran, and when it began (wall-clock nanoseconds)."""
+RAN: Final = Struct("<fqI")
+"""How many seconds a task ran, when it began (wall-clock nanoseconds), and how many bytes
+follow of ids of calls whose failures it has seen."""
 TOKEN: Final = Struct("<I")
 """The number of a task."""
 REQUEST: Final = Struct("<I")

@@ -19,11 +19,12 @@ from hashlib import blake2b
 from operator import attrgetter
 from struct import Struct
 from types import FunctionType
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypedDict, is_typeddict
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypedDict, TypeVar, is_typeddict
 from weakref import WeakSet
 
 from flowpregel.carried import default_of, place_of, variable_at
 
+Part = TypeVar("Part")
 PROTOCOL: Final = 5
 DIGEST_SIZE: Final = 16
 
@@ -57,6 +58,44 @@ def dumps(value: Any, keep: Keep = None, start_again: Callable[[], None] = lambd
         start_again()
         return dumps_by_value(value, keep)
     return data
+
+
+def dumps_apart(
+    value: Any,
+    put: Callable[[memoryview], Part | None],
+    take_back: Callable[[list[Part]], object] = lambda parts: None,
+) -> tuple[bytes, list[Part]]:
+    """Return *value* pickled, and what *put* has returned for each of its large buffers.
+
+    Args:
+        value: What to pickle.
+        put: Puts a buffer elsewhere; None: it stays in the pickle.
+        take_back: Called with what *put* has returned, when it is not wanted after all.
+
+    Raises:
+        Exception: Whatever the pickling of a part of *value* raises.
+    """
+    parts: list[Part] = []
+
+    def stays(buffer: pickle.PickleBuffer) -> bool:
+        try:
+            raw = buffer.raw()
+        except BufferError:  # not contiguous
+            return True
+        part = put(raw) if raw.nbytes >= SHARE_FROM and len(parts) < _MOST_REFS else None
+        if part is not None:
+            parts.append(part)
+        return part is None
+
+    def start_again() -> None:
+        take_back(parts)
+        parts.clear()
+
+    try:
+        return dumps(value, stays, start_again), parts
+    except BaseException:
+        start_again()
+        raise
 
 
 def loads(data: bytes | memoryview, buffers: Iterable[Any] | None = None) -> Any:
@@ -173,31 +212,15 @@ def pack(value: Any, share: BufferWriter | None = None) -> Message:
     Raises:
         Exception: *value* cannot be pickled.
     """
-    refs: list[BufferRef] = []
+    if share is None:
+        return Message(_COUNT.pack(0, False) + dumps(value))
 
-    def stays(buffer: pickle.PickleBuffer) -> bool:
-        try:
-            raw = buffer.raw()
-        except BufferError:  # not contiguous
-            return True
-        ref = None
-        if share is not None and raw.nbytes >= SHARE_FROM and len(refs) < _MOST_REFS:
-            ref = share.share(raw)
-        if ref is not None:
-            refs.append(ref)
-        return ref is None
+    def take_back(refs: Iterable[BufferRef]) -> None:
+        for ref in refs:
+            share.release(ref.id)
 
-    def take_back() -> None:
-        while refs and share is not None:
-            share.release(refs.pop().id)
-
-    try:
-        data, whole = dumps(value, stays, take_back), None
-        if share is not None and len(data) >= SHARE_FROM:
-            whole = share.share(memoryview(data))
-    except BaseException:
-        take_back()
-        raise
+    data, refs = dumps_apart(value, share.share, take_back)
+    whole = share.share(memoryview(data)) if len(data) >= SHARE_FROM else None
     if whole is not None:
         refs.insert(0, whole)
         data = b""

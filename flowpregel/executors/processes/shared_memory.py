@@ -6,7 +6,7 @@
     ------                                        ------
     pack(value) -> Message --- link ------------> unpack(message)
       Arena: segment === fd, over the FdSocket ==> BufferReader: private mapping
-    release(ref id) <-- ReleaseQueue -- link ---- when the last view of it is gone
+    release(ref id) <-- BufferReader -- link ---- when the last view of it is gone
 
 A segment has no name, so nothing is left behind when both processes are gone. An arena
 uses its segments again: fresh pages cost several times what writing them costs. A reader
@@ -24,7 +24,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -130,12 +130,19 @@ class Arena:
         limit: The most bytes all segments may have together.
         segments: The most segments; each has a descriptor here and one where it is read.
         keep: Bytes from which it waits a moment before it grows; larger segments are not kept.
+        reader: The only reader, to whom `share` hands segments over at once.
     """
 
     def __init__(
-        self, limit: int, *, segments: int = _MOST_SEGMENTS, keep: int | None = None
+        self,
+        limit: int,
+        *,
+        segments: int = _MOST_SEGMENTS,
+        keep: int | None = None,
+        reader: FdSocket | None = None,
     ) -> None:
         self._limit = limit
+        self._reader = reader
         self._most = segments
         self._keep = limit if keep is None else keep
         self._count = self._total = 0
@@ -178,6 +185,11 @@ class Arena:
                 return None
             fill(buffer, data)
             segment = buffer.origin
+        if self._reader is not None:
+            try:
+                self._reader.send(segment.id, segment.fd)
+            except OSError:
+                return None
         ref = BufferRef(next(_ref_ids), segment.id, data.nbytes)
         self._read[ref.id] = segment, buffer
         return ref
@@ -280,22 +292,6 @@ class FdSocket:
         self._socket.close()
 
 
-class ReleaseQueue:
-    """Ids of buffers that are read no more, until there is time to send them."""
-
-    def __init__(self) -> None:
-        self._ids: deque[int] = deque()
-
-    def __call__(self, ref_id: int) -> None:
-        """Note an id; for the garbage collector."""
-        self._ids.append(ref_id)
-
-    def take(self) -> bytes:
-        """Return the ids as the body of a frame; empty if there are none."""
-        ids = [self._ids.popleft() for _ in range(len(self._ids))]
-        return b"".join(map(_ID.pack, ids))
-
-
 def released_in(body: bytes) -> Iterator[int]:
     """Yield the ids in the body of such a frame."""
     return (ref_id for (ref_id,) in _ID.iter_unpack(body))
@@ -347,12 +343,12 @@ class BufferReader:
 
     Args:
         fds: Where descriptors come from.
-        released: Called with the id of each buffer whose last view is gone.
     """
 
-    def __init__(self, fds: FdSocket, released: Callable[[int], None]) -> None:
+    def __init__(self, fds: FdSocket) -> None:
         self._fds = fds
-        self._released = released
+        # The garbage collector puts ids here.
+        self._released: deque[int] = deque()
         self._segments: dict[int, int] = {}
         self._idle: OrderedDict[int, PrivateMapping] = OrderedDict()  # used last, last
 
@@ -370,7 +366,11 @@ class BufferReader:
     def _gone(self, ref: BufferRef, mapping: PrivateMapping) -> None:
         """Keep a mapping that nothing views any more; for the garbage collector."""
         self._idle[ref.segment] = mapping
-        self._released(ref.id)
+        self._released.append(ref.id)
+
+    def take_released(self) -> bytes:
+        """Return the ids of buffers that are read no more, as the body of a frame; may be empty."""
+        return b"".join(_ID.pack(self._released.popleft()) for _ in range(len(self._released)))
 
     def _descriptor(self, wanted: int) -> int:
         if wanted not in self._segments:

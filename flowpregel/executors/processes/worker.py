@@ -25,7 +25,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from flowpregel import _fault
@@ -36,24 +37,21 @@ from flowpregel.executors.attempt import perform
 from flowpregel.executors.calls import caught_of
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.protocol import RAN, TASK, TOKEN, Frame, WorkerStatus
-from flowpregel.executors.processes.serialization import BufferRef
-from flowpregel.executors.processes.settings import WorkerSetup
 from flowpregel.executors.processes.shared_memory import (
     Arena,
     BufferReader,
     FdSocket,
-    ReleaseQueue,
     released_in,
 )
 from flowpregel.executors.processes.worker_io import (
     HOLD,
     LinkReader,
     LinkWriter,
-    Requests,
     StoreProxy,
+    StructlogSender,
     WorkerRunClient,
+    take_over,
 )
-from flowpregel.executors.processes.worker_output import StructlogSender, take_over
 
 if TYPE_CHECKING:
     from flowpregel.channels.context import Context
@@ -63,6 +61,34 @@ STOP_SIGNAL: Final = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else sig
 _PR_SET_PDEATHSIG: Final = 1
 _LOOK_EVERY: Final = 1.0
 _log: Final = logging.getLogger("flowpregel.worker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSetup:
+    """The descriptors of a worker and its settings; travels with loky's start-up data."""
+
+    link: Any
+    """Stream socket: frames both ways."""
+    door: Any
+    """Stream socket: descriptors of shared memory, both ways."""
+    status: Any
+    """Shared memory of its `WorkerStatus`."""
+    tokens: Any
+    """Pipe of the numbers of the tasks that it may begin."""
+    stdout: Any
+    stderr: Any
+    mark: int
+    """Begins every frame."""
+    coordinator: int
+    """The pid of the process that started it."""
+    initializer: bytes
+    """Pickled (function, arguments), or nothing."""
+    shared_limit: int
+    """The most bytes of shared memory for its results."""
+    segments: int
+    """The most segments of them."""
+    log_levels: Mapping[str, int]
+    """The levels of the coordinator's loggers, by name: records below are not sent."""
 
 
 def main(setup: WorkerSetup) -> None:
@@ -87,15 +113,12 @@ class Worker:
             os.set_inheritable(fd, False)
         link = socket.socket(fileno=setup.link)
         self._writer = LinkWriter(link, setup.mark)
-        self._requests = Requests(self._writer)
-        self._link_reader = LinkReader(link, setup.mark, self._requests.answered)
-        self._requests.listen = self._link_reader.listen
+        self._link_reader = LinkReader(link, setup.mark)
         self._status = WorkerStatus(setup.status)
         self._tokens = Tokens(setup.tokens)
         door = FdSocket(socket.socket(fileno=setup.door))
-        self._returns = ReleaseQueue()
-        self._reader = BufferReader(door, self._returns)
-        self._shares = ResultArena(Arena(setup.shared_limit, segments=setup.segments), door)
+        self._reader = BufferReader(door)
+        self._arena = Arena(setup.shared_limit, segments=setup.segments, reader=door)
         self._out, self._err = take_over(self._writer, setup.log_levels)
         self._structlog = StructlogSender(self._writer)
         self._contexts: dict[bytes, Context[Any]] = {}
@@ -129,7 +152,7 @@ class Worker:
                     self._nodes[digest] = frame.body[serialization.DIGEST_SIZE :]
                 case protocol.FREED:
                     for ref_id in released_in(frame.body):
-                        self._shares.release(ref_id)
+                        self._arena.release(ref_id)
                 case protocol.LEAVE:
                     self._leave(frame)
                 case protocol.STOP:
@@ -151,12 +174,12 @@ class Worker:
     def _flush(self) -> None:
         """Send the results that are held back, and what the ended tasks read no more."""
         self._writer.flush()
-        if returned := self._returns.take():
+        if returned := self._reader.take_released():
             self._writer.send(protocol.RETURNED, 0, returned)
         self._flushed = time.monotonic()
 
     def _run_task(self, number: int, order: memoryview) -> None:
-        client = WorkerRunClient(self._writer, self._requests, number)
+        client = WorkerRunClient(self._writer, self._link_reader, number)
         self._writer.task, self._stopped = number, False
         began, at, name = time.monotonic(), time.time_ns(), messages.UNNAMED
         try:
@@ -173,7 +196,7 @@ class Worker:
         if self._forked:
             # A fork of the worker that came out of the task: it is not the worker.
             os._exit(0)
-        self._requests.forget()
+        self._link_reader.forget()
         if self._out.line or self._err.line:
             # The task may have put other streams in their place.
             self._out.flush()
@@ -181,11 +204,11 @@ class Worker:
         if _fault.points is not None:
             fault("task.send.before")
         flags = protocol.STOPPED if self._stopped else 0
-        body = RAN.pack(time.monotonic() - began, at)
-        if (caught := caught_of(outcome, client.made)) is not None:
-            flags |= protocol.CAUGHT
-            body += messages.pack_caught(caught)
-        body += messages.pack_outcome(outcome, name, self._shares)
+        caught = caught_of(outcome, client.made)
+        flags |= 0 if caught is None else protocol.CAUGHT
+        ids = " ".join(caught or ()).encode()
+        body = RAN.pack(time.monotonic() - began, at, len(ids)) + ids
+        body += messages.pack_outcome(outcome, name, self._arena)
         self._writer.hold(protocol.ENDED, number, body, flags)
 
     def _perform(self, order: memoryview, client: WorkerRunClient) -> tuple[Outcome, str]:
@@ -294,32 +317,6 @@ class Tokens:
         return True
 
 
-class ResultArena:
-    """Puts large results into the worker's arena, and hands them over.
-
-    Args:
-        arena: The worker's own.
-        door: The way to the coordinator.
-    """
-
-    def __init__(self, arena: Arena, door: FdSocket) -> None:
-        self._arena = arena
-        self._door = door
-        self.release = arena.release
-
-    def share(self, data: memoryview) -> BufferRef | None:
-        """Write *data* for the coordinator; None: there is no room."""
-        ref = self._arena.share(data)
-        if ref is None:
-            return None
-        try:
-            self._door.send(ref.segment, self._arena.descriptor(ref))
-        except OSError:
-            self._arena.release(ref.id)
-            return None
-        return ref
-
-
 # ------------------------------------------------ how a process becomes a worker
 
 
@@ -362,18 +359,12 @@ def die_with_parent() -> None:
 
 def watch(coordinator: int) -> None:
     """End this process and all of its group when the coordinator is gone."""
-    if os.getppid() == coordinator:
-        _wait_for_end_of(coordinator)
+    with contextlib.suppress(OSError, AttributeError):  # not every system has pidfds
+        ended = os.pidfd_open(coordinator)
+        if os.getppid() == coordinator:
+            select.select([ended], [], [])
+    while os.getppid() == coordinator:
+        time.sleep(_LOOK_EVERY)
     with contextlib.suppress(OSError):
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
-
-
-def _wait_for_end_of(coordinator: int) -> None:
-    if hasattr(os, "pidfd_open"):
-        with contextlib.suppress(OSError):
-            ended = os.pidfd_open(coordinator)
-            select.select([ended], [], [])
-            return
-    while os.getppid() == coordinator:
-        time.sleep(_LOOK_EVERY)

@@ -14,16 +14,16 @@ from typing import Final
 
 from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.assign import InFlight, WorkerEvent, WorkerState
-from flowpregel.executors.processes.crash_report import (
+from flowpregel.executors.processes.io_loop import IOLoop
+from flowpregel.executors.processes.protocol import Frame, GarbageError
+from flowpregel.executors.processes.worker_process import (
+    PoolSettings,
     PostMortem,
+    WorkerProcess,
     count_oom_kills,
     memory_of,
     reap,
 )
-from flowpregel.executors.processes.io_loop import IOLoop
-from flowpregel.executors.processes.protocol import Frame, GarbageError
-from flowpregel.executors.processes.settings import PoolSettings
-from flowpregel.executors.processes.worker_process import WorkerProcess
 
 _START_TIMEOUT: Final = 120.0
 """Seconds that a worker may take to start; its initializer may load a model."""
@@ -107,7 +107,12 @@ class Workers:
         self._loop.watch(worker.end, partial(self._on_end, worker))
         if self.is_closed:
             worker.kill(_CLOSED)
-        self._loop.timers.add(time.monotonic() + _START_TIMEOUT, partial(_give_up, worker))
+
+        def give_up() -> None:
+            if worker.state is WorkerState.STARTING:
+                worker.kill(f"it was not ready after {_START_TIMEOUT:.0f} seconds")
+
+        self._loop.timers.add(time.monotonic() + _START_TIMEOUT, give_up)
 
     def _fail_start(self, error: BaseException) -> None:
         """Note that a worker could not be started, or ended before it was ready."""
@@ -196,14 +201,14 @@ class Workers:
         if size == 0:
             self._loop.forget(worker.link.fileno())
             # How it ended, the kernel tells in a moment. One that only closed its link is no use.
-            leave = partial(_kill_if_there, worker, "it closed its link")
+            leave = partial(worker.kill, "it closed its link")
             self._loop.timers.add(time.monotonic() + _PARTING, leave)
 
     def _receive(self, worker: WorkerProcess) -> tuple[list[Frame], int | None]:
         try:
             return worker.link.receive()
         except GarbageError as error:
-            _kill_if_there(worker, f"it sent garbage on its link ({error})")
+            worker.kill(f"it sent garbage on its link ({error})")
             return [], 0
 
     def _pass_on(self, worker: WorkerProcess, frames: list[Frame]) -> None:
@@ -216,7 +221,7 @@ class Workers:
                 # No other run, nor the rest of this one, is to pay for it.
                 cause = f"{type(error).__name__}: {error}"
                 why = f"what it sent cannot be read in the coordinator ({cause})"
-                _kill_if_there(worker, why)
+                worker.kill(why)
                 worker.is_garbled = True
 
     def _read_stream(self, worker: WorkerProcess, fd: int, to_stderr: bool) -> None:
@@ -245,7 +250,7 @@ class Workers:
         worker.note(WorkerEvent.EXITED)
         kills = count_oom_kills()
         is_oom, self._oom_kills = kills > self._oom_kills, kills
-        report = PostMortem(worker.pid, ended, worker.killed, is_oom, worker.tail.text())
+        report = PostMortem(worker.pid, *ended, worker.killed, is_oom, worker.tail.text())
         self.on_exit(worker, report)
         if is_failed_start:
             self._fail_start(worker.failure or report.error("(starting)"))
@@ -263,16 +268,6 @@ class Workers:
             if fd in self._loop:
                 self._read_stream(worker, fd, to_stderr)
                 self._loop.forget(fd)
-
-
-def _give_up(worker: WorkerProcess) -> None:
-    if worker.state is WorkerState.STARTING:
-        worker.kill(f"it was not ready after {_START_TIMEOUT:.0f} seconds")
-
-
-def _kill_if_there(worker: WorkerProcess, why: str) -> None:
-    if worker.state is not WorkerState.GONE:
-        worker.kill(why)
 
 
 def print_lines(worker: WorkerProcess, text: str, task: InFlight | None, to_stderr: bool) -> None:

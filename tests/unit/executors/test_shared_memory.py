@@ -16,7 +16,6 @@ from flowpregel.executors.processes.shared_memory import (
     Arena,
     BufferReader,
     FdSocket,
-    ReleaseQueue,
     fill,
     released_in,
     segments_for,
@@ -32,8 +31,7 @@ class Pair:
         near, far = socket.socketpair()
         self.arena = Arena(limit)
         self.fds = FdSocket(near)
-        self.releases = ReleaseQueue()
-        self.reader = BufferReader(FdSocket(far), self.releases)
+        self.reader = BufferReader(FdSocket(far))
         self._sockets = near, far
 
     def share(self, data: memoryview) -> BufferRef | None:
@@ -51,7 +49,7 @@ class Pair:
         self.arena.release(ref_id)
 
     def deliver_releases(self) -> None:
-        for ref_id in released_in(self.releases.take()):
+        for ref_id in released_in(self.reader.take_released()):
             self.arena.release(ref_id)
 
     def close(self) -> None:
