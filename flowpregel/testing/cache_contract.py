@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -134,11 +135,8 @@ class CacheContract:
                 cache.set({((name,), str(number % 5)): (number, None)})
                 cache.get([((name,), "0")])
 
-        threads = [threading.Thread(target=run, args=(f"t{n}",)) for n in range(6)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join(20)
+        with ThreadPoolExecutor(6) as threads:
+            assert len([*threads.map(run, (f"t{n}" for n in range(6)))]) == 6
 
         for n in range(6):
             assert cache.get([((f"t{n}",), "4")]) == {((f"t{n}",), "4"): 14}
