@@ -24,7 +24,7 @@ _full = click.option("--full", is_flag=True, help="Print values whole, not just 
 _all = click.option("--all", "show_all", is_flag=True, help="Show the engine's channels too.")
 
 
-@console.store_command
+@console.store_command()
 @click.option("--status", type=click.Choice(STATUSES), help="Only threads of this status.")
 def ls(status: str | None, store: str | None) -> None:
     """List the threads of a store, the last changed first.
@@ -50,7 +50,7 @@ def ls(status: str | None, store: str | None) -> None:
     console.print_rows(rows, {"THREAD": "thread_id", **{name.upper(): name for name in columns}})
 
 
-@console.store_command
+@console.store_command()
 @click.argument("thread")
 @click.option("--flow", metavar="MODULE:FLOW", help="Import it too, to show what comes next.")
 @click.option("--limit", type=_COUNT, default=20, show_default=True, help="At most N supersteps.")
@@ -134,7 +134,7 @@ def _row(task: Mapping[str, Any]) -> tuple[Any, ...]:
     return task["step"], name, task["state"], seconds, task["attempts"], told
 
 
-@console.store_command
+@console.store_command()
 @click.argument("thread")
 @click.option("--limit", type=_COUNT, default=20, show_default=True, help="At most N checkpoints.")
 def history(thread: str, limit: int, store: str | None) -> None:
@@ -160,7 +160,7 @@ def history(thread: str, limit: int, store: str | None) -> None:
     console.print_rows(rows, {name.upper(): name for name in columns})
 
 
-@console.store_command
+@console.store_command()
 @click.argument("thread")
 @click.argument("checkpoint", required=False)
 @_full
@@ -185,7 +185,7 @@ def state(
         console.print_table(("CHANNEL", "VALUE"), rows)
 
 
-@console.store_command
+@console.store_command()
 @click.argument("thread")
 @click.argument("old", required=False)
 @click.argument("new", required=False)
@@ -234,7 +234,7 @@ def _changes(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]
     return changes
 
 
-@console.store_command
+@console.store_command()
 def stats(store: str | None) -> None:
     """Show how much a store keeps, and for what."""
     with targets.reading(store) as saver:
@@ -258,7 +258,7 @@ def stats(store: str | None) -> None:
         console.print_table(("CHANNEL", "BYTES"), [(name, f"{n:,}") for name, n in largest])
 
 
-@console.store_command
+@console.store_command()
 @click.argument("flow", metavar="MODULE:FLOW")
 @click.option("--thread", metavar="THREAD", help="Draw what this thread's last run did.")
 @click.option("--mermaid", is_flag=True, help="In Mermaid's language.")

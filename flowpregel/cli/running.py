@@ -21,21 +21,23 @@ _PERIOD = 0.05
 _WAIT = "Wait for its end this many seconds; 0 only asks."
 _INPUT = "What the flow is given: JSON, @FILE with JSON in it, or @- for stdin."
 _FLOW = "The flow; by default the one that `flowpregel run` recorded."
-_recorded = click.option("--flow", metavar="MODULE:FLOW", help=_FLOW)
-_quiet = click.option("--quiet", is_flag=True, help="Show no progress.")
-_traceback = click.option("--traceback", is_flag=True, help="Show where a failed run failed.")
-_concurrency = click.option(
-    "--max-concurrency", type=click.IntRange(min=1), metavar="N", help="At most N tasks at a time."
+_FLOW_OPTION = click.Option(["--flow"], metavar="MODULE:FLOW", help=_FLOW)
+_RUN_OPTIONS = (
+    click.Option(["--quiet"], is_flag=True, help="Show no progress."),
+    click.Option(["--traceback"], is_flag=True, help="Show where a failed run failed."),
+    click.Option(
+        ["--max-concurrency"],
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="At most N tasks at a time.",
+    ),
 )
 
 
-@console.store_command
+@console.store_command(*_RUN_OPTIONS)
 @click.argument("flow", metavar="MODULE:FLOW")
 @click.option("--input", "given", metavar="JSON|@FILE", required=True, help=_INPUT)
 @click.option("--thread-id", metavar="THREAD", help="The thread; by default the flow's name.")
-@_quiet
-@_traceback
-@_concurrency
 def run(flow: str, given: str, thread_id: str | None, **options: Any) -> Code:
     """Run a flow, or go on with its thread's unfinished run.
 
@@ -70,12 +72,8 @@ def _input(given: str) -> Any:
     return value
 
 
-@console.store_command
+@console.store_command(_FLOW_OPTION, *_RUN_OPTIONS)
 @click.argument("thread")
-@_recorded
-@_quiet
-@_traceback
-@_concurrency
 def resume(thread: str, flow: str | None, **options: Any) -> Code:
     """Go on with a thread's unfinished run."""
     found = targets.recorded_flow(thread, flow, options["store"])
@@ -85,15 +83,11 @@ def resume(thread: str, flow: str | None, **options: Any) -> Code:
         raise ConfigurationError(f"thread {thread!r} has no run to go on with") from error
 
 
-@console.store_command
+@console.store_command(_FLOW_OPTION, *_RUN_OPTIONS)
 @click.argument("thread")
 @click.argument("value")
 @click.option("--id", "interrupt_id", metavar="ID", help="Which question, if there are several.")
 @click.option("--text", is_flag=True, help="VALUE is text, even where it looks like JSON.")
-@_recorded
-@_quiet
-@_traceback
-@_concurrency
 def answer(
     thread: str, value: str, interrupt_id: str | None, text: bool, flow: str | None, **options: Any
 ) -> Code:
@@ -128,7 +122,7 @@ def _chosen(questions: dict[str, Any], interrupt_id: str | None, thread_id: str)
     return chosen
 
 
-@console.store_command
+@console.store_command()
 @click.argument("thread")
 @click.option("--wait", type=click.FloatRange(min=0), default=30.0, show_default=True, help=_WAIT)
 def cancel(thread: str, wait: float, store: str | None) -> Code:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from flowpregel.cli.console import Code, is_refusal, note, print_json, print_line, wants_json
 from flowpregel.cli.preview import FULL, Limits, one_line, plain
-from flowpregel.cli.progress import progress_view
 from flowpregel.cli.targets import FLOW, flow_on
 from flowpregel.errors import TaskCancelled
 
@@ -79,6 +78,8 @@ def _followed(
     flow: Pregel, request: RunRequest, given: Any, asked: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...]]:
     """Run to the end; return the output, and the questions that wait for an answer."""
+    from flowpregel.cli.progress import RunView  # noqa: PLC0415 - keeps --help fast
+
     output, interrupts = None, ()
     parts: Any = flow.stream(
         given,
@@ -89,7 +90,7 @@ def _followed(
         **asked,
     )
     # What tasks print is no result: stdout is for that alone.
-    shown = nullcontext() if request.quiet else progress_view(time.monotonic)
+    shown = nullcontext() if request.quiet else RunView(time.monotonic)
     with redirect_stdout(sys.stderr), shown as view, closing(parts):
         for part in parts:
             if part["type"] == "values":

@@ -46,9 +46,7 @@ class CacheContract:
         """A new, empty cache."""
         cache = self.make_cache(tmp_path, clock=lambda: now[0])
         yield cache
-        close = getattr(cache, "close", None)
-        if close is not None:
-            close()
+        getattr(cache, "close", lambda: None)()
 
     def test_only_what_was_kept_is_found(self, cache: BaseCache) -> None:
         cache.set({A: ([("x", 1)], None), C: (None, None)})

@@ -70,9 +70,7 @@ class StoreHooks:
         """A new, empty store."""
         store = self.make_store(tmp_path, clock=clock)
         yield store
-        close = getattr(store, "close", None)
-        if close is not None:
-            close()
+        getattr(store, "close", lambda: None)()
 
 
 class KeepingRules(StoreHooks):
