@@ -134,7 +134,7 @@ def effect(what: str) -> None:
         _fault.fault("effect.after")
 
 
-def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its own
+def crash_everywhere(
     workflow: Callable[[Path], Any] | str,
     *,
     in_a_row: int = 1,
@@ -142,7 +142,6 @@ def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its 
     history: bool = True,
     timeout: float = 60.0,
     modules: Sequence[str] = (),
-    folder: str | os.PathLike[str] | None = None,
 ) -> CrashReport:
     """Kill *workflow* at each of its fault points, and return what became of it.
 
@@ -157,8 +156,6 @@ def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its 
         history: Compare what is in the LMDB stores below its folder.
         timeout: Seconds that a run may take.
         modules: Names of modules to import once, before any run; saves time.
-        folder: Where to work; by default a temporary folder. What belongs to a
-            violation is left there.
 
     Raises:
         CrashError: The workflow fails undisturbed.
@@ -181,8 +178,7 @@ def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its 
         timeout=timeout,
     )
     with tempfile.TemporaryDirectory(prefix="flowpregel-crash-") as temporary:
-        base = Path(temporary if folder is None else folder)
-        return _CrashTest(start, base, at_most).run(in_a_row)
+        return _CrashTest(start, Path(temporary), at_most).run(in_a_row)
 
 
 class _CrashTest:
@@ -259,8 +255,7 @@ class _CrashTest:
             for point in self._chosen([*_points(folder.log()[before:])]):
                 self._kill_at((*points, point), more - 1, killed)
             shutil.rmtree(killed)
-        if not problems:
-            shutil.rmtree(folder.path)
+        shutil.rmtree(folder.path)
         return met or bool(problems)
 
     def _run(self, folder: RunFolder, point: Point | None) -> int:

@@ -53,7 +53,7 @@ class StoreHooks:
     """What a subclass gives, and the fixtures that all rules use."""
 
     def make_store(self, folder: Path, **options: Any) -> BaseStore:
-        """Return a new, empty store; *options* are ``clock``, ``ttl`` and ``index``."""
+        """Return a new, empty store; *options* always have ``clock``; rules of your own may give more."""
         raise NotImplementedError(f"{type(self).__name__} has to give make_store(folder)")
 
     def reopen(self, store: BaseStore, folder: Path, **options: Any) -> BaseStore:
@@ -224,69 +224,6 @@ class BatchRules(StoreHooks):
         assert len(store.search(("n",), limit=1_000)) == 120
 
 
-class TimeRules(StoreHooks):
-    """Items that are kept for a time."""
-
-    def test_an_item_is_gone_when_its_time_is_over(self, store: BaseStore, clock: Clock) -> None:
-        store.put(NS, "k", {}, ttl=10)
-        store.put(("other",), "k", {}, ttl=10)
-        for name, ttl in (("for ever", None), ("long", 10**30), ("endless", float("inf"))):
-            store.put(NS, name, {}, ttl=ttl)
-        clock.move(minutes=9.9)
-        assert keys(store.search(NS, refresh_ttl=False)) == ["k", "for ever", "long", "endless"]
-        clock.move(minutes=0.2)
-
-        assert store.get(NS, "k") is None
-        assert keys(store.search(())) == ["for ever", "long", "endless"]
-        assert store.list_namespaces() == [NS]
-
-    @pytest.mark.parametrize(("refresh", "left"), [(None, ["k"]), (True, ["k"]), (False, [])])
-    def test_reading_starts_the_time_again_unless_it_is_not_to(
-        self, store: BaseStore, clock: Clock, refresh: bool | None, left: list[str]
-    ) -> None:
-        for read in (
-            lambda: store.get(NS, "k", refresh_ttl=refresh),
-            lambda: store.search(NS, refresh_ttl=refresh),
-        ):
-            store.put(NS, "k", {}, ttl=10)
-            clock.move(minutes=6)
-            assert read()
-            clock.move(minutes=6)
-
-            assert keys(store.search(NS, refresh_ttl=False)) == left
-            clock.move(minutes=6)
-            assert store.search(NS) == []
-
-    def test_a_put_starts_the_time_again_or_ends_it(self, store: BaseStore, clock: Clock) -> None:
-        store.put(NS, "again", {}, ttl=10)
-        store.put(NS, "ended", {}, ttl=10)
-        clock.move(minutes=6)
-        store.put(NS, "again", {}, ttl=10)
-        store.put(NS, "ended", {})
-        clock.move(minutes=6)
-        assert {*keys(store.search(NS, refresh_ttl=False))} == {"again", "ended"}
-        clock.move(minutes=60)
-
-        assert keys(store.search(NS)) == ["ended"]
-
-    def test_a_store_may_have_a_time_for_all_items(self, tmp_path: Path, clock: Clock) -> None:
-        ttl = {"default_ttl": 10, "refresh_on_read": False}
-        store = self.make_store(tmp_path, clock=clock, ttl=ttl)
-        store.put(NS, "k", {})
-        store.put(NS, "longer", {}, ttl=20)
-        store.put(NS, "for ever", {}, ttl=None)
-        clock.move(minutes=6)
-        store.search(NS)
-        clock.move(minutes=6)
-
-        assert keys(store.search(NS)) == ["longer", "for ever"]
-
-    @pytest.mark.parametrize("ttl", [0, -1, "1h"])
-    def test_a_time_that_is_no_time_is_refused(self, store: BaseStore, ttl: Any) -> None:
-        with pytest.raises(ConfigurationError, match="ttl"):
-            store.put(NS, "k", {}, ttl=ttl)
-
-
 class SearchRules(StoreHooks):
     """Which items a search finds."""
 
@@ -388,8 +325,8 @@ class SearchRules(StoreHooks):
             store.list_namespaces(prefix=("a.b",))
 
 
-class StoreContract(KeepingRules, BatchRules, TimeRules, SearchRules):
-    """Every rule of the contract of a `BaseStore` with ``ttl`` and ``clock``.
+class StoreContract(KeepingRules, BatchRules, SearchRules):
+    """Every rule of the contract of a `BaseStore` with ``clock``.
 
     A subclass gives `make_store`, and `reopen` if the store has something on disk.
     """
