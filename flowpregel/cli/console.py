@@ -47,11 +47,6 @@ class Code(IntEnum):
     """Ctrl-C or ``cancel``; what had finished is kept."""
 
 
-def is_refusal(error: BaseException) -> bool:
-    """Return whether *error* refuses what was asked; otherwise a task failed."""
-    return isinstance(error, (StoreError, *_USAGE))
-
-
 def code_of(error: BaseException) -> Code:
     """Return the exit code for *error*."""
     if isinstance(error, StoreError):

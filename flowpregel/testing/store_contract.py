@@ -53,7 +53,7 @@ class StoreHooks:
     """What a subclass gives, and the fixtures that all rules use."""
 
     def make_store(self, folder: Path, **options: Any) -> BaseStore:
-        """Return a new, empty store; *options* always have ``clock``; rules of your own may give more."""
+        """Return a new, empty store; *options* have ``clock``, which gives seconds."""
         raise NotImplementedError(f"{type(self).__name__} has to give make_store(folder)")
 
     def reopen(self, store: BaseStore, folder: Path, **options: Any) -> BaseStore:
