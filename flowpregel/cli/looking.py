@@ -293,11 +293,11 @@ def _drawing(name: str, thread: str | None, store: str | None, *, xray: bool) ->
 
 
 def _write(drawing: Any, path: Path) -> None:
-    if path.suffix == ".svg":
-        data = drawing.draw_svg().encode()
-    elif path.suffix == ".png":
-        data = drawing.draw_png()
-    else:
-        raise click.BadParameter(f"{path} must end with .svg or .png", param_hint="--output")
-    path.write_bytes(data)
+    match path.suffix:
+        case ".svg":
+            path.write_text(drawing.draw_svg(), "utf-8")
+        case ".png":
+            path.write_bytes(drawing.draw_png())
+        case _:
+            raise click.BadParameter(f"{path} must end with .svg or .png", param_hint="--output")
     console.note(f"wrote {path}")

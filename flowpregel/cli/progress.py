@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -52,7 +52,7 @@ class Counters:
     """
 
     started: float
-    by_name: dict[str, TaskCounts] = field(default_factory=dict)
+    by_name: defaultdict[str, TaskCounts] = field(default_factory=lambda: defaultdict(TaskCounts))
     step: int = 0
     steps: int = 0
     """Supersteps that ended."""
@@ -69,14 +69,14 @@ class Counters:
                 self.step = event["step"]
                 if payload["id"] not in self._running:
                     self._running.add(payload["id"])
-                    self._counts(payload).running += 1
+                    self.by_name[payload["name"]].running += 1
             case "task_result":
                 self._end(payload, now)
             case "checkpoint" if payload["metadata"].get("source") == "loop":
                 self.steps += 1
 
     def _end(self, payload: Mapping[str, Any], now: float) -> None:
-        counts = self._counts(payload)
+        counts = self.by_name[payload["name"]]
         self.reports.pop(payload["id"], None)
         counts.running -= payload["id"] in self._running
         self._running.discard(payload["id"])
@@ -87,9 +87,6 @@ class Counters:
         else:
             counts.done += 1
             self._ends.append(now)
-
-    def _counts(self, payload: Mapping[str, Any]) -> TaskCounts:
-        return self.by_name.setdefault(payload["name"], TaskCounts())
 
     def rate(self, now: float) -> float:
         """Return how many tasks finish in a second, by the last ones."""

@@ -241,18 +241,14 @@ def _followed(
 
 
 def _done(request: RunRequest, output: Any) -> Code:
-    _print_status(request, "done", output=plain(output, FULL))
-    if not wants_json():
-        print_line(one_line(output, _RESULT))
+    _print_end(request, "done", one_line(output, _RESULT), output=plain(output, FULL))
     return Code.OK
 
 
 def _waiting(request: RunRequest, interrupts: tuple[Any, ...]) -> Code:
     questions = [{"id": each.id, "value": plain(each.value, FULL)} for each in interrupts]
-    _print_status(request, "interrupted", interrupts=questions)
-    if not wants_json():
-        for each in interrupts:
-            print_line(f"waits for an answer to {each.id}: {one_line(each.value)}")
+    lines = [f"waits for an answer to {each.id}: {one_line(each.value)}" for each in interrupts]
+    _print_end(request, "interrupted", "\n".join(lines), interrupts=questions)
     note(f"answer with: {request.command('answer', 'VALUE')}")
     return Code.WAITING
 
@@ -260,7 +256,7 @@ def _waiting(request: RunRequest, interrupts: tuple[Any, ...]) -> Code:
 def _failed(request: RunRequest, error: Exception) -> Code:
     notes = [str(line) for line in getattr(error, "__notes__", [])]
     told = {"type": type(error).__name__, "message": str(error), "notes": notes}
-    _print_status(request, "failed", error=told)
+    _print_end(request, "failed", error=told)
     if request.traceback:
         note("".join(traceback.format_exception(error)).rstrip())
     else:
@@ -272,13 +268,16 @@ def _failed(request: RunRequest, error: Exception) -> Code:
 
 def _stopped(request: RunRequest, why: str = "") -> Code:
     """Print that the run was ended by Ctrl-C, or by another process for the reason *why*."""
-    _print_status(request, "stopped")
+    _print_end(request, "stopped")
     if why:
         note(why)
     note(f"stopped; {request.kept}")
     return Code.STOPPED
 
 
-def _print_status(request: RunRequest, status: str, **more: Any) -> None:
+def _print_end(request: RunRequest, status: str, text: str | None = None, **more: Any) -> None:
+    """Print how a run ended as JSON, if that was asked for, otherwise *text*, if there is any."""
     if wants_json():
         print_json({"status": status, "thread_id": request.thread_id, **more})
+    elif text is not None:
+        print_line(text)
