@@ -11,15 +11,14 @@ from hypothesis import HealthCheck, settings
 # In an installed package pytest does so by itself: their asserts are to explain themselves.
 pytest.register_assert_rewrite(
     "tests.contract.saver_options",
+    "tests.contract.store_options",
     *(
         f"flowpregel.testing.{module}"
         for module in (
             "cache_contract",
             "saver_contract",
-            "saver_records",
             "saver_values",
             "store_contract",
-            "store_search",
         )
     ),
 )

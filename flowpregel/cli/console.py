@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +22,9 @@ from flowpregel.errors import (
     StoreError,
     UnknownInterruptError,
 )
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _JSON = "flowpregel.json"
 _WIDEST = 1_000_000
@@ -42,11 +45,6 @@ class Code(IntEnum):
     """The store cannot be used, is damaged, or its thread is in use."""
     STOPPED = 130
     """Ctrl-C or ``cancel``; what had finished is kept."""
-
-
-def is_refusal(error: BaseException) -> bool:
-    """Return whether *error* refuses what was asked; otherwise a task failed."""
-    return isinstance(error, (StoreError, *_USAGE))
 
 
 def code_of(error: BaseException) -> Code:
@@ -75,11 +73,15 @@ _AS_JSON = click.Option(
 )
 
 
-def store_command(function: Callable[..., Code | None]) -> click.Command:
-    """Make a command with the options that every command has: ``--store`` and ``--json``."""
-    command: click.Command = click.command()(function)
-    command.params += [_STORE, _AS_JSON]
-    return command
+def store_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command with *more* options and those of every command: ``--store``, ``--json``."""
+
+    def make(function: Callable[..., Any]) -> click.Command:
+        command = click.command(function)
+        command.params += [*more, _STORE, _AS_JSON]
+        return command
+
+    return make
 
 
 # ---------------------------------------------------------------- output
@@ -121,16 +123,23 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) ->
         print_table([*columns], [[row[key] for key in columns.values()] for row in rows])
 
 
+def rich_console(*, stderr: bool = False) -> Console:
+    """Return rich's console, which breaks lines on terminals only and takes texts as they are."""
+    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
+
+    width = None if (sys.stderr if stderr else sys.stdout).isatty() else _WIDEST
+    return Console(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print *rows*: fitted to a terminal, or whole lines elsewhere; without *columns* no heads."""
-    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
-    from rich.table import Table  # noqa: PLC0415 - as above
+    from rich.table import Table  # noqa: PLC0415 - keeps --help fast
     from rich.text import Text  # noqa: PLC0415 - as above
 
     shown = Table(*columns, box=None, pad_edge=False, show_header=bool(columns))
     for row in rows:
         shown.add_row(*(Text(printable(_cell(value))) for value in row))
-    terminal = Console(width=None if sys.stdout.isatty() else _WIDEST)
+    terminal = rich_console()
     with terminal.capture() as captured:
         terminal.print(shown)
     for line in captured.get().splitlines():
@@ -155,9 +164,6 @@ def time_of(nanoseconds: int) -> str:
 
 def size_of(count: int) -> str:
     """Return a number of bytes for people."""
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1_000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1_000
-    return f"{size:.1f} TB"
+    from rich.filesize import decimal  # noqa: PLC0415 - keeps --help fast
+
+    return decimal(count)

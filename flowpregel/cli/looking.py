@@ -12,7 +12,7 @@ import click
 
 from flowpregel._core.records import Address
 from flowpregel.cli import console, targets
-from flowpregel.cli.preview import FULL, Limits, one_line, plain
+from flowpregel.cli.preview import FULL, Limits, line_of, one_line, plain
 from flowpregel.cli.status import STATUSES, Work, is_engines, status_of, values_of, work_of
 from flowpregel.errors import ConfigurationError
 
@@ -24,7 +24,7 @@ _full = click.option("--full", is_flag=True, help="Print values whole, not just 
 _all = click.option("--all", "show_all", is_flag=True, help="Show the engine's channels too.")
 
 
-@console.store_command
+@console.store_command()
 @click.option("--status", type=click.Choice(STATUSES), help="Only threads of this status.")
 def ls(status: str | None, store: str | None) -> None:
     """List the threads of a store, the last changed first.
@@ -36,21 +36,22 @@ def ls(status: str | None, store: str | None) -> None:
     with targets.reading(store) as saver:
         for info in sorted(saver.threads(), key=lambda info: info.updated, reverse=True):
             saved = targets.newest(saver, info.thread_id)
-            row = {
-                "thread_id": info.thread_id,
-                "status": status_of(saved, running=info.status == "running"),
-                "step": info.step,
-                "created": console.time_of(info.created),
-                "updated": console.time_of(info.updated),
-                "flow": saved.checkpoint.metadata.get(targets.FLOW) or None,
-            }
-            if status in (None, row["status"]):
+            stands = status_of(saved, running=info.status == "running")
+            if status in (None, stands):
+                row = {
+                    "thread_id": info.thread_id,
+                    "status": stands,
+                    "step": info.step,
+                    "created": console.time_of(info.created),
+                    "updated": console.time_of(info.updated),
+                    "flow": saved.checkpoint.metadata.get(targets.FLOW) or None,
+                }
                 rows.append(row)
     columns = ("status", "step", "created", "updated", "flow")
     console.print_rows(rows, {"THREAD": "thread_id", **{name.upper(): name for name in columns}})
 
 
-@console.store_command
+@console.store_command()
 @click.argument("thread")
 @click.option("--flow", metavar="MODULE:FLOW", help="Import it too, to show what comes next.")
 @click.option("--limit", type=_COUNT, default=20, show_default=True, help="At most N supersteps.")
@@ -85,13 +86,12 @@ def show(thread: str, flow: str | None, limit: int, full: bool, store: str | Non
             names = {task.id: task.name for task in state.tasks}
             facts["next"] = [*state.next]
         work = [each for item in last_run(saver, Address(thread), limit) for each in work_of(item)]
+    limits = FULL if full else Limits() if console.wants_json() else _CELL
     if console.wants_json():
-        limits = FULL if full else Limits()
         console.print_json({**facts, "tasks": [_task(each, names, limits) for each in work]})
         return
     done = [each.id for each in work if each.state == "done"]
     hidden = set() if full else {*done[:-_MOST]}
-    limits = FULL if full else _CELL
     rows = [_row(_task(each, names, limits)) for each in work if each.id not in hidden]
     console.print_fields(facts)
     if rows:
@@ -123,44 +123,40 @@ def _row(task: Mapping[str, Any]) -> tuple[Any, ...]:
     match task:
         case {"state": "failed", "error": {"type": kind, "message": message}}:
             told = one_line(f"{kind}: {message}", FULL)
-        case {"state": "failed", "error": error}:
-            told = one_line(error, FULL)
         case {"state": "waiting", "interrupts": interrupts}:
             told = "; ".join(f"{each['id']}: {one_line(each['value'])}" for each in interrupts)
-        case {"state": "done", "result": result}:
-            told = one_line(result, FULL)
+        case {"state": "failed", "error": known} | {"state": "done", "result": known}:
+            told = one_line(known, FULL)
     name = task["name"] or f"(node's task {task['id'][:8]})"
     seconds = None if task["seconds"] is None else f"{task['seconds']:.3f}"
     return task["step"], name, task["state"], seconds, task["attempts"], told
 
 
-@console.store_command
+@console.store_command()
 @click.argument("thread")
 @click.option("--limit", type=_COUNT, default=20, show_default=True, help="At most N checkpoints.")
 def history(thread: str, limit: int, store: str | None) -> None:
     """List a thread's checkpoints, newest first."""
-    rows = []
     with targets.reading(store) as saver:
         targets.newest(saver, thread)
-        for saved in saver.history(Address(thread), limit=limit):
-            row = {
+        rows = [
+            {
                 "checkpoint": saved.checkpoint.id,
                 "parent": saved.checkpoint.parent_id,
                 "step": saved.checkpoint.step,
                 "source": saved.checkpoint.source,
                 "at": console.time_of(saved.checkpoint.at),
                 "run_id": saved.checkpoint.metadata.get("run_id"),
-                "changed": sorted(
-                    each for each in saved.checkpoint.changed if not is_engines(each)
-                ),
+                "changed": sorted(n for n in saved.checkpoint.changed if not is_engines(n)),
                 "tasks": len({write.task_id for write in saved.writes}),
             }
-            rows.append(row)
+            for saved in saver.history(Address(thread), limit=limit)
+        ]
     columns = ("checkpoint", "step", "source", "at", "tasks", "changed")
     console.print_rows(rows, {name.upper(): name for name in columns})
 
 
-@console.store_command
+@console.store_command()
 @click.argument("thread")
 @click.argument("checkpoint", required=False)
 @_full
@@ -175,17 +171,18 @@ def state(
     """
     with targets.reading(store) as saver:
         saved = targets.find_checkpoint(saver, thread, checkpoint)
-    values = values_of(saved, show_all=show_all)
     limits = FULL if full else Limits()
+    values = {
+        name: plain(value, limits) for name, value in values_of(saved, show_all=show_all).items()
+    }
     if console.wants_json():
-        shown = {name: plain(value, limits) for name, value in values.items()}
-        console.print_json({"checkpoint": saved.checkpoint.id, "values": shown})
+        console.print_json({"checkpoint": saved.checkpoint.id, "values": values})
     else:
-        rows = [(name, one_line(value, limits)) for name, value in values.items()]
+        rows = [(name, line_of(value, 4 * limits.size)) for name, value in values.items()]
         console.print_table(("CHANNEL", "VALUE"), rows)
 
 
-@console.store_command
+@console.store_command()
 @click.argument("thread")
 @click.argument("old", required=False)
 @click.argument("new", required=False)
@@ -204,23 +201,23 @@ def diff(thread: str, old: str | None, new: str | None, store: str | None, **opt
                 f"checkpoint {later.checkpoint.id} has no parent: name the one to compare with"
             )
         earlier = targets.find_checkpoint(saver, thread, old or later.checkpoint.parent_id)
+    limits = FULL if options["full"] else Limits()
     ends = {
         side: values_of(saved, show_all=options["show_all"])
         for side, saved in (("old", earlier), ("new", later))
     }
-    changes = _changes(ends)
-    limits = FULL if options["full"] else Limits()
+    changes = {
+        name: {side: plain(value, limits) for side, value in sides.items()}
+        for name, sides in _changes(ends).items()
+    }
     if console.wants_json():
-        shown = {
-            name: {side: plain(value, limits) for side, value in sides.items()}
-            for name, sides in changes.items()
-        }
         ids = {"old": earlier.checkpoint.id, "new": later.checkpoint.id}
-        console.print_json({**ids, "changes": shown})
+        console.print_json({**ids, "changes": changes})
         return
     for name, sides in changes.items():
         for side, value in sides.items():
-            console.print_line(f"{'-' if side == 'old' else '+'} {name}: {one_line(value, limits)}")
+            mark = "-" if side == "old" else "+"
+            console.print_line(f"{mark} {name}: {line_of(value, 4 * limits.size)}")
 
 
 def _changes(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -234,7 +231,7 @@ def _changes(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]
     return changes
 
 
-@console.store_command
+@console.store_command()
 def stats(store: str | None) -> None:
     """Show how much a store keeps, and for what."""
     with targets.reading(store) as saver:
@@ -242,23 +239,23 @@ def stats(store: str | None) -> None:
     if console.wants_json():
         console.print_json({"path": path, **asdict(found)})
         return
-    counts = {
-        name: f"{getattr(found, name):,}" for name in ("threads", "namespaces", "checkpoints")
+    shown = {
+        "store": path,
+        "threads": f"{found.threads:,}",
+        "namespaces": f"{found.namespaces:,}",
+        "checkpoints": f"{found.checkpoints:,}",
+        "file": console.size_of(found.bytes),
+        "in checkpoints": console.size_of(found.bytes_of_checkpoints),
+        "in pending writes": console.size_of(found.bytes_of_writes),
     }
-    sizes = {
-        "file": found.bytes,
-        "in checkpoints": found.bytes_of_checkpoints,
-        "in pending writes": found.bytes_of_writes,
-    }
-    shown = {name: console.size_of(size) for name, size in sizes.items()}
-    console.print_fields({"store": path, **counts, **shown})
+    console.print_fields(shown)
     if found.bytes_of_channels:
         largest = sorted(found.bytes_of_channels.items(), key=lambda item: -item[1])
         console.print_line()
         console.print_table(("CHANNEL", "BYTES"), [(name, f"{n:,}") for name, n in largest])
 
 
-@console.store_command
+@console.store_command()
 @click.argument("flow", metavar="MODULE:FLOW")
 @click.option("--thread", metavar="THREAD", help="Draw what this thread's last run did.")
 @click.option("--mermaid", is_flag=True, help="In Mermaid's language.")
@@ -296,11 +293,11 @@ def _drawing(name: str, thread: str | None, store: str | None, *, xray: bool) ->
 
 
 def _write(drawing: Any, path: Path) -> None:
-    if path.suffix == ".svg":
-        data = drawing.draw_svg().encode()
-    elif path.suffix == ".png":
-        data = drawing.draw_png()
-    else:
-        raise click.BadParameter(f"{path} must end with .svg or .png", param_hint="--output")
-    path.write_bytes(data)
+    match path.suffix:
+        case ".svg":
+            path.write_text(drawing.draw_svg(), "utf-8")
+        case ".png":
+            path.write_bytes(drawing.draw_png())
+        case _:
+            raise click.BadParameter(f"{path} must end with .svg or .png", param_hint="--output")
     console.note(f"wrote {path}")

@@ -16,7 +16,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _BYTES = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
 
 
-@console.store_command
+@console.store_command()
 @click.argument("thread")
 @click.argument("new_thread")
 @click.option("--at", "checkpoint", metavar="CHECKPOINT", help="Go on from this checkpoint.")
@@ -47,7 +47,7 @@ def fork(
     )
 
 
-@console.store_command
+@console.store_command()
 @click.argument("threads", metavar="THREAD...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def rm(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
@@ -69,7 +69,7 @@ def rm(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
     console.print_result({"deleted": [*threads]}, f"deleted: {names}")
 
 
-@console.store_command
+@console.store_command()
 @click.argument("threads", metavar="[THREAD]...", nargs=-1)
 @click.option("--keep-last", type=click.IntRange(min=1), metavar="N", help="Keep N checkpoints.")
 @click.option("--max-age", metavar="AGE", help="Keep what is younger: 90s, 30m, 12h, 7d, 4w.")
@@ -118,7 +118,7 @@ def _quantity(option: str, text: str | None, units: dict[str, int]) -> float | N
     return float(found[1]) * units[found[2]]
 
 
-@console.store_command
+@console.store_command()
 def verify(store: str | None) -> console.Code:
     """Read everything in a store, and list what is damaged.
 
@@ -137,7 +137,7 @@ def verify(store: str | None) -> console.Code:
     return console.Code.OK if found.ok else console.Code.STORE
 
 
-@console.store_command
+@console.store_command()
 @click.argument("path")
 def backup(path: str, store: str | None) -> None:
     """Copy a store, which may be in use, into the new folder PATH."""
@@ -146,7 +146,7 @@ def backup(path: str, store: str | None) -> None:
     console.print_result({"path": os.path.realpath(path)}, f"copied to {path}")
 
 
-@console.store_command
+@console.store_command()
 @click.argument("file", metavar="[KEYFILE]", required=False)
 @click.option("--off", is_flag=True, help="Decrypt it.")
 def encrypt(file: str | None, off: bool, store: str | None) -> None:
@@ -166,7 +166,7 @@ def encrypt(file: str | None, off: bool, store: str | None) -> None:
     console.print_result({"encrypted": not off}, text)
 
 
-@console.store_command
+@console.store_command()
 def doctor(store: str | None) -> console.Code:
     """Check this machine, and a store's folder if one is named.
 

@@ -40,8 +40,12 @@ def plain(value: Any, limits: Limits | None = None) -> Any:
 def one_line(value: Any, limits: Limits | None = None) -> str:
     """Return *value* in one line for a terminal."""
     limits = limits or Limits()
-    text = json.dumps(plain(value, limits), ensure_ascii=False)
-    return printable(clipped(text, 4 * limits.size))
+    return line_of(plain(value, limits), 4 * limits.size)
+
+
+def line_of(shown: Any, size: int) -> str:
+    """Return the first *size* characters of what `plain` returned, in one line."""
+    return printable(clipped(json.dumps(shown, ensure_ascii=False), size))
 
 
 def clipped(text: str, size: int) -> str:

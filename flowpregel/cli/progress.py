@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from flowpregel.cli.console import note
-from flowpregel.cli.preview import one_line
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from flowpregel.cli.console import rich_console
+from flowpregel.cli.preview import one_line, printable
+from flowpregel.pregel.progress import how_far, workers_text
 
 _WINDOW = 200
 """The rate is that of the last tasks, this many."""
@@ -46,7 +52,7 @@ class Counters:
     """
 
     started: float
-    by_name: dict[str, TaskCounts] = field(default_factory=dict)
+    by_name: defaultdict[str, TaskCounts] = field(default_factory=lambda: defaultdict(TaskCounts))
     step: int = 0
     steps: int = 0
     """Supersteps that ended."""
@@ -63,14 +69,14 @@ class Counters:
                 self.step = event["step"]
                 if payload["id"] not in self._running:
                     self._running.add(payload["id"])
-                    self._counts(payload).running += 1
+                    self.by_name[payload["name"]].running += 1
             case "task_result":
                 self._end(payload, now)
             case "checkpoint" if payload["metadata"].get("source") == "loop":
                 self.steps += 1
 
     def _end(self, payload: Mapping[str, Any], now: float) -> None:
-        counts = self._counts(payload)
+        counts = self.by_name[payload["name"]]
         self.reports.pop(payload["id"], None)
         counts.running -= payload["id"] in self._running
         self._running.discard(payload["id"])
@@ -81,9 +87,6 @@ class Counters:
         else:
             counts.done += 1
             self._ends.append(now)
-
-    def _counts(self, payload: Mapping[str, Any]) -> TaskCounts:
-        return self.by_name.setdefault(payload["name"], TaskCounts())
 
     def rate(self, now: float) -> float:
         """Return how many tasks finish in a second, by the last ones."""
@@ -112,8 +115,10 @@ class Counters:
         return ", ".join(filter(None, parts))
 
 
-class LineView:
-    """Prints a line now and then, and one for each failed task and each custom chunk.
+class RunView:
+    """Shows a table that changes in its place; where stderr is no terminal, a line now and then.
+
+    Each failed task and each custom chunk gets a line of its own.
 
     Args:
         clock: Returns seconds.
@@ -123,64 +128,15 @@ class LineView:
         self._clock = clock
         self._counters = Counters(clock())
         self._next = self._counters.started + _PAUSE
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._refresh(float("inf"))
-
-    def event(self, mode: str, data: Any) -> None:
-        """Take an event of mode ``debug``, ``custom`` or ``progress``."""
-        now = self._clock()
-        if mode == "custom":
-            self._print(f"  {one_line(data)}")
-        elif mode == "progress":
-            self._counters.reports[data["id"]] = data
-        else:
-            self._counters.note(data, now)
-            if data["type"] == "task_result" and (error := data["payload"]["error"]) is not None:
-                text = one_line(f"{type(error).__name__}: {error}")
-                self._print(f"  {data['payload']['name']} failed: {text}", style="red")
-        self._refresh(now)
-
-    def _print(self, line: str, style: str = "") -> None:
-        note(line)
-
-    def _refresh(self, now: float) -> None:
-        if now >= self._next:
-            self._next = now + _PAUSE
-            names = [
-                ", ".join([f"{name}: {counts.text()}", *self._reports(name)])
-                for name, counts in self._counters.by_name.items()
-            ]
-            note(f"{self._summary()} ({'; '.join(names)})" if names else self._summary())
-
-    def _summary(self) -> str:
-        from flowpregel.pregel.progress import workers_text  # noqa: PLC0415 - keeps --help fast
-
-        now, counters = self._clock(), self._counters
-        parts = [f"[{now - counters.started:7.1f} s] {counters.summary(now)}", workers_text()]
-        return ", ".join(filter(None, parts))
-
-    def _reports(self, name: str) -> list[str]:
-        """Return the progress of the first tasks of that name that report it."""
-        from flowpregel.pregel.progress import how_far  # noqa: PLC0415 - keeps --help fast
-
-        reports = [*self._counters.reports.values()]
-        return [how_far(report) for report in reports if report["name"] == name][:_REPORTS]
-
-
-class LiveView(LineView):
-    """Shows a table that changes in its place."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        from rich.console import Console  # noqa: PLC0415 - 30 ms, for terminals only
-        from rich.live import Live  # noqa: PLC0415 - as above
-
-        super().__init__(clock)
-        self._console = Console(stderr=True)
-        self._live = Live(console=self._console, get_renderable=self._table, refresh_per_second=5)
+        self._is_live = sys.stderr.isatty()
+        self._console = rich_console(stderr=True)
+        # Where it is no terminal, rich prints what is to be shown once, at the end.
+        self._live = Live(
+            console=self._console,
+            get_renderable=self._table if self._is_live else self._line,
+            auto_refresh=self._is_live,
+            refresh_per_second=5,
+        )
 
     def __enter__(self) -> Self:
         self._live.start(refresh=True)
@@ -189,27 +145,46 @@ class LiveView(LineView):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def _print(self, line: str, style: str = "") -> None:
-        self._console.print(line, markup=False, highlight=False, style=style)
+    def event(self, mode: str, data: Any) -> None:
+        """Take an event of mode ``debug``, ``custom`` or ``progress``."""
+        now = self._clock()
+        if mode == "custom":
+            self._console.print(f"  {one_line(data)}")
+        elif mode == "progress":
+            self._counters.reports[data["id"]] = data
+        else:
+            self._counters.note(data, now)
+            if data["type"] == "task_result" and (error := data["payload"]["error"]) is not None:
+                text = one_line(f"{type(error).__name__}: {error}")
+                name = printable(data["payload"]["name"])
+                self._console.print(f"  {name} failed: {text}", style="red")
+        if now >= self._next and not self._is_live:
+            self._next = now + _PAUSE
+            self._console.print(self._line())
 
-    def _refresh(self, now: float) -> None:
-        """Leave it to rich, which draws on an OS thread of its own."""
+    def _line(self) -> str:
+        names = [
+            ", ".join([f"{name}: {counts.text()}", *self._reports(name)])
+            for name, counts in self._counters.by_name.items()
+        ]
+        return printable(self._summary() + (f" ({'; '.join(names)})" if names else ""))
 
-    def _table(self) -> Any:
-        from rich.console import Group  # noqa: PLC0415 - as above
-        from rich.table import Table  # noqa: PLC0415 - as above
-        from rich.text import Text  # noqa: PLC0415 - as above
+    def _summary(self) -> str:
+        now, counters = self._clock(), self._counters
+        parts = [f"[{now - counters.started:7.1f} s] {counters.summary(now)}", workers_text()]
+        return ", ".join(filter(None, parts))
 
+    def _reports(self, name: str) -> list[str]:
+        """Return the progress of the first tasks of that name that report it."""
+        reports = [*self._counters.reports.values()]
+        return [how_far(report) for report in reports if report["name"] == name][:_REPORTS]
+
+    def _table(self) -> Group:
         table = Table("task", "done", "in flight", "failed", "waiting", box=None, pad_edge=False)
-        # Copied, because the run changes the dict meanwhile.
+        # Copied, because the run changes the dict while rich draws on an OS thread of its own.
         for name, counts in [*self._counters.by_name.items()][:_SHOWN]:
             numbers = (counts.done, counts.running, counts.failed, counts.waiting)
             table.add_row(Text(name), *(f"{each:,}" if each else "" for each in numbers))
             for line in self._reports(name):
                 table.add_row(Text(f"  {line}"))
         return Group(Text(self._summary()), table)
-
-
-def progress_view(clock: Callable[[], float]) -> LineView:
-    """Return the view that fits stderr."""
-    return LiveView(clock) if sys.stderr.isatty() else LineView(clock)

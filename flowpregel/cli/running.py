@@ -1,41 +1,54 @@
-"""The commands that run something, or stop it: run, resume, answer, cancel."""
+"""The commands that run something, or stop it: run, resume, answer, cancel.
+
+`perform` runs a flow for them: it shows the progress, prints the end, and returns an
+exit code.
+"""
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
+import traceback
+from contextlib import closing, nullcontext, redirect_stdout
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from flowpregel._core.commands import Command
 from flowpregel.cli import console, targets
-from flowpregel.cli.console import Code
-from flowpregel.cli.preview import one_line
-from flowpregel.cli.runs import RunRequest, perform
-from flowpregel.errors import ConfigurationError, EmptyInputError
+from flowpregel.cli.console import Code, code_of, note, print_json, print_line, wants_json
+from flowpregel.cli.preview import FULL, Limits, one_line, plain
+from flowpregel.errors import ConfigurationError, EmptyInputError, TaskCancelled
 
+if TYPE_CHECKING:
+    from flowpregel.pregel.pregel import Pregel
+
+_RESULT = Limits(depth=6, count=50, size=2_000, total=2_000)
 _PERIOD = 0.05
 _WAIT = "Wait for its end this many seconds; 0 only asks."
 _INPUT = "What the flow is given: JSON, @FILE with JSON in it, or @- for stdin."
-_FLOW = "The flow; by default the one that `flowpregel run` recorded."
-_recorded = click.option("--flow", metavar="MODULE:FLOW", help=_FLOW)
-_quiet = click.option("--quiet", is_flag=True, help="Show no progress.")
-_traceback = click.option("--traceback", is_flag=True, help="Show where a failed run failed.")
-_concurrency = click.option(
-    "--max-concurrency", type=click.IntRange(min=1), metavar="N", help="At most N tasks at a time."
+_FLOW_HELP = "The flow; by default the one that `flowpregel run` recorded."
+_FLOW_OPTION = click.Option(["--flow"], metavar="MODULE:FLOW", help=_FLOW_HELP)
+_RUN_OPTIONS = (
+    click.Option(["--quiet"], is_flag=True, help="Show no progress."),
+    click.Option(["--traceback"], is_flag=True, help="Show where a failed run failed."),
+    click.Option(
+        ["--max-concurrency"],
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="At most N tasks at a time.",
+    ),
 )
 
 
-@console.store_command
+@console.store_command(*_RUN_OPTIONS)
 @click.argument("flow", metavar="MODULE:FLOW")
 @click.option("--input", "given", metavar="JSON|@FILE", required=True, help=_INPUT)
 @click.option("--thread-id", metavar="THREAD", help="The thread; by default the flow's name.")
-@_quiet
-@_traceback
-@_concurrency
 def run(flow: str, given: str, thread_id: str | None, **options: Any) -> Code:
     """Run a flow, or go on with its thread's unfinished run.
 
@@ -70,12 +83,8 @@ def _input(given: str) -> Any:
     return value
 
 
-@console.store_command
+@console.store_command(_FLOW_OPTION, *_RUN_OPTIONS)
 @click.argument("thread")
-@_recorded
-@_quiet
-@_traceback
-@_concurrency
 def resume(thread: str, flow: str | None, **options: Any) -> Code:
     """Go on with a thread's unfinished run."""
     found = targets.recorded_flow(thread, flow, options["store"])
@@ -85,15 +94,11 @@ def resume(thread: str, flow: str | None, **options: Any) -> Code:
         raise ConfigurationError(f"thread {thread!r} has no run to go on with") from error
 
 
-@console.store_command
+@console.store_command(_FLOW_OPTION, *_RUN_OPTIONS)
 @click.argument("thread")
 @click.argument("value")
 @click.option("--id", "interrupt_id", metavar="ID", help="Which question, if there are several.")
 @click.option("--text", is_flag=True, help="VALUE is text, even where it looks like JSON.")
-@_recorded
-@_quiet
-@_traceback
-@_concurrency
 def answer(
     thread: str, value: str, interrupt_id: str | None, text: bool, flow: str | None, **options: Any
 ) -> Code:
@@ -128,7 +133,7 @@ def _chosen(questions: dict[str, Any], interrupt_id: str | None, thread_id: str)
     return chosen
 
 
-@console.store_command
+@console.store_command()
 @click.argument("thread")
 @click.option("--wait", type=click.FloatRange(min=0), default=30.0, show_default=True, help=_WAIT)
 def cancel(thread: str, wait: float, store: str | None) -> Code:
@@ -146,8 +151,133 @@ def cancel(thread: str, wait: float, store: str | None) -> Code:
         while (runs := saver.owner(thread) == owner) and time.monotonic() < deadline:
             time.sleep(_PERIOD)
     told = {"thread_id": thread, "status": "asked" if runs else "stopped", "owner": str(owner)}
-    if not runs or console.wants_json():
+    if not runs or wants_json():
         console.print_result(told, f"stopped: {thread}; what finished is kept")
     else:
-        console.note(f"{owner} was asked to stop {thread!r}, and has not yet")
+        note(f"{owner} was asked to stop {thread!r}, and has not yet")
     return Code.FAILED if runs and wait else Code.OK
+
+
+# ---------------------------------------------------------------- runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What a command was asked to run, and how."""
+
+    flow: str
+    """``MODULE:FLOW``."""
+    thread_id: str | None
+    """None: the run keeps nothing."""
+    store: str | None
+    quiet: bool
+    traceback: bool
+    max_concurrency: int | None
+
+    def command(self, name: str, *words: str) -> str:
+        """Return the command line that goes on with this run."""
+        # Without --store the flow must be named: its own checkpointer is the store.
+        store = ["--flow", self.flow] if self.store is None else ["--store", self.store]
+        return shlex.join(["flowpregel", name, str(self.thread_id), *words, *store])
+
+    @property
+    def kept(self) -> str:
+        """What is said of a run that did not come to its end."""
+        if self.thread_id is None:
+            return "nothing is kept"
+        return f"what finished is kept; go on with: {self.command('resume')}"
+
+
+def perform(request: RunRequest, given: Any, **asked: Any) -> Code:
+    """Run a flow on *given*, print how it ended, and return the exit code."""
+    from flowpregel.checkpoint.base import BaseCheckpointSaver  # noqa: PLC0415 - keeps --help fast
+
+    if request.max_concurrency is not None:
+        asked["max_concurrency"] = request.max_concurrency
+    try:
+        with targets.flow_on(request.flow, request.store) as flow:
+            if isinstance(flow.checkpointer, BaseCheckpointSaver):
+                asked["thread_id"] = request.thread_id
+            else:
+                asked.pop("resume", None)
+                request = replace(request, thread_id=None)
+                note("no store: what this run does is not kept (pass --store PATH to keep it)")
+            output, interrupts = _followed(flow, request, given, asked)
+    except KeyboardInterrupt:
+        return _stopped(request)
+    except TaskCancelled as error:
+        return _stopped(request, error.reason)
+    except Exception as error:
+        if code_of(error) is not Code.FAILED:
+            raise
+        return _failed(request, error)
+    return _waiting(request, interrupts) if interrupts else _done(request, output)
+
+
+def _followed(
+    flow: Pregel, request: RunRequest, given: Any, asked: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...]]:
+    """Run to the end; return the output, and the questions that wait for an answer."""
+    from flowpregel.cli.progress import RunView  # noqa: PLC0415 - keeps --help fast
+
+    output, interrupts = None, ()
+    parts: Any = flow.stream(
+        given,
+        version="v2",
+        stream_mode=["debug", "custom", "progress", "values"],
+        output_keys=flow.output_channels,
+        metadata={targets.FLOW: request.flow},
+        **asked,
+    )
+    # What tasks print is no result: stdout is for that alone.
+    shown = nullcontext() if request.quiet else RunView(time.monotonic)
+    with redirect_stdout(sys.stderr), shown as view, closing(parts):
+        for part in parts:
+            if part["type"] == "values":
+                output, interrupts = part["data"], tuple(part["interrupts"])
+            elif view is not None:
+                view.event(part["type"], part["data"])
+    return output, interrupts
+
+
+def _done(request: RunRequest, output: Any) -> Code:
+    _print_end(request, "done", one_line(output, _RESULT), output=plain(output, FULL))
+    return Code.OK
+
+
+def _waiting(request: RunRequest, interrupts: tuple[Any, ...]) -> Code:
+    questions = [{"id": each.id, "value": plain(each.value, FULL)} for each in interrupts]
+    lines = [f"waits for an answer to {each.id}: {one_line(each.value)}" for each in interrupts]
+    _print_end(request, "interrupted", "\n".join(lines), interrupts=questions)
+    note(f"answer with: {request.command('answer', 'VALUE')}")
+    return Code.WAITING
+
+
+def _failed(request: RunRequest, error: Exception) -> Code:
+    notes = [str(line) for line in getattr(error, "__notes__", [])]
+    told = {"type": type(error).__name__, "message": str(error), "notes": notes}
+    _print_end(request, "failed", error=told)
+    if request.traceback:
+        note("".join(traceback.format_exception(error)).rstrip())
+    else:
+        note("\n".join([f"failed: {type(error).__name__}: {error}", *notes]))
+    if request.thread_id is not None:
+        note(request.kept)
+    return Code.FAILED
+
+
+def _stopped(request: RunRequest, why: str = "") -> Code:
+    """Print that the run was ended by Ctrl-C, or by another process for the reason *why*."""
+    _print_end(request, "stopped")
+    if why:
+        note(why)
+    note(f"stopped; {request.kept}")
+    return Code.STOPPED
+
+
+def _print_end(request: RunRequest, status: str, text: str | None = None, **more: Any) -> None:
+    """Print how a run ended as JSON, if that was asked for, otherwise *text*, if there is any."""
+    if wants_json():
+        print_json({"status": status, "thread_id": request.thread_id, **more})
+    elif text is not None:
+        print_line(text)

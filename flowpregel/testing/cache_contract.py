@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,7 @@ class CacheContract:
         """A new, empty cache."""
         cache = self.make_cache(tmp_path, clock=lambda: now[0])
         yield cache
-        close = getattr(cache, "close", None)
-        if close is not None:
-            close()
+        getattr(cache, "close", lambda: None)()
 
     def test_only_what_was_kept_is_found(self, cache: BaseCache) -> None:
         cache.set({A: ([("x", 1)], None), C: (None, None)})
@@ -134,11 +133,8 @@ class CacheContract:
                 cache.set({((name,), str(number % 5)): (number, None)})
                 cache.get([((name,), "0")])
 
-        threads = [threading.Thread(target=run, args=(f"t{n}",)) for n in range(6)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join(20)
+        with ThreadPoolExecutor(6) as threads:
+            assert len([*threads.map(run, (f"t{n}" for n in range(6)))]) == 6
 
         for n in range(6):
             assert cache.get([((f"t{n}",), "4")]) == {((f"t{n}",), "4"): 14}

@@ -30,21 +30,20 @@ store that survives every kill.
 from __future__ import annotations
 
 import os
-import pickle
+import pkgutil
 import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from flowpregel import _fault
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
-from flowpregel.testing.crash_process import PickledWorkflow, RunFolder, RunResult, run_workflow
+from flowpregel.testing.crash_process import RunFolder, RunResult, run_workflow
 
 __all__ = ["CrashError", "CrashReport", "Point", "Violation", "crash_everywhere", "effect"]
 
@@ -135,7 +134,7 @@ def effect(what: str) -> None:
         _fault.fault("effect.after")
 
 
-def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its own
+def crash_everywhere(
     workflow: Callable[[Path], Any] | str,
     *,
     in_a_row: int = 1,
@@ -143,7 +142,6 @@ def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its 
     history: bool = True,
     timeout: float = 60.0,
     modules: Sequence[str] = (),
-    folder: str | os.PathLike[str] | None = None,
 ) -> CrashReport:
     """Kill *workflow* at each of its fault points, and return what became of it.
 
@@ -158,8 +156,6 @@ def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its 
         history: Compare what is in the LMDB stores below its folder.
         timeout: Seconds that a run may take.
         modules: Names of modules to import once, before any run; saves time.
-        folder: Where to work; by default a temporary folder. What belongs to a
-            violation is left there.
 
     Raises:
         CrashError: The workflow fails undisturbed.
@@ -171,17 +167,18 @@ def crash_everywhere(  # noqa: PLR0913 - a public face: each is a choice of its 
     """
     if in_a_row < 1:
         raise ConfigurationError(f"in_a_row is {in_a_row!r}; give the number of kills, 1 or more")
-    if not isinstance(workflow, str):
-        import cloudpickle  # noqa: PLC0415 - heavy
+    import cloudpickle  # noqa: PLC0415 - heavy
 
-        pickled: bytes = cloudpickle.dumps(workflow)
-    else:
-        pickled = pickle.dumps(workflow)
+    function = pkgutil.resolve_name(workflow) if isinstance(workflow, str) else workflow
+    start = partial(
+        run_workflow,
+        cloudpickle.dumps(function),
+        history=history,
+        modules=modules,
+        timeout=timeout,
+    )
     with tempfile.TemporaryDirectory(prefix="flowpregel-crash-") as temporary:
-        base = Path(temporary if folder is None else folder)
-        sent = PickledWorkflow(pickled, has_history=history)
-        start = partial(run_workflow, sent, modules=modules, timeout=timeout)
-        return _CrashTest(start, base, at_most).run(in_a_row)
+        return _CrashTest(start, Path(temporary), at_most).run(in_a_row)
 
 
 class _CrashTest:
@@ -211,20 +208,24 @@ class _CrashTest:
         self._expected, log = clean.result(), clean.log()
         self._effects = Counter(_effects(log))
         report.points = (*_points(log),)
-        names = [point.name.removeprefix("worker.") for point in report.points]
-        report.writes = sum(name in ("store.commit.before", "store.commit.after") for name in names)
-        report.effects = sum(name in ("effect.before", "effect.after") for name in names)
+        names = Counter(point.name.removeprefix("worker.") for point in report.points)
+        report.writes = names["store.commit.before"] + names["store.commit.after"]
+        report.effects = names["effect.before"] + names["effect.after"]
         shutil.rmtree(clean.path)
         for point in self._chosen(report.points):
-            self._kill_at(self._new_folder, (point,), in_a_row - 1)
+            self._kill_at((point,), in_a_row - 1)
         return report
 
-    def _kill_at(
-        self, begin: Callable[[], RunFolder], points: tuple[Point, ...], more: int
-    ) -> None:
-        """Kill at the last of *points*, in as many runs as it takes to pass it."""
+    def _kill_at(self, points: tuple[Point, ...], more: int, killed: Path | None = None) -> None:
+        """Kill at the last of *points*, in as many runs as it takes to pass it.
+
+        Args:
+            points: Where the run was killed before, and where to kill it now.
+            more: How many kills follow.
+            killed: The folder that the kill before left; None if there was none.
+        """
         for _ in range(_TRIES):
-            if self._kill(begin(), points, more):
+            if self._kill(self._new_folder(killed), points, more):
                 return
         self._report.missed.append(points[-1])
 
@@ -240,7 +241,7 @@ class _CrashTest:
             met = folder.acted.exists()
             self._report.kills += met
             if met and more:
-                killed = folder.copy_to(self._new_path())
+                killed = self._new_folder(folder.path).path
             before = len(folder.log())
             # The death of a worker fails its task, and perhaps the run.
             if status != 0 and met:
@@ -252,16 +253,14 @@ class _CrashTest:
         self._report.violations += [Violation(points, problem) for problem in problems]
         if killed is not None:
             for point in self._chosen([*_points(folder.log()[before:])]):
-                copy = partial(lambda killed: killed.copy_to(self._new_path()), killed)
-                self._kill_at(copy, (*points, point), more - 1)
-            shutil.rmtree(killed.path)
-        if not problems:
-            shutil.rmtree(folder.path)
+                self._kill_at((*points, point), more - 1, killed)
+            shutil.rmtree(killed)
+        shutil.rmtree(folder.path)
         return met or bool(problems)
 
     def _run(self, folder: RunFolder, point: Point | None) -> int:
         self._report.runs += 1
-        return self._start(folder, fault="" if point is None else f"{point}:kill")
+        return self._start(folder, "" if point is None else f"{point}:kill")
 
     def _problems(self, folder: RunFolder, status: int) -> Iterator[str]:
         if status != 0:
@@ -281,12 +280,12 @@ class _CrashTest:
             return points
         return [points[index * len(points) // most] for index in range(most)]
 
-    def _new_folder(self) -> RunFolder:
-        return RunFolder(self._new_path())
-
-    def _new_path(self) -> Path:
+    def _new_folder(self, copy_of: Path | None = None) -> RunFolder:
         self._count += 1
-        return self._base / f"{self._count:06}"
+        path = self._base / f"{self._count:06}"
+        if copy_of is not None:
+            shutil.copytree(copy_of, path)
+        return RunFolder(path)
 
 
 def _points(log: Sequence[Sequence[str]]) -> Iterator[Point]:
@@ -327,5 +326,5 @@ def _differences(
 def _difference(one: tuple[str, ...], other: tuple[str, ...]) -> str:
     """Return the first text of *one* that *other* has not, from where they differ."""
     text, its = next((a, b) for a, b in zip(one, other, strict=True) if a != b)
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, its, strict=False)))
+    same = len(os.path.commonprefix([text, its]))  # noqa: RUF071 - texts, not paths
     return f"...{text[max(0, same - 40) : same + 80]}..."

@@ -12,13 +12,11 @@ import multiprocessing
 import os
 import pickle
 import re
-import shutil
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -43,26 +41,6 @@ class RunResult:
     """A digest, and a text for people."""
     history: tuple[tuple[str, ...], ...]
     """A line for each checkpoint of each thread, oldest first."""
-
-
-@dataclass(frozen=True, slots=True)
-class PickledWorkflow:
-    """A workflow as it is sent to the process that runs it."""
-
-    data: bytes
-    """The pickled function of a folder, or its ``"module:name"``."""
-    has_history: bool
-    """Whether the histories in its stores are part of its result."""
-
-    def load(self) -> Any:
-        """Return the function."""
-        found = pickle.loads(self.data)
-        if isinstance(found, str):
-            module, _, name = found.partition(":")
-            found = import_module(module)
-            for part in name.split("."):
-                found = getattr(found, part)
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,26 +77,23 @@ class RunFolder:
         text = output.read_text(errors="replace") if output.exists() else ""
         return "\n".join(text.splitlines()[-_MOST_LINES:])
 
-    def copy_to(self, path: Path) -> RunFolder:
-        """Return a copy in another folder."""
-        shutil.copytree(self.path, path)
-        return RunFolder(path)
-
 
 def run_workflow(
-    workflow: PickledWorkflow,
+    workflow: bytes,
     folder: RunFolder,
-    *,
     fault: str,
+    *,
+    history: bool,
     modules: Sequence[str],
     timeout: float,
 ) -> int:
     """Run a workflow in a new process; return its exit code, or the negative signal number.
 
     Args:
-        workflow: The workflow.
+        workflow: The pickled function of a folder.
         folder: Where it keeps its store, its log and its result.
         fault: Where to kill it, as ``FLOWPREGEL_FAULT`` says it; empty: nowhere.
+        history: Whether the histories in its stores are part of its result.
         modules: Names of modules that the fork server imports.
         timeout: Seconds that the run may take.
 
@@ -136,7 +111,8 @@ def run_workflow(
     }
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*_PRELOADED, *modules])
-    process = context.Process(target=_child, args=(workflow, folder, variables, [*sys.path]))
+    args = (workflow, folder, variables, [*sys.path], history)
+    process = context.Process(target=_child, args=args)
     process.start()
     process.join(timeout)
     if process.exitcode is None:
@@ -149,7 +125,7 @@ def run_workflow(
 
 
 def _child(
-    workflow: PickledWorkflow, folder: RunFolder, variables: Mapping[str, str], path: list[str]
+    workflow: bytes, folder: RunFolder, variables: Mapping[str, str], path: list[str], history: bool
 ) -> None:
     """Run the workflow in this process, and write its result to the folder."""
     os.setsid()
@@ -161,23 +137,17 @@ def _child(
     os.environ.update(variables)
     _fault.arm()
     try:
-        _write_result(workflow, folder)
+        value = pickle.loads(workflow)(folder.work)
+        _fault.fault("workflow.returned")
+        # The history is read by the harness, not by the workflow: no faults any more.
+        for name in (_fault.TRACE, _fault.FAULT, _fault.ONCE):
+            del os.environ[name]
+        _fault.arm()
+        result = RunResult(_shown(value), (*_history_of(folder.work),) if history else ())
+        (folder.path / "result").write_bytes(pickle.dumps(result))
     finally:
         # multiprocessing ends its processes without the functions of atexit.
         atexit._run_exitfuncs()  # noqa: SLF001 - it has no other name
-
-
-def _write_result(workflow: PickledWorkflow, folder: RunFolder) -> None:
-    value = workflow.load()(folder.work)
-    _fault.fault("workflow.returned")
-    # The history is read by the harness, not by the workflow: no faults any more.
-    for name in (_fault.TRACE, _fault.FAULT, _fault.ONCE):
-        del os.environ[name]
-    _fault.arm()
-    draft = folder.path / "draft"
-    history = (*_history_of(folder.work),) if workflow.has_history else ()
-    draft.write_bytes(pickle.dumps(RunResult(_shown(value), history)))
-    draft.replace(folder.path / "result")
 
 
 def _history_of(folder: Path) -> Iterator[tuple[str, ...]]:

@@ -23,8 +23,17 @@ import pytest
 from flowpregel._core.records import Address, Batch, PendingWrite, Write
 from flowpregel.checkpoint.base import BaseCheckpointSaver as Saver
 from flowpregel.errors import ValueEncodingError
-from flowpregel.testing.saver_records import SaverHooks, Timeline, ids, nth_id, task_id, writes
-from flowpregel.testing.saver_values import DeltaRules, NameRules, ValueRules
+from flowpregel.testing.saver_values import (
+    DeltaRules,
+    NameRules,
+    SaverHooks,
+    Timeline,
+    ValueRules,
+    ids,
+    nth_id,
+    task_id,
+    writes,
+)
 
 __all__ = ["SaverContract"]
 

@@ -1,20 +1,152 @@
-"""Rules of what a saver keeps: any value, unchanged, under any name, and as deltas."""
+"""What the rules of savers are written with, and the rules of values, names and deltas.
+
+A saver keeps any value, unchanged, under any name, and as deltas.
+"""
 
 from __future__ import annotations
 
 import datetime
 import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from flowpregel._core.records import Address, Batch, Delta, DeltaHistory, PendingWrite, TaskWrites
+from flowpregel._core.records import (
+    Address,
+    Batch,
+    Checkpoint,
+    Delta,
+    DeltaHistory,
+    PendingWrite,
+    Saved,
+    Source,
+    TaskWrites,
+    Version,
+    Write,
+)
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint.base import BaseCheckpointSaver as Saver
 from flowpregel.errors import FlowPregelError, InvalidUpdateError, ValueEncodingError
-from flowpregel.testing.saver_records import SaverHooks, Timeline, nth_id, task_id, writes
+
+
+def nth_id(number: int) -> str:
+    """Return the checkpoint id with this number: a UUID as a run makes them, in order."""
+    return f"1f0a0000-0000-6000-8000-{number:012x}"
+
+
+def task_id(number: int) -> str:
+    """Return the task id with this number."""
+    return f"a0000000-0000-5000-8000-{number:012x}"
+
+
+class Timeline:
+    """A line of checkpoints in one thread and namespace, as a run makes one.
+
+    Keeps every channel's version and the head, so that a rule says just what
+    changes. `fork` starts another line from any checkpoint of this one.
+    """
+
+    clock = 1_700_000_000_000_000_000
+
+    def __init__(self, saver: Saver, thread_id: str, namespace: str = "") -> None:
+        self.saver = saver
+        self.address = Address(thread_id, namespace)
+        self.versions: dict[str, Version] = {}
+        self.head: str | None = None
+        self.step = -1
+
+    def batch(
+        self,
+        number: int,
+        values: Mapping[str, Any] | None = None,
+        deltas: Mapping[str, tuple[Any, ...]] | None = None,
+        *,
+        emptied: tuple[str, ...] = (),
+        source: Source = "loop",
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Batch:
+        """Return the batch of the next checkpoint, and go on from it."""
+        values, deltas = values or {}, deltas or {}
+        changed = (*values, *deltas, *emptied)
+        before = dict(self.versions)
+        Timeline.clock += 1_000
+        self.versions = {**before, **dict.fromkeys(changed, Timeline.clock)}
+        checkpoint = Checkpoint(
+            id=nth_id(number),
+            parent_id=self.head,
+            at=Timeline.clock,
+            step=self.step,
+            source=source,
+            channel_versions=dict(self.versions),
+            versions_seen={"node": dict(before)},
+            changed=changed,
+            updated_channels=changed,
+            values=values,
+            deltas={name: Delta(before.get(name), writes) for name, writes in deltas.items()},
+            metadata=metadata or {},
+        )
+        self.head = checkpoint.id
+        self.step += 1
+        return Batch(address=self.address, checkpoint=checkpoint)
+
+    def commit(self, number: int, *args: Any, **kwargs: Any) -> None:
+        """Commit the next checkpoint; the arguments are those of `batch`."""
+        self.saver.commit([self.batch(number, *args, **kwargs)])
+
+    def fork(self) -> Timeline:
+        """Return a line that goes on from this one's head, apart from it."""
+        twin = Timeline(self.saver, self.address.thread_id, self.address.namespace)
+        twin.versions, twin.head, twin.step = dict(self.versions), self.head, self.step
+        return twin
+
+    def load(self, number: int | None = None) -> Saved:
+        """Return a checkpoint of this thread and namespace that has to be there."""
+        wanted = None if number is None else nth_id(number)
+        saved = self.saver.load(replace(self.address, checkpoint_id=wanted))
+        assert saved is not None, f"checkpoint {number} of {self.address} is not there"
+        return saved
+
+
+def ids(saver: Saver, thread_id: str, namespace: str = "") -> list[str]:
+    """Return the ids of a thread and namespace, newest first."""
+    return [each.checkpoint.id for each in saver.history(Address(thread_id, namespace))]
+
+
+def writes(
+    thread_id: str, number: int, *pairs: Write, task: int = 1, path: str = "p", namespace: str = ""
+) -> Batch:
+    """Return the batch that keeps a task's pending writes."""
+    return Batch(
+        address=Address(thread_id, namespace),
+        writes=(TaskWrites(nth_id(number), task_id(task), path, pairs),),
+    )
+
+
+class SaverHooks:
+    """What a subclass gives, and the fixture that all rules use."""
+
+    def make_saver(self, folder: Path) -> Saver:
+        """Return a new, empty saver; *folder* is its own and may stay unused."""
+        raise NotImplementedError(f"{type(self).__name__} has to give make_saver(folder)")
+
+    def reopen(self, saver: Saver, folder: Path) -> Saver:
+        """Return a saver that has what *saver* has, from disk if it has one.
+
+        *saver* may be closed for it. The default is for a saver without a disk.
+        """
+        return saver
+
+    @pytest.fixture
+    def saver(self, tmp_path: Path) -> Iterator[Saver]:
+        """A new, empty saver, closed afterwards."""
+        saver = self.make_saver(tmp_path)
+        yield saver
+        saver.close()
+
 
 VALUES: tuple[Any, ...] = (
     None, True, -7, 2**200, 0.1, float("inf"), 1 + 2j, "ünï\0code", "\ud800", b"\0\xff",

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +21,56 @@ import pytest
 
 from flowpregel.errors import ConfigurationError, InvalidNamespaceError, ValueEncodingError
 from flowpregel.store.base import BaseStore, GetOp, ListNamespacesOp, Op, PutOp, SearchOp
-from flowpregel.testing.store_search import Clock, QueryRules, SearchRules, StoreHooks, keys
 
 __all__ = ["StoreContract"]
 
 NS = ("users", "ada")
+
+
+BOOKS: dict[str, dict[str, Any]] = {
+    "a": {"title": "Ants", "year": 1990, "by": {"name": "Bo", "born": 1950}, "tags": [1]},
+    "b": {"title": "Bees", "year": 2000, "by": {"name": "Cy", "born": 1960}},
+    "c": {"title": "Cats", "year": 2010, "by": {"name": "Bo", "born": 1970}},
+}
+
+
+class Clock:
+    """A clock that stands until it is moved; it gives seconds."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def move(self, *, minutes: float) -> datetime:
+        """Let time pass, and return the new time."""
+        self.now += minutes * 60
+        return datetime.fromtimestamp(self.now, UTC)
+
+
+class StoreHooks:
+    """What a subclass gives, and the fixtures that all rules use."""
+
+    def make_store(self, folder: Path, **options: Any) -> BaseStore:
+        """Return a new, empty store; *options* have ``clock``, which gives seconds."""
+        raise NotImplementedError(f"{type(self).__name__} has to give make_store(folder)")
+
+    def reopen(self, store: BaseStore, folder: Path, **options: Any) -> BaseStore:
+        """Return a store that has what *store* has, from disk if it has one."""
+        return store
+
+    @pytest.fixture
+    def clock(self) -> Clock:
+        """The clock of `store`."""
+        return Clock()
+
+    @pytest.fixture
+    def store(self, tmp_path: Path, clock: Clock) -> Iterator[BaseStore]:
+        """A new, empty store."""
+        store = self.make_store(tmp_path, clock=clock)
+        yield store
+        getattr(store, "close", lambda: None)()
 
 
 class KeepingRules(StoreHooks):
@@ -170,80 +218,120 @@ class BatchRules(StoreHooks):
             for number in range(20):
                 store.put(("n", name), str(number), {"number": number})
 
-        threads = [threading.Thread(target=run, args=(f"t{n}",)) for n in range(6)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join(20)
+        with ThreadPoolExecutor(6) as threads:
+            assert len([*threads.map(run, (f"t{n}" for n in range(6)))]) == 6
 
         assert len(store.search(("n",), limit=1_000)) == 120
 
 
-class TimeRules(StoreHooks):
-    """Items that are kept for a time."""
+class SearchRules(StoreHooks):
+    """Which items a search finds."""
 
-    def test_an_item_is_gone_when_its_time_is_over(self, store: BaseStore, clock: Clock) -> None:
-        store.put(NS, "k", {}, ttl=10)
-        store.put(("other",), "k", {}, ttl=10)
-        for name, ttl in (("for ever", None), ("long", 10**30), ("endless", float("inf"))):
-            store.put(NS, name, {}, ttl=ttl)
-        clock.move(minutes=9.9)
-        assert keys(store.search(NS, refresh_ttl=False)) == ["k", "for ever", "long", "endless"]
-        clock.move(minutes=0.2)
+    @pytest.fixture
+    def filled(self, store: BaseStore) -> BaseStore:
+        """A store with books in two namespaces, and something else."""
+        for key, value in BOOKS.items():
+            store.put(("books", "en"), key, value)
+        store.put(("books", "de"), "d", {"title": "Dachse", "year": "2020"})
+        store.put(("booksellers",), "e", {"title": "Eve"})
+        return store
 
-        assert store.get(NS, "k") is None
-        assert keys(store.search(())) == ["for ever", "long", "endless"]
-        assert store.list_namespaces() == [NS]
-
-    @pytest.mark.parametrize(("refresh", "left"), [(None, ["k"]), (True, ["k"]), (False, [])])
-    def test_reading_starts_the_time_again_unless_it_is_not_to(
-        self, store: BaseStore, clock: Clock, refresh: bool | None, left: list[str]
+    @pytest.mark.parametrize(
+        ("prefix", "expected"),
+        [(("books",), "abcd"), (("books", "en"), "abc"), ((), "abcde"), (("unknown",), "")],
+    )
+    def test_a_prefix_is_one_of_whole_labels(
+        self, filled: BaseStore, prefix: tuple[str, ...], expected: str
     ) -> None:
-        for read in (
-            lambda: store.get(NS, "k", refresh_ttl=refresh),
-            lambda: store.search(NS, refresh_ttl=refresh),
-        ):
-            store.put(NS, "k", {}, ttl=10)
-            clock.move(minutes=6)
-            assert read()
-            clock.move(minutes=6)
+        assert {*keys(filled.search(prefix))} == {*expected}
 
-            assert keys(store.search(NS, refresh_ttl=False)) == left
-            clock.move(minutes=6)
-            assert store.search(NS) == []
+    @pytest.mark.parametrize(
+        ("filter", "expected"),
+        [
+            ({"title": "Ants"}, "a"),
+            ({"title": "Ants", "year": 2000}, ""),
+            ({"by": {"name": "Bo"}}, "ac"),
+            ({"by": {"name": "Bo", "born": {"$gt": 1950}}}, "c"),
+            ({"tags": [1]}, "a"),
+            ({"year": {"$eq": 2000}}, "b"),
+            ({"year": {"$ne": 2000}}, "acd"),
+            ({"year": {"$gt": 2000}}, "c"),
+            ({"year": {"$gte": 2000}}, "bc"),
+            ({"year": {"$lt": 2000}}, "a"),
+            ({"year": {"$lte": 2000}}, "ab"),
+            ({"year": {"$gt": 1990, "$lt": 2010}}, "b"),
+            ({"title": {"$gt": "Bees"}}, "cd"),
+            ({"no such field": 1}, ""),
+            ({"no such field": None}, "abcd"),
+            ({"title": {"name": "Ants"}}, ""),
+            ({}, "abcd"),
+        ],
+    )
+    def test_a_filter_compares_fields(
+        self, filled: BaseStore, filter: dict[str, Any], expected: str
+    ) -> None:
+        assert {*keys(filled.search(("books",), filter=filter))} == {*expected}
 
-    def test_a_put_starts_the_time_again_or_ends_it(self, store: BaseStore, clock: Clock) -> None:
-        store.put(NS, "again", {}, ttl=10)
-        store.put(NS, "ended", {}, ttl=10)
-        clock.move(minutes=6)
-        store.put(NS, "again", {}, ttl=10)
-        store.put(NS, "ended", {})
-        clock.move(minutes=6)
-        assert {*keys(store.search(NS, refresh_ttl=False))} == {"again", "ended"}
-        clock.move(minutes=60)
+    def test_an_unknown_comparison_is_refused(self, filled: BaseStore) -> None:
+        with pytest.raises(ConfigurationError, match=r"\$like"):
+            filled.search(("books",), filter={"title": {"$like": "A"}})
 
-        assert keys(store.search(NS)) == ["ended"]
+    def test_limit_and_offset_are_a_window(self, filled: BaseStore) -> None:
+        every = keys(filled.search((), limit=100))
 
-    def test_a_store_may_have_a_time_for_all_items(self, tmp_path: Path, clock: Clock) -> None:
-        ttl = {"default_ttl": 10, "refresh_on_read": False}
-        store = self.make_store(tmp_path, clock=clock, ttl=ttl)
-        store.put(NS, "k", {})
-        store.put(NS, "longer", {}, ttl=20)
-        store.put(NS, "for ever", {}, ttl=None)
-        clock.move(minutes=6)
-        store.search(NS)
-        clock.move(minutes=6)
+        assert len(every) == 5
+        for offset in (0, 2, 4, 6):
+            found = keys(filled.search((), limit=2, offset=offset))
+            assert found == every[offset : offset + 2]
+        assert filled.search((), limit=0) == []
+        with pytest.raises(ConfigurationError):
+            filled.search((), offset=-1)
+        with pytest.raises(ConfigurationError, match="limit is None"):
+            filled.search((), limit=None)  # type: ignore[arg-type]
 
-        assert keys(store.search(NS)) == ["longer", "for ever"]
+    def test_ten_items_are_found_where_no_limit_is_given(self, store: BaseStore) -> None:
+        for number in range(12):
+            store.put(("n",), str(number), {})
 
-    @pytest.mark.parametrize("ttl", [0, -1, "1h"])
-    def test_a_time_that_is_no_time_is_refused(self, store: BaseStore, ttl: Any) -> None:
-        with pytest.raises(ConfigurationError, match="ttl"):
-            store.put(NS, "k", {}, ttl=ttl)
+        assert len(store.search(("n",))) == 10
+
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            ({}, ["a", "a/b/c", "a/b/d", "a/x/c", "b", "b/b/c"]),
+            ({"prefix": ("a",)}, ["a", "a/b/c", "a/b/d", "a/x/c"]),
+            ({"prefix": ("a", "b")}, ["a/b/c", "a/b/d"]),
+            ({"prefix": ("*", "b")}, ["a/b/c", "a/b/d", "b/b/c"]),
+            ({"suffix": ("c",)}, ["a/b/c", "a/x/c", "b/b/c"]),
+            ({"suffix": ("b", "*")}, ["a/b/c", "a/b/d", "b/b/c"]),
+            ({"prefix": ("a",), "suffix": ("c",)}, ["a/b/c", "a/x/c"]),
+            ({"max_depth": 1}, ["a", "b"]),
+            ({"max_depth": 2}, ["a", "a/b", "a/x", "b", "b/b"]),
+            ({"prefix": ("a",), "max_depth": 2, "limit": 2}, ["a", "a/b"]),
+            ({"limit": 2, "offset": 4}, ["b", "b/b/c"]),
+            ({"prefix": ("a", "b", "c", "d")}, []),
+        ],
+    )
+    def test_namespaces_are_listed_by_pattern_in_order(
+        self, store: BaseStore, options: dict[str, Any], expected: list[str]
+    ) -> None:
+        for path in ("a/b/c", "a/b/d", "a/x/c", "b/b/c", "b", "a"):
+            store.put(tuple(path.split("/")), "k", {})
+
+        assert ["/".join(each) for each in store.list_namespaces(**options)] == expected
+
+    def test_an_impossible_pattern_is_refused(self, store: BaseStore) -> None:
+        with pytest.raises(InvalidNamespaceError):
+            store.list_namespaces(prefix=("a.b",))
 
 
-class StoreContract(KeepingRules, BatchRules, TimeRules, SearchRules, QueryRules):
-    """Every rule of the contract of a `BaseStore` with ``ttl``, ``index`` and ``clock``.
+class StoreContract(KeepingRules, BatchRules, SearchRules):
+    """Every rule of the contract of a `BaseStore` with ``clock``.
 
     A subclass gives `make_store`, and `reopen` if the store has something on disk.
     """
+
+
+def keys(items: Any) -> list[str]:
+    """Return the keys of *items*."""
+    return [item.key for item in items]

@@ -12,7 +12,7 @@ from flowpregel._core.records import Address, PendingWrite
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.integrations.langgraph import ForeignSaver, as_saver
-from flowpregel.testing.saver_records import Timeline, ids, nth_id, task_id, writes
+from flowpregel.testing.saver_values import Timeline, ids, nth_id, task_id, writes
 
 
 @pytest.fixture(params=["memory", "sqlite"])

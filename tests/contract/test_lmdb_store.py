@@ -6,6 +6,7 @@ from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.store.lmdb import LMDBStore
 from flowpregel.testing.store_contract import StoreContract
+from tests.contract.store_options import QueryRules, TimeRules
 
 
 @pytest.fixture(autouse=True)
@@ -13,7 +14,7 @@ def store_key(monkeypatch):
     monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "the tests' key")
 
 
-class TestLMDBStore(StoreContract):
+class TestLMDBStore(StoreContract, TimeRules, QueryRules):
     def make_store(self, folder, **options):
         return LMDBStore(folder / "store.lmdb", **options)
 

@@ -6,9 +6,10 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.store.base import PutOp
 from flowpregel.store.memory import InMemoryStore
 from flowpregel.testing.store_contract import StoreContract
+from tests.contract.store_options import QueryRules, TimeRules
 
 
-class TestInMemoryStore(StoreContract):
+class TestInMemoryStore(StoreContract, TimeRules, QueryRules):
     def make_store(self, folder, **options):
         return InMemoryStore(**options)
 

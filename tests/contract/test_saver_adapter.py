@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from flowpregel.errors import ConfigurationError
-from flowpregel.testing.saver_records import Timeline, nth_id, task_id
+from flowpregel.testing.saver_values import Timeline, nth_id, task_id
 from tests.contract.langgraph_shapes import classic, config
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flowpregel.testing.saver_records import Timeline, task_id, writes
+from flowpregel.testing.saver_values import Timeline, task_id, writes
 from tests.contract.langgraph_shapes import config
 
 

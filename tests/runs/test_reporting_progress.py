@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowpregel import get_runtime, report_progress
-from flowpregel.cli.progress import Counters, LineView
+from flowpregel.cli.progress import Counters, RunView
 from flowpregel.errors import ConfigurationError
 from flowpregel.func import entrypoint, task
 from flowpregel.pregel.progress import ProgressView
@@ -163,7 +163,7 @@ def test_the_command_line_shows_how_far_running_tasks_are(
 ) -> None:
     """In its lines, beside the counts."""
     now = [0.0]
-    with LineView(lambda: now[0]) as view:
+    with RunView(lambda: now[0]) as view:
         started = {"id": "1", "name": "work", "error": None, "interrupts": []}
         view.event("debug", {"type": "task", "step": 1, "payload": started})
         now[0] = 3.0
