@@ -154,7 +154,7 @@ class Calls:
         return None
 
     def recorded(self, task: Task, writes: Sequence[Write]) -> Sequence[Write]:
-        """Return *writes* of a task, with the record of which call it was if it is one.
+        """Return *writes* of a call, with the record of which call it was.
 
         They are kept here too if the body that made the call may be tried again.
         """
@@ -194,7 +194,7 @@ class Calls:
         if calls is None or calls.running:
             return None
         outcome, calls.outcome = calls.outcome, None
-        return outcome
+        return None if outcome is None else self.final_outcome(body, outcome)
 
     def final_outcome(self, body: Task, outcome: Outcome) -> Outcome:
         """Return how *body* ended: with the failure of one of its calls, if it never saw it."""
@@ -243,7 +243,7 @@ class Calls:
         self._kept.pop(task.id, None)
         if before := run.pending.get(task.id):
             run.pending[task.id] = [each for each in before if each[0] != ERROR]
-        run.recorder.keep(run.checkpoint_id, task.id, task.path, _FORGOTTEN)
+        run.keep(run.checkpoint_id, task.id, task.path, _FORGOTTEN)
 
     def interrupted(self, task: Task, interrupts: tuple[Any, ...]) -> None:
         """Note what a call asks; its body asks it too."""

@@ -142,9 +142,7 @@ def apply(program: Program, state: State, brought: Sequence[Writes], version: Ve
     return applied
 
 
-def _gathered(
-    state: State, brought: Sequence[Writes]
-) -> tuple[set[str], dict[str, list[Any]]]:
+def _gathered(state: State, brought: Sequence[Writes]) -> tuple[set[str], dict[str, list[Any]]]:
     """Note what the tasks have seen; return what triggered them, and their writes by channel."""
     triggers: set[str] = set()
     written: dict[str, list[Any]] = {}

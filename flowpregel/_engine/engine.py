@@ -120,7 +120,13 @@ class Engine:
     def perform(self, request: EngineRequest) -> None:
         """Perform *request* on this OS thread."""
         if isinstance(request, Wait):
-            self._deliver(self._take(request))
+            if not self._inline.waiting or request.deadline == 0:
+                events = self._inbox.take(_timeout(request))
+            elif not (events := self._inbox.drain()):
+                # Meanwhile this OS thread runs the tasks that are to run on it.
+                self._inline.work()
+                events = self._inbox.drain()
+            self._deliver(events)
             return
         run = request.run
         try:
@@ -206,15 +212,6 @@ class Engine:
             case LeaveContexts(contexts, end):
                 self._leave(contexts, end)
         return None
-
-    def _take(self, request: Wait) -> list[Event]:
-        """Wait for events; run the tasks meanwhile that are to run on this OS thread."""
-        if not self._inline.waiting or request.deadline == 0:
-            return self._inbox.take(_timeout(request))
-        events = self._inbox.drain()
-        if not events:
-            self._inline.work()
-        return events or self._inbox.drain()
 
     def _run_until_done(self, future: CallFuture[Any]) -> None:
         """Let the run go on while a task on this OS thread waits for *future*.

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from flowpregel._core.effects import Event
 from flowpregel.executors.base import Backlog
@@ -39,11 +39,6 @@ def now() -> int:
 
 class RunInbox:
     """The mailbox of a run whose own OS thread waits for events."""
-
-    # The pool of worker processes still asks for these three; they go with its next edition.
-    attend: Any = None
-    attentive = False
-    interrupt_attend: Any = None
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque()

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from flowpregel import executors
 from flowpregel._core.effects import Call, Ended, Event, StepContext
-from flowpregel._core.records import Kind, Node, Outcome, Raised, Task, Withdrawn
+from flowpregel._core.records import Node, Outcome, Raised, Task, Withdrawn
 from flowpregel._engine.nested import ActiveRun
 from flowpregel._fault import fault
 from flowpregel.context import TaskInfo
@@ -73,7 +73,9 @@ class Executors:
         ):
             if not self.is_async and node.role == "leaf" and not node.is_task:
                 raise async_in_sync_run(node.name)
-            return self._once("loop", self._coroutines)
+            import flowpregel.executors.coroutines as on_loops  # noqa: PLC0415 - imports asyncio
+
+            return self._once("loop", lambda: on_loops.CoroutineExecutor(self._loop))
         if node.role == "body":
             return self._once("body", BodyThreads)
         wanted = node.executor if node.executor is not None else default
@@ -95,11 +97,6 @@ class Executors:
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
-
-    def _coroutines(self) -> Executor:
-        import flowpregel.executors.coroutines as on_loop  # noqa: PLC0415 - imports asyncio
-
-        return on_loop.CoroutineExecutor(self._loop)
 
     def close(self, *, wait: bool) -> None:
         """End what belongs to the run; *wait* for tasks on OS threads."""
@@ -318,7 +315,7 @@ def _jobs(
                 path=task.path,
                 answers=task.answers,
                 checkpoint_id=setting.checkpoint_id,
-                error=_node_error(task) if task.kind is Kind.HANDLER else None,
+                error=task.parent and task.error and NodeError(task.parent.name, task.error),
                 compares=compares,
                 run=info,
             ),
@@ -335,10 +332,3 @@ def _jobs(
         )
         for task in tasks
     ]
-
-
-def _node_error(handler: Task) -> NodeError | None:
-    """Return what an error handler is told."""
-    if handler.error is None or handler.parent is None:
-        return None
-    return NodeError(handler.parent.name, handler.error)
