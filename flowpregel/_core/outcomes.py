@@ -109,18 +109,22 @@ class Outcomes:
         if task is None or task.attempt != event.attempt:
             return
         task.span = event.span
-        if event.caught is not None:
-            self.calls.saw(task, event.caught)
         if isinstance(outcome, Returned):
             try:
                 check_writes(self.run.program, task.node, outcome.writes)
             except Exception as error:  # noqa: BLE001 - the task fails with it
                 outcome = Raised(error)
-        outcome = self.calls.final_outcome(task, outcome)
+        calls = self.calls.bodies.get(task.id)
+        if calls is not None:
+            if event.caught is not None:
+                calls.caught = event.caught
+            outcome = calls.final_outcome(outcome)
         if isinstance(outcome, Raised) and self._retries(task, outcome.error, wakeup):
             return
-        # The calls that it made are going to end and be kept before it is settled.
-        if not self.calls.hold(task, outcome):
+        if calls is not None and calls.running:
+            # The calls that it made are going to end and be kept before it is settled.
+            calls.outcome = outcome
+        else:
             self.settle(task, outcome)
 
     def _retries(self, task: Task, error: BaseException, wakeup: Wakeup) -> bool:

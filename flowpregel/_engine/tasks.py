@@ -196,7 +196,8 @@ class TaskStarter:
             is_below = parent is not None and parent.node.role != "body"
             limit = self._limit_for(node, executor, is_below=is_below)
             # Before those that wait: these would all wait for what waits behind them.
-            self._give(jobs if limit is None else limit.acquire(jobs, first=is_below))
+            for job in jobs if limit is None else limit.acquire(jobs, first=is_below):
+                self._due.setdefault(job.executor, []).append(job)
 
     def write(self, run: ActiveRun, value: Any) -> None:
         """Run the writers of the node that nested *run* is on the *value* that it returned."""
@@ -223,11 +224,6 @@ class TaskStarter:
             return None
         return self._limits.setdefault(executor, ConcurrencyLimit(executor.room))
 
-    def _give(self, jobs: Iterable[Job]) -> None:
-        """Put *jobs* with those that their executors are about to be given."""
-        for job in jobs:
-            self._due.setdefault(job.executor, []).append(job)
-
     def flush(self) -> None:
         """Give the executors the jobs that were started."""
         if self._due:
@@ -246,7 +242,8 @@ class TaskStarter:
             elif isinstance(event, Call):
                 done.append(event.caller)
         for limit in self._limits.values():
-            self._give(limit.release(done))
+            for job in limit.release(done):
+                self._due.setdefault(job.executor, []).append(job)
 
     def cancel(self, task_id: str, *, kill: bool) -> None:
         """Withdraw a task that waits, or stop one that runs."""
