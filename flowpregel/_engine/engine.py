@@ -27,7 +27,7 @@ from flowpregel._core.records import Outcome, Task, Withdrawn
 from flowpregel._core.run_state import Result
 from flowpregel._engine.inbox import LoopInbox, RunInbox, now
 from flowpregel._engine.nested import ActiveRun, ForWriters, RunContext, RunTree, outcome_of
-from flowpregel._engine.tasks import Executors, TaskStarter
+from flowpregel._engine.tasks import TaskStarter
 from flowpregel._fault import fault
 from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import Lease
@@ -85,8 +85,7 @@ class Engine:
         self._is_async = loop is not None
         self._inbox = RunInbox() if loop is None else LoopInbox(loop)
         self._inline = InlineExecutor(self._run_until_done)
-        self._executors = Executors(self._inline, loop, plan.max_concurrency)
-        self._tasks = TaskStarter(self._inbox, self._executors, plan.max_concurrency)
+        self._tasks = TaskStarter(self._inbox, self._inline, loop, plan.max_concurrency)
         self._runs = RunTree(ActiveRun(plan.steps, plan.around))
         self._request: EngineRequest | None = None
         """What the driver was asked for last."""
@@ -137,13 +136,29 @@ class Engine:
 
     async def perform_on_loop(self, request: EngineRequest) -> None:
         """Perform *request* while the event loop goes on."""
-        if isinstance(request, IORequest):
-            await self._perform_beside_loop(request)
-        elif self._inline.waiting:
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+        if isinstance(request, Wait):
+            if self._inline.waiting:
+                self.perform(request)
+            else:
+                assert isinstance(self._inbox, LoopInbox)
+                self._deliver(await self._inbox.take_on_loop(_timeout(request)))
+            return
+        run, effect = request.run, request.effect
+        committer = run.around.committer
+        if not isinstance(effect, LeaveContexts) and committer and not committer.blocks:
             self.perform(request)
-        else:
-            assert isinstance(self._inbox, LoopInbox)
-            self._deliver(await self._inbox.take_on_loop(_timeout(request)))
+            return
+        try:
+            if isinstance(effect, effects.Commit):
+                assert committer is not None
+                await committer.commit_on_loop(effect.batch)
+            else:
+                run.reply = await asyncio.to_thread(self._reply_to, request)
+        except Exception as error:  # noqa: BLE001 - it is raised inside the run
+            run.failure = error
+        self._runs.ready.appendleft(run)
 
     def stop(self) -> EngineRequest | None:
         """Tell a run that was left early to end; return the request that it stands at."""
@@ -168,7 +183,7 @@ class Engine:
         if failure is not None:
             # It may have failed without a chance to end its tasks: bodies would wait for ever.
             self._tasks.stop_all()
-        self._executors.close(wait=not isinstance(failure, TimeoutError))
+        self._tasks.close(wait=not isinstance(failure, TimeoutError))
         try:
             with suppress(Exception):
                 self._leave(self._contexts_of(self._runs.root), failure)
@@ -177,24 +192,6 @@ class Engine:
             self._plan.resources.close()
 
     # ------------------------------------------------------------ performing
-
-    async def _perform_beside_loop(self, request: IORequest) -> None:
-        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
-
-        run, effect = request.run, request.effect
-        committer = run.around.committer
-        if not isinstance(effect, LeaveContexts) and committer and not committer.blocks:
-            self.perform(request)
-            return
-        try:
-            if isinstance(effect, effects.Commit):
-                assert committer is not None
-                await committer.commit_on_loop(effect.batch)
-            else:
-                run.reply = await asyncio.to_thread(self._reply_to, request)
-        except Exception as error:  # noqa: BLE001 - it is raised inside the run
-            run.failure = error
-        self._runs.ready.appendleft(run)
 
     def _reply_to(self, request: IORequest) -> Any:
         committer, cache = request.run.around.committer, self._plan.cache

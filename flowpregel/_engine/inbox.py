@@ -87,15 +87,11 @@ class LoopInbox(RunInbox):
 
         super().__init__()
         self._loop = loop
-        self._thread = threading.get_ident()
         self._is_awake = asyncio.Event()
 
     def post_all(self, events: Sequence[Event]) -> None:
         """Deliver events, from any OS thread."""
         super().post_all(events)
-        if threading.get_ident() == self._thread:
-            self._is_awake.set()
-            return
         # A loop that is closed has no run that waits: its step timeout left this task behind.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._is_awake.set)

@@ -44,69 +44,6 @@ def check_executor(value: Any) -> Any:
     )
 
 
-class Executors:
-    """The executors of one outermost run, made when first needed and closed with it.
-
-    Args:
-        inline: Runs what is to run on the OS thread that drives the run.
-        loop: The running event loop of an async run; None in a sync one.
-        threads: How many tasks may run on OS threads at once; None is the default.
-    """
-
-    def __init__(self, inline: InlineExecutor, loop: Any, threads: int | None) -> None:
-        self.is_async = loop is not None
-        self._inline = inline
-        self._loop = loop
-        self._threads_limit = threads
-        self._made: dict[object, Executor] = {}
-
-    def for_node(self, node: Node, default: Any, *, on_loop: bool = False) -> Executor:
-        """Return where an attempt of *node* runs, by *default* where the run says.
-
-        Without either it is ``FLOWPREGEL_EXECUTOR``, or worker processes.
-
-        Raises:
-            TypeError: An async node, in a sync run that cannot await it.
-        """
-        if on_loop or any(
-            step.is_async or (self.is_async and step.coroutine is not None) for step in node.steps
-        ):
-            if not self.is_async and node.role == "leaf" and not node.is_task:
-                raise async_in_sync_run(node.name)
-            import flowpregel.executors.coroutines as on_loops  # noqa: PLC0415 - imports asyncio
-
-            return self._once("loop", lambda: on_loops.CoroutineExecutor(self._loop))
-        if node.role == "body":
-            return self._once("body", BodyThreads)
-        wanted = node.executor if node.executor is not None else default
-        if wanted is None:
-            wanted = default_executor()
-        match wanted:
-            case Executor():
-                return wanted
-            case "inline":
-                return self._inline
-            case "threads":
-                return self._once("threads", lambda: ThreadExecutor(self._threads_limit))
-            case "processes":
-                return executors.default_pool()
-        check_executor(wanted)
-        return self._once(wanted, lambda: executors.FuturesExecutor(wanted))
-
-    def _once(self, key: object, make: Callable[[], Executor]) -> Executor:
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
-
-    def close(self, *, wait: bool) -> None:
-        """End what belongs to the run; *wait* for tasks on OS threads."""
-        for executor in self._made.values():
-            if isinstance(executor, ThreadExecutor) and not wait:
-                executor.abandon()
-            else:
-                executor.close()
-
-
 # -------------------------------------------------------------------- how many
 
 
@@ -151,14 +88,22 @@ class TaskStarter:
 
     Args:
         mailbox: Where the events of all its tasks arrive.
-        places: Where tasks can run.
+        inline: Runs what is to run on the OS thread that drives the run.
+        loop: The running event loop of an async run; None in a sync one.
         limit: How many tasks may run at once; bodies, nested graphs and tasks
             that made a call of their own do not count.
     """
 
-    def __init__(self, mailbox: Mailbox, places: Executors, limit: int | None) -> None:
+    def __init__(
+        self, mailbox: Mailbox, inline: InlineExecutor, loop: Any, limit: int | None
+    ) -> None:
         self._mailbox = mailbox
-        self._places = places
+        self._inline = inline
+        self._loop = loop
+        self._is_async = loop is not None
+        self._made: dict[object, Executor] = {}
+        """The executors that end with the run, made when first needed."""
+        self._threads_limit = limit
         self._limits: dict[Executor | None, ConcurrencyLimit] = {}
         """Under None that of the whole run, if it has one; else those of executors with `room`."""
         if limit is not None:
@@ -182,7 +127,7 @@ class TaskStarter:
         for (node, parent), group in groupby(tasks, attrgetter("node", "parent")):
             alike = [*group]
             try:
-                executor = self._places.for_node(node, run.around.executor, on_loop=on_loop)
+                executor = self._executor_for(node, run.around.executor, on_loop)
                 if any(task.timeout for task in alike):
                     check_timeout(node, executor)
             except Exception as error:  # noqa: BLE001 - the tasks fail with it
@@ -207,7 +152,45 @@ class TaskStarter:
         assert setting is not None
         node = replace(task.node, role="leaf", graph=None, steps=(), executor="inline")
         writing = replace(task, node=node, input=value)
-        self.start(parent, [writing], setting, on_loop=self._places.is_async)
+        self.start(parent, [writing], setting, on_loop=self._is_async)
+
+    def _executor_for(self, node: Node, default: Any, on_loop: bool) -> Executor:
+        """Return where an attempt of *node* runs, by *default* where the run says.
+
+        Without either it is ``FLOWPREGEL_EXECUTOR``, or worker processes.
+
+        Raises:
+            TypeError: An async node, in a sync run that cannot await it.
+        """
+        if on_loop or any(
+            step.is_async or (self._is_async and step.coroutine is not None) for step in node.steps
+        ):
+            if not self._is_async and node.role == "leaf" and not node.is_task:
+                raise async_in_sync_run(node.name)
+            import flowpregel.executors.coroutines as on_loops  # noqa: PLC0415 - imports asyncio
+
+            return self._once("loop", lambda: on_loops.CoroutineExecutor(self._loop))
+        if node.role == "body":
+            return self._once("body", BodyThreads)
+        wanted = node.executor if node.executor is not None else default
+        if wanted is None:
+            wanted = default_executor()
+        match wanted:
+            case Executor():
+                return wanted
+            case "inline":
+                return self._inline
+            case "threads":
+                return self._once("threads", lambda: ThreadExecutor(self._threads_limit))
+            case "processes":
+                return executors.default_pool()
+        check_executor(wanted)
+        return self._once(wanted, lambda: executors.FuturesExecutor(wanted))
+
+    def _once(self, key: object, make: Callable[[], Executor]) -> Executor:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     def _limit_for(
         self, node: Node, executor: Executor, *, is_below: bool
@@ -271,6 +254,14 @@ class TaskStarter:
         """Have the contexts of a run that ended left wherever its nodes have entered them."""
         for executor in self._entered:
             executor.leave(contexts, error)
+
+    def close(self, *, wait: bool) -> None:
+        """End what belongs to the run; *wait* for tasks on OS threads."""
+        for executor in self._made.values():
+            if isinstance(executor, ThreadExecutor) and not wait:
+                executor.abandon()
+            else:
+                executor.close()
 
 
 def check_timeout(node: Node, executor: Executor) -> None:
