@@ -18,19 +18,21 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from flowpregel._core import effects
+from flowpregel._core.commands import Command
 from flowpregel._core.effects import Ended, Event, Steps, Stopped, Wait, Wakeup
-from flowpregel._core.records import Outcome, Task, Withdrawn
+from flowpregel._core.records import Kind, Outcome, Task, Withdrawn
 from flowpregel._core.run_state import Result
 from flowpregel._engine.inbox import LoopInbox, RunInbox, now
-from flowpregel._engine.nested import ActiveRun, ForWriters, RunContext, RunTree, outcome_of
+from flowpregel._engine.nested import ActiveRun, RunContext, RunTree, outcome_of
 from flowpregel._engine.tasks import TaskStarter
 from flowpregel._fault import fault
 from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import Lease
+from flowpregel.errors import ParentCommand
 from flowpregel.executors.calls import CallFuture
 from flowpregel.executors.inline import InlineExecutor
 
@@ -180,10 +182,7 @@ class Engine:
             Exception: What a commit in the background raised.
         """
         failure = self._failure
-        if failure is not None:
-            # It may have failed without a chance to end its tasks: bodies would wait for ever.
-            self._tasks.stop_all()
-        self._tasks.close(wait=not isinstance(failure, TimeoutError))
+        self._tasks.close(failure)
         try:
             with suppress(Exception):
                 self._leave(self._contexts_of(self._runs.root), failure)
@@ -307,11 +306,14 @@ class Engine:
                 raise end
             self.result = end
             return None
-        outcome = outcome_of(run.task, end)
-        if isinstance(outcome, ForWriters):
-            self._tasks.write(run, outcome.value)
-        else:
-            self._post(run.task, outcome)
+        is_call = run.task.kind is Kind.CALL
+        match end:
+            case Result(values, paused=False) if not is_call:
+                self._tasks.write(run, values)
+            case ParentCommand(command=command) if command.graph == Command.PARENT and not is_call:
+                self._tasks.write(run, replace(command, graph=None))
+            case _:
+                self._post(run.task, outcome_of(end))
         return None
 
     def _contexts_of(self, run: ActiveRun) -> list[Context[Any]]:

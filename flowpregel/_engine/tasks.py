@@ -205,7 +205,9 @@ class TaskStarter:
             return self._limits.get(None)
         if is_below:
             return None
-        return self._limits.setdefault(executor, ConcurrencyLimit(executor.room))
+        if executor not in self._limits:
+            self._limits[executor] = ConcurrencyLimit(executor.room)
+        return self._limits[executor]
 
     def flush(self) -> None:
         """Give the executors the jobs that were started."""
@@ -238,11 +240,6 @@ class TaskStarter:
         if (job := self._jobs.get(task_id)) is not None:
             job.executor.cancel(job.key, kill=kill)
 
-    def stop_all(self) -> None:
-        """Stop every task that runs, for a run that is no longer there to be told how it ended."""
-        for job in [*self._jobs.values()]:
-            job.executor.cancel(job.key, kill=True)
-
     def resolve(self, answers: Iterable[tuple[Call, Outcome]]) -> None:
         """Hand the callers of these calls their outcomes, if they still run."""
         for call, outcome in answers:
@@ -255,10 +252,15 @@ class TaskStarter:
         for executor in self._entered:
             executor.leave(contexts, error)
 
-    def close(self, *, wait: bool) -> None:
-        """End what belongs to the run; *wait* for tasks on OS threads."""
+    def close(self, failure: BaseException | None) -> None:
+        """Stop what a run that ended with *failure* left, and end the executors made for it."""
+        if failure is not None:
+            # It may have failed without a chance to end its tasks: bodies would wait for ever.
+            for job in [*self._jobs.values()]:
+                job.executor.cancel(job.key, kill=True)
         for executor in self._made.values():
-            if isinstance(executor, ThreadExecutor) and not wait:
+            # After a step timeout there is no waiting for tasks on OS threads.
+            if isinstance(executor, ThreadExecutor) and isinstance(failure, TimeoutError):
                 executor.abandon()
             else:
                 executor.close()
