@@ -337,9 +337,6 @@ class CrashDriver:
     # ------------------------------------------------------------ tasks
 
     backlog = None
-    attend = None
-    attentive = False
-    interrupt_attend = None
 
     def post(self, event: Event) -> None:
         """Let the next wake-up bring *event*."""

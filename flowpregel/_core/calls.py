@@ -57,6 +57,14 @@ class BodyCalls:
         """Return whether the body has not seen *failure*."""
         return failure.is_late or (self.caught is not None and failure.task.id not in self.caught)
 
+    def final_outcome(self, outcome: Outcome) -> Outcome:
+        """Return how the body ended: with the failure of one of its calls, if it never saw it."""
+        if isinstance(outcome, Returned):
+            for failure in self.failures.values():
+                if failure.error is not None and self.is_unseen(failure):
+                    return Raised(failure.error)
+        return outcome
+
 
 class Calls:
     """The calls that the bodies of one superstep make.
@@ -71,12 +79,10 @@ class Calls:
         self._place = place
         self._waiting: dict[str, list[Call]] = {}
         """The calls that wait for each running task: one for each attempt of the body."""
-        self._bodies: dict[str, BodyCalls] = {}
+        self.bodies: dict[str, BodyCalls] = {}
+        """What is known of the bodies that made a call, by task id."""
         self._kept: dict[str, list[Write]] = {}
         """What was recorded in this superstep, of bodies that may be tried again."""
-
-    def _body(self, task: Task) -> BodyCalls:
-        return self._bodies.setdefault(task.id, BodyCalls())
 
     def plan(self, caller: Task, call: Call) -> Task | None:
         """Return the task that is to be run for a *call* of *caller*.
@@ -98,7 +104,7 @@ class Calls:
             self._waiting[task.id].append(call)
             return None
         self._waiting[task.id] = [call]
-        self._body(caller).running += 1
+        self.bodies.setdefault(caller.id, BodyCalls()).running += 1
         return task
 
     def _answer(self, call: Call, outcome: Outcome) -> None:
@@ -154,7 +160,7 @@ class Calls:
         return None
 
     def recorded(self, task: Task, writes: Sequence[Write]) -> Sequence[Write]:
-        """Return *writes* of a task, with the record of which call it was if it is one.
+        """Return *writes* of a call, with the record of which call it was.
 
         They are kept here too if the body that made the call may be tried again.
         """
@@ -174,40 +180,19 @@ class Calls:
         for call in waiting:
             self._answer(call, outcome)
         if waiting and task.parent is not None:
-            self._body(task.parent).running -= 1
-
-    def hold(self, body: Task, outcome: Outcome) -> bool:
-        """Note how *body* ended, and return whether calls that it made are still running."""
-        calls = self._bodies.get(body.id)
-        if calls is None or not calls.running:
-            return False
-        calls.outcome = outcome
-        return True
+            self.bodies[task.parent.id].running -= 1
 
     def has_ended(self, body: Task) -> bool:
         """Return whether *body* has ended, and calls that it made were running then."""
-        return body.id in self._bodies and self._bodies[body.id].outcome is not None
+        return body.id in self.bodies and self.bodies[body.id].outcome is not None
 
     def released(self, body: Task) -> Outcome | None:
         """Return how *body* ended before its calls, which have all ended now; once."""
-        calls = self._bodies.get(body.id)
+        calls = self.bodies.get(body.id)
         if calls is None or calls.running:
             return None
         outcome, calls.outcome = calls.outcome, None
-        return outcome
-
-    def final_outcome(self, body: Task, outcome: Outcome) -> Outcome:
-        """Return how *body* ended: with the failure of one of its calls, if it never saw it."""
-        calls = self._bodies.get(body.id)
-        if isinstance(outcome, Returned) and calls is not None:
-            for failure in calls.failures.values():
-                if failure.error is not None and calls.is_unseen(failure):
-                    return Raised(failure.error)
-        return outcome
-
-    def saw(self, body: Task, caught: Collection[str]) -> None:
-        """Note which failures *body* has seen of the calls that it made."""
-        self._body(body).caught = caught
+        return None if outcome is None else calls.final_outcome(outcome)
 
     # ------------------------------------------------------------ failures and interrupts
 
@@ -218,7 +203,7 @@ class Calls:
         waiting = self._waiting.get(task.id)
         asked = waiting is None or any(call.attempt == task.parent.attempt for call in waiting)
         failure = CallFailure(task, error if asked else None, self.has_ended(task.parent))
-        self._body(task.parent).failures[task.id] = failure
+        self.bodies.setdefault(task.parent.id, BodyCalls()).failures[task.id] = failure
         add_failed_calls(error, (task.id,))
         return Raised(error)
 
@@ -228,7 +213,7 @@ class Calls:
         The same holds for those that it has not seen. A failure that the body caught is
         part of what it did, and is replayed.
         """
-        calls = self._bodies.get(body.id)
+        calls = self.bodies.get(body.id)
         if calls is None:
             return
         failures, calls.failures = calls.failures, {}
@@ -243,16 +228,16 @@ class Calls:
         self._kept.pop(task.id, None)
         if before := run.pending.get(task.id):
             run.pending[task.id] = [each for each in before if each[0] != ERROR]
-        run.recorder.keep(run.checkpoint_id, task.id, task.path, _FORGOTTEN)
+        run.keep(run.checkpoint_id, task.id, task.path, _FORGOTTEN)
 
     def interrupted(self, task: Task, interrupts: tuple[Any, ...]) -> None:
         """Note what a call asks; its body asks it too."""
         assert task.parent is not None
-        self._body(task.parent).asked[task.path] = interrupts
+        self.bodies[task.parent.id].asked[task.path] = interrupts
 
     def interrupts_below(self, body: Task) -> Iterable[Any]:
         """Return what the calls of *body* ask, in the order in which it made them."""
-        asked = self._bodies[body.id].asked if body.id in self._bodies else {}
+        asked = self.bodies[body.id].asked if body.id in self.bodies else {}
         return [item for path in sorted(asked) for item in asked[path]]
 
 

@@ -17,16 +17,14 @@ _VERSION_6 = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-6([0-9a-f]{3})-([0-9a-f]{4
 
 def task_id(*parts: object) -> str:
     """Return the id of the task that *parts* describe, in the form of a UUID."""
-    digits = _digest("\0".join(map(str, parts)))
+    text = "\0".join(map(str, parts))
+    digits = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def interrupt_id(namespace: str, index: int) -> str:
     """Return the id of the *index*-th question of the task at *namespace*: 32 hex digits."""
-    return _digest(f"{namespace}|{index}")
-
-
-def _digest(text: str) -> str:
+    text = f"{namespace}|{index}"
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 

@@ -10,7 +10,7 @@ from flowpregel._core.calls import Calls
 from flowpregel._core.copies import keepable
 from flowpregel._core.effects import Cancel, Effect, Ended, StepContext, Submit, Wakeup
 from flowpregel._core.plan import handler_task
-from flowpregel._core.program import Options, read
+from flowpregel._core.program import read
 from flowpregel._core.records import (
     ERROR,
     ERROR_SOURCE,
@@ -21,12 +21,13 @@ from flowpregel._core.records import (
     Kind,
     Outcome,
     Raised,
+    Ran,
     Returned,
     Task,
     Withdrawn,
     Write,
 )
-from flowpregel._core.run_state import Run, ran_of
+from flowpregel._core.run_state import Run, line_of
 from flowpregel._core.update import check_writes
 from flowpregel.errors import (
     GraphDrained,
@@ -35,63 +36,6 @@ from flowpregel.errors import (
     TaskCancelled,
     WorkerDiedError,
 )
-
-
-class Attempts:
-    """The tasks that failed and wait for their next attempt.
-
-    Args:
-        options: The run's policies, for tasks that have none of their own.
-    """
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._due: list[tuple[int, str]] = []
-        """(monotonic nanoseconds, task id): a heap."""
-        self._deaths: dict[str, int] = {}
-        """For each task, the number of workers that died of it."""
-
-    @property
-    def earliest(self) -> int | None:
-        """When the next attempt is due, in monotonic nanoseconds; None if none is."""
-        return self._due[0][0] if self._due else None
-
-    def plan(self, task: Task, error: BaseException, wakeup: Wakeup) -> bool:
-        """Plan the next attempt of a task that failed; return whether it gets one."""
-        delay = self._delay(task, error, wakeup.jitter)
-        if delay is None:
-            return False
-        task.attempt += 1
-        task.calls = task.graphs = 0
-        heapq.heappush(self._due, (wakeup.monotonic + int(delay * 1e9), task.id))
-        return True
-
-    def _delay(self, task: Task, error: BaseException, jitter: float) -> float | None:
-        """Return the seconds until the next attempt of *task*, or None to give up."""
-        deaths = 0
-        if isinstance(error, WorkerDiedError):
-            deaths = self._deaths[task.id] = self._deaths.get(task.id, 0) + 1
-        # A call has its own policies alone.
-        policies = task.node.retry or (() if task.kind is Kind.CALL else self._options.retry)
-        for policy in policies:
-            if policy.matches(error):
-                if deaths >= policy.max_worker_deaths:
-                    return None
-                return policy.delay(task.attempt, jitter)
-        return None
-
-    def take(self, monotonic: int) -> list[str]:
-        """Return the tasks whose next attempt is due by now; they wait no longer."""
-        taken = []
-        while self._due and self._due[0][0] <= monotonic:
-            taken.append(heapq.heappop(self._due)[1])
-        return taken
-
-    def drop(self) -> set[str]:
-        """Return the tasks that wait; they wait no longer."""
-        waiting = {task_id for _, task_id in self._due}
-        self._due.clear()
-        return waiting
 
 
 class Outcomes:
@@ -110,7 +54,10 @@ class Outcomes:
         self.open: dict[str, Task] = {}
         """Tasks that run or wait for their next attempt."""
         self.calls = Calls(run, setting)
-        self.attempts = Attempts(run.options)
+        self.retries: list[tuple[int, str]] = []
+        """When the next attempts are due, in monotonic nanoseconds, and of which task: a heap."""
+        self._deaths: dict[str, int] = {}
+        """For each task, the number of workers that died of it."""
         self.effects: list[Effect] = []
         """What is to be done at once."""
         self.shared: dict[tuple[tuple[str, ...], str], tuple[Any, float | None]] = {}
@@ -132,7 +79,8 @@ class Outcomes:
 
     def cancel_all(self, *, kill: bool) -> None:
         """Stop what still runs; a task that waits for its next attempt will have none."""
-        waiting = self.attempts.drop()
+        waiting = {task_id for _, task_id in self.retries}
+        self.retries.clear()
         for task_id, task in list(self.open.items()):
             if task_id in waiting:
                 self.settle(task, Withdrawn())
@@ -161,36 +109,57 @@ class Outcomes:
         if task is None or task.attempt != event.attempt:
             return
         task.span = event.span
-        if event.caught is not None:
-            self.calls.saw(task, event.caught)
         if isinstance(outcome, Returned):
             try:
                 check_writes(self.run.program, task.node, outcome.writes)
             except Exception as error:  # noqa: BLE001 - the task fails with it
                 outcome = Raised(error)
-        outcome = self.calls.final_outcome(task, outcome)
+        calls = self.calls.bodies.get(task.id)
+        if calls is not None:
+            if event.caught is not None:
+                calls.caught = event.caught
+            outcome = calls.final_outcome(outcome)
         if isinstance(outcome, Raised) and self._retries(task, outcome.error, wakeup):
             return
-        # The calls that it made are going to end and be kept before it is settled.
-        if not self.calls.hold(task, outcome):
+        if calls is not None and calls.running:
+            # The calls that it made are going to end and be kept before it is settled.
+            calls.outcome = outcome
+        else:
             self.settle(task, outcome)
 
     def _retries(self, task: Task, error: BaseException, wakeup: Wakeup) -> bool:
         """Plan the next attempt of a task that failed, if it gets one."""
         if self.failure is not None or self.stopped is not None:
             return False
-        if not self.attempts.plan(task, error, wakeup):
+        delay = self._delay(task, error, wakeup.jitter)
+        if delay is None:
             return False
+        task.attempt += 1
+        task.calls = task.graphs = 0
+        heapq.heappush(self.retries, (wakeup.monotonic + int(delay * 1e9), task.id))
         self.calls.uncaught(task, error)
         return True
+
+    def _delay(self, task: Task, error: BaseException, jitter: float) -> float | None:
+        """Return the seconds until the next attempt of *task*, or None to give up."""
+        deaths = 0
+        if isinstance(error, WorkerDiedError):
+            deaths = self._deaths[task.id] = self._deaths.get(task.id, 0) + 1
+        # A call has its own policies alone.
+        policies = task.node.retry or (() if task.kind is Kind.CALL else self.run.options.retry)
+        for policy in policies:
+            if policy.matches(error):
+                if deaths >= policy.max_worker_deaths:
+                    return None
+                return policy.delay(task.attempt, jitter)
+        return None
 
     def settle(self, task: Task, outcome: Outcome) -> None:
         """Record how *task* ended for good."""
         del self.open[task.id]
-        outcome = self.calls.final_outcome(task, outcome)
         match outcome:
-            case Returned():
-                self._returned(task, outcome)
+            case Returned(writes):
+                self._returned(task, writes)
             case Raised():
                 self._raised(task, outcome.error)
             case Interrupted():
@@ -203,23 +172,31 @@ class Outcomes:
                     self.failure = NodeCancelledError(task.name)
             case _:
                 assert_never(outcome)
-        self.resolve(task, outcome)
+        if task.kind is Kind.CALL:
+            self.resolve(task, outcome)
 
     def resolve(self, task: Task, outcome: Outcome) -> None:
-        """Answer those who wait for *task*, and settle its body if it waited for this call."""
+        """Answer those who wait for this call, and settle its body if that waited for it."""
+        assert task.parent is not None
         self.calls.resolve(task, outcome)
-        body = task.parent
-        if body is not None and (held := self.calls.released(body)) is not None:
-            self.settle(body, held)
+        if (held := self.calls.released(task.parent)) is not None:
+            self.settle(task.parent, held)
 
     def keep(self, task: Task, writes: Sequence[Write]) -> None:
-        """Keep the writes that *task* ended with."""
-        run, writes = self.run, self.calls.recorded(task, writes)
-        run.recorder.keep(run.checkpoint_id, task.id, task.path, writes, ran_of(task, writes))
+        """Keep the writes that *task* ended with, and how it ran if its executor reported it."""
+        run, ran = self.run, None
+        if task.kind is Kind.CALL:
+            writes = self.calls.recorded(task, writes)
+        if task.span is not None:
+            began, seconds, executor, pid = task.span
+            attempts = 0 if executor == "cache" else task.attempt
+            error = line_of(writes[0][1]) if writes[0][0] == ERROR else ""
+            ran = Ran(task.name, began, seconds, attempts, executor, pid, error)
+        run.keep(run.checkpoint_id, task.id, task.path, writes, ran)
 
-    def _returned(self, task: Task, outcome: Returned) -> None:
+    def _returned(self, task: Task, writes: Sequence[Write]) -> None:
         run = self.run
-        task.writes = outcome.writes or ((NO_WRITES, None),)
+        task.writes = writes or ((NO_WRITES, None),)
         self.keep(task, task.writes)
         if task.cache_key is not None:
             self.shared[task.cache_key[:2]] = task.writes, task.cache_key[2]

@@ -30,7 +30,14 @@ def plan(
         place: The superstep.
     """
     tasks = []
-    for name in _candidates(program, state, updated):
+    candidates: Iterable[str]
+    if updated:
+        candidates = {name for key in updated for name in program.triggers.get(key, ())}
+    else:
+        # A channel that holds a value from the start is never updated: the nodes that it
+        # triggers run when nothing else is due.
+        candidates = program.nodes if state.versions else ()
+    for name in sorted(candidates):
         node = program.nodes[name]
         if _is_due(node, state):
             given = _input_of(node, program, state, place)
@@ -46,32 +53,19 @@ def plan(
     return tasks
 
 
-def _candidates(program: Program, state: State, updated: Collection[str] | None) -> list[str]:
-    """Return the nodes that may be due.
-
-    When nothing was updated that is any: a channel that holds a value from the start
-    is never updated, and the nodes that it triggers run when nothing else is due.
-    """
-    if not updated:
-        return sorted(program.nodes) if state.versions else []
-    return sorted({name for channel in updated for name in program.triggers.get(channel, ())})
-
-
 def _is_due(node: Node, state: State) -> bool:
     """Return whether a trigger holds a value the node has not seen, and there is an input."""
-    if not any(_is_unseen(trigger, node, state) for trigger in node.triggers):
+    if isinstance(node.channels, str) and not state.channels[node.channels].is_available():
         return False
-    return not isinstance(node.channels, str) or state.channels[node.channels].is_available()
-
-
-def _is_unseen(trigger: str, node: Node, state: State) -> bool:
-    if not state.channels[trigger].is_available():
-        return False
-    seen = state.seen.get(node.name)
-    version = state.versions.get(trigger)
-    if seen is None:
-        return True
-    return version is not None and (trigger not in seen or version > seen[trigger])  # type: ignore[operator]
+    seen: Mapping[str, Any] | None = state.seen.get(node.name)
+    for trigger in node.triggers:
+        if state.channels[trigger].is_available():
+            version = state.versions.get(trigger)
+            if seen is None:
+                return True
+            if version is not None and (trigger not in seen or version > seen[trigger]):
+                return True
+    return False
 
 
 def _input_of(node: Node, program: Program, state: State, place: StepId) -> Any:

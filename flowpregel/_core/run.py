@@ -15,7 +15,7 @@ from flowpregel._core.records import Task
 from flowpregel._core.run_state import Run
 from flowpregel._core.start import start
 from flowpregel._core.superstep import Superstep
-from flowpregel._core.update import Applied, barrier_of, changing
+from flowpregel._core.update import barrier_of, changing
 from flowpregel.errors import (
     GraphDrained,
     GraphRecursionError,
@@ -88,7 +88,7 @@ def _end(run: Run, tasks: list[Task]) -> Steps:
     """Apply what the tasks wrote, or leave the state as it was; show it, and keep it."""
     brought = barrier_of(tasks)
     before = run.state
-    if run.recorder.at_exit:
+    if run.at_exit:
         # Its one checkpoint is made at the end, and a barrier that fails is no part of it.
         before = run.state.copy(changing(run.program, run.state, brought))
     try:
@@ -98,17 +98,9 @@ def _end(run: Run, tasks: list[Task]) -> Steps:
         run.state = before
         yield from run.flush()
         raise
-    run.note(applied)
     run.updated = applied.updated
-    if _shows(run, applied):
-        run.show()
+    run.show(applied)
     yield from run.save("loop")
-
-
-def _shows(run: Run, applied: Applied) -> bool:
-    """Return whether an output channel was written and changed."""
-    outputs = run.stream_events.outputs
-    return not (applied.written.isdisjoint(outputs) or applied.updated.isdisjoint(outputs))
 
 
 def _pause(run: Run) -> Steps:
@@ -124,18 +116,17 @@ def _ask(run: Run, tasks: list[Task]) -> Steps:
     """Stop at interrupts, and show what the tasks that are done wrote."""
     brought = barrier_of(task for task in tasks if task.writes)
     if brought:
-        before = run.state.copy(changing(run.program, run.state, brought))
+        before, unsaved = run.state.copy(changing(run.program, run.state, brought)), run.unsaved
         try:
-            if _shows(run, run.apply(brought)):
-                run.show()
+            run.show(run.apply(brought))
         finally:
-            run.state = before
+            run.state, run.unsaved = before, unsaved
     return (yield from _pause(run))
 
 
 def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
     """Show the stream the checkpoint that the run is at; None: its *tasks* are to be planned."""
-    address = run.recorder.address
+    address = run.options.address
     if address is None or not run.stream_events.wants_checkpoints:
         return
     if tasks is None:

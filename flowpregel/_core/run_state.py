@@ -11,15 +11,12 @@ from flowpregel._core.commands import Interrupt
 from flowpregel._core.effects import Commit, Effect, StepContext
 from flowpregel._core.program import Options, Program, State, read
 from flowpregel._core.records import (
-    ERROR,
     Batch,
     Checkpoint,
-    Delta,
     Durability,
     Ran,
     Recall,
     Source,
-    Task,
     TaskWrites,
     Write,
 )
@@ -29,72 +26,6 @@ from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import MISSING
 
 _LONGEST_LINE = 200
-
-
-class Recorder:
-    """Gathers what a run keeps; with ``durability="exit"`` it is kept when the run ends.
-
-    Args:
-        program: Its channels decide how they are kept, or that they are not.
-        options: The run's address, durability and fence.
-    """
-
-    def __init__(self, program: Program, options: Options) -> None:
-        self._untracked = program.untracked
-        self._options = options
-        self.at_exit = options.durability is Durability.EXIT
-        self.address = options.address
-        """Where the run keeps checkpoints; None: nowhere."""
-        self.gathered: list[TaskWrites] = []
-        """The pending writes to keep."""
-
-    def keep(
-        self,
-        checkpoint_id: str,
-        task_id: str,
-        path: str,
-        writes: Sequence[Write],
-        ran: Ran | None = None,
-    ) -> None:
-        """Keep pending writes of a task, and how it ran if they end it, with the next batch."""
-        kept = tuple(write for write in writes if write[0] not in self._untracked)
-        if self.address is not None and kept:
-            self.gathered.append(TaskWrites(checkpoint_id, task_id, path, kept, ran))
-
-    def pending(self) -> Batch | None:
-        """Return the batch of pending writes to commit now, if there is one."""
-        return None if self.at_exit or not self.gathered else self.batch(None)
-
-    def batch(self, checkpoint: Checkpoint | None) -> Batch:
-        """Return everything gathered, and *checkpoint*, as one batch."""
-        assert self.address is not None
-        writes, self.gathered = tuple(self.gathered), []
-        return Batch(self.address, writes, checkpoint, self._options.fence)
-
-    def values_and_deltas(
-        self, state: State, applied: Applied
-    ) -> tuple[dict[str, Any], dict[str, Delta]]:
-        """Return the values and the deltas that a checkpoint keeps of what changed."""
-        values: dict[str, Any] = {}
-        deltas = applied.deltas if self._options.keeps_deltas else {}
-        for name in applied.changed:
-            if name not in deltas:
-                channel = state.channels[name]
-                is_delta = isinstance(channel, DeltaChannel)
-                saved = channel.get() if is_delta else channel.checkpoint()
-                if saved is not MISSING:
-                    values[name] = saved
-        return values, deltas
-
-
-def ran_of(task: Task, writes: Sequence[Write]) -> Ran | None:
-    """Return how *task* ran, which ended with *writes*; None: its executor did not report it."""
-    if task.span is None:
-        return None
-    began, seconds, executor, pid = task.span
-    attempts = 0 if executor == "cache" else task.attempt
-    error = line_of(writes[0][1]) if writes[0][0] == ERROR else ""
-    return Ran(task.name, began, seconds, attempts, executor, pid, error)
 
 
 def line_of(error: Any) -> str:
@@ -126,7 +57,6 @@ class Run:
 
     program: Program
     options: Options
-    recorder: Recorder
     stream_events: StreamEvents
     state: State
     now: int
@@ -150,6 +80,8 @@ class Run:
     resuming: bool = False
     answers: dict[str, Any] = field(default_factory=dict)
     """Answers that no task has taken yet, by interrupt id."""
+    gathered: list[TaskWrites] = field(default_factory=list)
+    """The pending writes to keep with the next batch."""
     unsaved: Applied | None = None
     """What changed since the newest checkpoint that is kept."""
     output: Any = None
@@ -174,26 +106,25 @@ class Run:
             answers=self.answers,
         )
 
-    def note_time(self, now: int) -> None:
-        """Move the clock to *now*, and on in any case."""
-        self.now = max(now, self.now + 1)
-
     def tick(self) -> int:
         """Return a time that was not returned before."""
         self.now += 1
         return self.now
 
     def apply(self, brought: Sequence[Writes]) -> Applied:
-        """Apply what tasks brought, as a new version."""
+        """Apply what tasks brought, as a new version, and remember it for the next checkpoint."""
         version = self.options.next_version(self.state.newest, self.tick())
-        return apply(self.program, self.state, brought, version)
-
-    def note(self, applied: Applied) -> None:
-        """Remember what changed for the next checkpoint."""
+        applied = apply(self.program, self.state, brought, version)
         self.unsaved = applied if self.unsaved is None else self.unsaved.then(applied)
+        return applied
 
-    def show(self) -> None:
-        """Show what the output channels hold now."""
+    def show(self, applied: Applied | None = None) -> None:
+        """Show what the output channels hold, unless *applied* neither wrote nor changed any."""
+        outputs = self.stream_events.outputs
+        if applied is not None and (
+            applied.written.isdisjoint(outputs) or applied.updated.isdisjoint(outputs)
+        ):
+            return
         self.output = read(self.state.channels, self.options.output_channels)
         self.after.extend(self.stream_events.values(self.output))
 
@@ -201,14 +132,38 @@ class Run:
         """Return what the run leaves its caller."""
         return Result(self.output, tuple(self.interrupts.values()), paused)
 
+    # ------------------------------------------------------------ what is kept
+
+    @property
+    def at_exit(self) -> bool:
+        """Whether nothing is kept before the run ends."""
+        return self.options.durability is Durability.EXIT
+
+    def keep(
+        self,
+        checkpoint_id: str,
+        task_id: str,
+        path: str,
+        writes: Sequence[Write],
+        ran: Ran | None = None,
+    ) -> None:
+        """Keep pending writes of a task, and how it ran if they end it, with the next batch."""
+        kept = tuple(write for write in writes if write[0] not in self.program.untracked)
+        if self.options.address is not None and kept:
+            self.gathered.append(TaskWrites(checkpoint_id, task_id, path, kept, ran))
+
+    def batch(self, checkpoint: Checkpoint | None) -> Batch:
+        """Return everything gathered, and *checkpoint*, as one batch."""
+        assert self.options.address is not None
+        writes, self.gathered = tuple(self.gathered), []
+        return Batch(self.options.address, writes, checkpoint, self.options.fence)
+
     def flush(self) -> list[Effect]:
         """Return the commit of what is pending, and what is to be done after it."""
-        batch = self.recorder.pending()
-        return self._after(None if batch is None else Commit(batch))
-
-    def _after(self, commit: Commit | None) -> list[Effect]:
         effects, self.after = self.after, []
-        return effects if commit is None else [commit, *effects]
+        if self.gathered and not self.at_exit:
+            effects.insert(0, Commit(self.batch(None)))
+        return effects
 
     def save(self, source: Source) -> list[Effect]:
         """Make the state a checkpoint, and the next superstep its child.
@@ -216,28 +171,36 @@ class Run:
         Returns:
             The commit of the checkpoint, and what is to be done after it.
         """
-        commit = None
+        effects, self.after = self.after, []
         self.source = source
         self.pending, self.left = {}, None
-        if self.recorder.address is None:
+        if self.options.address is None:
             self.unsaved = None
         else:
             self.parent_id = self.kept_id
             self.checkpoint_id = ids.checkpoint_id(self.tick(), self.step)
-            if self.recorder.at_exit:
+            if self.at_exit:
                 # The barrier consumed them before they were kept.
-                self.recorder.gathered.clear()
+                self.gathered.clear()
             else:
-                commit = Commit(self.recorder.batch(self.make_checkpoint()))
+                effects.insert(0, Commit(self.batch(self.make_checkpoint())))
         self.step += 1
-        return self._after(commit)
+        return effects
 
     def make_checkpoint(self) -> Checkpoint:
         """Return the state as a checkpoint that is now going to be kept."""
         applied = self.unsaved or Applied(0)
         self.unsaved = None
         self.kept_id = self.checkpoint_id
-        values, deltas = self.recorder.values_and_deltas(self.state, applied)
+        values: dict[str, Any] = {}
+        deltas = applied.deltas if self.options.keeps_deltas else {}
+        for name in applied.changed:
+            if name not in deltas:
+                channel = self.state.channels[name]
+                is_delta = isinstance(channel, DeltaChannel)
+                saved = channel.get() if is_delta else channel.checkpoint()
+                if saved is not MISSING:
+                    values[name] = saved
         return Checkpoint(
             id=self.checkpoint_id,
             parent_id=self.parent_id,
@@ -255,13 +218,14 @@ class Run:
 
     def leave(self) -> list[Effect]:
         """Return what keeps what is not kept yet: with ``durability="exit"`` that is everything."""
-        if self.recorder.address is None:
+        if self.options.address is None:
             return []
+        effects, self.after = self.after, []
         checkpoint = None
-        if self.recorder.at_exit and self.checkpoint_id != self.kept_id:
+        if self.at_exit and self.checkpoint_id != self.kept_id:
             self.step -= 1
             checkpoint = self.make_checkpoint()
             self.step += 1
-        if checkpoint is None and not self.recorder.gathered:
-            return self._after(None)
-        return self._after(Commit(self.recorder.batch(checkpoint)))
+        if checkpoint is not None or self.gathered:
+            effects.insert(0, Commit(self.batch(checkpoint)))
+        return effects

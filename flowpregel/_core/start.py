@@ -20,7 +20,7 @@ from typing import Any
 
 from flowpregel._core import ids
 from flowpregel._core.commands import Command, Send
-from flowpregel._core.effects import Commit, Load, Steps
+from flowpregel._core.effects import Load, Steps
 from flowpregel._core.plan import plan
 from flowpregel._core.program import Options, Program, load_state, names, new_state, read
 from flowpregel._core.records import (
@@ -34,7 +34,7 @@ from flowpregel._core.records import (
     Saved,
     Write,
 )
-from flowpregel._core.run_state import Recorder, Run
+from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import StreamEvents, interrupts_of
 from flowpregel._core.update import TO_NODE, Writes, barrier_of, check_writes
 from flowpregel.errors import (
@@ -68,7 +68,6 @@ def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
     run = Run(
         program=program,
         options=options,
-        recorder=Recorder(program, options),
         stream_events=StreamEvents(options.modes, options.output_channels, program.stream_channels),
         state=new_state(program) if saved is None else load_state(program, saved),
         now=options.now,
@@ -197,9 +196,8 @@ def _obey(run: Run, command: Command[Any], *, keep: bool) -> Steps:
     kept = [write for write in run.pending.get(RUN_TASK_ID, ()) if write[0] != RESUME]
     run.pending[RUN_TASK_ID] = kept = [*kept, *writes]
     if keep and run.kept_id is not None:
-        run.recorder.keep(run.checkpoint_id, RUN_TASK_ID, "", kept)
-        if (batch := run.recorder.pending()) is not None:
-            yield Commit(batch)
+        run.keep(run.checkpoint_id, RUN_TASK_ID, "", kept)
+        yield from run.flush()
 
 
 def command_writes(program: Program, command: Command[Any]) -> Iterator[Write]:
@@ -257,7 +255,7 @@ def _answers_of(run: Run, resume: Any) -> dict[str, Any]:
     Raises:
         UnknownInterruptError: An unknown id, or one answer for several questions.
     """
-    if run.recorder.address is None:
+    if run.options.address is None:
         raise ConfigurationError(
             "Cannot use Command(resume=...) without checkpointer: nothing was kept to resume"
         )
@@ -310,7 +308,6 @@ def _own_writes(run: Run) -> list[Write]:
 def _apply_own_writes(run: Run) -> None:
     if writes := _own_writes(run):
         applied = run.apply([Writes(writes)])
-        run.note(applied)
         if run.updated is not None:
             run.updated |= applied.updated
 
@@ -336,7 +333,6 @@ def _start_anew(run: Run, given: Any) -> Steps:
     for task in dropped:
         task.writes = ()
     applied = run.apply([Writes(writes, INPUT), *barrier_of(dropped)])
-    run.note(applied)
     run.updated = applied.updated
     run.pending, run.left = {}, None
     yield from run.save("input")

@@ -8,7 +8,8 @@ given to anybody: to the stream, and to the bodies that wait for calls.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, assert_never
+from heapq import heappop
+from typing import Any, NoReturn, assert_never
 
 from flowpregel._core import ids
 from flowpregel._core.digest import digest_of
@@ -73,11 +74,15 @@ class Superstep:
         try:
             yield from self._start()
             while outcomes.open:
-                wakeup = yield self._wait()
-                self.run.note_time(wakeup.now)
-                self._check_deadline(wakeup)
+                times = (outcomes.retries[0][0] if outcomes.retries else None, self._deadline)
+                earliest = min((time for time in times if time is not None), default=None)
+                wakeup = yield Wait(earliest)
+                self.run.now = max(wakeup.now, self.run.now + 1)
+                if self._deadline is not None and wakeup.monotonic >= self._deadline:
+                    self._raise_timeout()
                 yield from self._take_in(wakeup)
-                yield from self._look_up_calls()
+                if self._looked_up:
+                    yield from self._look_up_calls()
                 if not (outcomes.open or outcomes.paused or outcomes.ends_run):
                     return False
                 yield from self.run.flush()
@@ -104,7 +109,11 @@ class Superstep:
         """Start the tasks that are due; some may be done already."""
         run = self.run
         due = [left for task in self.tasks.copy() if (left := self._left_to_do(task)) is not None]
-        run.after.extend(run.stream_events.planned(self.tasks, run.step, run.now))
+        for task in self.tasks:
+            run.after.extend(run.stream_events.started(task, run.step, run.now))
+        for task in self.tasks:
+            if task.writes:
+                run.after.extend(run.stream_events.updates(task, cached=True))
         due = yield from self._without_shared(due)
         if run.options.step_timeout is not None:
             yield from self._set_deadline(run.options.step_timeout)
@@ -138,41 +147,28 @@ class Superstep:
         """Set the deadline *seconds* from now; the run may turn out to have been stopped."""
         # The last wake-up's time will not do: a reader of the stream may have paused since.
         wakeup = yield Wait(0)
-        self.run.note_time(wakeup.now)
+        self.run.now = max(wakeup.now, self.run.now + 1)
         self._deadline = wakeup.monotonic + int(seconds * 1e9)
         for event in wakeup.events:
             if isinstance(event, Stopped):
                 self.outcomes.stopped = event.reason
 
-    def _wait(self) -> Wait:
-        """Return the effect that waits for events, the next attempt and the deadline."""
-        times = (self.outcomes.attempts.earliest, self._deadline)
-        return Wait(min((time for time in times if time is not None), default=None))
-
-    def _check_deadline(self, wakeup: Wakeup) -> None:
-        """End the superstep if it took too long.
-
-        Raises:
-            TimeoutError: It did; the message names the tasks that are still open.
-        """
-        if self._deadline is not None and wakeup.monotonic >= self._deadline:
-            names = ", ".join(sorted({task.name for task in self.outcomes.open.values()}))
-            raise TimeoutError(
-                f"superstep {self.run.step} took longer than "
-                f"step_timeout={self.run.options.step_timeout} seconds; still running: {names}"
-            )
+    def _raise_timeout(self) -> NoReturn:
+        """Raise the error for a superstep that took too long; it names the open tasks."""
+        names = ", ".join(sorted({task.name for task in self.outcomes.open.values()}))
+        raise TimeoutError(
+            f"superstep {self.run.step} took longer than "
+            f"step_timeout={self.run.options.step_timeout} seconds; still running: {names}"
+        )
 
     # ------------------------------------------------------------ events
 
     def _take_in(self, wakeup: Wakeup) -> list[Effect]:
         """Take in what happened, and return what is to be done at once."""
         run, outcomes = self.run, self.outcomes
-        again = [
-            outcomes.open[task_id]
-            for task_id in outcomes.attempts.take(wakeup.monotonic)
-            if task_id in outcomes.open
-        ]
-        outcomes.submit(again, outcomes.effects)
+        while outcomes.retries and outcomes.retries[0][0] <= wakeup.monotonic:
+            _, task_id = heappop(outcomes.retries)
+            outcomes.submit((outcomes.open[task_id],), outcomes.effects)
         for event in wakeup.events:
             match event:
                 case Ended():
@@ -295,6 +291,6 @@ def answer_from_pending(run: Run, task: Task) -> None:
     expected = ids.interrupt_id(task.namespace, len(task.answers))
     if expected in run.answers:
         task.answers = (*task.answers, run.answers.pop(expected))
-        run.recorder.keep(run.checkpoint_id, task.id, task.path, ((RESUME, task.answers),))
+        run.keep(run.checkpoint_id, task.id, task.path, ((RESUME, task.answers),))
         # If the call is made again, by the next attempt of its body, it has its answers too.
         run.pending.setdefault(task.id, []).append((RESUME, task.answers))

@@ -121,38 +121,41 @@ def apply(program: Program, state: State, brought: Sequence[Writes], version: Ve
         InvalidUpdateError: A channel cannot take its writes.
     """
     applied = Applied(version)
-    triggers = {name for item in brought for name in item.triggers}
-    _see(state, brought)
+    triggers, written = _gathered(state, brought)
     for name in triggers & state.channels.keys():
         if state.channels[name].consume():
             _note_change(state, name, applied)
-    for name, values in _by_channel(brought).items():
+    for name, values in written.items():
+        channel, previous = state.channels[name], state.versions.get(name)
         try:
-            _update(state, name, values, applied)
+            changed = channel.update(values)
         except Exception as error:
             error.add_note(f"channel {name!r} was written by {_writers_of(name, brought)}")
             raise
+        applied.written.add(name)
+        if changed:
+            _note_change(state, name, applied)
+            if isinstance(channel, DeltaChannel):
+                _note_delta(state, channel, Delta(previous, tuple(values)), applied)
     if triggers:
         _end_superstep(program, state, applied)
     return applied
 
 
-def _see(state: State, brought: Sequence[Writes]) -> None:
-    """Note which versions of their triggers the tasks have seen."""
+def _gathered(state: State, brought: Sequence[Writes]) -> tuple[set[str], dict[str, list[Any]]]:
+    """Note what the tasks have seen; return what triggered them, and their writes by channel."""
+    triggers: set[str] = set()
+    written: dict[str, list[Any]] = {}
     for item in brought:
         if item.triggers:
+            triggers.update(item.triggers)
             # A channel that held a value from the start has no version, and was seen all the same.
             seen = {name: state.versions[name] for name in item.triggers if name in state.versions}
             state.seen[item.reader] = {**state.seen.get(item.reader, {}), **seen}
-
-
-def _by_channel(brought: Sequence[Writes]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
-    for item in brought:
         for name, value in item.writes:
             if name not in SILENT_WRITES:
-                found.setdefault(name, []).append(value)
-    return found
+                written.setdefault(name, []).append(value)
+    return triggers, written
 
 
 def _end_superstep(program: Program, state: State, applied: Applied) -> None:
@@ -181,16 +184,6 @@ def _writers_of(channel: str, brought: Sequence[Writes]) -> str:
         for item in brought
         if any(key == channel for key, _ in item.writes)
     )
-
-
-def _update(state: State, name: str, values: list[Any], applied: Applied) -> None:
-    channel = state.channels[name]
-    applied.written.add(name)
-    previous = state.versions.get(name)
-    if channel.update(values):
-        _note_change(state, name, applied)
-        if isinstance(channel, DeltaChannel):
-            _note_delta(state, channel, Delta(previous, tuple(values)), applied)
 
 
 def _note_delta(

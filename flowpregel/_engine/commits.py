@@ -218,14 +218,14 @@ class BackgroundWriter:
         """Wait for batches, and take them; none: there will be no more."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._is_closing)
-            self._changed.wait_for(self._is_time, self._pause)
+            self._changed.wait_for(
+                lambda: len(self._waiting) >= ENOUGH or self._is_awaited or self._is_closing,
+                self._pause,
+            )
             batches = list(self._waiting)
             self._waiting.clear()
             self._busy = len(batches)
             return batches
-
-    def _is_time(self) -> bool:
-        return len(self._waiting) >= ENOUGH or self._is_awaited or self._is_closing
 
 
 # -------------------------------------------------------------------- on an event loop

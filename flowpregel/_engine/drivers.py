@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from flowpregel._core.effects import Wait
-from flowpregel._core.run_state import Result
 from flowpregel._engine.engine import Engine
 
 Params = ParamSpec("Params")
@@ -84,12 +83,6 @@ async def afinish(engine: Engine) -> None:
         engine.fail(error)
 
 
-def result_of(engine: Engine) -> Result:
-    """Return what a run that was driven to its end left."""
-    assert engine.result is not None
-    return engine.result
-
-
 # -------------------------------------------------------------------- event loops
 
 
@@ -107,10 +100,3 @@ def run_to_end(coroutine: Any) -> Any:
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
     return asyncio.run(coroutine)
-
-
-def running_loop() -> Any:
-    """Return the event loop that runs on this OS thread."""
-    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
-
-    return asyncio.get_running_loop()

@@ -18,19 +18,21 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from flowpregel._core import effects
+from flowpregel._core.commands import Command
 from flowpregel._core.effects import Ended, Event, Steps, Stopped, Wait, Wakeup
-from flowpregel._core.records import Outcome, Task, Withdrawn
+from flowpregel._core.records import Kind, Outcome, Task, Withdrawn
 from flowpregel._core.run_state import Result
 from flowpregel._engine.inbox import LoopInbox, RunInbox, now
-from flowpregel._engine.nested import ActiveRun, ForWriters, RunContext, RunTree, outcome_of
-from flowpregel._engine.tasks import Executors, TaskStarter
+from flowpregel._engine.nested import ActiveRun, RunContext, RunTree, outcome_of
+from flowpregel._engine.tasks import TaskStarter
 from flowpregel._fault import fault
 from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import Lease
+from flowpregel.errors import ParentCommand
 from flowpregel.executors.calls import CallFuture
 from flowpregel.executors.threads import InlineExecutor
 
@@ -85,8 +87,7 @@ class Engine:
         self._is_async = loop is not None
         self._inbox = RunInbox() if loop is None else LoopInbox(loop)
         self._inline = InlineExecutor(self._run_until_done)
-        self._executors = Executors(self._inline, loop, plan.max_concurrency)
-        self._tasks = TaskStarter(self._inbox, self._executors, plan.max_concurrency)
+        self._tasks = TaskStarter(self._inbox, self._inline, loop, plan.max_concurrency)
         self._runs = RunTree(ActiveRun(plan.steps, plan.around))
         self._request: EngineRequest | None = None
         """What the driver was asked for last."""
@@ -120,7 +121,13 @@ class Engine:
     def perform(self, request: EngineRequest) -> None:
         """Perform *request* on this OS thread."""
         if isinstance(request, Wait):
-            self._deliver(self._take(request))
+            if not self._inline.waiting or request.deadline == 0:
+                events = self._inbox.take(_timeout(request))
+            elif not (events := self._inbox.drain()):
+                # Meanwhile this OS thread runs the tasks that are to run on it.
+                self._inline.work()
+                events = self._inbox.drain()
+            self._deliver(events)
             return
         run = request.run
         try:
@@ -131,13 +138,29 @@ class Engine:
 
     async def perform_on_loop(self, request: EngineRequest) -> None:
         """Perform *request* while the event loop goes on."""
-        if isinstance(request, IORequest):
-            await self._perform_beside_loop(request)
-        elif self._inline.waiting:
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+        if isinstance(request, Wait):
+            if self._inline.waiting:
+                self.perform(request)
+            else:
+                assert isinstance(self._inbox, LoopInbox)
+                self._deliver(await self._inbox.take_on_loop(_timeout(request)))
+            return
+        run, effect = request.run, request.effect
+        committer = run.around.committer
+        if not isinstance(effect, LeaveContexts) and committer and not committer.blocks:
             self.perform(request)
-        else:
-            assert isinstance(self._inbox, LoopInbox)
-            self._deliver(await self._inbox.take_on_loop(_timeout(request)))
+            return
+        try:
+            if isinstance(effect, effects.Commit):
+                assert committer is not None
+                await committer.commit_on_loop(effect.batch)
+            else:
+                run.reply = await asyncio.to_thread(self._reply_to, request)
+        except Exception as error:  # noqa: BLE001 - it is raised inside the run
+            run.failure = error
+        self._runs.ready.appendleft(run)
 
     def stop(self) -> EngineRequest | None:
         """Tell a run that was left early to end; return the request that it stands at."""
@@ -159,10 +182,7 @@ class Engine:
             Exception: What a commit in the background raised.
         """
         failure = self._failure
-        if failure is not None:
-            # It may have failed without a chance to end its tasks: bodies would wait for ever.
-            self._tasks.stop_all()
-        self._executors.close(wait=not isinstance(failure, TimeoutError))
+        self._tasks.close(failure)
         try:
             with suppress(Exception):
                 self._leave(self._contexts_of(self._runs.root), failure)
@@ -171,24 +191,6 @@ class Engine:
             self._plan.resources.close()
 
     # ------------------------------------------------------------ performing
-
-    async def _perform_beside_loop(self, request: IORequest) -> None:
-        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
-
-        run, effect = request.run, request.effect
-        committer = run.around.committer
-        if not isinstance(effect, LeaveContexts) and committer and not committer.blocks:
-            self.perform(request)
-            return
-        try:
-            if isinstance(effect, effects.Commit):
-                assert committer is not None
-                await committer.commit_on_loop(effect.batch)
-            else:
-                run.reply = await asyncio.to_thread(self._reply_to, request)
-        except Exception as error:  # noqa: BLE001 - it is raised inside the run
-            run.failure = error
-        self._runs.ready.appendleft(run)
 
     def _reply_to(self, request: IORequest) -> Any:
         committer, cache = request.run.around.committer, self._plan.cache
@@ -206,15 +208,6 @@ class Engine:
             case LeaveContexts(contexts, end):
                 self._leave(contexts, end)
         return None
-
-    def _take(self, request: Wait) -> list[Event]:
-        """Wait for events; run the tasks meanwhile that are to run on this OS thread."""
-        if not self._inline.waiting or request.deadline == 0:
-            return self._inbox.take(_timeout(request))
-        events = self._inbox.drain()
-        if not events:
-            self._inline.work()
-        return events or self._inbox.drain()
 
     def _run_until_done(self, future: CallFuture[Any]) -> None:
         """Let the run go on while a task on this OS thread waits for *future*.
@@ -313,11 +306,14 @@ class Engine:
                 raise end
             self.result = end
             return None
-        outcome = outcome_of(run.task, end)
-        if isinstance(outcome, ForWriters):
-            self._tasks.write(run, outcome.value)
-        else:
-            self._post(run.task, outcome)
+        is_call = run.task.kind is Kind.CALL
+        match end:
+            case Result(values, paused=False) if not is_call:
+                self._tasks.write(run, values)
+            case ParentCommand(command=command) if command.graph == Command.PARENT and not is_call:
+                self._tasks.write(run, replace(command, graph=None))
+            case _:
+                self._post(run.task, outcome_of(end))
         return None
 
     def _contexts_of(self, run: ActiveRun) -> list[Context[Any]]:

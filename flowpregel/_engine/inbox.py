@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from flowpregel._core.effects import Event
 from flowpregel.executors.base import Backlog
@@ -39,11 +39,6 @@ def now() -> int:
 
 class RunInbox:
     """The mailbox of a run whose own OS thread waits for events."""
-
-    # The pool of worker processes still asks for these three; they go with its next edition.
-    attend: Any = None
-    attentive = False
-    interrupt_attend: Any = None
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque()
@@ -92,15 +87,11 @@ class LoopInbox(RunInbox):
 
         super().__init__()
         self._loop = loop
-        self._thread = threading.get_ident()
         self._is_awake = asyncio.Event()
 
     def post_all(self, events: Sequence[Event]) -> None:
         """Deliver events, from any OS thread."""
         super().post_all(events)
-        if threading.get_ident() == self._thread:
-            self._is_awake.set()
-            return
         # A loop that is closed has no run that waits: its step timeout left this task behind.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._is_awake.set)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from flowpregel._core.commands import Command
 from flowpregel._core.effects import Call, Ended, Event, StepContext, Steps, Stopped, Wait, Wakeup
 from flowpregel._core.plan import DEEPEST, too_deep
 from flowpregel._core.program import Options
@@ -15,7 +14,6 @@ from flowpregel._core.records import (
     RETURN,
     Escaped,
     Interrupted,
-    Kind,
     Outcome,
     Raised,
     Returned,
@@ -190,25 +188,15 @@ class RunTree:
                 self.ready.append(run)
 
 
-@dataclass(slots=True)
-class ForWriters:
-    """What a nested run returned to its node, whose writers have to write it."""
-
-    value: Any
-
-
-def outcome_of(task: Task, end: Result | BaseException) -> Outcome | ForWriters:
-    """Return what the end of a nested run means for the *task* that it is."""
-    is_call = task.kind is Kind.CALL
+def outcome_of(end: Result | BaseException) -> Outcome:
+    """Return what the end of a nested run means for the task that it is, which has no writers."""
     match end:
         case Result(paused=True):
             return Interrupted(end.interrupts)
         case Result(values):
-            return Returned(((RETURN, values),)) if is_call else ForWriters(values)
+            return Returned(((RETURN, values),))
         case TaskCancelled():
             return Withdrawn()
         case ParentCommand():
-            if end.command.graph == Command.PARENT and not is_call:
-                return ForWriters(replace(end.command, graph=None))
             return Escaped(end.command)
     return Raised(end)

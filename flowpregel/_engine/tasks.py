@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from flowpregel import executors
 from flowpregel._core.effects import Call, Ended, Event, StepContext
-from flowpregel._core.records import Kind, Node, Outcome, Raised, Task, Withdrawn
+from flowpregel._core.records import Node, Outcome, Raised, Task, Withdrawn
 from flowpregel._engine.nested import ActiveRun
 from flowpregel._fault import fault
 from flowpregel.context import TaskInfo
@@ -41,72 +41,6 @@ def check_executor(value: Any) -> Any:
         f"executor={value!r}: use {', '.join(map(repr, NAMES))}, a flowpregel executor, "
         "or any concurrent.futures.Executor"
     )
-
-
-class Executors:
-    """The executors of one outermost run, made when first needed and closed with it.
-
-    Args:
-        inline: Runs what is to run on the OS thread that drives the run.
-        loop: The running event loop of an async run; None in a sync one.
-        threads: How many tasks may run on OS threads at once; None is the default.
-    """
-
-    def __init__(self, inline: InlineExecutor, loop: Any, threads: int | None) -> None:
-        self.is_async = loop is not None
-        self._inline = inline
-        self._loop = loop
-        self._threads_limit = threads
-        self._made: dict[object, Executor] = {}
-
-    def for_node(self, node: Node, default: Any, *, on_loop: bool = False) -> Executor:
-        """Return where an attempt of *node* runs, by *default* where the run says.
-
-        Without either it is ``FLOWPREGEL_EXECUTOR``, or worker processes.
-
-        Raises:
-            TypeError: An async node, in a sync run that cannot await it.
-        """
-        if on_loop or any(
-            step.is_async or (self.is_async and step.coroutine is not None) for step in node.steps
-        ):
-            if not self.is_async and node.role == "leaf" and not node.is_task:
-                raise async_in_sync_run(node.name)
-            return self._once("loop", self._coroutines)
-        if node.role == "body":
-            return self._once("body", BodyThreads)
-        wanted = node.executor if node.executor is not None else default
-        if wanted is None:
-            wanted = default_executor()
-        match wanted:
-            case Executor():
-                return wanted
-            case "inline":
-                return self._inline
-            case "threads":
-                return self._once("threads", lambda: ThreadExecutor(self._threads_limit))
-            case "processes":
-                return executors.default_pool()
-        check_executor(wanted)
-        return self._once(wanted, lambda: executors.FuturesExecutor(wanted))
-
-    def _once(self, key: object, make: Callable[[], Executor]) -> Executor:
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
-
-    def _coroutines(self) -> Executor:
-        import flowpregel.executors.coroutines as on_loop  # noqa: PLC0415 - imports asyncio
-
-        return on_loop.CoroutineExecutor(self._loop)
-
-    def close(self, *, wait: bool) -> None:
-        """End what belongs to the run; *wait* for tasks on OS threads."""
-        for executor in self._made.values():
-            if isinstance(executor, ThreadExecutor) and not wait:
-                executor.abandon()
-            else:
-                executor.close()
 
 
 # -------------------------------------------------------------------- how many
@@ -153,14 +87,22 @@ class TaskStarter:
 
     Args:
         mailbox: Where the events of all its tasks arrive.
-        places: Where tasks can run.
+        inline: Runs what is to run on the OS thread that drives the run.
+        loop: The running event loop of an async run; None in a sync one.
         limit: How many tasks may run at once; bodies, nested graphs and tasks
             that made a call of their own do not count.
     """
 
-    def __init__(self, mailbox: Mailbox, places: Executors, limit: int | None) -> None:
+    def __init__(
+        self, mailbox: Mailbox, inline: InlineExecutor, loop: Any, limit: int | None
+    ) -> None:
         self._mailbox = mailbox
-        self._places = places
+        self._inline = inline
+        self._loop = loop
+        self._is_async = loop is not None
+        self._made: dict[object, Executor] = {}
+        """The executors that end with the run, made when first needed."""
+        self._threads_limit = limit
         self._limits: dict[Executor | None, ConcurrencyLimit] = {}
         """Under None that of the whole run, if it has one; else those of executors with `room`."""
         if limit is not None:
@@ -184,7 +126,7 @@ class TaskStarter:
         for (node, parent), group in groupby(tasks, attrgetter("node", "parent")):
             alike = [*group]
             try:
-                executor = self._places.for_node(node, run.around.executor, on_loop=on_loop)
+                executor = self._executor_for(node, run.around.executor, on_loop)
                 if any(task.timeout for task in alike):
                     check_timeout(node, executor)
             except Exception as error:  # noqa: BLE001 - the tasks fail with it
@@ -198,7 +140,8 @@ class TaskStarter:
             is_below = parent is not None and parent.node.role != "body"
             limit = self._limit_for(node, executor, is_below=is_below)
             # Before those that wait: these would all wait for what waits behind them.
-            self._give(jobs if limit is None else limit.acquire(jobs, first=is_below))
+            for job in jobs if limit is None else limit.acquire(jobs, first=is_below):
+                self._due.setdefault(job.executor, []).append(job)
 
     def write(self, run: ActiveRun, value: Any) -> None:
         """Run the writers of the node that nested *run* is on the *value* that it returned."""
@@ -208,7 +151,45 @@ class TaskStarter:
         assert setting is not None
         node = replace(task.node, role="leaf", graph=None, steps=(), executor="inline")
         writing = replace(task, node=node, input=value)
-        self.start(parent, [writing], setting, on_loop=self._places.is_async)
+        self.start(parent, [writing], setting, on_loop=self._is_async)
+
+    def _executor_for(self, node: Node, default: Any, on_loop: bool) -> Executor:
+        """Return where an attempt of *node* runs, by *default* where the run says.
+
+        Without either it is ``FLOWPREGEL_EXECUTOR``, or worker processes.
+
+        Raises:
+            TypeError: An async node, in a sync run that cannot await it.
+        """
+        if on_loop or any(
+            step.is_async or (self._is_async and step.coroutine is not None) for step in node.steps
+        ):
+            if not self._is_async and node.role == "leaf" and not node.is_task:
+                raise async_in_sync_run(node.name)
+            import flowpregel.executors.coroutines as on_loops  # noqa: PLC0415 - imports asyncio
+
+            return self._once("loop", lambda: on_loops.CoroutineExecutor(self._loop))
+        if node.role == "body":
+            return self._once("body", BodyThreads)
+        wanted = node.executor if node.executor is not None else default
+        if wanted is None:
+            wanted = default_executor()
+        match wanted:
+            case Executor():
+                return wanted
+            case "inline":
+                return self._inline
+            case "threads":
+                return self._once("threads", lambda: ThreadExecutor(self._threads_limit))
+            case "processes":
+                return executors.default_pool()
+        check_executor(wanted)
+        return self._once(wanted, lambda: executors.FuturesExecutor(wanted))
+
+    def _once(self, key: object, make: Callable[[], Executor]) -> Executor:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     def _limit_for(
         self, node: Node, executor: Executor, *, is_below: bool
@@ -223,12 +204,9 @@ class TaskStarter:
             return self._limits.get(None)
         if is_below:
             return None
-        return self._limits.setdefault(executor, ConcurrencyLimit(executor.room))
-
-    def _give(self, jobs: Iterable[Job]) -> None:
-        """Put *jobs* with those that their executors are about to be given."""
-        for job in jobs:
-            self._due.setdefault(job.executor, []).append(job)
+        if executor not in self._limits:
+            self._limits[executor] = ConcurrencyLimit(executor.room)
+        return self._limits[executor]
 
     def flush(self) -> None:
         """Give the executors the jobs that were started."""
@@ -248,7 +226,8 @@ class TaskStarter:
             elif isinstance(event, Call):
                 done.append(event.caller)
         for limit in self._limits.values():
-            self._give(limit.release(done))
+            for job in limit.release(done):
+                self._due.setdefault(job.executor, []).append(job)
 
     def cancel(self, task_id: str, *, kill: bool) -> None:
         """Withdraw a task that waits, or stop one that runs."""
@@ -259,11 +238,6 @@ class TaskStarter:
                 return
         if (job := self._jobs.get(task_id)) is not None:
             job.executor.cancel(job.key, kill=kill)
-
-    def stop_all(self) -> None:
-        """Stop every task that runs, for a run that is no longer there to be told how it ended."""
-        for job in [*self._jobs.values()]:
-            job.executor.cancel(job.key, kill=True)
 
     def resolve(self, answers: Iterable[tuple[Call, Outcome]]) -> None:
         """Hand the callers of these calls their outcomes, if they still run."""
@@ -276,6 +250,19 @@ class TaskStarter:
         """Have the contexts of a run that ended left wherever its nodes have entered them."""
         for executor in self._entered:
             executor.leave(contexts, error)
+
+    def close(self, failure: BaseException | None) -> None:
+        """Stop what a run that ended with *failure* left, and end the executors made for it."""
+        if failure is not None:
+            # It may have failed without a chance to end its tasks: bodies would wait for ever.
+            for job in [*self._jobs.values()]:
+                job.executor.cancel(job.key, kill=True)
+        for executor in self._made.values():
+            # After a step timeout there is no waiting for tasks on OS threads.
+            if isinstance(executor, ThreadExecutor) and isinstance(failure, TimeoutError):
+                executor.abandon()
+            else:
+                executor.close()
 
 
 def check_timeout(node: Node, executor: Executor) -> None:
@@ -317,7 +304,7 @@ def _jobs(
                 path=task.path,
                 answers=task.answers,
                 checkpoint_id=setting.checkpoint_id,
-                error=_node_error(task) if task.kind is Kind.HANDLER else None,
+                error=task.parent and task.error and NodeError(task.parent.name, task.error),
                 compares=compares,
                 run=info,
             ),
@@ -334,10 +321,3 @@ def _jobs(
         )
         for task in tasks
     ]
-
-
-def _node_error(handler: Task) -> NodeError | None:
-    """Return what an error handler is told."""
-    if handler.error is None or handler.parent is None:
-        return None
-    return NodeError(handler.parent.name, handler.error)

@@ -103,11 +103,19 @@ class Context(BaseChannel[Value, NoReturn]):
             Exception: What the factory or its ``__enter__`` raised, with a note
                 that names the channel. The next `get` tries again.
         """
-        with self.held.lock:
-            if self.held.closed:
+        held = self.held
+        with held.lock:
+            if held.closed:
                 raise self._empty()
-            self.held.enter(self.key)
-            return self.held.value  # type: ignore[return-value]
+            if held.manager is None:
+                try:
+                    manager = _made_by(held.factory)
+                    held.value = manager.__enter__()
+                except BaseException as error:
+                    error.add_note(f"raised on entering the Context channel {self.key!r}")
+                    raise
+                held.manager = manager
+            return held.value  # type: ignore[return-value]
 
     def is_available(self) -> bool:
         """Return whether it can be read; does not enter the context."""
@@ -129,7 +137,16 @@ class Context(BaseChannel[Value, NoReturn]):
         """
         if isinstance(exc_info, BaseException):
             exc_info = (type(exc_info), exc_info, exc_info.__traceback__)
-        self.held.leave(self.key, exc_info or (None, None, None))
+        held = self.held
+        with held.lock:
+            manager, held.manager, held.value = held.manager, None, None
+            held.closed = True
+            try:
+                if manager is not None:
+                    manager.__exit__(*(exc_info or (None, None, None)))
+            except BaseException as error:
+                error.add_note(f"raised on leaving the Context channel {self.key!r}")
+                raise
 
     def checkpoint(self) -> Any:
         """Return `MISSING`, always."""
@@ -173,30 +190,6 @@ class _SharedContext(Generic[Value]):
         self.manager: AbstractContextManager[Value] | None = None
         self.value: Value | None = None
         self.closed = False
-
-    def enter(self, key: str) -> None:
-        """Enter the context, unless it is entered; the lock is held."""
-        if self.manager is not None:
-            return
-        try:
-            manager = _made_by(self.factory)
-            self.value = manager.__enter__()
-        except BaseException as error:
-            error.add_note(f"raised on entering the Context channel {key!r}")
-            raise
-        self.manager = manager
-
-    def leave(self, key: str, exc_info: ExcInfo) -> None:
-        """Leave the context, if it is entered."""
-        with self.lock:
-            manager, self.manager, self.value = self.manager, None, None
-            self.closed = True
-            try:
-                if manager is not None:
-                    manager.__exit__(*exc_info)
-            except BaseException as error:
-                error.add_note(f"raised on leaving the Context channel {key!r}")
-                raise
 
 
 _contexts: WeakValueDictionary[bytes, _SharedContext[Any]] = WeakValueDictionary()

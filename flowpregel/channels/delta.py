@@ -112,14 +112,10 @@ class DeltaChannel(HoldingChannel[Value, Update]):
             raise
 
     def _replaced(self, by: Any) -> Any:
-        return self._start() if by is None else detached(by)
+        return self.typ() if by is None else detached(by)
 
-    def _start(self) -> Value:
-        value: Value = self.typ()
-        return value
-
-    def _base(self) -> Value:
-        return self._start() if self.value is MISSING else self.value
+    def _base(self) -> Any:
+        return self.typ() if self.value is MISSING else self.value
 
     def checkpoint(self) -> Any:
         """Return `MISSING`: deltas and snapshots are stored beside the checkpoint's values."""
@@ -127,7 +123,7 @@ class DeltaChannel(HoldingChannel[Value, Update]):
 
     def from_checkpoint(self, saved: Any) -> Self:
         """Return a new channel that holds a shallow copy of *saved* (`MISSING`: ``typ()``)."""
-        return super().from_checkpoint(self._start() if saved is MISSING else detached(saved))
+        return super().from_checkpoint(self.typ() if saved is MISSING else detached(saved))
 
     def copy(self) -> Self:
         """Return a channel of its own with a shallow copy of the value."""

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from flowpregel._core import ids
 from flowpregel._core.program import Options, Program, State, new_state
 from flowpregel._core.records import INPUT, INTERRUPT, TASKS, Batch, Node, Saved, Source, Write
-from flowpregel._core.run_state import Recorder, Run
+from flowpregel._core.run_state import Run
 from flowpregel._core.start import input_writes, not_before
 from flowpregel._core.stream_events import StreamEvents, outputs
-from flowpregel._core.update import Writes, apply, barrier_of, check_writes
+from flowpregel._core.update import Writes, barrier_of, check_writes
 from flowpregel.errors import InvalidUpdateError
 from flowpregel.pregel.snapshot import OpenCheckpoint, open_checkpoint
 
@@ -78,7 +78,6 @@ class Edit:
         run = Run(
             program=self.program,
             options=self.options,
-            recorder=Recorder(self.program, self.options),
             stream_events=StreamEvents(frozenset(), (), ()),
             state=new_state(self.program) if opened is None else opened.state,
             now=now,
@@ -88,12 +87,8 @@ class Edit:
             run.step = opened.saved.checkpoint.step
             if opened.applied is not None:
                 # What a Command wrote is pending: the edited checkpoint is the first to hold it.
-                run.note(opened.applied)
+                run.unsaved = opened.applied
         return run, opened
-
-    def _apply(self, run: Run, brought: Sequence[Writes]) -> None:
-        version = self.options.next_version(run.state.newest, run.tick())
-        run.note(apply(self.program, run.state, brought, version))
 
     def _sealed(self, run: Run, source: Source, step: int) -> Batch:
         """Return the batch with the edited state as a checkpoint."""
@@ -101,7 +96,7 @@ class Edit:
         run.parent_id = run.kept_id
         run.updated = None
         run.checkpoint_id = ids.checkpoint_id(run.tick(), step)
-        return run.recorder.batch(run.make_checkpoint())
+        return run.batch(run.make_checkpoint())
 
     # ------------------------------------------------------------ the kinds of updates
 
@@ -117,7 +112,7 @@ class Edit:
             raise InvalidUpdateError(
                 f"the update as input has nothing for {self.program.input_channels}"
             )
-        self._apply(run, [Writes(writes, INPUT)])
+        run.apply([Writes(writes, INPUT)])
         return self._sealed(run, "input", -1 if saved is None else run.step + 1)
 
     def _clear(self, run: Run, opened: OpenCheckpoint | None) -> Batch:
@@ -125,7 +120,7 @@ class Edit:
         if opened is not None:
             for task in opened.tasks:
                 task.writes = tuple(outputs(opened.pending.get(task.id, ())))
-            self._apply(run, barrier_of(opened.tasks))
+            run.apply(barrier_of(opened.tasks))
         return self._sealed(run, "update", run.step + 1)
 
     def _as_nodes(
@@ -144,8 +139,8 @@ class Edit:
                 own = ids.task_id(base, INTERRUPT, index)
                 task_id = update.task_id or (known.popleft() if known else own)
                 kept = [write for write in writes if write[0] != TASKS]
-                run.recorder.keep(base, task_id, f"~{INTERRUPT}, {index:010d}", kept)
-        self._apply(run, brought)
+                run.keep(base, task_id, f"~{INTERRUPT}, {index:010d}", kept)
+        run.apply(brought)
         return self._sealed(run, "update", run.step + 1)
 
     def _node_of(self, state: State, update: StateUpdate, *, alone: bool) -> Node:

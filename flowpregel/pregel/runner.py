@@ -13,7 +13,7 @@ from flowpregel._core.program import Nested, Options
 from flowpregel._core.records import INTERRUPT, Address, Arguments, Kind, Node, Task
 from flowpregel._core.run import run
 from flowpregel._engine.commits import Committer, Committers
-from flowpregel._engine.drivers import adrive, drive, result_of, running_loop
+from flowpregel._engine.drivers import adrive, drive
 from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._engine.inbox import now
 from flowpregel._engine.nested import RunContext
@@ -63,7 +63,10 @@ class GraphRun:
 
     async def aitems(self) -> AsyncIterator[Any]:
         """Run to the end on the running event loop."""
-        self._engine = Engine(run_plan(self._graph, self._request), running_loop())
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+        loop = asyncio.get_running_loop()
+        self._engine = Engine(run_plan(self._graph, self._request), loop)
         emitted = adrive(self._engine)
         try:
             async for item in emitted:
@@ -88,7 +91,8 @@ class GraphRun:
 
     def output(self) -> Any:
         """Return what the run came to, once all its items were read."""
-        result = result_of(self._engine)
+        result = self._engine.result
+        assert result is not None
         if self._request.version == "v2":
             return GraphOutput(self._graph.shaped(result.values), result.interrupts)
         if not result.interrupts:
