@@ -43,7 +43,10 @@ def json_schema_of(typ: Any, title: str) -> Schema:
             "a JSON Schema needs pydantic or msgspec, and neither is installed; "
             "get one with: pip install pydantic"
         ) from error
-    return {"title": title, **msgspec.json.schema(typ, schema_hook=lambda _: {})}
+    schema = msgspec.json.schema(typ, schema_hook=lambda _: {})
+    if "$ref" in schema:  # a class: what it says belongs at the top, as pydantic has it
+        schema |= schema["$defs"][schema.pop("$ref").rpartition("/")[2]]
+    return {"title": title} | schema | {"title": title}
 
 
 def model_of(typ: Any, name: str) -> Any:
