@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from flowpregel._core.callee import callee_of, name_of
 from flowpregel._core.records import Write
@@ -34,13 +34,11 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph.names import DEFAULT_HANDLER, END, START, TAG_HIDDEN, join_of, trigger_of
 from flowpregel.graph.schema import Schema, is_model
-from flowpregel.graph.spec import GraphSpec, NodeSpec
+from flowpregel.graph.spec import BranchSpec, GraphSpec, NodeSpec
 from flowpregel.graph.writes import BranchWriter, InputValidator, NodeWriter
+from flowpregel.pregel.drawing.graph import Edge, Graph, NodeShape
 from flowpregel.pregel.node import PregelNode, is_graph
 from flowpregel.pregel.pregel import Pregel
-
-if TYPE_CHECKING:
-    from flowpregel.pregel.drawing import Graph
 
 Checkpointer: TypeAlias = BaseCheckpointSaver | str | os.PathLike[str] | bool | None
 """A saver, or the path of an LMDB folder. In another graph: None is that graph's,
@@ -87,10 +85,25 @@ class CompiledStateGraph(Pregel):
             config: Not used; LangGraph's programs pass it.
             xray: Whether to draw the graphs that are nodes too; a number is how deep.
         """
-        from flowpregel.graph.drawing import drawing_of  # noqa: PLC0415 - seldom needed
-
-        depth = (1 << 30) if xray is True else int(xray)
-        return drawing_of(self.builder, dict(self.get_subgraphs()), depth)
+        builder, depth = self.builder, (1 << 30) if xray is True else int(xray)
+        subgraphs = dict(self.get_subgraphs()) if depth > 0 else {}
+        shapes = {START: NodeShape(START, "start")}
+        for name, spec in builder.nodes.items():
+            inner = subgraphs[name].get_graph(xray=depth - 1) if name in subgraphs else None
+            shapes[name] = NodeShape(name, "node", inner, dict(spec.metadata or {}))
+        if builder.defaults.error_handler is not None:
+            shapes[DEFAULT_HANDLER] = NodeShape(DEFAULT_HANDLER)
+        edges = list(dict.fromkeys(_drawn_edges(builder)))
+        leads_on = {edge.source for edge in edges}
+        # Where nothing leads on, the run can end.
+        edges += [
+            Edge(name, END)
+            for name, spec in builder.nodes.items()
+            if name not in leads_on and not spec.is_handler
+        ]
+        if any(edge.target == END for edge in edges):
+            shapes[END] = NodeShape(END, "end")
+        return Graph(shapes, edges)
 
 
 def compile_graph(builder: GraphSpec, **pregel: Any) -> CompiledStateGraph:
@@ -268,3 +281,42 @@ def _with_async_form(action: Any) -> Any:
 
 def _same(value: Any) -> Any:
     return value
+
+
+# ---------------------------------------------------------------- drawings
+
+
+def _drawn_edges(builder: GraphSpec) -> Iterator[Edge]:
+    for start, end in builder.edges:
+        yield Edge(start, end)
+    for starts, end in builder.waiting_edges:
+        for start in starts:
+            yield Edge(start, end)
+    for source, branches in builder.branches.items():
+        for branch in branches.values():
+            yield from _branch_edges(builder, source, branch)
+    for name, spec in builder.nodes.items():
+        for end, label in (spec.ends or {}).items():
+            yield Edge(name, end, label, conditional=True)
+        yield from _handler_edge(builder, name, spec)
+
+
+def _branch_edges(builder: GraphSpec, source: str, branch: BranchSpec) -> Iterator[Edge]:
+    if branch.ends is None:
+        # Nothing is known of the answers: it may lead anywhere.
+        for name, spec in builder.nodes.items():
+            if name != source and not spec.is_handler:
+                yield Edge(source, name, conditional=True)
+        yield Edge(source, END, conditional=True)
+        return
+    for answer, end in branch.ends.items():
+        yield Edge(source, end, str(answer) if answer != end else None, conditional=True)
+
+
+def _handler_edge(builder: GraphSpec, name: str, spec: NodeSpec) -> Iterator[Edge]:
+    """Yield the edge to what handles the failures of a node."""
+    handler = spec.error_handler
+    if handler is None and not spec.is_handler and builder.defaults.error_handler is not None:
+        handler = DEFAULT_HANDLER
+    if handler is not None:
+        yield Edge(name, handler, "error", conditional=True)

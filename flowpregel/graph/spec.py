@@ -57,17 +57,12 @@ class NodeDefaults:
 
         A handler of failures is neither cached nor handled itself.
         """
-        retry, timeout = spec.retry_policy, spec.timeout
-        cache, handled_by = spec.cache_policy, spec.error_handler
+        names = ["retry_policy", "timeout"]
         if not spec.is_handler:
-            cache = self.cache_policy if cache is None else cache
-            handled_by = handler if handled_by is None else handled_by
+            names += ["cache_policy", "error_handler"]
+        given: Any = replace(self, error_handler=handler)
         return replace(
-            spec,
-            retry_policy=self.retry_policy if retry is None else retry,
-            timeout=self.timeout if timeout is None else timeout,
-            cache_policy=cache,
-            error_handler=handled_by,
+            spec, **{name: getattr(given, name) for name in names if getattr(spec, name) is None}
         )
 
 

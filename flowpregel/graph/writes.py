@@ -46,19 +46,18 @@ class NodeWriter:
             InvalidUpdateError: *output* is nothing that a state can take.
             ParentCommand: It is a `Command` for the graph around this one.
         """
-        writes = [write for part in _parts(output) for write in self._writes_of(part)]
+        writes: list[Write] = []
+        for part in _parts(output):
+            if isinstance(part, Command):
+                if part.graph == Command.PARENT:
+                    raise ParentCommand(part)
+                writes += self._update(part.update, pairs=True)
+                writes += goto_writes(part.goto)
+            elif isinstance(part, Send):
+                writes.append((TASKS, part))
+            else:
+                writes += self._update(part, pairs=False)
         return [*writes, *self.edges]
-
-    def _writes_of(self, part: Any) -> Iterable[Write]:
-        if isinstance(part, Command):
-            if part.graph == Command.PARENT:
-                raise ParentCommand(part)
-            yield from self._update(part.update, pairs=True)
-            yield from goto_writes(part.goto)
-        elif isinstance(part, Send):
-            yield TASKS, part
-        else:
-            yield from self._update(part, pairs=False)
 
     def _update(self, update: Any, *, pairs: bool) -> Iterable[Write]:
         if update is None:

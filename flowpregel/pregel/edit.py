@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,14 +14,13 @@ from flowpregel._core.run_state import Run
 from flowpregel._core.start import input_writes, not_before
 from flowpregel._core.stream_events import StreamEvents, outputs
 from flowpregel._core.update import Writes, barrier_of, check_writes
-from flowpregel.errors import InvalidUpdateError
+from flowpregel._engine.drivers import run_to_end
+from flowpregel.context import RunClient, Scope, TaskInfo, current
+from flowpregel.errors import GraphInterrupt, InvalidUpdateError, ParentCommand
 from flowpregel.pregel.snapshot import OpenCheckpoint, open_checkpoint
 
 END = "__end__"
 COPY = "__copy__"
-
-RunWriters = Callable[[Node, Any, State], Sequence[Write]]
-"""Runs a node's writers on a value, and returns what they write."""
 
 
 class StateUpdate(NamedTuple):
@@ -40,12 +39,10 @@ class Edit:
     Args:
         program: Whose thread it is.
         options: Where its checkpoints are kept, and how.
-        run_writers: Runs the writers of the node that an update acts as.
     """
 
     program: Program
     options: Options
-    run_writers: RunWriters
 
     def batch(self, saved: Saved | None, updates: Sequence[StateUpdate]) -> Batch:
         """Return what the superstep of *updates* on *saved* adds to the thread.
@@ -60,13 +57,23 @@ class Edit:
                 f"as_node={first.as_node!r} must be the only update of its superstep"
             )
         run, opened = self._opened(saved)
+        step = run.step + 1
         if first.as_node == COPY:
-            return self._copy(run, saved)
+            if saved is None:
+                raise InvalidUpdateError("there is no checkpoint to copy on this thread")
+            run.kept_id = saved.checkpoint.parent_id
+            return self._sealed(run, "fork", step)
         if first.as_node == INPUT:
-            return self._as_input(run, saved, first)
-        if special:
-            return self._clear(run, opened)
-        return self._as_nodes(run, opened, updates)
+            run.apply([self._as_input(first)])
+            return self._sealed(run, "input", -1 if saved is None else step)
+        if not special:
+            run.apply(self._as_nodes(run, opened, updates))
+        elif opened is not None:
+            # What is due ends: what tasks that are done wrote is applied, the others are dropped.
+            for task in opened.tasks:
+                task.writes = tuple(outputs(opened.pending.get(task.id, ())))
+            run.apply(barrier_of(opened.tasks))
+        return self._sealed(run, "update", step)
 
     def _opened(self, saved: Saved | None) -> tuple[Run, OpenCheckpoint | None]:
         """Return a run that stands at *saved*, and what that holds."""
@@ -100,37 +107,22 @@ class Edit:
 
     # ------------------------------------------------------------ the kinds of updates
 
-    def _copy(self, run: Run, saved: Saved | None) -> Batch:
-        if saved is None:
-            raise InvalidUpdateError("there is no checkpoint to copy on this thread")
-        run.kept_id = saved.checkpoint.parent_id
-        return self._sealed(run, "fork", saved.checkpoint.step + 1)
-
-    def _as_input(self, run: Run, saved: Saved | None, update: StateUpdate) -> Batch:
+    def _as_input(self, update: StateUpdate) -> Writes:
         writes = list(input_writes(self.program, update.values))
         if not writes:
             raise InvalidUpdateError(
                 f"the update as input has nothing for {self.program.input_channels}"
             )
-        run.apply([Writes(writes, INPUT)])
-        return self._sealed(run, "input", -1 if saved is None else run.step + 1)
-
-    def _clear(self, run: Run, opened: OpenCheckpoint | None) -> Batch:
-        """End what is due: apply what tasks that are done wrote, and drop the others."""
-        if opened is not None:
-            for task in opened.tasks:
-                task.writes = tuple(outputs(opened.pending.get(task.id, ())))
-            run.apply(barrier_of(opened.tasks))
-        return self._sealed(run, "update", run.step + 1)
+        return Writes(writes, INPUT)
 
     def _as_nodes(
         self, run: Run, opened: OpenCheckpoint | None, updates: Sequence[StateUpdate]
-    ) -> Batch:
+    ) -> list[Writes]:
         task_ids = _ids_by_node(opened)
         brought = []
         for index, update in enumerate(updates):
             node = self._node_of(run.state, update, alone=len(updates) == 1)
-            writes = tuple(self.run_writers(node, update.values, run.state))
+            writes = tuple(_run_writers(self.program, node, update.values, run.state))
             check_writes(self.program, f"the update as {node.name!r}", writes)
             brought.append(Writes(writes, node.name, (INTERRUPT,)))
             if opened is not None and opened.saved.is_latest:
@@ -140,8 +132,7 @@ class Edit:
                 task_id = update.task_id or (known.popleft() if known else own)
                 kept = [write for write in writes if write[0] != TASKS]
                 run.keep(base, task_id, f"~{INTERRUPT}, {index:010d}", kept)
-        run.apply(brought)
-        return self._sealed(run, "update", run.step + 1)
+        return brought
 
     def _node_of(self, state: State, update: StateUpdate, *, alone: bool) -> Node:
         if update.as_node is None and not alone:
@@ -198,3 +189,32 @@ def grouped(program: Program, saved: Saved, items: Sequence[Any]) -> list[StateU
         known = task_ids[item[1]]
         by_node[item[1]].append(update._replace(task_id=known.popleft() if known else None))
     return [update for updates in by_node.values() for update in updates]
+
+
+def _run_writers(program: Program, node: Node, value: Any, state: State) -> Sequence[Write]:
+    """Return what the writers of *node* write for *value*, outside any run."""
+    scope = Scope(
+        TaskInfo(task_id="", name=node.name, namespace=node.name, step=0, stop=2),
+        RunClient(_nothing, _nothing, _nothing),
+        channels=state.channels,
+        managed={name: item.get(0, 2) for name, item in program.managed.items()},
+    )
+    token = current.set(scope)
+    try:
+        for writer in node.writers:
+            written = writer(value, scope)
+            is_async = hasattr(written, "__await__")
+            scope.writes.extend(run_to_end(written) if is_async else written)
+    except ParentCommand:
+        raise InvalidUpdateError("There is no parent graph: Command.PARENT in an update") from None
+    except GraphInterrupt as asked:
+        raise InvalidUpdateError(
+            f"the writers of node {node.name!r} cannot ask here: {asked.interrupts}"
+        ) from None
+    finally:
+        current.reset(token)
+    return scope.writes
+
+
+def _nothing(*_: Any) -> None:
+    """Connect the writers of an update to no run."""

@@ -43,13 +43,10 @@ def json_schema_of(typ: Any, title: str) -> Schema:
             "a JSON Schema needs pydantic or msgspec, and neither is installed; "
             "get one with: pip install pydantic"
         ) from error
-    (root,), parts = msgspec.json.schema_components(
-        [typ], schema_hook=lambda _: {}, ref_template="#/$defs/{name}"
-    )
-    if "$ref" in root:
-        # As pydantic writes it. Its definition stays: a recursive type refers to it.
-        root = parts[root["$ref"].rpartition("/")[2]]
-    return {"title": title, **root, **({"$defs": parts} if parts else {})}
+    schema = msgspec.json.schema(typ, schema_hook=lambda _: {})
+    if "$ref" in schema:  # a class: what it says belongs at the top, as pydantic has it
+        schema |= schema["$defs"][schema.pop("$ref").rpartition("/")[2]]
+    return {"title": title} | schema | {"title": title}
 
 
 def model_of(typ: Any, name: str) -> Any:

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 from flowpregel._engine.drivers import elsewhere
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.concurrency import abatch, batch, off_loop
 from flowpregel.pregel.config import Config, merged
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.edit import StateUpdate
 from flowpregel.pregel.request import RunKeywords, StreamKeywords, is_quiet, request_of
-from flowpregel.pregel.runner import GraphRun, call_nested, nested_run
+from flowpregel.pregel.runner import GraphRun, abatch, batch, call_nested, nested_run
 from flowpregel.pregel.snapshot import StateSnapshot
 from flowpregel.pregel.threads import ThreadStates
 
 if TYPE_CHECKING:
     from flowpregel.pregel.drawing import Graph, RunDrawing
+
+Params = ParamSpec("Params")
+Value = TypeVar("Value")
+
+
+def _off_loop(method: Callable[Params, Value]) -> Callable[Params, Coroutine[Any, Any, Value]]:
+    """Return the async form of *method*: the same, on another OS thread."""
+
+    @wraps(method)
+    async def awaited(*args: Params.args, **kwargs: Params.kwargs) -> Value:
+        # By its name: a subclass may have a method of its own.
+        bound = getattr(args[0], method.__name__)
+        result: Value = await elsewhere(bound, *args[1:], **kwargs)
+        return result
+
+    awaited.__doc__ = f"`{method.__name__}`, without blocking the event loop."
+    return awaited
 
 
 class Pregel(GraphDefinition):
@@ -257,9 +274,9 @@ class Pregel(GraphDefinition):
         for item in await elsewhere(lambda: [*self.get_state_history(config, **asked)]):
             yield item
 
-    aget_state = off_loop(get_state)
-    aupdate_state = off_loop(update_state)
-    abulk_update_state = off_loop(bulk_update_state)
+    aget_state = _off_loop(get_state)
+    aupdate_state = _off_loop(update_state)
+    abulk_update_state = _off_loop(bulk_update_state)
 
     # ------------------------------------------------------------ drawings
 
@@ -320,8 +337,8 @@ class Pregel(GraphDefinition):
         tasks = reader.tasks(runs.last_run(saver, address, limit), _depth(xray))
         return draw_run(graph.get_graph(xray=xray), tasks)
 
-    aget_graph = off_loop(get_graph)
-    aget_run = off_loop(get_run)
+    aget_graph = _off_loop(get_graph)
+    aget_run = _off_loop(get_run)
 
     async def aget_subgraphs(
         self, *, namespace: str | None = None, recurse: bool = False
@@ -345,7 +362,7 @@ class Pregel(GraphDefinition):
                 raise ConfigurationError(f"graph {self.name!r} has no node {name!r}")
         self.cache.clear([self.program.nodes[name].space for name in nodes or self.nodes])
 
-    aclear_cache = off_loop(clear_cache)
+    aclear_cache = _off_loop(clear_cache)
 
 
 def _depth(xray: bool | int) -> int:

@@ -1,18 +1,19 @@
-"""Makes runs of a graph, outermost and nested, and hands them to the engine."""
+"""Makes runs of a graph, outermost, nested and side by side, and hands them to the engine."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, Unpack
 
 from flowpregel._core.effects import StepContext, Steps
 from flowpregel._core.program import Nested, Options
 from flowpregel._core.records import INTERRUPT, Address, Arguments, Kind, Node, Task
 from flowpregel._core.run import run
-from flowpregel._engine.commits import Committer, Committers
+from flowpregel._engine.commits import Committers
 from flowpregel._engine.drivers import adrive, drive
 from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._engine.inbox import now
@@ -25,7 +26,13 @@ from flowpregel.pregel.config import Config, merged, parse
 from flowpregel.pregel.definition import GraphDefinition, names_where
 from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.progress import Item
-from flowpregel.pregel.request import GraphOutput, RunRequest, print_item, stream_item
+from flowpregel.pregel.request import (
+    GraphOutput,
+    RunKeywords,
+    RunRequest,
+    print_item,
+    stream_item,
+)
 from flowpregel.pregel.resume import kept_result, start_of
 
 _OF_THE_OUTERMOST = (
@@ -217,19 +224,35 @@ def nested_run(
     config = parse(merged(around.config, graph.config, own_config))
     namespace = graph.namespace_at(task.namespace)
     own_id = config.checkpoint_map.get(namespace)
-    nested = Nested(
-        resuming=setting.resuming or task.attempt > 1,
-        answers=setting.answers,
-        before=around.replayed_before if own_id is None else None,
-        addressed=own_id is not None,
-    )
+    outer = around.options
+    assert outer is not None
+    parents = {**outer.metadata.get("parents", {}), outer.namespace: setting.checkpoint_id}
     options = replace(
-        _nested_options(graph, setting, around),
+        outer,
+        address=None,
         namespace=namespace,
+        loaded=None,
         recursion_limit=config.recursion_limit,
-        nested=nested,
+        interrupt_before=names_where(graph.interrupt_before_nodes),
+        interrupt_after=names_where(graph.interrupt_after_nodes),
+        output_channels=graph.program.output_channels,
+        modes=around.modes,
+        step_timeout=graph.step_timeout,
+        retry=policies_of(graph.retry_policy),
+        cache=graph.cache_policy,
+        metadata={**outer.metadata, "parents": parents},
+        fence=None,
+        now=now(),
+        nested=Nested(
+            resuming=setting.resuming or task.attempt > 1,
+            answers=setting.answers,
+            before=around.replayed_before if own_id is None else None,
+            addressed=own_id is not None,
+        ),
     )
-    committer = _committer(graph, around)
+    committer = None if graph.checkpointer is False else around.committer
+    if graph.saver is not None:
+        committer = around.committers.of(graph.saver, outer.durability)
     if committer is not None and around.thread_id is not None:
         address = Address(around.thread_id, namespace, own_id)
         options = replace(for_saver(options, committer.saver), address=address)
@@ -245,31 +268,67 @@ def nested_run(
     return run(graph.program, options, given), inside
 
 
-def _nested_options(graph: GraphDefinition, setting: StepContext, around: RunContext) -> Options:
-    """Return the options of the run around, with what the graph itself decides."""
-    outer = around.options
-    assert outer is not None
-    parents = {**outer.metadata.get("parents", {}), outer.namespace: setting.checkpoint_id}
-    return replace(
-        outer,
-        address=None,
-        loaded=None,
-        interrupt_before=names_where(graph.interrupt_before_nodes),
-        interrupt_after=names_where(graph.interrupt_after_nodes),
-        output_channels=graph.program.output_channels,
-        modes=around.modes,
-        step_timeout=graph.step_timeout,
-        retry=policies_of(graph.retry_policy),
-        cache=graph.cache_policy,
-        metadata={**outer.metadata, "parents": parents},
-        fence=None,
-        now=now(),
-    )
+# ---------------------------------------------------------------- runs side by side
 
 
-def _committer(graph: GraphDefinition, around: RunContext) -> Committer | None:
-    """Return what keeps the state of a nested run: by default that of the run around."""
-    if graph.saver is not None:
-        assert around.options is not None
-        return around.committers.of(graph.saver, around.options.durability)
-    return None if graph.checkpointer is False else around.committer
+def batch(
+    graph: Any,
+    inputs: Sequence[Any],
+    config: Config | Sequence[Config] | None = None,
+    *,
+    return_exceptions: bool = False,
+    **asked: Unpack[RunKeywords],
+) -> list[Any]:
+    """Run the graph on each of *inputs*, side by side, and return the outputs in order.
+
+    Args:
+        graph: The graph.
+        inputs: What each run is given.
+        config: One for all, or one for each.
+        return_exceptions: Whether to return what a run raises in its place.
+        asked: As `Pregel.invoke` takes it.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - seldom needed
+
+    configs, limit = _configs(config, len(inputs))
+    limit = limit or min(32, max(1, len(inputs)))
+    with ThreadPoolExecutor(limit, thread_name_prefix="flowpregel-batch") as pool:
+        invoke = partial(graph.invoke, **asked)
+        futures = [pool.submit(invoke, *each) for each in zip(inputs, configs, strict=True)]
+    if return_exceptions:
+        return [future.exception() or future.result() for future in futures]
+    return [future.result() for future in futures]
+
+
+async def abatch(
+    graph: Any,
+    inputs: Sequence[Any],
+    config: Config | Sequence[Config] | None = None,
+    *,
+    return_exceptions: bool = False,
+    **asked: Unpack[RunKeywords],
+) -> list[Any]:
+    """`batch`, on the running event loop."""
+    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+    configs, limit = _configs(config, len(inputs))
+    slots = asyncio.Semaphore(limit or max(1, len(inputs)))
+
+    async def one(given: Any, own: Config | None) -> Any:
+        async with slots:
+            return await graph.ainvoke(given, own, **asked)
+
+    runs = [one(given, own) for given, own in zip(inputs, configs, strict=True)]
+    return await asyncio.gather(*runs, return_exceptions=return_exceptions)
+
+
+def _configs(
+    config: Config | Sequence[Config] | None, count: int
+) -> tuple[list[Config | None], int | None]:
+    """Return a config for each run, and how many may run at once, if that is bounded."""
+    is_one = config is None or isinstance(config, Mapping)
+    configs: list[Any] = [config] * count if is_one else [*(config or ())]
+    if len(configs) != count:
+        raise ValueError(f"batch got {count} inputs and {len(configs)} configs; give one for each")
+    first = configs[0] if configs else None
+    return configs, (first or {}).get("max_concurrency")

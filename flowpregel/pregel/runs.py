@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from flowpregel._core.records import (
     CALLED,
@@ -30,7 +30,7 @@ from flowpregel._core.stream_events import outputs
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.drawing import START, TaskRecord
-from flowpregel.pregel.threads import snapshot_of
+from flowpregel.pregel.snapshot import open_checkpoint
 
 NestedKey: TypeAlias = tuple[str, int]
 """The id of a task that is a graph, or that calls graphs, and the index of that call."""
@@ -101,14 +101,6 @@ class _KeptTask:
         return self.ran is not None and self.ran.executor == "graph"
 
     @property
-    def attempt(self) -> dict[str, Any]:
-        """When and where its last attempt ran, as a `TaskRecord` names it; empty: not known."""
-        if self.ran is None:
-            return {}
-        known = {each: getattr(self.ran, each) for each in ("seconds", "began", "executor", "pid")}
-        return {**known, "attempt": self.ran.attempts}
-
-    @property
     def caller(self) -> str:
         """The path of the task whose body made the call that it is; empty: it is no call."""
         return self.path[len(_CALL) : -_INDEX] if self.path.startswith(_CALL) else ""
@@ -128,32 +120,29 @@ class RunReader:
     saver: BaseCheckpointSaver
     nested: Mapping[NestedKey, Address]
 
-    def tasks(self, history: Sequence[Saved], depth: int) -> list[TaskRecord]:
+    def tasks(self, history: Sequence[Saved], depth: int, prefix: str = "") -> list[TaskRecord]:
         """Return the tasks of the supersteps that started from these checkpoints.
 
         Args:
             history: The result of `last_run`.
             depth: How deep to look into graphs that are tasks.
+            prefix: What the ids of its nodes begin with in the graph around.
         """
         tasks: list[TaskRecord] = []
         for index, saved in enumerate(history):
             after = history[index + 1] if index + 1 < len(history) else None
             is_over = after is not None and after.checkpoint.source == "loop"
             found = _kept_on(saved)
-            if after is None or (is_over and not found):
-                self._add_due(found, saved)
-            tasks += self._tree(saved, found.values(), is_over, depth)
+            is_due = after is None or (is_over and not found)
+            if is_due and self.graph is not None and (whole := self.saver.load(saved.address)):
+                for due in open_checkpoint(self.graph.program, whole).tasks:
+                    known = found.setdefault(due.id, _KeptTask(due.id))
+                    known.path, known.name = due.path, due.name
+            tasks += self._tree(saved, found.values(), is_over, depth, prefix)
         return tasks
 
-    def _add_due(self, found: dict[str, _KeptTask], saved: Saved) -> None:
-        whole = None if self.graph is None else self.saver.load(saved.address)
-        if self.graph is not None and whole is not None:
-            for task in snapshot_of(self.graph, self.saver, whole).tasks:
-                known = found.setdefault(task.id, _KeptTask(task.id))
-                known.path, known.name = task.path, task.name
-
     def _tree(
-        self, saved: Saved, found: Iterable[_KeptTask], is_over: bool, depth: int
+        self, saved: Saved, found: Iterable[_KeptTask], is_over: bool, depth: int, outer: str
     ) -> list[TaskRecord]:
         """Return the tasks of one superstep, calls inside the tasks that made them."""
         by_path = {task.path: task for task in found if task.path}
@@ -173,9 +162,12 @@ class RunReader:
                 graphs = [each for each in below[caller.id] if each.is_graph]
                 address = self.nested.get((caller.id, graphs.index(task)))
             if address is not None and depth > 0:
-                nested = self._nested_tasks(graph, address, saved, depth - 1)
-                inner += [_prefixed(each, f"{node}:") for each in nested]
+                saver = (graph and graph.saver) or self.saver
+                history = last_run(saver, address, around=saved)
+                reader = RunReader(graph, saver, self.nested)
+                inner += reader.tasks(history, 0 if graph is None else depth - 1, f"{node}:")
             status, detail = _status(task, is_over)
+            ran = {} if task.ran is None else task.ran._asdict()
             return TaskRecord(
                 step=saved.checkpoint.step + 1,
                 node=node,
@@ -185,11 +177,12 @@ class RunReader:
                 detail=detail,
                 is_call=caller is not None,
                 inner=tuple(inner),
-                **task.attempt,
+                attempt=ran.get("attempts", 1),
+                **{key: ran[key] for key in ("seconds", "began", "executor", "pid") if ran},
             )
 
         # The task that takes in the input is no node of the user's.
-        return [record(task, "", None) for task in below.get(None, ()) if task.name != START]
+        return [record(task, outer, None) for task in below.get(None, ()) if task.name != START]
 
     def _graph_of(
         self, saved: Saved, task_id: str, name: str
@@ -201,14 +194,6 @@ class RunReader:
         outer, place = saved.address, f"{name}:{task_id}"
         place = f"{outer.namespace}|{place}" if outer.namespace else place
         return node.bound, Address(outer.thread_id, node.bound.namespace_at(place))
-
-    def _nested_tasks(
-        self, graph: GraphDefinition | None, address: Address, around: Saved, depth: int
-    ) -> list[TaskRecord]:
-        """Return the tasks of a nested run that began at *around*."""
-        saver = (graph and graph.saver) or self.saver
-        reader = RunReader(graph, saver, self.nested)
-        return reader.tasks(last_run(saver, address, around=around), 0 if graph is None else depth)
 
 
 def _kept_on(saved: Saved) -> dict[str, _KeptTask]:
@@ -241,9 +226,3 @@ def _status(
     if asked:
         return "waiting", "; ".join(repr(item.value) for item in asked)
     return "done" if is_over else "open", ""
-
-
-def _prefixed(task: TaskRecord, prefix: str) -> TaskRecord:
-    """Return *task* as it is called in the graph around its own."""
-    inner = tuple(_prefixed(each, prefix) for each in task.inner)
-    return replace(task, node=prefix + task.node, inner=inner)

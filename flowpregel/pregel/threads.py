@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
-from flowpregel._core.program import Options, Program, State
-from flowpregel._core.records import Address, Node, Saved, Task, Write
-from flowpregel._engine.drivers import run_to_end
+from flowpregel._core.program import Options
+from flowpregel._core.records import Address, Saved, Task
 from flowpregel._engine.inbox import now
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.context import RunClient, Scope, TaskInfo, current
-from flowpregel.errors import (
-    ConfigurationError,
-    GraphInterrupt,
-    InvalidUpdateError,
-    ParentCommand,
-)
+from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.config import Config, ParsedConfig, config_for, parse
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.edit import COPY, Edit, StateUpdate, grouped
@@ -133,8 +125,7 @@ def _edited(
         fence=fence,
         now=now(),
     )
-    edit = Edit(graph.program, for_saver(options, saver), partial(_run_writers, graph.program))
-    batch = edit.batch(saved, updates)
+    batch = Edit(graph.program, for_saver(options, saver)).batch(saved, updates)
     saver.commit((batch,))
     assert batch.checkpoint is not None
     made = replace(address, checkpoint_id=batch.checkpoint.id)
@@ -144,32 +135,3 @@ def _edited(
         again = grouped(graph.program, copied, updates[0].values)
         return _edited(graph, saver, parsed, made, again, fence)
     return made
-
-
-def _run_writers(program: Program, node: Node, value: Any, state: State) -> Sequence[Write]:
-    """Return what the writers of *node* write for *value*, outside any run."""
-    scope = Scope(
-        TaskInfo(task_id="", name=node.name, namespace=node.name, step=0, stop=2),
-        RunClient(_nothing, _nothing, _nothing),
-        channels=state.channels,
-        managed={name: item.get(0, 2) for name, item in program.managed.items()},
-    )
-    token = current.set(scope)
-    try:
-        for writer in node.writers:
-            written = writer(value, scope)
-            is_async = hasattr(written, "__await__")
-            scope.writes.extend(run_to_end(written) if is_async else written)
-    except ParentCommand:
-        raise InvalidUpdateError("There is no parent graph: Command.PARENT in an update") from None
-    except GraphInterrupt as asked:
-        raise InvalidUpdateError(
-            f"the writers of node {node.name!r} cannot ask here: {asked.interrupts}"
-        ) from None
-    finally:
-        current.reset(token)
-    return scope.writes
-
-
-def _nothing(*_: Any) -> None:
-    """Connect the writers of an update to no run."""

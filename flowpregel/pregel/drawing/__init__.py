@@ -4,8 +4,7 @@ A `Graph` and a `RunDrawing` are plain data that draw themselves: as Mermaid, as
 a table for a terminal, and with Graphviz as SVG and PNG.
 """
 
-from flowpregel.pregel.drawing.formats import Edge
-from flowpregel.pregel.drawing.graph import END, START, Graph, NodeShape, graph_of
+from flowpregel.pregel.drawing.graph import END, START, Edge, Graph, NodeShape, graph_of
 from flowpregel.pregel.drawing.run import RunDrawing, TaskRecord, draw_run
 
 __all__ = [

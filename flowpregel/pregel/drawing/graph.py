@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from dataclasses import asdict, dataclass, field, replace
+from html import escape
+from typing import Any, Final, Literal, TypeAlias
 
 from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.drawing.formats import (
-    Box,
-    Charset,
-    Cluster,
-    Drawing,
-    Edge,
-    Kind,
-    Picture,
-    to_list,
-)
+from flowpregel.pregel.drawing.formats import STYLES, mermaid_ids, mermaid_label, quoted, render
+
+Direction: TypeAlias = Literal["TD", "LR", "BT", "RL"]
+Charset: TypeAlias = Literal["unicode", "ascii"]
 
 START: Final = "__start__"
 """The marker for what a run is given."""
@@ -25,21 +20,42 @@ END: Final = "__end__"
 
 
 @dataclass(frozen=True, slots=True)
+class Edge:
+    """A way from one node to another."""
+
+    source: str
+    target: str
+    data: str | None = None
+    """The label: the channel, or the answer that leads this way."""
+    conditional: bool = False
+    """Whether the source decides, each time, if it goes this way."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeShape:
     """A node as it is drawn."""
 
     name: str
     """What is written on it."""
-    kind: Kind = "node"
+    kind: Literal["node", "start", "end"] = "node"
     """A node, or one of the two markers."""
     subgraph: Graph | None = None
     """What is inside, if it is a graph of its own and is to be shown."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """What the program says about it; `Graph.to_json` passes it on."""
+    note: str = ""
+    """A second line that Mermaid and Graphviz write on it."""
+    style: str = ""
+    """The name of its colours; empty: the usual ones."""
+
+    @property
+    def label(self) -> str:
+        """The lines that are written on it."""
+        return f"{self.name}\n{self.note}" if self.note else self.name
 
 
 @dataclass(frozen=True)
-class Graph(Drawing):
+class Graph:
     """The nodes and edges of a program.
 
     In a notebook it shows itself.
@@ -80,31 +96,127 @@ class Graph(Drawing):
         Args:
             charset: Line-drawing characters, or nothing but ASCII.
         """
+        branch, corner, solid, dashed = "├└─┄" if charset == "unicode" else "++-."
         flat = self.flat()
-        return to_list({id_: node.name for id_, node in flat.nodes.items()}, flat.edges, charset)
+        names = {id_: " ".join(node.name.split("\n")) for id_, node in flat.nodes.items()}
+        lines = []
+        for id_, name in names.items():
+            lines.append(name)
+            leaving = [edge for edge in flat.edges if edge.source == id_]
+            for number, edge in enumerate(leaving, 1):
+                fork = corner if number == len(leaving) else branch
+                line = dashed if edge.conditional else solid
+                label = f" {edge.data} {line}" if edge.data else ""
+                lines.append(f"  {fork}{line}{label}> {names[edge.target]}")
+        return "\n".join(lines) or "(no nodes)"
 
-    def picture(
-        self, notes: Mapping[str, str] | None = None, styles: Mapping[str, str] | None = None
-    ) -> Picture:
-        """Return what is drawn.
+    def print_ascii(self) -> None:
+        """Print `draw_ascii`."""
+        print(self.draw_ascii())
+
+    def draw_mermaid(self, *, direction: Direction = "TD") -> str:
+        """Return it in Mermaid's language; nested graphs are boxes around their nodes.
 
         Args:
-            notes: A second line for the labels of some nodes, by their ids in `flat`.
-            styles: The styles of some nodes, by their ids in `flat`.
+            direction: Top down, left to right, bottom to top or right to left.
         """
+        flat, parts = self.flat(), [*self.parts()]
+        nested = [id_ for _, id_, node in parts if node is not None and node.subgraph is not None]
+        ids = mermaid_ids([*flat.nodes, *nested])
+        lines = [f"flowchart {direction}"]
+        styled: dict[str, list[str]] = {name: [] for name in STYLES}
+        for depth, id_, node in parts:
+            if node is None:
+                line = "end"
+            elif node.subgraph is not None:
+                line = f"subgraph {ids[id_]}[{mermaid_label(node.label)}]"
+            elif id_ not in flat.nodes:
+                continue
+            else:
+                label = mermaid_label(node.label)
+                line = ids[id_] + (f"[{label}]" if node.kind == "node" else f"([{label}])")
+                if style := node.style or ("" if node.kind == "node" else "marker"):
+                    styled[style].append(ids[id_])
+            lines.append("    " * depth + line)
+        for edge in flat.edges:
+            start, end = ("-.", ".->") if edge.conditional else ("--", "-->")
+            bare = "-.->" if edge.conditional else "-->"
+            arrow = f"{start} {mermaid_label(edge.data)} {end}" if edge.data else bare
+            lines.append(f"    {ids[edge.source]} {arrow} {ids[edge.target]}")
+        for name, members in styled.items():
+            fill, stroke, text, dashed = STYLES[name]
+            dashes = ",stroke-dasharray:4" * dashed
+            if members:
+                lines.append(
+                    f"    classDef {name} fill:{fill},stroke:{stroke},color:{text}{dashes}"
+                )
+                lines.append(f"    class {','.join(members)} {name}")
+        return "\n".join(lines) + "\n"
+
+    def draw_dot(self) -> str:
+        """Return it in Graphviz's language."""
         flat = self.flat()
+        lines = [
+            "digraph {",
+            '  node [shape=box, style=rounded, fontname="Helvetica"];',
+            '  edge [fontname="Helvetica", fontsize=10];',
+        ]
+        for depth, id_, node in self.parts():
+            indent = "  " * depth
+            if node is None:
+                lines.append(f"{indent}}}")
+            elif node.subgraph is not None:
+                # Graphviz draws a frame around a subgraph whose name begins with this word.
+                lines.append(f"{indent}subgraph {quoted('cluster ' + id_)} {{")
+                lines.append(f"{indent}  label={quoted(node.label)};")
+            elif id_ in flat.nodes:
+                looks = f"label={quoted(node.label)}" + ", shape=oval" * (node.kind != "node")
+                if node.style:
+                    fill, stroke, text, dashed = STYLES[node.style]
+                    looks += f', style="rounded,filled{",dashed" * dashed}", fillcolor="{fill}"'
+                    looks += f', color="{stroke}", fontcolor="{text}"'
+                lines.append(f"{indent}{quoted(id_)} [{looks}];")
+        for edge in flat.edges:
+            marks = [f"label={quoted(edge.data)}"] if edge.data else []
+            marks += ["style=dashed"] if edge.conditional else []
+            lines.append(f"  {quoted(edge.source)} -> {quoted(edge.target)} [{', '.join(marks)}];")
+        return "\n".join([*lines, "}"]) + "\n"
 
-        def members(graph: Graph, prefix: str) -> Iterator[Box | Cluster]:
-            for id_, node in graph.nodes.items():
-                full = prefix + id_
-                note = (notes or {}).get(full)
-                label = f"{node.name}\n{note}" if note else node.name
-                if node.subgraph is not None:
-                    yield Cluster(full, label, [*members(node.subgraph, f"{full}:")])
-                elif full in flat.nodes:
-                    yield Box(full, label, node.kind, (styles or {}).get(full, ""))
+    def draw_svg(self) -> str:
+        """Return it as an SVG picture, made by the ``dot`` program of Graphviz.
 
-        return Picture([*members(self, "")], flat.edges)
+        Raises:
+            ConfigurationError: ``dot`` is not installed, or failed.
+        """
+        return render(self.draw_dot(), "svg").decode()
+
+    def draw_png(self) -> bytes:
+        """Return it as a PNG picture, made by the ``dot`` program of Graphviz.
+
+        Raises:
+            ConfigurationError: ``dot`` is not installed, or failed.
+        """
+        return render(self.draw_dot(), "png")
+
+    def _repr_html_(self) -> str:
+        return f'<pre style="line-height: 1.2">{escape(self.draw_ascii())}</pre>'
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {
+            "text/plain": self.draw_ascii(),
+            "text/html": self._repr_html_(),
+            "text/vnd.mermaid": self.draw_mermaid(),
+        }
+
+    def parts(
+        self, prefix: str = "", depth: int = 1
+    ) -> Iterator[tuple[int, str, NodeShape | None]]:
+        """Yield (depth, id, node) in order; None as the node is the end of a nested graph."""
+        for id_, node in self.nodes.items():
+            yield depth, prefix + id_, node
+            if node.subgraph is not None:
+                yield from node.subgraph.parts(f"{prefix}{id_}:", depth + 1)
+                yield depth, prefix + id_, None
 
     def to_json(self) -> dict[str, Any]:
         """Return the graph as values that ``json.dumps`` takes (if the metadata is)."""
@@ -217,7 +329,7 @@ def _inlined(prefix: str, graph: Graph) -> tuple[Graph, list[Edge], list[Edge]]:
         heads = [Edge(id_, id_) for id_ in starts or graph.nodes]
         tails = [Edge(id_, id_) for id_ in ends or graph.nodes]
     nodes = {
-        f"{prefix}:{id_}": NodeShape(f"{prefix}:{node.name}", node.kind, None, node.metadata)
+        f"{prefix}:{id_}": replace(node, name=f"{prefix}:{node.name}")
         for id_, node in graph.nodes.items()
         if id_ not in markers
     }

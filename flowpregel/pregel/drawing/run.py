@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 from unicodedata import east_asian_width
 
-from flowpregel.pregel.drawing.formats import Charset, Drawing, Edge, Picture
-from flowpregel.pregel.drawing.graph import Graph, NodeShape
+from flowpregel.pregel.drawing.graph import Charset, Edge, Graph, NodeShape
 
 Status: TypeAlias = Literal["done", "failed", "waiting", "open", "cancelled"]
 _Row: TypeAlias = tuple[str, str, str, str, str]
@@ -80,16 +79,15 @@ class TaskRecord:
 
 
 @dataclass(frozen=True)
-class RunDrawing(Drawing):
-    """A graph and the tasks that a run made of it; in a notebook it shows itself.
+class RunDrawing(Graph):
+    """A graph in the colours of the tasks that a run made of it, with the calls of its nodes.
 
     Args:
-        graph: The program's graph.
+        nodes, edges: As a `Graph` has them.
         tasks: The run's tasks.
     """
 
-    graph: Graph
-    tasks: tuple[TaskRecord, ...]
+    tasks: tuple[TaskRecord, ...] = ()
 
     def draw_ascii(self, *, charset: Charset = "unicode") -> str:
         """Return a table of the supersteps: each task's outcome, time and trouble.
@@ -105,23 +103,13 @@ class RunDrawing(Drawing):
         ran = {task.node for task in everything}
         idle = [
             node.name
-            for id_, node in self.graph.flat().nodes.items()
+            for id_, node in self.flat().nodes.items()
             if node.kind == "node" and id_ not in ran
         ]
         text = "\n".join([*lines, f"not run: {', '.join(idle)}"] if idle else lines)
         return text.translate(_ASCII) if charset == "ascii" else text
 
     __str__ = draw_ascii
-
-    def picture(self) -> Picture:
-        """Return the graph with calls and times, its nodes in the style of their worst task."""
-        styles, notes = {}, {}
-        for id_, tasks in _grouped(_all(self.tasks)).items():
-            worst = max((task.status for task in tasks), key=_SEVERITY.index)
-            styles[id_] = "idle" if worst == "cancelled" else worst
-            notes[id_] = " ".join(filter(None, (_times(tasks), _seconds(tasks))))
-        idle = {id_: "idle" for id_, node in self.graph.flat().nodes.items() if node.kind == "node"}
-        return _with_calls(self.graph, "", self.tasks).picture(notes, idle | styles)
 
     def to_json(self) -> dict[str, Any]:
         """Return the tasks as values that ``json.dumps`` takes."""
@@ -141,7 +129,12 @@ def draw_run(graph: Graph, tasks: Iterable[TaskRecord]) -> RunDrawing:
         step 0  ✓ load  ████████████████████  0.500 s
         not run: rank
     """
-    return RunDrawing(graph, tuple(tasks))
+    tasks = tuple(tasks)
+    by_node: dict[str, list[TaskRecord]] = {}
+    for task in _all(tasks):
+        by_node.setdefault(task.node, []).append(task)
+    drawn = _coloured(graph, "", tasks, by_node)
+    return RunDrawing(drawn.nodes, drawn.edges, tasks)
 
 
 # ---------------------------------------------------------------- the table
@@ -195,13 +188,6 @@ def _all(tasks: Iterable[TaskRecord]) -> Iterator[TaskRecord]:
         yield from _all(task.inner)
 
 
-def _grouped(tasks: Iterable[TaskRecord]) -> dict[str, list[TaskRecord]]:
-    grouped: dict[str, list[TaskRecord]] = {}
-    for task in tasks:
-        grouped.setdefault(task.node, []).append(task)
-    return grouped
-
-
 def _is_alone(task: TaskRecord) -> bool:
     """Return whether it has a row of its own: something is to be told of it."""
     return task.status != "done" or bool(task.detail or task.inner) or task.attempt != 1
@@ -231,24 +217,41 @@ def _seconds(tasks: list[TaskRecord]) -> str:
 # ---------------------------------------------------------------- the graph
 
 
-def _with_calls(graph: Graph, prefix: str, tasks: Iterable[TaskRecord]) -> Graph:
-    """Return *graph* with a node for each function that a node called, beside its caller."""
+def _coloured(
+    graph: Graph,
+    prefix: str,
+    tasks: Iterable[TaskRecord],
+    by_node: Mapping[str, list[TaskRecord]],
+) -> Graph:
+    """Return *graph* with times, in the style of each node's worst task, with a node for each call.
+
+    Args:
+        graph: The graph, which may be nested.
+        prefix: What the ids of its nodes begin with in the outermost graph.
+        tasks: The tasks of its nodes.
+        by_node: All tasks of the run.
+    """
     nodes, edges = dict(graph.nodes), list(graph.edges)
     inside: dict[str, list[TaskRecord]] = {}
-    known = {prefix + id_ for id_ in graph.nodes}
     waiting = [(task.node, each) for task in tasks for each in task.inner]
     for caller, call in waiting:
+        id_ = call.node.removeprefix(prefix)
         if not call.is_call:
             inside.setdefault(caller, []).append(call)
-        elif caller in known:
-            id_ = call.node.removeprefix(prefix)
-            if call.node not in known:
-                known.add(call.node)
+        elif caller.removeprefix(prefix) in nodes:
+            if id_ not in nodes:
                 nodes[id_] = NodeShape(call.label)
                 edges.append(Edge(caller.removeprefix(prefix), id_, None, conditional=True))
             waiting += [(call.node, each) for each in call.inner]
-    for id_, node in graph.nodes.items():
-        if node.subgraph is not None and (found := inside.get(prefix + id_)):
-            inner = _with_calls(node.subgraph, f"{prefix}{id_}:", found)
-            nodes[id_] = replace(node, subgraph=inner)
+    for id_, node in nodes.items():
+        own, inner = by_node.get(prefix + id_, []), node.subgraph
+        style = max((task.status for task in own), key=_SEVERITY.index, default="cancelled")
+        if inner is not None:
+            inner = _coloured(inner, f"{prefix}{id_}:", inside.get(prefix + id_, ()), by_node)
+        nodes[id_] = replace(
+            node,
+            note=" ".join(filter(None, (_times(own), _seconds(own)))),
+            style="" if node.kind != "node" else "idle" if style == "cancelled" else style,
+            subgraph=inner,
+        )
     return Graph(nodes, edges)

@@ -9,7 +9,7 @@ import pytest
 
 from flowpregel._core.commands import Command, Send
 from flowpregel._core.effects import Commit, Submit
-from flowpregel._core.program import Nested, Options
+from flowpregel._core.program import Nested, Options, Program
 from flowpregel._core.records import Address, Raised
 from flowpregel.channels import LastValue, UntrackedValue
 from flowpregel.checkpoint.memory import InMemorySaver
@@ -286,7 +286,7 @@ def test_an_edit_is_the_newest_although_the_clock_was_set_back() -> None:
     options = Options(address=Address("t"), now=1)
 
     for saved in history(driver):
-        edit = Edit(driver.program, options, lambda node, value, _: [("out", value)])
+        edit = Edit(driver.program, options)
         driver.saver.commit([edit.batch(saved, [StateUpdate("edited", "n")])])
 
     assert ["input", "loop", "update", "update"] == [
@@ -297,13 +297,19 @@ def test_an_edit_is_the_newest_although_the_clock_was_set_back() -> None:
 # -------------------------------------------------------------------- again from an edit
 
 
+def with_input_from(name: str, program: Program) -> Program:
+    """Return *program* with a node that writes to its input channel."""
+    edited = replace(program.nodes[name], writers=(lambda value, _: [("a", value)],))
+    return replace(program, nodes={**program.nodes, name: edited})
+
+
 def test_results_of_before_a_second_start_from_an_edit_are_not_mixed_in() -> None:
     """Whoever starts again from a checkpoint by its id gets new results, after a crash too."""
     results = iter(["first", "second", "third"])
     crash = Raised(OSError("crash"))
     driver = driver_of(node("asked", lambda _: next(results)), node("other"))
     driver.run("x")
-    edit = Edit(driver.program, Options(address=Address("t")), lambda *_: [("a", "y")])
+    edit = Edit(with_input_from("asked", driver.program), Options(address=Address("t")))
     driver.saver.commit([edit.batch(history(driver)[-1], [StateUpdate("y", "asked")])])
     edited = history(driver)[-1]
 
@@ -324,7 +330,7 @@ def test_results_of_before_a_second_start_from_an_edit_are_not_mixed_in() -> Non
 def test_answers_of_before_a_second_start_from_an_edit_are_not_taken() -> None:
     """Its questions are asked anew, and get the answers that are given then."""
     driver = driver_of(node("n", ask))
-    edit = Edit(driver.program, Options(address=Address("t")), lambda *_: [("a", "y")])
+    edit = Edit(with_input_from("n", driver.program), Options(address=Address("t")))
     driver.run("x")
     driver.saver.commit([edit.batch(history(driver)[-1], [StateUpdate("y", "n")])])
     edited = history(driver)[-1]
