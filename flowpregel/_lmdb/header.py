@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from flowpregel._lmdb import files
 from flowpregel._lmdb.errors import named
-from flowpregel._lmdb.mapped import HEADER
+from flowpregel._lmdb.files import HEADER
 from flowpregel._lmdb.records import NOT_ENCRYPTED, SIZE, Seal, digest
 from flowpregel.errors import StoreCorruptError, StoreForeignError, StoreVersionError
 

@@ -90,7 +90,7 @@ class LMDBSaver(BaseCheckpointSaver):
         self._tables = Tables(self._store)
         self._reader = Reader(self._tables, environment.read, self._store.codec)
         self._sweeper = None if retention is None else Sweeper(self._tables, retention)
-        self._leases = environment.share("leases", lambda: LeaseFiles(environment.path))
+        self._leases: LeaseFiles = environment.shared.setdefault("leases", LeaseFiles(self.path))
 
     def load(
         self, address: Address, *, before: str | None = None, lazy_results: bool = False
@@ -204,14 +204,14 @@ class LMDBSaver(BaseCheckpointSaver):
 
     def stats(self) -> Stats:
         """Return how much is kept, and for what; reads everything once."""
-        file = self._environment.file
-        stats = Stats(bytes=file.size(), map_size=file.map_size())
+        used, map_size = self._environment.sizes()
+        stats = Stats(bytes=used, map_size=map_size)
         maintenance.count(self._tables, self._environment.read, self._used(None), stats)
         return stats
 
     def size(self) -> int:
         """Return the bytes that the store takes up in its file."""
-        return self._environment.file.size()
+        return self._environment.sizes()[0]
 
     def verify(self) -> Verification:
         """Read everything, and return what is damaged.
@@ -240,7 +240,7 @@ class LMDBSaver(BaseCheckpointSaver):
             StoreFullError: There is no room.
         """
         target = files.real_path(path)
-        if files.exists(target) or not files.create(target, self._environment.file.copy):
+        if files.exists(target) or not files.create(target, self._environment.copy):
             raise StoreError(f"there is a store at {target} already; give a new folder")
         files.close_to_others(target)
 

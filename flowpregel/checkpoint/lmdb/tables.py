@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from flowpregel._core.records import Version
-from flowpregel._lmdb.mapped import DATABASES
+from flowpregel._lmdb.files import DATABASES
 from flowpregel._lmdb.store import OpenStore
 from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.lmdb.records import (
