@@ -144,7 +144,8 @@ class Environment:
             finally:
                 self._writer.release()
         finally:
-            self._withdraw(request)
+            if not request.done:
+                self._withdraw(request)
         if request.error is not None:
             raise request.error
         return request.result

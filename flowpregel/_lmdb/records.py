@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
-from copy import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
@@ -98,20 +98,12 @@ class Seal:
 
     def __init__(self, key: bytes, encryption_key: bytes | None = None) -> None:
         self._base = blake2b(key=digest(key, b"seal"), digest_size=SIZE)
+        self.key = key
         self.id = _name(key)
         """Names the key without telling it."""
-        self._encrypt_with(encryption_key)
-
-    def _encrypt_with(self, key: bytes | None) -> None:
-        self.encrypted = None if key is None else EncryptedCodec(key)
-        self.encryption = NOT_ENCRYPTED if key is None else _name(key)
+        self.encrypted = None if encryption_key is None else EncryptedCodec(encryption_key)
+        self.encryption = NOT_ENCRYPTED if encryption_key is None else _name(encryption_key)
         """Names the key that records are encrypted under."""
-
-    def with_encryption(self, key: bytes | None) -> Seal:
-        """Return a seal of the same checksums that encrypts under *key*, if it is one."""
-        other = copy(self)
-        other._encrypt_with(key)  # noqa: SLF001 - its own class
-        return other
 
     def of(self, place: bytes, *parts: bytes | memoryview) -> bytes:
         """Return the checksum of a record made of *parts* at *place*."""
@@ -250,12 +242,8 @@ class Table:
         """Raise `StoreCorruptError` unless the record at *key*, if it is there, holds."""
         record = transaction.get(key, db=self.handle)
         if record is not None:
-            self._check(key, record)
-
-    def _check(self, key: bytes, record: bytes) -> None:
-        expected = self._seal.of(self.name + key, memoryview(record)[SIZE:])
-        if len(record) < _HEAD or record[:SIZE] != expected:
-            raise self.corrupt(key, "is damaged, or was not written there")
+            with suppress(StoreForeignError):  # it may be encrypted, and nobody gave the key
+                self.opened(key, record)
 
     def corrupt(self, key: bytes, what: str) -> StoreCorruptError:
         """Return the error that says *what* of the record at *key*."""
@@ -274,7 +262,9 @@ class Table:
 
     def opened(self, key: bytes, record: bytes) -> bytes:
         """Return the payload of a *record* that was at *key*, after checking that it holds."""
-        self._check(key, record)
+        expected = self._seal.of(self.name + key, memoryview(record)[SIZE:])
+        if len(record) < _HEAD or record[:SIZE] != expected:
+            raise self.corrupt(key, "is damaged, or was not written there")
         if not record[SIZE] & _ENCRYPTED:
             return record[_HEAD:]
         encrypted = self._seal.encrypted
@@ -332,6 +322,15 @@ def after(prefix: bytes) -> bytes:
 def digest(data: bytes, purpose: bytes) -> bytes:
     """Return 32 bytes that name *data* for one *purpose*."""
     return blake2b(data, digest_size=32, person=b"flowpregel" + purpose).digest()
+
+
+def digest_of(labels: Sequence[str]) -> bytes:
+    """Return 16 bytes that stand for *labels*, which may be any texts."""
+    summed = blake2b(digest_size=16)
+    for label in labels:
+        data = label.encode("utf-8", "surrogatepass")
+        summed.update(len(data).to_bytes(8, "big") + data)
+    return summed.digest()
 
 
 def _name(key: bytes) -> str:

@@ -22,9 +22,8 @@ import lmdb
 from flowpregel._lmdb import errors, files
 from flowpregel._lmdb.codec import Codec, StoreCodec
 from flowpregel._lmdb.environment import OPEN, REGISTRY, Environment
-from flowpregel._lmdb.header import Header, store_key
 from flowpregel._lmdb.locks import Presence
-from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
+from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, Header, StoreOptions, store_key
 from flowpregel._lmdb.records import SIZE, Seal, Table, kind_of
 from flowpregel.errors import StoreBusyError, StoreError, StoreReadOnlyError
 

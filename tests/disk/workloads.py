@@ -248,7 +248,7 @@ def newest(path: str) -> int:
 def create_in_place(path: str) -> None:
     """Make a store as LMDB does by itself: not in a draft that is renamed."""
     from flowpregel._lmdb import files
-    from flowpregel._lmdb.header import Header, store_key
+    from flowpregel._lmdb.options import Header, store_key
     from flowpregel._lmdb.records import Seal
 
     os.mkdir(path)
