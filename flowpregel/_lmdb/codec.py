@@ -53,7 +53,16 @@ class PythonCodec:
     def encode(self, value: Any) -> bytes:
         """Return *value* as bytes."""
         encode = _ENCODERS.get(type(value))
-        return _encode_pickle(value) if encode is None else encode(value)
+        if encode is not None:
+            return encode(value)
+        buffers: list[Any] = []
+        data = pickling.dumps(value, buffers)
+        if not buffers:
+            return data
+        views = [buffer.raw() for buffer in buffers]
+        sizes = [(view.nbytes << 1) | view.readonly for view in views]
+        head = struct.pack(f">BIQ{len(sizes)}Q", _BUFFERS[0], len(sizes), len(data), *sizes)
+        return b"".join((head, data, *views))
 
     def decode(self, data: bytes) -> Any:
         """Return the value that was encoded.
@@ -129,13 +138,8 @@ def decode(codec: Codec, data: bytes, what: str) -> Any:
     Raises:
         ValueEncodingError: What its classes do when they are read fails.
     """
-    return decode_all(codec, (data,), what)[0]
-
-
-def decode_all(codec: Codec, many: Iterable[bytes], what: str) -> tuple[Any, ...]:
-    """Return the values that *many* were made from, as `decode` does."""
     try:
-        return tuple(map(codec.decode, many))
+        return codec.decode(data)
     except StoreError:
         raise
     except Exception as error:
@@ -194,17 +198,6 @@ def _parts(value: Any) -> Iterable[tuple[str, Any]]:
 
 def _encode_int(value: int) -> bytes:
     return _INT + value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
-
-
-def _encode_pickle(value: Any) -> bytes:
-    buffers: list[Any] = []
-    data = pickling.dumps(value, buffers)
-    if not buffers:
-        return data
-    views = [buffer.raw() for buffer in buffers]
-    sizes = [(view.nbytes << 1) | view.readonly for view in views]
-    head = struct.pack(f">BIQ{len(sizes)}Q", _BUFFERS[0], len(sizes), len(data), *sizes)
-    return b"".join((head, data, *views))
 
 
 def _decode_buffers(record: bytes) -> Any:

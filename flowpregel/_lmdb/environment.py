@@ -13,14 +13,18 @@ A transaction is never handed out: *work* is a function of it, so that it begins
 filled and is committed on one OS thread, and nothing of the map outlives it. *work* may
 be called again: a transaction that met the end of the map is dead, the map grows, and
 the whole of it is repeated.
+
+A durable commit costs the same for one request as for a hundred: whose turn it is takes
+along whatever waits. The others find theirs done when it is their turn, or do it then, if
+Ctrl-C ended the OS thread that had taken it.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -28,25 +32,31 @@ import lmdb
 
 from flowpregel._fault import fault
 from flowpregel._lmdb import errors, files
-from flowpregel._lmdb.commits import GroupCommit
-from flowpregel._lmdb.locks import FileLock, Presence
-from flowpregel._lmdb.mapped import MappedFile, fill
-from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
-from flowpregel.errors import StoreBusyError, StoreError, StoreReadOnlyError
+from flowpregel._lmdb.locks import FileLock, Gate, Presence
+from flowpregel._lmdb.options import StoreOptions
+from flowpregel.errors import StoreBusyError, StoreCorruptError, StoreError, StoreReadOnlyError
 
 Result = TypeVar("Result")
 Work = Callable[[Any], Result]
 
-_open: dict[str, Environment] = {}
-_registry = threading.Lock()
+_MOST_AT_ONCE = 1000
+
+OPEN: dict[str, Environment] = {}
+REGISTRY = threading.Lock()
+
+
+class CommitRequest:
+    """What one caller wants done in a transaction: all of it, or nothing."""
+
+    def __init__(self, work: Work[Any]) -> None:
+        self.work = work
+        self.done = False
+        self.result: Any = None
+        self.error: Exception | None = None
 
 
 class _CommitFailedError(Exception):
-    """A commit that failed; the file knows the outcome."""
-
-    def __init__(self, error: Exception, transaction_id: int, result: Any) -> None:
-        super().__init__(error, transaction_id, result)
-        self.error, self.transaction_id, self.result = error, transaction_id, result
+    """A commit that failed, its number, and its results; the file knows the outcome."""
 
 
 class Environment:
@@ -61,38 +71,37 @@ class Environment:
         self.path = path
         self.readonly = readonly
         self.users = 0
-        self.file = MappedFile(path, map_size=map_size, readonly=readonly, lock=lock)
-        self.databases = self.file.databases
-        self._shared: dict[Any, Any] = {}
-        self._group = GroupCommit(path, self._transact)
+        self.databases: dict[bytes, Any] = {}
+        self.shared: dict[str, Any] = {}  # by all users of the store in this process
+        self._map_size = max(map_size, files.SMALLEST_MAP)
+        self._registers = lock
+        self._pid = os.getpid()
+        self._data = os.path.join(path, errors.DATA)
+        self._lmdb: Any = None
+        self._gate = Gate()  # every transaction is inside
         self._writer = threading.Lock()
+        self._queue: deque[CommitRequest] = deque()
         self._file_lock: FileLock | None = None
         self._presence = Presence(os.path.join(path, files.PRESENCE))
         try:
             with errors.named(path):
-                self._begin(options)
+                if readonly:
+                    self._map(pages=options.check_pages)
+                    return
+                self._file_lock = FileLock(os.path.join(path, files.WRITE_LOCK))
+                # Opening the databases is a write transaction, and LMDB's lock waits for ever.
+                with self._locked(options.lock_timeout):
+                    self._map(pages=options.check_pages)
+                files.make_ballast(path)
+                files.close_to_others(path)
         except BaseException:
-            self._shut()  # else its locks are held by nobody
+            self.shut()  # else its locks are held by nobody
             raise
 
-    def _begin(self, options: StoreOptions) -> None:
-        if self.readonly:
-            self.file.open(pages=options.check_pages)
-            return
-        self._file_lock = FileLock(os.path.join(self.path, files.WRITE_LOCK))
-        # Opening the databases is a write transaction, and LMDB's lock waits for ever.
-        with self._exclusively(options.lock_timeout):
-            self.file.open(pages=options.check_pages)
-        files.make_ballast(self.path)
-        files.close_to_others(self.path)
-
-    def share(self, key: object, make: Callable[[], Result]) -> Result:
-        """Return what all users of the store in this process have in common under *key*."""
-        with _registry:
-            if key not in self._shared:
-                self._shared[key] = make()
-            found: Result = self._shared[key]
-            return found
+    @property
+    def is_inherited(self) -> bool:
+        """Whether a process that this one was forked from opened it."""
+        return self._pid != os.getpid()
 
     # ------------------------------------------------------------ transactions
 
@@ -103,12 +112,13 @@ class Environment:
         """
 
         def attempt() -> Result:
-            with self.file.live().begin() as transaction:
+            with self._live().begin() as transaction:
                 return work(transaction)
 
-        return self._repeated(attempt)
+        result: Result = self._repeated(attempt)
+        return result
 
-    def write(self, work: Work[Result], *, timeout: float) -> Result:
+    def write(self, work: Work[Any], *, timeout: float) -> Any:
         """Return ``work(transaction)`` of one write transaction, once it is on disk.
 
         Args:
@@ -118,40 +128,71 @@ class Environment:
         Raises:
             StoreBusyError: Someone else held the store all that time.
             StoreFullError: There is no room; nothing of it was kept.
+            Exception: Whatever *work* raises; nothing of it was kept.
         """
-        self.file.live()
-        result: Result = self._group.write(work, timeout)
-        return result
-
-    def _transact(self, work: Work[Result], timeout: float) -> Result:
-        with self._exclusively(timeout):
-            return self._repeated(lambda: self._commit(work))
-
-    def _repeated(self, attempt: Callable[[], Result]) -> Result:
-        """Return ``attempt()``, repeated when the map has to change before it can succeed."""
-        while True:
-            try:
-                with self.file.gate:
-                    return attempt()
-            except lmdb.MapFullError:
-                self.file.grow()
-            except lmdb.MapResizedError:
-                self.file.adopt_size()
-            except lmdb.ReadersFullError:
-                self.file.free_readers()
-            except lmdb.Error as error:
-                raise errors.of_lmdb(error, self.path) from error
-            except _CommitFailedError as failed:
-                if not self.file.has_landed(failed.transaction_id):
-                    raise errors.of_commit(failed.error, self.path) from failed.error
-                result: Result = failed.result
-                return result
-
-    def _commit(self, work: Work[Result]) -> Result:
-        fault("store.commit.begin")
-        transaction = self.file.live().begin(write=True)
+        self._live()
+        request = CommitRequest(work)
+        self._queue.append(request)
         try:
-            result = work(transaction)
+            if not self._writer.acquire(timeout=timeout):
+                if self._withdraw(request):
+                    raise StoreBusyError(self.path, "another OS thread of this process", timeout)
+                self._writer.acquire()  # it is being committed: how that ends has to be known
+            try:
+                if not request.done:
+                    self._commit_queue(request, timeout)
+            finally:
+                self._writer.release()
+        finally:
+            if not request.done:
+                self._withdraw(request)
+        if request.error is not None:
+            raise request.error
+        return request.result
+
+    def _withdraw(self, request: CommitRequest) -> bool:
+        """Take a request back; return False if it is being committed, or was."""
+        try:
+            self._queue.remove(request)
+        except ValueError:
+            return False
+        return True
+
+    def _commit_queue(self, request: CommitRequest, timeout: float) -> None:
+        """Commit *request* and whatever waits."""
+        self._withdraw(request)
+        group = [request]
+        while self._queue and len(group) < _MOST_AT_ONCE:
+            with suppress(IndexError):  # it was taken back just now
+                group.append(self._queue.popleft())
+        try:
+            with self._locked(timeout):
+                self._commit_group(group)
+        except StoreError as error:
+            for each in group:
+                if not each.done:
+                    each.error, each.done = error, True
+
+    def _commit_group(self, group: Sequence[CommitRequest]) -> None:
+        try:
+            results = self._repeated(lambda: self._commit(group))
+        except Exception as error:  # noqa: BLE001 - it is raised in the OS thread that asked
+            if len(group) == 1:
+                group[0].error, group[0].done = error, True
+                return
+            # One of them may be to blame: each on its own, so that the others are kept.
+            for request in group:
+                self._commit_group([request])
+        else:
+            for request, result in zip(group, results, strict=True):
+                request.result, request.done = result, True
+
+    def _commit(self, group: Sequence[CommitRequest]) -> list[Any]:
+        """Return what each request's work returned, once all are on disk."""
+        fault("store.commit.begin")
+        transaction = self._live().begin(write=True)
+        try:
+            results = [request.work(transaction) for request in group]
             number = transaction.id()
             fault("store.commit.before")
         except BaseException:
@@ -162,11 +203,52 @@ class Environment:
         except (lmdb.MapFullError, lmdb.MapResizedError):
             raise
         except lmdb.Error as error:
-            raise _CommitFailedError(error, number, result) from error
+            raise _CommitFailedError(error, number, results) from error
+        # If the last pages were never written, `files.check` would have to look at every page.
+        used = self._used()
         with suppress(OSError):  # where it cannot be done the next to open it takes longer
-            self.file.fill_up()
+            if os.path.getsize(self._data) < used:
+                os.truncate(self._data, used)
         fault("store.commit.after")
-        return result
+        return results
+
+    def _repeated(self, attempt: Callable[[], Any]) -> Any:
+        """Return ``attempt()``, repeated when the map has to change before it can succeed."""
+        while True:
+            try:
+                with self._gate:
+                    return attempt()
+            except lmdb.MapFullError:
+                self.grow()
+            except lmdb.MapResizedError:
+                with self._gate.alone():  # another process gave it another size
+                    self._live().set_mapsize(0)
+            except lmdb.ReadersFullError:
+                with self._gate:
+                    if not self._live().reader_check():
+                        raise StoreBusyError(
+                            self.path, f"{files.READERS} readers that are all alive", 0.0
+                        ) from None
+            except lmdb.Error as error:
+                raise errors.of_lmdb(error, self.path) from error
+            except _CommitFailedError as failed:
+                cause, number, results = failed.args
+                if not self._has_landed(number):
+                    raise errors.of_commit(cause, self.path) from cause
+                return results
+
+    @contextmanager
+    def _locked(self, timeout: float) -> Iterator[None]:
+        """Keep out other processes that write; the caller keeps out those of this one."""
+        lock = self._file_lock
+        if lock is None:
+            raise StoreReadOnlyError(f"{self.path} was opened to be read only, or is closed")
+        try:
+            if not lock.acquire(timeout):
+                raise StoreBusyError(self.path, str(lock.holder()), timeout)
+            yield
+        finally:
+            lock.release()
 
     @contextmanager
     def _exclusively(self, timeout: float) -> Iterator[None]:
@@ -174,19 +256,95 @@ class Environment:
         if not self._writer.acquire(timeout=timeout):
             raise StoreBusyError(self.path, "another OS thread of this process", timeout)
         try:
-            lock = self._file_lock
-            if lock is None:
-                raise StoreReadOnlyError(f"{self.path} was opened to be read only, or is closed")
-            if not lock.acquire(timeout):
-                raise StoreBusyError(self.path, str(lock.holder()), timeout)
-            try:
+            with self._locked(timeout):
                 yield
-            finally:
-                lock.release()
         finally:
             self._writer.release()
 
+    # ------------------------------------------------------------ the map
+
+    def _live(self) -> Any:
+        """Return LMDB's environment, for use inside the gate, unless it is closed or a parent's."""
+        if self.is_inherited:
+            raise StoreReadOnlyError(
+                f"{self.path} was opened before a fork (by process {self._pid}); "
+                "a forked process cannot use it: start one that opens it itself"
+            )
+        if self._lmdb is None:
+            raise StoreError(f"{self.path} is closed; open it again")
+        return self._lmdb
+
+    def _map(self, *, pages: bool = False) -> None:
+        """Check the file, with *pages* each page of it, and map it."""
+        files.check(self.path, pages=pages, readonly=self.readonly)
+        size = self._map_size
+        try:
+            while self._lmdb is None:
+                try:
+                    self._lmdb = files.connect(
+                        self.path, size, readonly=self.readonly, lock=self._registers
+                    )
+                except lmdb.MemoryError:
+                    # A process may be allowed little address space (`ulimit -v`).
+                    if size <= files.SMALLEST_MAP:
+                        raise
+                    size //= 2
+            if not self.readonly or self._registers:
+                self._lmdb.reader_check()
+            for name in files.DATABASES:
+                self.databases[name] = self._lmdb.open_db(name, create=False)
+            if pages:
+                files.check_keys(self._lmdb, self.databases, self.path)
+        except (lmdb.Error, StoreCorruptError) as error:
+            self._unmap()
+            if isinstance(error, StoreCorruptError):
+                raise
+            raise errors.of_lmdb(error, self.path) from error
+
+    def _unmap(self) -> None:
+        if self._lmdb is not None:
+            self._lmdb.close()
+            self._lmdb = None
+
+    def grow(self) -> None:
+        """Make room: double the map."""
+        with self._gate.alone():
+            size = self._live().info()["map_size"]
+            self._live().set_mapsize(size * 2 if size < 1 << 36 else size + (1 << 36))
+
+    def sizes(self) -> tuple[int, int]:
+        """Return the bytes of the file that are in use, and those of its address space."""
+        with self._gate:
+            return self._used(), int(self._live().info()["map_size"])
+
+    def _used(self) -> int:
+        live = self._live()
+        return int((live.info()["last_pgno"] + 1) * live.stat()["psize"])
+
+    def _has_landed(self, transaction_id: int) -> bool:
+        """Open the file again after a commit failed; return whether that is there after all.
+
+        LMDB itself cannot be asked: a meta page that could not be written
+        leaves it unusable, and one that could not be synced may be there.
+        """
+        with self._gate.alone():
+            self._unmap()
+            synced = False
+            with suppress(OSError):
+                files.sync(self._data)
+                synced = True
+            self._map()
+            return synced and self._lmdb.info()["last_txnid"] >= transaction_id
+
     # ------------------------------------------------------------ the file
+
+    def copy(self, path: str) -> None:
+        """Copy it as it is at one moment into the folder *path*, without free pages."""
+        try:
+            with self._gate:
+                self._live().copy(path, compact=True)
+        except lmdb.Error as error:
+            raise errors.of_commit(error, path) from error
 
     def replace(self, timeout: float) -> None:
         """Put a compacted copy in the place of the file.
@@ -199,7 +357,13 @@ class Environment:
                 raise StoreBusyError(self.path, "another process that has it open", 0.0)
             try:
                 with errors.named(self.path), files.draft_inside(self.path) as draft:
-                    self.file.replace(draft)
+                    self.copy(draft)
+                    with self._gate.alone():
+                        self._unmap()
+                        try:
+                            files.put_in_place(draft, self.path)
+                        finally:
+                            self._map()
             finally:
                 self._presence.be_one_of_many()
                 files.close_to_others(self.path)
@@ -213,67 +377,20 @@ class Environment:
 
     def close(self) -> None:
         """Give one opening back; the last one closes the file."""
-        with _registry:
+        with REGISTRY:
             self.users -= 1
             if self.users <= 0:
-                self._shut()
+                self.shut()
 
-    def _shut(self) -> None:
-        if _open.get(self.path) is self:
-            del _open[self.path]
-        if self.file.is_inherited:
+    def shut(self) -> None:
+        """Close the file, whoever uses it."""
+        if OPEN.get(self.path) is self:
+            del OPEN[self.path]
+        if self.is_inherited:
             return  # it is the parent's
-        with self.file.gate.alone():
-            self.file.close()
+        with self._gate.alone():
+            self._unmap()
             if self._file_lock is not None:
                 self._file_lock.close()
                 self._file_lock = None
             self._presence.close()
-
-
-def open_environment(
-    path: str | os.PathLike[str],
-    header: Callable[[], bytes],
-    *,
-    map_size: int = DEFAULT_MAP_SIZE,
-    readonly: bool = False,
-    lock: bool = True,
-    options: StoreOptions = StoreOptions(),  # noqa: B008 - it is frozen
-) -> Environment:
-    """Return the environment at *path*, opening it (or making it) if need be.
-
-    Args:
-        path: The folder.
-        header: Gives the header that a new store begins with.
-        map_size: The bytes the map begins with; it grows by itself.
-        readonly: Only read; there must be a store.
-        lock: Register as a reader. Without it nobody may write meanwhile.
-        options: The rarely needed.
-    """
-    options.check_opening(readonly=readonly, lock=lock)
-    real = files.real_path(path)
-    with _registry:
-        found = _open.get(real)
-        if found is None or found.file.is_inherited:
-            if not options.allow_network:
-                files.refuse_network(real)
-            if not files.exists(real):
-                if readonly:
-                    raise StoreError(f"there is no store at {real}, and readonly=True makes none")
-                files.create(real, lambda draft: fill(draft, header()))
-            found = Environment(
-                real, map_size=map_size, readonly=readonly, lock=lock, options=options
-            )
-            _open[real] = found
-        elif found.readonly and not readonly:
-            raise StoreReadOnlyError(
-                f"{real} is open in this process to be read only; close that before writing to it"
-            )
-        found.users += 1
-        return found
-
-
-@atexit.register
-def _close_all() -> None:
-    for environment in [*_open.values()]:
-        environment._shut()  # noqa: SLF001 - its own module

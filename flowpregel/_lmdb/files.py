@@ -1,7 +1,4 @@
-"""The folder of a store: created whole or not at all, and checked before it is trusted.
-
-Everything here happens while the store is not open in this process.
-"""
+"""The folder of a store: created whole or not at all, and checked before it is trusted."""
 
 from __future__ import annotations
 
@@ -13,15 +10,26 @@ import stat
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from flowpregel._lmdb.errors import DATA, named
+import lmdb
+
+from flowpregel._lmdb.errors import DATA, named, of_commit
 from flowpregel.errors import StoreCorruptError, StoreError, StoreVersionError
 
 WRITE_LOCK = "write.lock"
 PRESENCE = "open.lock"
+ENGINE = 0
+"""The major version of LMDB whose format we write; py-lmdb ships two."""
+DATABASES = (
+    b"meta", b"threads", b"checkpoints", b"values", b"deltas", b"writes", b"store", b"cache",
+)  # fmt: skip
+HEADER = b"header"
+"""Its key in ``meta``."""
+SMALLEST_MAP = 1 << 20
+READERS = 1024
 _BALLAST = "ballast"
 _BALLAST_SIZE = 128 << 10
 _DRAFT_INSIDE = ".compact."
@@ -62,6 +70,40 @@ def exists(folder: str) -> bool:
         except FileNotFoundError:
             return False
     return True
+
+
+def connect(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:
+    """Return LMDB's own environment at *path*, opened as we open it everywhere.
+
+    With LMDB's default flags: without ``sync`` or ``metasync`` a power cut loses
+    acknowledged commits; with ``writemap`` a full disk ends the interpreter.
+    """
+    # Without it a commit keeps the GIL while the disk syncs: nobody could join its group.
+    lmdb.enable_drop_gil()
+    return lmdb.open(
+        path,
+        map_size=map_size,
+        max_dbs=16,
+        max_readers=READERS,
+        mode=0o600,
+        create=not readonly,
+        readonly=readonly,
+        lock=lock,
+        lib_version=ENGINE,
+    )
+
+
+def fill(draft: str, header: bytes) -> None:
+    """Make a store with its databases and a *header* in the folder *draft*."""
+    try:
+        with connect(draft, SMALLEST_MAP, readonly=False, lock=True) as env:
+            for name in DATABASES:
+                env.open_db(name)
+            with env.begin(write=True, db=env.open_db(b"meta")) as transaction:
+                transaction.put(HEADER, header)
+    except lmdb.Error as error:
+        raise of_commit(error, draft) from error
+    close_to_others(draft)
 
 
 def create(folder: str, fill: Callable[[str], None]) -> bool:
@@ -133,6 +175,14 @@ def draft_inside(folder: str) -> Iterator[str]:
             shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=_DRAFT_INSIDE, dir=folder) as draft:
         yield draft
+
+
+def put_in_place(draft: str, folder: str) -> None:
+    """Let the data in the folder *draft* take the place of the store's, in one step."""
+    made = os.path.join(draft, DATA)
+    sync(made)
+    os.replace(made, os.path.join(folder, DATA))
+    sync(folder)
 
 
 def _move(draft: str, folder: str) -> bool:
@@ -257,6 +307,21 @@ def _read_meta(head: bytes, path: str, size: int) -> _Meta:
         raise StoreCorruptError(f"{path} is damaged: it gives its page size as {page}")
     last, transaction = struct.unpack_from("<QQ", head, _LAST_PAGE_AT)
     return _Meta(page, last, transaction)
+
+
+def check_keys(env: Any, databases: Mapping[bytes, Any], folder: str) -> None:
+    """Refuse a database with an empty key, which LMDB's verifier accepts.
+
+    There can be none; where a damaged page has one, a record is not found any more.
+    """
+    with env.begin() as transaction:
+        for name, database in databases.items():
+            with transaction.cursor(db=database) as cursor:
+                if cursor.first() and not cursor.key():
+                    raise StoreCorruptError(
+                        f"{os.path.join(folder, DATA)} is damaged: {name.decode()} has a record "
+                        "without a key; restore a backup"
+                    )
 
 
 def make_ballast(folder: str) -> None:

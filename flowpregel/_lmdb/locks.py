@@ -137,15 +137,17 @@ class FileLock:
 
     def acquire(self, timeout: float) -> bool:
         """Take the lock; return False if it is not free within *timeout* seconds."""
-        if not self._try():
-            deadline = time.monotonic() + timeout
-            pause = _FIRST_PAUSE
-            while not self._try():
+        deadline, pause = time.monotonic() + timeout, _FIRST_PAUSE
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
-                time.sleep(min(pause, left))
-                pause = min(pause * 2, _LONGEST_PAUSE)
+            time.sleep(min(pause, left))
+            pause = min(pause * 2, _LONGEST_PAUSE)
         try:
             if os.pread(self._file, _NAME_SIZE, 0) != self._me:
                 os.pwrite(self._file, self._me, 0)
@@ -204,13 +206,6 @@ class FileLock:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-    def _try(self) -> bool:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
 
 
 def is_locked(path: str) -> bool:

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
-from copy import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any
 
 from flowpregel.errors import ConfigurationError, StoreCorruptError, StoreForeignError
 
@@ -98,20 +98,12 @@ class Seal:
 
     def __init__(self, key: bytes, encryption_key: bytes | None = None) -> None:
         self._base = blake2b(key=digest(key, b"seal"), digest_size=SIZE)
+        self.key = key
         self.id = _name(key)
         """Names the key without telling it."""
-        self._encrypt_with(encryption_key)
-
-    def _encrypt_with(self, key: bytes | None) -> None:
-        self.encrypted = None if key is None else EncryptedCodec(key)
-        self.encryption = NOT_ENCRYPTED if key is None else _name(key)
+        self.encrypted = None if encryption_key is None else EncryptedCodec(encryption_key)
+        self.encryption = NOT_ENCRYPTED if encryption_key is None else _name(encryption_key)
         """Names the key that records are encrypted under."""
-
-    def with_encryption(self, key: bytes | None) -> Seal:
-        """Return a seal of the same checksums that encrypts under *key*, if it is one."""
-        other = copy(self)
-        other._encrypt_with(key)  # noqa: SLF001 - its own class
-        return other
 
     def of(self, place: bytes, *parts: bytes | memoryview) -> bytes:
         """Return the checksum of a record made of *parts* at *place*."""
@@ -122,42 +114,32 @@ class Seal:
         return checksum.digest()
 
 
-class Store(Protocol):
-    """What a table needs of its store."""
-
-    @property
-    def path(self) -> str:
-        """Its folder."""
-
-    @property
-    def databases(self) -> Mapping[bytes, Any]:
-        """LMDB's handles, by name."""
-
-
 class Table:
     """One database of a store; every method takes the transaction to use.
 
     Args:
         name: The database's name.
-        store: Its environment.
+        path: The store's folder.
+        databases: LMDB's handles, by name; others after the file was opened again.
         seal: Makes and checks the checksums.
     """
 
-    def __init__(self, name: bytes, store: Store, seal: Seal) -> None:
+    def __init__(self, name: bytes, path: str, databases: Mapping[bytes, Any], seal: Seal) -> None:
         self.name = name
-        self._store = store
+        self._path = path
+        self._databases = databases
         self._seal = seal
 
     @property
     def handle(self) -> Any:
         """LMDB's handle; another one after the file was opened again."""
-        return self._store.databases[self.name]
+        return self._databases[self.name]
 
     # ------------------------------------------------------------ one record
 
     def get(self, transaction: Any, key: bytes) -> bytes | None:
         """Return a copy of the payload at *key*, or None."""
-        record = transaction.get(key, db=self.handle)
+        record = transaction.get(key, db=self._databases[self.name])
         return None if record is None else self._payload(transaction, key, record)
 
     def put(self, transaction: Any, key: bytes, payload: bytes) -> bool:
@@ -166,12 +148,19 @@ class Table:
         Returns:
             Whether there was something, which is replaced.
         """
+        handle = self._databases[self.name]
         replaced = self._drop_chunks(transaction, key)
-        handle = self.handle
-        for place, record in self._records(key, payload):
-            # LMDB fills a page to its end only where the greatest key is appended.
-            if not transaction.put(place, record, append=True, db=handle):
-                transaction.put(place, record, db=handle)
+        kind = _WHOLE
+        if len(payload) > CHUNK:
+            kind, view = _CHUNKED, memoryview(payload)
+            payload = _COUNTS.pack(-(-len(view) // CHUNK), len(view))
+            for place, start in _chunks(key, len(view)):
+                piece = self.sealed(place, _PIECE, view[start : start + CHUNK])
+                transaction.put(place, piece, db=handle)
+        record = self.sealed(key, kind, payload)
+        # LMDB fills a page to its end only where the greatest key is appended.
+        if not transaction.put(key, record, append=True, db=handle):
+            transaction.put(key, record, db=handle)
         return replaced
 
     def delete(self, transaction: Any, key: bytes) -> bool:
@@ -253,12 +242,13 @@ class Table:
         """Raise `StoreCorruptError` unless the record at *key*, if it is there, holds."""
         record = transaction.get(key, db=self.handle)
         if record is not None:
-            self._check(key, record)
+            with suppress(StoreForeignError):  # it may be encrypted, and nobody gave the key
+                self.opened(key, record)
 
     def corrupt(self, key: bytes, what: str) -> StoreCorruptError:
         """Return the error that says *what* of the record at *key*."""
         return StoreCorruptError(
-            f"record {key.hex()} in {self.name.decode()} of {self._store.path} {what}; "
+            f"record {key.hex()} in {self.name.decode()} of {self._path} {what}; "
             "restore a backup, or run verify() to see what else is damaged"
         )
 
@@ -272,60 +262,50 @@ class Table:
 
     def opened(self, key: bytes, record: bytes) -> bytes:
         """Return the payload of a *record* that was at *key*, after checking that it holds."""
-        self._check(key, record)
+        expected = self._seal.of(self.name + key, memoryview(record)[SIZE:])
+        if len(record) < _HEAD or record[:SIZE] != expected:
+            raise self.corrupt(key, "is damaged, or was not written there")
         if not record[SIZE] & _ENCRYPTED:
             return record[_HEAD:]
         encrypted = self._seal.encrypted
         if encrypted is None:
             raise StoreForeignError(
-                f"{self._store.path} is encrypted; pass its key as StoreOptions(encryption_key=...)"
+                f"{self._path} is encrypted; pass its key as StoreOptions(encryption_key=...)"
             )
         return encrypted.decode(record[_HEAD:], self.name + key)
 
-    def _check(self, key: bytes, record: bytes) -> None:
-        expected = self._seal.of(self.name + key, memoryview(record)[SIZE:])
-        if len(record) < _HEAD or record[:SIZE] != expected:
-            raise self.corrupt(key, "is damaged, or was not written there")
-
-    # ------------------------------------------------------------ chunks
-
-    def _records(self, key: bytes, payload: bytes) -> Iterator[tuple[bytes, bytes]]:
-        if len(payload) <= CHUNK:
-            yield key, self.sealed(key, _WHOLE, payload)
-            return
-        view = memoryview(payload)
-        count = -(-len(payload) // CHUNK)
-        yield key, self.sealed(key, _CHUNKED, _COUNTS.pack(count, len(payload)))
-        for number in range(count):
-            place = key + number.to_bytes(4, "big")
-            chunk = view[number * CHUNK : (number + 1) * CHUNK]
-            yield place, self.sealed(place, _PIECE, chunk)
+    # ------------------------------------------------------------ large payloads
 
     def _payload(self, transaction: Any, key: bytes, record: bytes) -> bytes:
         payload = self.opened(key, record)
-        if kind_of(record) == _WHOLE:
+        if record[SIZE] & ~_ENCRYPTED == _WHOLE:
             return payload
         count, size = _COUNTS.unpack(payload)
         pieces = []
-        for number in range(count):
-            place = key + number.to_bytes(4, "big")
+        for place, _ in _chunks(key, size):
             piece = transaction.get(place, db=self.handle)
             if piece is None:
                 raise self.corrupt(place, "is missing: a part of a large value")
             pieces.append(self.opened(place, piece))
         payload = b"".join(pieces)
-        if len(payload) != size:
+        if len(payload) != size or len(pieces) != count:
             raise self.corrupt(key, "has not the length it says")
         return payload
 
     def _drop_chunks(self, transaction: Any, key: bytes) -> bool:
         """Drop the chunks of what is at *key*; return whether there is something."""
-        record = transaction.get(key, db=self.handle)
+        record = transaction.get(key, db=self._databases[self.name])
         if record is not None and kind_of(record) == _CHUNKED:
-            count = _COUNTS.unpack(self.opened(key, record))[0]
-            for number in range(count):
-                transaction.delete(key + number.to_bytes(4, "big"), db=self.handle)
+            for place, _ in _chunks(key, _COUNTS.unpack(self.opened(key, record))[1]):
+                if not transaction.delete(place, db=self.handle):
+                    break
         return record is not None
+
+
+def _chunks(key: bytes, size: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the key of each chunk of a large payload, and where in it the chunk begins."""
+    for start in range(0, size, CHUNK):
+        yield key + (start // CHUNK).to_bytes(4, "big"), start
 
 
 def kind_of(record: bytes) -> int:
@@ -342,6 +322,15 @@ def after(prefix: bytes) -> bytes:
 def digest(data: bytes, purpose: bytes) -> bytes:
     """Return 32 bytes that name *data* for one *purpose*."""
     return blake2b(data, digest_size=32, person=b"flowpregel" + purpose).digest()
+
+
+def digest_of(labels: Sequence[str]) -> bytes:
+    """Return 16 bytes that stand for *labels*, which may be any texts."""
+    summed = blake2b(digest_size=16)
+    for label in labels:
+        data = label.encode("utf-8", "surrogatepass")
+        summed.update(len(data).to_bytes(8, "big") + data)
+    return summed.digest()
 
 
 def _name(key: bytes) -> str:

@@ -17,11 +17,11 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any
 
 from flowpregel._lmdb.codec import decode, encode
 from flowpregel._lmdb.options import StoreOptions
+from flowpregel._lmdb.records import digest_of
 from flowpregel._lmdb.store import open_store
 from flowpregel.cache.base import BaseCache, FullKey, Namespace
 from flowpregel.errors import ConfigurationError
@@ -133,7 +133,7 @@ class LMDBCache(BaseCache):
                 self._table.drop(transaction, b"u")
                 count = 0
             for namespace in namespaces or ():
-                for key in self._table.keys(transaction, b"v" + _digest(namespace)):
+                for key in self._table.keys(transaction, b"v" + digest_of(namespace)):
                     if len(key) == 1 + _PLACE:  # those of chunks are longer
                         count -= self._forget(transaction, key[1:])
             self._table.put(transaction, b"n", _COUNTS.pack(count, last))
@@ -192,13 +192,4 @@ _PLACE = 32
 
 def _place(key: FullKey) -> bytes:
     namespace, name = key
-    return _digest(namespace) + _digest((name,))
-
-
-def _digest(labels: Sequence[str]) -> bytes:
-    """Return 16 bytes that stand for *labels*, which may be any texts."""
-    summed = blake2b(digest_size=16)
-    for label in labels:
-        data = label.encode("utf-8", "surrogatepass")
-        summed.update(len(data).to_bytes(8, "big") + data)
-    return summed.digest()
+    return digest_of(namespace) + digest_of((name,))

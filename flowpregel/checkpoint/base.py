@@ -181,6 +181,14 @@ def thread_name(thread_id: Any) -> str:
     raise ConfigurationError(f"thread_id must be text, not {thread_id!r}")
 
 
+def check_on_conflict(on_conflict: str) -> None:
+    """Raise `ConfigurationError` unless *on_conflict* is one of `lease`."""
+    if on_conflict not in ("raise", "wait", "takeover"):
+        raise ConfigurationError(
+            f"on_conflict is {on_conflict!r}; use 'raise', 'wait' or 'takeover'"
+        )
+
+
 def check_strategy(strategy: str) -> None:
     """Raise `ConfigurationError` unless *strategy* is one of `prune`."""
     if strategy not in ("keep_latest", "delete"):

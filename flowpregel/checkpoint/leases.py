@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.base import Lease, OnConflict
-from flowpregel.errors import ConfigurationError, LeaseLostError, ThreadBusyError
+from flowpregel.checkpoint.base import Lease, OnConflict, check_on_conflict
+from flowpregel.errors import LeaseLostError, ThreadBusyError
 
 
 class MemoryLeases:
@@ -32,10 +32,7 @@ class MemoryLeases:
             ConfigurationError: *on_conflict* is none of its three words.
             ThreadBusyError: It is held, and *on_conflict* is ``"raise"``.
         """
-        if on_conflict not in ("raise", "wait", "takeover"):
-            raise ConfigurationError(
-                f"on_conflict is {on_conflict!r}; use 'raise', 'wait' or 'takeover'"
-            )
+        check_on_conflict(on_conflict)
         key = (address.thread_id, address.namespace)
         fence = self._acquire(key, on_conflict)
         try:

@@ -16,11 +16,11 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from hashlib import blake2b
 from typing import Any
 
 from flowpregel._lmdb.codec import decode, encode
 from flowpregel._lmdb.options import StoreOptions
+from flowpregel._lmdb.records import digest_of
 from flowpregel._lmdb.store import open_store
 from flowpregel.store.base import (
     GetOp,
@@ -30,7 +30,7 @@ from flowpregel.store.base import (
     SearchOp,
     TTLConfig,
 )
-from flowpregel.store.items import ItemKey, ItemStore, StoredItem
+from flowpregel.store.memory import ItemKey, ItemStore, StoredItem
 from flowpregel.store.search_index import IndexConfig
 
 __all__ = ["LMDBStore"]
@@ -111,7 +111,7 @@ class LMDBStore(ItemStore):
                 record = self._table.get(transaction, b"i" + _place(op.namespace, op.key))
                 return [] if record is None else [record]
             case SearchOp():
-                prefix = b"i" + (_digest(op.namespace_prefix[:1]) if op.namespace_prefix else b"")
+                prefix = b"i" + (digest_of(op.namespace_prefix[:1]) if op.namespace_prefix else b"")
                 return [record for _, record in self._table.scan(transaction, prefix)]
             case ListNamespacesOp():
                 return [record for _, record in self._table.scan(transaction, b"i")]
@@ -193,13 +193,4 @@ def _end(at: float) -> bytes:
 
 
 def _place(namespace: Sequence[str], key: str) -> bytes:
-    return _digest(namespace[:1]) + _digest(namespace) + _digest((key,))
-
-
-def _digest(labels: Sequence[str]) -> bytes:
-    """Return 16 bytes that stand for *labels*, which may be any texts."""
-    summed = blake2b(digest_size=16)
-    for label in labels:
-        data = label.encode("utf-8", "surrogatepass")
-        summed.update(len(data).to_bytes(8, "big") + data)
-    return summed.digest()
+    return digest_of(namespace[:1]) + digest_of(namespace) + digest_of((key,))

@@ -1,19 +1,290 @@
-"""A store that keeps everything in this process."""
+"""What all stores do alike with items, and the one that keeps them in this process."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 from flowpregel._core.copies import bring_back, keep
-from flowpregel.store.base import GetOp, Op, PutOp, TTLConfig
-from flowpregel.store.items import ItemKey, ItemStore, StoredItem
-from flowpregel.store.search_index import IndexConfig
+from flowpregel.errors import ConfigurationError, InvalidNamespaceError
+from flowpregel.store.base import (
+    BaseStore,
+    GetOp,
+    Item,
+    ListNamespacesOp,
+    Op,
+    PutOp,
+    Result,
+    SearchItem,
+    SearchOp,
+    TTLConfig,
+)
+from flowpregel.store.search_index import (
+    IndexConfig,
+    Query,
+    SearchIndex,
+    check_filter,
+    matches,
+    passes,
+    score,
+)
 
 __all__ = ["InMemoryStore", "IndexConfig"]
+
+_SECONDS = 60
+"""Of a minute, in which times to live are given."""
+
+ItemKey: TypeAlias = tuple[tuple[str, ...], str]
+"""(namespace, key)."""
+
+
+@dataclass(slots=True, eq=False)
+class StoredItem:
+    """What is kept of an item."""
+
+    number: int
+    """In the order in which items were first put, where a store keeps no other order."""
+    namespace: tuple[str, ...]
+    key: str
+    created_at: float
+    updated_at: float
+    ttl: float | None
+    """Seconds."""
+    ends_at: float | None
+    words: tuple[str, ...] | None
+    """The words a query is compared with; None: a query does not look at it."""
+    vectors: tuple[tuple[float, ...], ...]
+    value: Any
+    """As `ItemStore._encode` returns it."""
+
+
+class ItemStore(BaseStore):
+    """A store that keeps `StoredItem` records; a subclass decides where.
+
+    Args:
+        index: How to find items by meaning; without it a query ranks by shared words.
+        ttl: How long items are kept that do not say so themselves.
+        clock: Returns the wall clock in seconds.
+    """
+
+    supports_ttl: ClassVar[bool] = True
+
+    def __init__(
+        self, index: IndexConfig | None, ttl: TTLConfig | None, clock: Callable[[], float]
+    ) -> None:
+        self.index = index
+        self.ttl_config = ttl
+        self._search_index = SearchIndex(index)
+        self._clock = clock
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        todo = [*ops]
+        for op in todo:
+            check(op)
+        now = self._clock()
+        # What may fail, runs a user's code or takes long comes before anything changes.
+        queries = self._search_index.of_queries(
+            op.query for op in todo if isinstance(op, SearchOp) and op.query
+        )
+        found = self._exchange(todo, self._prepared(todo, now), now)
+        read: list[StoredItem] = []
+        answers = [
+            self._answer(op, items, queries, read) for op, items in zip(todo, found, strict=True)
+        ]
+        if restarted := [item for item in read if item.ttl is not None]:
+            self._restart(restarted, now)
+        return answers
+
+    # -------------------------------------------------------- given by a subclass
+
+    @abstractmethod
+    def _exchange(
+        self, ops: Sequence[Op], puts: Mapping[ItemKey, StoredItem | None], now: float
+    ) -> list[list[StoredItem]]:
+        """Return the items that may answer each of *ops*, then keep or forget *puts*, at once.
+
+        Those that have ended by *now* are left out; the others come in the order in
+        which they were first put.
+        """
+
+    @abstractmethod
+    def _restart(self, items: Sequence[StoredItem], now: float) -> None:
+        """Start the time to live of *items*, which all have one, again."""
+
+    @abstractmethod
+    def _encode(self, value: Any, what: str) -> Any:
+        """Return a copy of *value* to be kept."""
+
+    @abstractmethod
+    def _decode(self, kept: Any, what: str) -> Any:
+        """Return a new copy of the value that `_encode` was given."""
+
+    # -------------------------------------------------------- inner
+
+    def _prepared(self, ops: Sequence[Op], now: float) -> dict[ItemKey, StoredItem | None]:
+        """Return what is to be kept under each key: the last put of it."""
+        last = {(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
+        terms = self._search_index.of_puts([*last.values()])
+        puts: dict[ItemKey, StoredItem | None] = {}
+        for (place, op), (words, vectors) in zip(last.items(), terms, strict=True):
+            puts[place] = None
+            if op.value is None:
+                continue
+            ttl = None if op.ttl is None else op.ttl * _SECONDS
+            puts[place] = StoredItem(
+                number=0,
+                namespace=place[0],
+                key=op.key,
+                created_at=now,
+                updated_at=now,
+                ttl=ttl,
+                ends_at=None if ttl is None else now + ttl,
+                words=None if words is None else tuple(words),
+                vectors=tuple(tuple(map(float, each)) for each in vectors),
+                value=self._encode(op.value, f"the value of {op.key!r}"),
+            )
+        return puts
+
+    def _answer(
+        self,
+        op: Op,
+        items: list[StoredItem],
+        queries: Mapping[str, Query],
+        read: list[StoredItem],
+    ) -> Result:
+        """Return the answer to *op*; add to *read* the items whose time to live starts again."""
+        match op:
+            case GetOp():
+                if not items:
+                    return None
+                self._add_read(items, op.refresh_ttl, read)
+                return Item(**self._fields(items[0]))
+            case SearchOp():
+                return self._search(op, items, queries, read)
+            case ListNamespacesOp():
+                found = {
+                    item.namespace[: op.max_depth]
+                    for item in items
+                    if all(matches(item.namespace, each) for each in op.match_conditions or ())
+                }
+                return sorted(found)[op.offset : op.offset + op.limit]
+            case PutOp():
+                return None
+
+    def _search(
+        self,
+        op: SearchOp,
+        items: list[StoredItem],
+        queries: Mapping[str, Query],
+        read: list[StoredItem],
+    ) -> list[SearchItem]:
+        prefix = tuple(op.namespace_prefix)
+        found: list[tuple[float | None, StoredItem]] = [
+            (score(queries[op.query], item.words, item.vectors) if op.query else None, item)
+            for item in items
+            if item.namespace[: len(prefix)] == prefix
+            and (not op.filter or passes(self._value(item), op.filter))
+        ]
+        if op.query:
+            found.sort(key=lambda each: -1.0 if each[0] is None else each[0], reverse=True)
+        found = found[op.offset : op.offset + op.limit]
+        self._add_read([item for _, item in found], op.refresh_ttl, read)
+        return [SearchItem(**self._fields(item), score=fit) for fit, item in found]
+
+    def _add_read(
+        self, items: list[StoredItem], asked: bool | None, read: list[StoredItem]
+    ) -> None:
+        default = (self.ttl_config or {}).get("refresh_on_read", True)
+        if default if asked is None else asked:
+            read.extend(items)
+
+    def _value(self, item: StoredItem) -> Any:
+        return self._decode(item.value, f"the value of {item.key!r}")
+
+    def _fields(self, item: StoredItem) -> dict[str, Any]:
+        """Return the fields of an `Item`."""
+        return {
+            "namespace": item.namespace,
+            "key": item.key,
+            "value": self._value(item),
+            "created_at": datetime.fromtimestamp(item.created_at, UTC),
+            "updated_at": datetime.fromtimestamp(item.updated_at, UTC),
+        }
+
+
+def check(op: Op) -> None:
+    """Raise unless a store can do *op*.
+
+    Raises:
+        InvalidNamespaceError: A label is empty, no text, or has a ``.`` or NUL in it;
+            or what is put has no namespace, or one that begins with ``"langgraph"``.
+        ConfigurationError: A value is no dict, a bound is negative, or a filter has an
+            unknown comparison.
+    """
+    match op:
+        case GetOp():
+            check_labels(op.namespace)
+        case PutOp():
+            _check_put(op)
+        case SearchOp():
+            check_labels(op.namespace_prefix)
+            _check_bounds(op.limit, op.offset)
+            check_filter(op.filter)
+        case ListNamespacesOp():
+            for condition in op.match_conditions or ():
+                check_labels(condition.path)
+                if condition.match_type not in ("prefix", "suffix"):
+                    raise ConfigurationError(
+                        f"match_type is {condition.match_type!r}; use 'prefix' or 'suffix'"
+                    )
+            _check_bounds(op.limit, op.offset)
+        case _:
+            raise ConfigurationError(f"{op!r} is no operation of a store")
+
+
+def check_labels(namespace: Any) -> None:
+    """Raise `InvalidNamespaceError` unless *namespace* consists of possible labels."""
+    if not isinstance(namespace, tuple | list):
+        raise InvalidNamespaceError(
+            f"a namespace is a tuple of texts, not {namespace!r}; write ({namespace!r},)"
+        )
+    for label in namespace:
+        if not isinstance(label, str) or not label or "." in label or "\0" in label:
+            raise InvalidNamespaceError(
+                f"label {label!r} of namespace {tuple(namespace)!r} cannot be used; a label is "
+                "a text that is not empty and has no '.' and no NUL in it"
+            )
+
+
+def _check_put(op: PutOp) -> None:
+    check_labels(op.namespace)
+    if not op.namespace or op.namespace[0] == "langgraph":
+        raise InvalidNamespaceError(
+            f"nothing can be put under namespace {op.namespace!r}; use at least one label, "
+            "the first other than 'langgraph'"
+        )
+    if not isinstance(op.key, str):
+        raise ConfigurationError(f"a key is a text, not {op.key!r}")
+    if op.value is not None and not isinstance(op.value, dict):
+        raise ConfigurationError(
+            f"the value of {op.key!r} is a {type(op.value).__name__}; put a dict, or delete it"
+        )
+    ttl: Any = op.ttl
+    if ttl is not None and not (isinstance(ttl, int | float) and ttl > 0):
+        raise ConfigurationError(f"ttl is {ttl!r} minutes; use more than 0, or None for ever")
+
+
+def _check_bounds(limit: Any, offset: Any) -> None:
+    if not (isinstance(limit, int) and isinstance(offset, int)):
+        raise ConfigurationError(f"limit is {limit!r} and offset {offset!r}; both are numbers")
+    if limit < 0 or offset < 0:
+        raise ConfigurationError(f"limit is {limit} and offset {offset}; neither can be negative")
 
 
 class InMemoryStore(ItemStore):

@@ -179,16 +179,16 @@ def weak(weakness: str) -> type[LMDBSaver]:
     """Return the saver with a *weakness*: it acknowledges what is not on disk."""
     import lmdb
 
-    from flowpregel._lmdb import mapped
+    from flowpregel._lmdb import files
 
     def connect(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:
         return lmdb.open(
-            path, map_size=map_size, max_dbs=16, max_readers=mapped.READERS, mode=0o600,
-            create=False, lock=lock, readonly=readonly, lib_version=mapped.ENGINE,
+            path, map_size=map_size, max_dbs=16, max_readers=files.READERS, mode=0o600,
+            create=False, lock=lock, readonly=readonly, lib_version=files.ENGINE,
             **{weakness: False},
         )  # fmt: skip
 
-    mapped.connect = connect  # this process is a fork that ends with the workload
+    files.connect = connect  # this process is a fork that ends with the workload
     return LMDBSaver
 
 
@@ -247,13 +247,13 @@ def newest(path: str) -> int:
 
 def create_in_place(path: str) -> None:
     """Make a store as LMDB does by itself: not in a draft that is renamed."""
-    from flowpregel._lmdb import mapped
-    from flowpregel._lmdb.header import Header, store_key
+    from flowpregel._lmdb import files
+    from flowpregel._lmdb.options import Header, store_key
     from flowpregel._lmdb.records import Seal
 
     os.mkdir(path)
     seal = Seal(store_key())
-    mapped.fill(path, Header.new(seal).to_bytes(seal))
+    files.fill(path, Header.new(seal).to_bytes(seal))
     mark("-1")
 
 

@@ -61,7 +61,7 @@ class StepId:
 def table_with(payload: bytes) -> tuple[Table, StepId]:
     """Return a table with one record, and where it lies."""
     place = StepId()
-    table = Table(b"log", place, SEAL)  # type: ignore[arg-type]
+    table = Table(b"log", place.path, place.databases, SEAL)
     table.put(place, KEY, payload)
     return table, place
 

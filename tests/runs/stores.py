@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from flowpregel._core.records import Address, Batch, Checkpoint, TaskWrites
-from flowpregel._lmdb.environment import open_environment
+from flowpregel._lmdb.store import open_environment
 from flowpregel.checkpoint.lmdb import LMDBSaver
 
 KEY = "the tests' key"

@@ -65,7 +65,7 @@ def test_what_waits_for_a_commit_goes_along_with_the_next(path: Path, points: Pa
 
         def hold(_: Any) -> None:
             held.set()
-            until(lambda: 10 == len(environment._group._queue))  # noqa: SLF001
+            until(lambda: 10 == len(environment._queue))  # noqa: SLF001
 
         with threads:
             first = threads.submit(environment.write, hold, timeout=20)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb import maintenance
+from flowpregel._lmdb import store as stores
 from flowpregel.cache.lmdb import LMDBCache
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import (
@@ -302,7 +302,7 @@ def test_a_store_goes_over_in_as_many_transactions_as_it_takes(
     """Here one for each record; nothing is left out where one ends and the next begins."""
     fill(path)
     right = contents(path, PLAIN)
-    monkeypatch.setattr(maintenance, "_PART", 0)
+    monkeypatch.setattr(stores, "_PART", 0)
     change(path, PLAIN, ONE)
 
     assert right == contents(path, ONE)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb import files, header
+from flowpregel._lmdb import files, options
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import (
     StoreCorruptError,
@@ -217,7 +217,7 @@ def test_another_engine_is_refused_and_its_file_untouched(path):
 
 def test_a_newer_format_is_refused_and_its_file_untouched(path, monkeypatch):
     with monkeypatch.context() as future:
-        future.setattr(header, "FORMAT", header.FORMAT + 1)
+        future.setattr(options, "FORMAT", options.FORMAT + 1)
         LMDBSaver(path).close()
     before = (path / "data.mdb").read_bytes()
 
@@ -231,7 +231,7 @@ def test_the_size_check_is_what_refuses_a_file_that_is_cut_off(closed):
     data = closed / "data.mdb"
     data.write_bytes(data.read_bytes()[: 4096 * 3])
     code = """
-        from flowpregel._lmdb import files, header
+        from flowpregel._lmdb import files, options
         files.check = lambda path, **how: None
         with LMDBSaver(path) as saver:
             print(saver.load(Address("t")))

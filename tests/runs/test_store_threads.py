@@ -76,7 +76,7 @@ def test_readers_and_writers_go_on_while_the_map_grows(path):
 
         def grow():
             while not stop.is_set():
-                environment.file.grow()
+                environment.grow()
                 stop.wait(0.005)
 
         def read():

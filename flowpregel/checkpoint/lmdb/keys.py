@@ -6,7 +6,7 @@
     checkpoints   namespace (8) + checkpoint id                    ► `CheckpointRecord`
     values        namespace (8) + version (9) + channel (16)       ► an encoded value
     deltas        namespace (8) + version (9) + channel (16)       ► `DeltaRecord`
-    writes        namespace (8) + checkpoint id, short + task (16) ► `TaskRecord`
+    writes        namespace (8) + checkpoint id + task (16)        ► `TaskRecord`
 
 All records of a namespace are neighbours, in the order in which a run makes them.
 Whatever a user names is a digest, a small number or escaped in a key, so that no name is
@@ -25,14 +25,9 @@ _END = b"\0\1"
 """Ends a checkpoint id; a NUL within one is followed by 255."""
 
 
-def of_thread(thread_id: str) -> bytes:
-    """Return what the keys of a thread in ``threads`` begin with."""
-    return _digest(thread_id, 16)
-
-
 def of_namespace(thread_id: str, namespace: str) -> bytes:
     """Return the key of a thread's namespace in ``threads``."""
-    return _digest(thread_id, 16) + _digest(namespace, 16)
+    return digest(thread_id) + digest(namespace)
 
 
 def prefix(number: int) -> bytes:
@@ -42,6 +37,8 @@ def prefix(number: int) -> bytes:
 
 def checkpoint(number: int, checkpoint_id: str) -> bytes:
     """Return the key of a checkpoint: those of a namespace are in the order of their ids.
+
+    In ``writes``, what the keys of its pending writes begin with.
 
     Raises:
         ConfigurationError: The id is longer than a key may be.
@@ -55,14 +52,6 @@ def checkpoint(number: int, checkpoint_id: str) -> bytes:
     return number.to_bytes(8, "big") + encoded.replace(b"\0", b"\0\xff") + _END
 
 
-def writes(number: int, checkpoint_id: str) -> bytes:
-    """Return what the keys of the pending writes on a checkpoint begin with."""
-    short = short_id(checkpoint_id)
-    if isinstance(short, bytes):
-        return number.to_bytes(8, "big") + b"u" + short
-    return number.to_bytes(8, "big") + b"t" + checkpoint(number, checkpoint_id)[8:]
-
-
 def id_of(key: bytes) -> str:
     """Return the checkpoint id in the key of a checkpoint."""
     return key[8 : -len(_END)].replace(b"\0\xff", b"\0").decode("utf-8", "surrogatepass")
@@ -73,8 +62,8 @@ def value(number: int, version: Version | None, channel: str) -> bytes:
     if isinstance(version, int) and 0 <= version < 1 << 63:
         ordered = b"i" + version.to_bytes(8, "big")
     else:
-        ordered = b"o" + _digest(f"{type(version).__name__} {version!r}", 8)
-    return number.to_bytes(8, "big") + ordered + _digest(channel, 16)
+        ordered = b"o" + digest(f"{type(version).__name__} {version!r}", 8)
+    return number.to_bytes(8, "big") + ordered + digest(channel)
 
 
 VALUE_LENGTH = 33
@@ -86,32 +75,6 @@ def channel_in(key: bytes) -> bytes:
     return key[17:VALUE_LENGTH]
 
 
-def channel(name: str) -> bytes:
-    """Return what stands for a channel in a key."""
-    return _digest(name, 16)
-
-
-def task(task_id: str) -> bytes:
-    """Return what stands for a task in a key."""
-    return _digest(task_id, 16)
-
-
-def _digest(name: str, size: int) -> bytes:
+def digest(name: str, size: int = 16) -> bytes:
+    """Return what stands for a thread, a namespace, a channel or a task in a key."""
     return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=size).digest()
-
-
-def short_id(identifier: str) -> bytes | str:
-    """Return a UUID as 16 bytes, and any other id as it is."""
-    try:
-        packed = bytes.fromhex(identifier.replace("-", ""))
-    except ValueError:
-        return identifier
-    return packed if len(packed) == 16 and long_id(packed) == identifier else identifier
-
-
-def long_id(identifier: bytes | str) -> str:
-    """Return the id that `short_id` was given."""
-    if isinstance(identifier, str):
-        return identifier
-    digits = identifier.hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

@@ -27,14 +27,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Final
 
 from flowpregel._core.records import Address
 from flowpregel._lmdb.locks import FileLock, Owner, holder_at, is_locked
-from flowpregel.checkpoint.base import Lease, OnConflict
+from flowpregel.checkpoint.base import Lease, OnConflict, check_on_conflict
 from flowpregel.checkpoint.lmdb import keys
-from flowpregel.errors import ConfigurationError, LeaseLostError, StoreError, ThreadBusyError
+from flowpregel.errors import LeaseLostError, StoreError, ThreadBusyError
 
 FOLDER = "leases"
 PERIOD: Final = 0.2
@@ -70,10 +69,7 @@ class LeaseFiles:
         Raises:
             ConfigurationError: *on_conflict* is none of its three words.
         """
-        if on_conflict not in ("raise", "wait", "takeover"):
-            raise ConfigurationError(
-                f"on_conflict is {on_conflict!r}; use 'raise', 'wait' or 'takeover'"
-            )
+        check_on_conflict(on_conflict)
         return HeldLease(self, address, on_conflict, fences)
 
     def check(self, address: Address, fence: int) -> None:
@@ -163,12 +159,7 @@ class HeldLease:
             WATCH.add(self._file, lease)
         return lease
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self._leases.forget(self._fence)
         WATCH.drop(self._fence)
         if self._file is not None:

@@ -10,8 +10,13 @@ from typing import Any, Literal
 from flowpregel._core.records import ERROR, INTERRUPT, Address, Saved
 from flowpregel._lmdb.records import Table
 from flowpregel.checkpoint.lmdb import keys
-from flowpregel.checkpoint.lmdb.records import CheckpointRecord, NamespaceRecord, from_bytes
-from flowpregel.checkpoint.lmdb.tables import Read, Tables
+from flowpregel.checkpoint.lmdb.tables import (
+    CheckpointRecord,
+    NamespaceRecord,
+    Read,
+    Tables,
+    from_bytes,
+)
 from flowpregel.errors import StoreError
 
 _AT_ONCE = 2_000
@@ -112,7 +117,7 @@ def _count_checkpoint(
     data = tables.checkpoints.get(transaction, key)
     record = None if data is None else from_bytes(CheckpointRecord, data)
     for name in record.versions if record is not None else ():
-        names[keys.channel(name)] = name
+        names[keys.digest(name)] = name
     for name, value in record.inline.items() if record is not None else ():
         stats.bytes_of_checkpoints -= len(value)
         _add(stats, name, len(value))

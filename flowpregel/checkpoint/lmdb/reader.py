@@ -28,19 +28,20 @@ from flowpregel._core.records import (
     Write,
     parted,
 )
-from flowpregel._lmdb.codec import Codec, decode, decode_all
+from flowpregel._lmdb.codec import Codec, decode
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint.base import matches
 from flowpregel.checkpoint.lmdb import keys
-from flowpregel.checkpoint.lmdb.records import (
+from flowpregel.checkpoint.lmdb.tables import (
     EMPTY,
     INLINE,
     CheckpointRecord,
     NamespaceRecord,
+    Read,
+    Tables,
     TaskRecord,
     from_bytes,
 )
-from flowpregel.checkpoint.lmdb.tables import Read, Tables
 
 _PAGE = 8
 """How many checkpoints of a history are read in one transaction."""
@@ -81,9 +82,9 @@ class Reader:
     """
 
     def __init__(self, tables: Tables, read: Read, codec: Codec) -> None:
-        self._tables = tables
-        self._read = read
-        self._codec = codec
+        self.tables = tables
+        self.read = read
+        self.codec = codec
 
     def load(
         self, address: Address, before: str | None, *, lazy_results: bool = False
@@ -93,12 +94,12 @@ class Reader:
         def work(transaction: Any) -> CopiedCheckpoint | None:
             return self._load(transaction, address, before, lazy_results)
 
-        copied: CopiedCheckpoint | None = self._read(work)
+        copied: CopiedCheckpoint | None = self.read(work)
         return None if copied is None else self._decoded(copied)
 
     def touch(self, address: Address) -> None:
         """Read all that `load` would, and decode nothing of it."""
-        self._read(lambda t: self._load(t, address, None, lazy_results=False))
+        self.read(lambda t: self._load(t, address, None, lazy_results=False))
 
     def history(
         self,
@@ -120,10 +121,10 @@ class Reader:
         """
         found: Iterator[CopiedCheckpoint] = self._pages(address, before, limit, bare)
         if address.checkpoint_id is not None:
-            copied = self._read(lambda t: self._load(t, address, before, lazy_results=False))
+            copied = self.read(lambda t: self._load(t, address, before, lazy_results=False))
             found = iter(() if copied is None else (copied,))
         if filter:
-            found = (each for each in found if self._matches(each, filter))
+            found = (each for each in found if matches(self._checkpoint(each, {}), filter))
         for each in islice(found, None if limit is None else max(limit, 0)):
             yield self._decoded(each)
 
@@ -135,7 +136,7 @@ class Reader:
         chains: dict[str, DeltaChain] = {}
         is_whole = before is None
         while True:
-            page = self._read(
+            page = self.read(
                 partial(
                     self._page, chains=chains, address=address, before=before, size=size, bare=bare
                 )
@@ -145,20 +146,17 @@ class Reader:
                 break
             before = page[-1].id
         if is_whole:
-            self._read(partial(self._check_count, address=address))
-
-    def _matches(self, copied: CopiedCheckpoint, filter: Mapping[str, Any]) -> bool:
-        return matches(self._checkpoint(copied, {}), filter)
+            self.read(partial(self._check_count, address=address))
 
     # ------------------------------------------------------------ inside a transaction
 
     def _namespace(self, transaction: Any, address: Address) -> NamespaceRecord | None:
-        return self._tables.namespace(transaction, address.thread_id, address.namespace)
+        return self.tables.namespace(transaction, address.thread_id, address.namespace)
 
     def _check_count(self, transaction: Any, address: Address) -> None:
         namespace = self._namespace(transaction, address)
         if namespace is not None:
-            self._tables.check_count(transaction, namespace)
+            self.tables.check_count(transaction, namespace)
 
     def _load(
         self, transaction: Any, address: Address, before: str | None, lazy_results: bool
@@ -168,18 +166,18 @@ class Reader:
         if namespace is None or not namespace.checkpoints:
             return None
         if wanted is None and before is not None:
-            found = self._tables.newest_first(transaction, namespace, before)
+            found = self.tables.newest_first(transaction, namespace, before)
             wanted = next((identifier for identifier, _ in found), None)
         elif wanted is None:
             wanted = namespace.newest
         if wanted is None or (before is not None and wanted >= before):
             return None
-        record = self._tables.checkpoint(transaction, namespace, wanted)
+        record = self.tables.checkpoint(transaction, namespace, wanted)
         if record is None:
             return None
-        copying = _Copying(self._tables, transaction, namespace, {})
-        results = LazyResults(self._tables, self._read, self._codec, namespace, wanted)
-        return copying.copy(wanted, record, results=results if lazy_results else None)
+        copying = _Copying(self.tables, transaction, namespace, {})
+        results = LazyResults(self, namespace, wanted) if lazy_results else None
+        return copying.copy(wanted, record, results=results)
 
     def _page(
         self,
@@ -193,8 +191,8 @@ class Reader:
         namespace = self._namespace(transaction, address)
         if namespace is None:
             return []
-        copying = _Copying(self._tables, transaction, namespace, chains)
-        found = self._tables.newest_first(transaction, namespace, before)
+        copying = _Copying(self.tables, transaction, namespace, chains)
+        found = self.tables.newest_first(transaction, namespace, before)
         return [copying.copy(*each, bare=bare) for each in islice(found, size)]
 
     # ------------------------------------------------------------ after it
@@ -221,10 +219,10 @@ class Reader:
     def _checkpoint(self, copied: CopiedCheckpoint, values: Mapping[str, Any]) -> Checkpoint:
         record, metadata = copied.record, {}
         if record.metadata:
-            metadata = decode(self._codec, record.metadata, "the metadata of a checkpoint")
+            metadata = decode(self.codec, record.metadata, "the metadata of a checkpoint")
         return Checkpoint(
             id=copied.id,
-            parent_id=None if record.parent_id is None else keys.long_id(record.parent_id),
+            parent_id=record.parent_id,
             at=record.at,
             step=record.step,
             source=cast(Source, record.source),
@@ -238,41 +236,35 @@ class Reader:
 
     def _writes(self, copied: CopiedCheckpoint) -> Iterator[tuple[str, PendingWrite]]:
         """Yield the pending writes by path, task and position, each with its path."""
-        tasks = [(each.path, keys.long_id(each.task_id), each) for each in copied.tasks]
-        for path, task_id, (_, _, writes, ran) in sorted(tasks, key=itemgetter(0, 1)):
+        tasks = sorted(copied.tasks, key=lambda each: (each.path, each.task_id))
+        for task_id, path, writes, ran in tasks:
             if ran is not None:
                 yield path, PendingWrite(task_id, RAN, ran)
             for _, channel, data in sorted(writes, key=itemgetter(0)):
                 what = f"the write of task {task_id!r} to {channel!r}"
-                yield path, PendingWrite(task_id, channel, decode(self._codec, data, what))
+                yield path, PendingWrite(task_id, channel, decode(self.codec, data, what))
 
     def _deltas(self, chain: DeltaChain, end: int, channel: str) -> DeltaHistory:
-        codec, what = self._codec, f"what was added to channel {channel!r}"
+        codec, what = self.codec, f"what was added to channel {channel!r}"
 
         def decoded(many: Sequence[bytes]) -> tuple[tuple[Any, ...], ...]:
-            return decode_all(codec, many, what)
+            return tuple(decode(codec, each, what) for each in many)
 
         seed = MISSING if chain.seed is None else self._value(chain.seed, channel)
         return DeltaHistory(seed, Replayed(chain.oldest_first, end, decoded))
 
     def _value(self, data: bytes, channel: str) -> Any:
-        return decode(self._codec, data, f"a value of channel {channel!r}")
+        return decode(self.codec, data, f"a value of channel {channel!r}")
 
 
+@dataclass(frozen=True, slots=True)
 class _Copying:
     """Copies checkpoints of one namespace out of a transaction."""
 
-    def __init__(
-        self,
-        tables: Tables,
-        transaction: Any,
-        namespace: NamespaceRecord,
-        chains: dict[str, DeltaChain],
-    ) -> None:
-        self._tables = tables
-        self._transaction = transaction
-        self._namespace = namespace
-        self._chains = chains
+    tables: Tables
+    transaction: Any
+    namespace: NamespaceRecord
+    chains: dict[str, DeltaChain]
 
     def copy(
         self,
@@ -291,29 +283,29 @@ class _Copying:
                 values[name] = self._stored(name, record.versions.get(name))
             for name in record.deltas:
                 version = record.versions.get(name)
-                chain = self._chains.get(name)
+                chain = self.chains.get(name)
                 if chain is None or version not in chain.positions:
-                    chain = self._chains[name] = self._chain(name, version)
+                    chain = self.chains[name] = self._chain(name, version)
                 deltas[name] = chain, chain.positions[version]
-        prefix = keys.writes(self._namespace.number, identifier)
+        prefix = keys.checkpoint(self.namespace.number, identifier)
         tasks = [
             task
-            for _, data in self._tables.writes.scan(self._transaction, prefix)
+            for _, data in self.tables.writes.scan(self.transaction, prefix)
             for task in (from_bytes(TaskRecord, data),)
             if results is None or not results.leaves(task)
         ]
-        return CopiedCheckpoint(identifier, record, self._namespace, values, deltas, tasks, results)
+        return CopiedCheckpoint(identifier, record, self.namespace, values, deltas, tasks, results)
 
     def _stored(self, channel: str, version: Version | None) -> bytes:
-        key = keys.value(self._namespace.number, version, channel)
-        data = self._tables.values.get(self._transaction, key)
+        key = keys.value(self.namespace.number, version, channel)
+        data = self.tables.values.get(self.transaction, key)
         if data is None:
-            raise self._tables.values.corrupt(key, f"is missing: the value of channel {channel!r}")
+            raise self.tables.values.corrupt(key, f"is missing: the value of channel {channel!r}")
         return data
 
     def _chain(self, channel: str, version: Version | None) -> DeltaChain:
         newest_first, seed, versions = [], None, []
-        for each, delta in self._tables.chain(self._transaction, self._namespace, channel, version):
+        for each, delta in self.tables.chain(self.transaction, self.namespace, channel, version):
             versions.append(each)
             newest_first.append(delta.writes)
         if delta.kind == INLINE:
@@ -331,25 +323,14 @@ class LazyResults:
     the other, and drops it again.
 
     Args:
-        tables: The store's records.
-        read: Runs a function in a read transaction.
-        codec: Decodes values.
+        reader: Reads the store.
         namespace: What they belong to.
         checkpoint_id: The checkpoint that they were made on.
     """
 
-    def __init__(
-        self,
-        tables: Tables,
-        read: Read,
-        codec: Codec,
-        namespace: NamespaceRecord,
-        checkpoint_id: str,
-    ) -> None:
-        self._tables = tables
-        self._read = read
-        self._codec = codec
-        self._prefix = keys.writes(namespace.number, checkpoint_id)
+    def __init__(self, reader: Reader, namespace: NamespaceRecord, checkpoint_id: str) -> None:
+        self._reader = reader
+        self._prefix = keys.checkpoint(namespace.number, checkpoint_id)
         self.count = 0
         """How many were left."""
 
@@ -366,13 +347,14 @@ class LazyResults:
             StoreCorruptError: Its record is damaged.
             ValueEncodingError: Its result cannot be read back.
         """
-        key = self._prefix + keys.task(task_id)
-        data = self._read(lambda transaction: self._tables.writes.get(transaction, key))
+        key = self._prefix + keys.digest(task_id)
+        reader = self._reader
+        data = reader.read(lambda transaction: reader.tables.writes.get(transaction, key))
         writes = () if data is None else from_bytes(TaskRecord, data).writes
         if RETURN not in {channel for _, channel, _ in writes}:
             return ()
         what = f"the write of task {task_id!r} to"
         return [
-            (channel, decode(self._codec, value, f"{what} {channel!r}"))
+            (channel, decode(reader.codec, value, f"{what} {channel!r}"))
             for _, channel, value in writes
         ]

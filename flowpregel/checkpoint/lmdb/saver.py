@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from flowpregel._core.records import Address, Batch, Saved
 from flowpregel._lmdb import files
@@ -24,13 +24,17 @@ from flowpregel.checkpoint.base import (
     thread_name,
 )
 from flowpregel.checkpoint.lmdb import maintenance
-from flowpregel.checkpoint.lmdb.forget import copy_thread, forget_checkpoints, forget_thread
 from flowpregel.checkpoint.lmdb.leases import LeaseFiles
 from flowpregel.checkpoint.lmdb.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.lmdb.reader import Reader
-from flowpregel.checkpoint.lmdb.records import NamespaceRecord
-from flowpregel.checkpoint.lmdb.retention import Retention, Sweeper
-from flowpregel.checkpoint.lmdb.tables import Tables
+from flowpregel.checkpoint.lmdb.retention import (
+    Retention,
+    Sweeper,
+    copy_thread,
+    forget_checkpoints,
+    forget_thread,
+)
+from flowpregel.checkpoint.lmdb.tables import NamespaceRecord, Tables
 from flowpregel.checkpoint.lmdb.writer import EncodedBatch, put
 from flowpregel.errors import StoreError, StoreFullError
 
@@ -62,8 +66,6 @@ class LMDBSaver(BaseCheckpointSaver):
         []
     """
 
-    commits_at_once: ClassVar[bool] = False
-
     def __init__(  # noqa: PLR0913 - a public face: each is a choice of its own
         self,
         path: str | os.PathLike[str],
@@ -87,10 +89,11 @@ class LMDBSaver(BaseCheckpointSaver):
         self._environment = environment = self._store.environment
         self.path = environment.path
         """The folder, as the one path that all its names share."""
+        self._write = partial(environment.write, timeout=self._options.lock_timeout)
         self._tables = Tables(self._store)
         self._reader = Reader(self._tables, environment.read, self._store.codec)
         self._sweeper = None if retention is None else Sweeper(self._tables, retention)
-        self._leases = environment.share("leases", lambda: LeaseFiles(environment.path))
+        self._leases: LeaseFiles = environment.shared.setdefault("leases", LeaseFiles(self.path))
 
     def load(
         self, address: Address, *, before: str | None = None, lazy_results: bool = False
@@ -204,14 +207,14 @@ class LMDBSaver(BaseCheckpointSaver):
 
     def stats(self) -> Stats:
         """Return how much is kept, and for what; reads everything once."""
-        file = self._environment.file
-        stats = Stats(bytes=file.size(), map_size=file.map_size())
+        used, map_size = self._environment.sizes()
+        stats = Stats(bytes=used, map_size=map_size)
         maintenance.count(self._tables, self._environment.read, self._used(None), stats)
         return stats
 
     def size(self) -> int:
         """Return the bytes that the store takes up in its file."""
-        return self._environment.file.size()
+        return self._environment.sizes()[0]
 
     def verify(self) -> Verification:
         """Read everything, and return what is damaged.
@@ -240,7 +243,7 @@ class LMDBSaver(BaseCheckpointSaver):
             StoreFullError: There is no room.
         """
         target = files.real_path(path)
-        if files.exists(target) or not files.create(target, self._environment.file.copy):
+        if files.exists(target) or not files.create(target, self._environment.copy):
             raise StoreError(f"there is a store at {target} already; give a new folder")
         files.close_to_others(target)
 
@@ -293,16 +296,13 @@ class LMDBSaver(BaseCheckpointSaver):
         """
         # Made for its checks of both keys: while nothing is closed yet.
         StoreOptions(encryption_key=encryption_key, trust=False if key is None else key)
-        same = self._store.seal.with_encryption(encryption_key)
-        self._store.seal_anew(same if key is None else Seal(key, encryption_key))
+        same = self._store.seal.key
+        self._store.seal_anew(Seal(same if key is None else key, encryption_key))
 
     def close(self) -> None:
         self._store.close()
 
     # -------------------------------------------------------- inner
-
-    def _write(self, work: Callable[[Any], Any]) -> Any:
-        return self._environment.write(work, timeout=self._options.lock_timeout)
 
     def _make_room(self, work: Callable[[Any], Any]) -> Any:
         """Do *work*, which drops something; on a full disk, with the room of the ballast."""

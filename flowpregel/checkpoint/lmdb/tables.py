@@ -1,34 +1,106 @@
-"""The tables of a store, and how namespaces and checkpoints are found in them."""
+"""The tables and records of a store, and how namespaces and checkpoints are found in them.
+
+A record is the pickle of its fields; none is unpickled before its checksum holds.
+"""
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from flowpregel._core.records import Version
-from flowpregel._lmdb.mapped import DATABASES
+from flowpregel._lmdb.files import DATABASES
 from flowpregel._lmdb.store import OpenStore
 from flowpregel.checkpoint.lmdb import keys
-from flowpregel.checkpoint.lmdb.records import (
-    DELTA,
-    EMPTY,
-    INLINE,
-    STORED,
-    CheckpointRecord,
-    DeltaRecord,
-    NamespaceRecord,
-    from_bytes,
-    to_bytes,
-)
 
+Record = TypeVar("Record", bound=tuple[Any, ...])
 Read = Callable[[Callable[[Any], Any]], Any]
 """Calls a function with a read transaction."""
 
 _NEXT = b"next namespace"
 _PIN = b"pin"
 _AT_ONCE = 100
+
+
+def to_bytes(record: tuple[Any, ...]) -> bytes:
+    """Return *record* as `from_bytes` reads it."""
+    return pickle.dumps(tuple(record), 5)
+
+
+def from_bytes(kind: type[Record], data: bytes) -> Record:
+    """Return the record in *data*, whose checksum must have held."""
+    return kind(*pickle.loads(data))
+
+
+class NamespaceRecord(NamedTuple):
+    """One thread's namespace."""
+
+    number: int
+    """What its keys begin with; never used again after the thread is deleted."""
+    thread_id: str
+    namespace: str
+    created: int
+    """Wall-clock nanoseconds."""
+    fence: int = 0
+    """The fencing token of the newest lease that wrote it; older ones may not."""
+    newest: str | None = None
+    """The greatest id of its checkpoints."""
+    checkpoints: int = 0
+    """How many it has."""
+
+
+class CheckpointRecord(NamedTuple):
+    """A checkpoint: complete, but for what is kept by version."""
+
+    parent_id: str | None
+    at: int
+    """Wall-clock nanoseconds."""
+    step: int
+    source: str
+    versions: dict[str, Version]
+    """Of all channels."""
+    seen: dict[str, dict[str, Version]]
+    """For each node, the versions of its triggers when it last ran."""
+    changed: tuple[str, ...]
+    updated: tuple[str, ...] | None
+    metadata: bytes
+    inline: dict[str, bytes]
+    """The values that are small, encoded."""
+    stored: tuple[str, ...]
+    """The channels whose values are in ``values``, at their versions."""
+    deltas: tuple[str, ...]
+    """The channels that are kept as deltas; those in none of the three are empty."""
+
+
+EMPTY, INLINE, STORED, DELTA = range(4)
+"""Where a channel's value at a version is: nowhere, in the record itself, in ``values``,
+or in ``deltas``."""
+
+
+class DeltaRecord(NamedTuple):
+    """What one superstep added to a channel."""
+
+    previous: Version | None
+    """The version that it was added to."""
+    kind: int
+    """Where the value of that version is; `INLINE`: in *seed*."""
+    seed: bytes | None
+    writes: bytes
+    """The encoded tuple of what was added."""
+
+
+class TaskRecord(NamedTuple):
+    """A task's pending writes on one checkpoint."""
+
+    task_id: str
+    path: str
+    writes: tuple[tuple[int, str, bytes], ...]
+    """(position, channel, encoded value)."""
+    ran: tuple[Any, ...] | None
+    """When and where it ran (a `Ran`), if these are the writes it ended with."""
 
 
 class Tables:
@@ -81,7 +153,7 @@ class Tables:
 
     def namespaces(self, transaction: Any, thread_id: str) -> list[NamespaceRecord]:
         """Return the namespaces of a thread."""
-        found = self.threads.scan(transaction, keys.of_thread(thread_id))
+        found = self.threads.scan(transaction, keys.digest(thread_id))
         return [from_bytes(NamespaceRecord, data) for _, data in found]
 
     def fence_off(self, transaction: Any, thread_id: str, name: str, fence: int) -> None:

@@ -6,14 +6,13 @@ Whatever can fail for reasons of the user's (a value that cannot be pickled) fai
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
 
 from flowpregel._core.records import Batch, Checkpoint, Delta, TaskWrites
 from flowpregel._lmdb.codec import Codec, encode
 from flowpregel.checkpoint.base import WRITES_IDX_MAP
 from flowpregel.checkpoint.lmdb import keys
-from flowpregel.checkpoint.lmdb.records import (
+from flowpregel.checkpoint.lmdb.tables import (
     DELTA,
     EMPTY,
     INLINE,
@@ -21,11 +20,11 @@ from flowpregel.checkpoint.lmdb.records import (
     CheckpointRecord,
     DeltaRecord,
     NamespaceRecord,
+    Tables,
     TaskRecord,
     from_bytes,
     to_bytes,
 )
-from flowpregel.checkpoint.lmdb.tables import Tables
 from flowpregel.errors import ConfigurationError, LeaseLostError
 
 LONGEST_INLINE = 128
@@ -76,10 +75,10 @@ class EncodedBatch:
                 channel,
                 self._encoded(value, f"the write of task {task.task_id!r} to {channel!r}"),
             )
-            for index, (channel, value) in zip(count(), task.writes, strict=False)
+            for index, (channel, value) in enumerate(task.writes)
         ]
         ran = None if task.ran is None else tuple(task.ran)
-        return TaskRecord(keys.short_id(task.task_id), task.path, tuple(writes), ran)
+        return TaskRecord(task.task_id, task.path, tuple(writes), ran)
 
     def _encoded(self, value: Any, what: str) -> bytes:
         known = self._known.get(id(value))
@@ -102,7 +101,7 @@ def put(tables: Tables, transaction: Any, encoded: EncodedBatch) -> None:
             raise LeaseLostError(*place, "a newer run")
         namespace = namespace._replace(fence=batch.fence)
     for checkpoint_id, task in encoded.tasks:
-        _put_task(tables, transaction, keys.writes(namespace.number, checkpoint_id), task)
+        _put_task(tables, transaction, keys.checkpoint(namespace.number, checkpoint_id), task)
     if batch.checkpoint is not None:
         namespace = _put_checkpoint(tables, transaction, namespace, encoded, batch.checkpoint)
     if namespace != before:
@@ -114,7 +113,7 @@ def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskRecord)
 
     Control writes replace those of their kind; any other stays as it is once it is there.
     """
-    key = prefix + keys.task(keys.long_id(task.task_id))
+    key = prefix + keys.digest(task.task_id)
     data = tables.writes.get(transaction, key)
     old = None if data is None else from_bytes(TaskRecord, data)
     known = {write[0]: write for write in old.writes} if old is not None else {}
@@ -150,7 +149,7 @@ def _put_checkpoint(
             version = checkpoint.channel_versions.get(name)
             tables.values.put(transaction, keys.value(namespace.number, version, name), data)
     record = CheckpointRecord(
-        None if checkpoint.parent_id is None else keys.short_id(checkpoint.parent_id),
+        checkpoint.parent_id,
         checkpoint.at,
         checkpoint.step,
         checkpoint.source,

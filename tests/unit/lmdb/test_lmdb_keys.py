@@ -41,11 +41,3 @@ def test_different_versions_have_different_keys_of_one_length(one: object, other
 
     assert keys.VALUE_LENGTH == len(first) == len(second)
     assert (first == second) == (type(one) is type(other) and repr(one) == repr(other))
-
-
-@given(st.uuids().map(str) | IDS)
-@example("0195e0a0-1234-6abc-8000-00000000000A")
-@example("-" * 36)
-def test_a_short_id_comes_back(identifier: str) -> None:
-    """A UUID in its usual form is packed; all others are kept as they are."""
-    assert identifier == keys.long_id(keys.short_id(identifier))
