@@ -45,10 +45,10 @@ class Committer:
         The first batch of a run is always committed here, so that a store that
         cannot be written is noticed before the first task runs.
         """
-        fault("keeper.commit.before")
+        fault("committer.commit.before")
         if self._writer is not None:
             self._writer.put(batch)
-            fault("keeper.handed over")
+            fault("committer.handed over")
             return
         self.saver.commit((batch,))
         self._committed(batch)
@@ -58,7 +58,7 @@ class Committer:
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
         if self._writer is None:
-            fault("keeper.commit.before")
+            fault("committer.commit.before")
             await _commit_with_others(self.saver, batch)
             self._committed(batch)
         elif self._writer.is_full:
@@ -67,7 +67,7 @@ class Committer:
             self.commit(batch)
 
     def _committed(self, batch: Batch) -> None:
-        fault("keeper.commit.after", (batch,), finished)
+        fault("committer.commit.after", (batch,), finished)
         if self._in_background:
             self._writer = BackgroundWriter(self.saver)
 
@@ -75,9 +75,9 @@ class Committer:
         """Return what *load* asks for, this run's own commits included."""
         if self._writer is not None:
             self._writer.flush()
-        fault("keeper.load.before")
+        fault("committer.load.before")
         saved = self.saver.load(load.address, before=load.before, lazy_results=True)
-        fault("keeper.load.after")
+        fault("committer.load.after")
         return saved
 
     def close(self) -> None:

@@ -47,13 +47,13 @@ def started(lines: list[list[str]]) -> list[str]:
 
 def kept(lines: list[list[str]]) -> set[str]:
     """Return the tasks of which the engine was told that they are committed."""
-    return {each for line in lines if line[0] == "keeper.commit.after" for each in line[3].split()}
+    return {each for line in lines if line[0] == "committer.commit.after" for each in line[3].split()}
 
 
 @pytest.mark.parametrize("name", ["hundred", "hundred_sends"])
 def test_of_a_hundred_tasks_exactly_the_unfinished_run_again(tmp_path: Path, name: str) -> None:
     """Killed in the middle of the superstep, after a commit that was acknowledged."""
-    code, _, before = run(name, tmp_path, "keeper.commit.after:30:kill")
+    code, _, before = run(name, tmp_path, "committer.commit.after:30:kill")
     assert -signal.SIGKILL == code
     finished = kept(before)
     assert 0 < len(finished) < HUNDRED
