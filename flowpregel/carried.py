@@ -109,7 +109,11 @@ def headers_in(config: Mapping[str, Any]) -> Mapping[str, str]:
 
 def trace_headers() -> dict[str, str]:
     """Return the W3C headers of the current span, or of who called this task."""
-    return _span_headers() or dict(_brought.get() or {})
+    headers: dict[str, str] = {}
+    if "opentelemetry.trace" in sys.modules:
+        for propagator in _propagators():
+            propagator.inject(headers)
+    return headers if "traceparent" in headers else dict(_brought.get() or {})
 
 
 def _observed() -> tuple[dict[str, str], dict[str, Any]]:
@@ -119,15 +123,6 @@ def _observed() -> tuple[dict[str, str], dict[str, Any]]:
     # A log field is not worth failing a task for.
     fields = {k: v if isinstance(v, _PLAIN) else repr(v) for k, v in bound.items()}
     return trace_headers(), fields
-
-
-def _span_headers() -> dict[str, str]:
-    if "opentelemetry.trace" not in sys.modules:
-        return {}
-    headers: dict[str, str] = {}
-    for propagator in _propagators():
-        propagator.inject(headers)
-    return headers if "traceparent" in headers else {}
 
 
 def _propagators() -> tuple[Any, ...]:

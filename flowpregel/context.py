@@ -328,12 +328,8 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
         )
     index, scope.asked = scope.asked, scope.asked + 1
     if index < len(info.answers):
-        return _checked(info.answers[index], response_schema)
+        answer, validate = info.answers[index], getattr(response_schema, "model_validate", None)
+        return answer if validate is None else validate(answer)
     question = Interrupt(value, interrupt_id(info.namespace, index), response_schema)
     scope.question = GraphInterrupt([question])
     raise scope.question
-
-
-def _checked(answer: Any, schema: Any) -> Any:
-    validate = getattr(schema, "model_validate", None)
-    return answer if validate is None else validate(answer)

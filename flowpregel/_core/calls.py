@@ -167,8 +167,8 @@ class Calls:
         if (record := self._record_of(task)) is not None:
             # Last: the places of the other writes do not depend on it.
             writes = (*writes, (CALLED, record))
-        parent = task.parent
-        if parent is not None and (parent.node.retry or self._run.options.retry):
+        assert task.parent is not None
+        if task.parent.node.retry or self._run.options.retry:
             self._kept[task.id] = list(writes)
         return writes
 
@@ -176,11 +176,10 @@ class Calls:
 
     def resolve(self, task: Task, outcome: Outcome) -> None:
         """Answer those who wait for *task*, once how it ended is kept."""
-        waiting = self._waiting.pop(task.id, ())
-        for call in waiting:
+        assert task.parent is not None
+        for call in self._waiting.pop(task.id):
             self._answer(call, outcome)
-        if waiting and task.parent is not None:
-            self.bodies[task.parent.id].running -= 1
+        self.bodies[task.parent.id].running -= 1
 
     def has_ended(self, body: Task) -> bool:
         """Return whether *body* has ended, and calls that it made were running then."""

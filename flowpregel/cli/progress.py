@@ -130,20 +130,18 @@ class RunView:
         self._next = self._counters.started + _PAUSE
         self._is_live = sys.stderr.isatty()
         self._console = rich_console(stderr=True)
-        # Where it is no terminal, rich prints what is to be shown once, at the end.
-        self._live = Live(
-            console=self._console,
-            get_renderable=self._table if self._is_live else self._line,
-            auto_refresh=self._is_live,
-            refresh_per_second=5,
-        )
+        self._live = Live(console=self._console, get_renderable=self._table, refresh_per_second=5)
 
     def __enter__(self) -> Self:
-        self._live.start(refresh=True)
+        if self._is_live:
+            self._live.start(refresh=True)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        if self._is_live:
+            self._live.stop()
+        else:
+            self._console.print(self._line())
 
     def event(self, mode: str, data: Any) -> None:
         """Take an event of mode ``debug``, ``custom`` or ``progress``."""

@@ -25,6 +25,7 @@ from flowpregel.cli.preview import FULL, Limits, one_line, plain
 from flowpregel.errors import ConfigurationError, EmptyInputError, TaskCancelled
 
 if TYPE_CHECKING:
+    from flowpregel.cli.progress import RunView
     from flowpregel.pregel.pregel import Pregel
 
 _RESULT = Limits(depth=6, count=50, size=2_000, total=2_000)
@@ -191,7 +192,9 @@ class RunRequest:
 def perform(request: RunRequest, given: Any, **asked: Any) -> Code:
     """Run a flow on *given*, print how it ended, and return the exit code."""
     from flowpregel.checkpoint.base import BaseCheckpointSaver  # noqa: PLC0415 - keeps --help fast
+    from flowpregel.cli.progress import RunView  # noqa: PLC0415 - as above
 
+    view = None if request.quiet else RunView(time.monotonic)
     if request.max_concurrency is not None:
         asked["max_concurrency"] = request.max_concurrency
     try:
@@ -202,7 +205,8 @@ def perform(request: RunRequest, given: Any, **asked: Any) -> Code:
                 asked.pop("resume", None)
                 request = replace(request, thread_id=None)
                 note("no store: what this run does is not kept (pass --store PATH to keep it)")
-            output, interrupts = _followed(flow, request, given, asked)
+            asked["metadata"] = {targets.FLOW: request.flow}
+            output, interrupts = _followed(flow, given, view, asked)
     except KeyboardInterrupt:
         return _stopped(request)
     except TaskCancelled as error:
@@ -215,23 +219,19 @@ def perform(request: RunRequest, given: Any, **asked: Any) -> Code:
 
 
 def _followed(
-    flow: Pregel, request: RunRequest, given: Any, asked: dict[str, Any]
+    flow: Pregel, given: Any, view: RunView | None, asked: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...]]:
     """Run to the end; return the output, and the questions that wait for an answer."""
-    from flowpregel.cli.progress import RunView  # noqa: PLC0415 - keeps --help fast
-
     output, interrupts = None, ()
     parts: Any = flow.stream(
         given,
         version="v2",
         stream_mode=["debug", "custom", "progress", "values"],
         output_keys=flow.output_channels,
-        metadata={targets.FLOW: request.flow},
         **asked,
     )
     # What tasks print is no result: stdout is for that alone.
-    shown = nullcontext() if request.quiet else RunView(time.monotonic)
-    with redirect_stdout(sys.stderr), shown as view, closing(parts):
+    with redirect_stdout(sys.stderr), view or nullcontext(), closing(parts):
         for part in parts:
             if part["type"] == "values":
                 output, interrupts = part["data"], tuple(part["interrupts"])

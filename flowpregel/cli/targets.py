@@ -196,13 +196,11 @@ def find_checkpoint(saver: LMDBSaver, thread_id: str, name: str | None) -> Saved
     exact = saver.load(Address(thread_id, "", name))
     if exact is not None:
         return exact
-    step = int(name) if _STEP.fullmatch(name) else None
-    matching = (
-        saved
-        for saved in saver.history(Address(thread_id))
-        if saved.checkpoint.step == step or (step is None and saved.checkpoint.id.startswith(name))
-    )
-    found = [*islice(matching, 2 if step is None else 1)]
+    every = saver.history(Address(thread_id))
+    if _STEP.fullmatch(name):
+        found = [*islice((each for each in every if each.checkpoint.step == int(name)), 1)]
+    else:
+        found = [*islice((each for each in every if each.checkpoint.id.startswith(name)), 2)]
     if not found:
         raise ConfigurationError(
             f"thread {thread_id!r} has no checkpoint {name!r}; `flowpregel history` lists them"

@@ -40,6 +40,7 @@ def test_a_run_prints_its_output_and_nothing_else_on_stdout(cli: Invoke) -> None
 
     assert (Code.OK, "12\n") == (result.exit_code, result.stdout)
     assert "double: 3 done" in result.stderr
+    assert result.stderr.endswith("\n")
 
 
 def test_what_a_task_prints_is_not_mixed_into_the_output(cli: Invoke) -> None:
