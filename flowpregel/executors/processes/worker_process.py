@@ -244,11 +244,6 @@ class WorkerProcess:
         self.link, self.door = Link(link, mark), FdSocket(door)
         self.reader = BufferReader(self.door)
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether its task waits for tasks that it called."""
-        return self.open_calls > 0
-
     def is_stuck(self, now: float) -> bool:
         """Return whether the tasks behind the one that runs have waited for too long."""
         return len(self.tasks) > 1 and now - self.heard > STUCK_AFTER
@@ -260,7 +255,7 @@ class WorkerProcess:
         if not (last is None or last.stopping or self.held_by is not None or self.is_stuck(now)):
             # At least 10 µs: the token pipe is not endless.
             seconds = len(self.tasks) * max(last.seconds, 1e-5)
-        return WorkerLoad(self.state, seconds, self.is_waiting)
+        return WorkerLoad(self.state, seconds, self.open_calls > 0)
 
     def note(self, event: WorkerEvent) -> None:
         """Change the state as *event* demands.

@@ -66,11 +66,6 @@ class Workers:
 
     # ------------------------------------------------ coming
 
-    @property
-    def are_missing(self) -> bool:
-        """Whether there are fewer workers than are kept even if no task waits."""
-        return len(self.all) + self.spawning < self.keep
-
     def start(self) -> None:
         """Start a worker."""
         if self._spawner is None:
