@@ -32,13 +32,13 @@ from flowpregel.executors.processes.assign import (
     WorkerState,
     assign,
 )
+from flowpregel.executors.processes.crash_report import PostMortem
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.messages import JobEncoder
 from flowpregel.executors.processes.shared_memory import Arena, segments_for
 from flowpregel.executors.processes.worker_process import (
     STUCK_AFTER,
     PoolSettings,
-    PostMortem,
     WorkerProcess,
 )
 from flowpregel.executors.processes.workers import START_TRIES, Workers

@@ -14,15 +14,12 @@ from typing import Final
 
 from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.assign import InFlight, WorkerEvent, WorkerState
+from flowpregel.executors.processes.crash_report import PostMortem, count_oom_kills, memory_of, reap
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.protocol import Frame, GarbageError
 from flowpregel.executors.processes.worker_process import (
     PoolSettings,
-    PostMortem,
     WorkerProcess,
-    count_oom_kills,
-    memory_of,
-    reap,
 )
 
 _START_TIMEOUT: Final = 120.0
