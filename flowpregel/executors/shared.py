@@ -26,10 +26,10 @@ from flowpregel._core.digest import digest_of
 from flowpregel._core.records import Arguments, Node
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.base import Executor, default_executor
+from flowpregel.executors.processes.culprit import find_culprit
 from flowpregel.executors.processes.serialization import (
     SHARE_FROM,
     dumps_apart,
-    find_culprit,
     loads,
 )
 from flowpregel.executors.processes.shared_memory import (

@@ -13,7 +13,7 @@ import pytest
 from flowpregel.config import get_stream_writer
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors import ProcessExecutor
-from flowpregel.executors.processes.worker_process import memory_of
+from flowpregel.executors.processes.crash_report import memory_of
 from flowpregel.func import entrypoint, task
 from flowpregel.types import TimeoutPolicy
 from tests.runs.pooling import is_alive, wait_until

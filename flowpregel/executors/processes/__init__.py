@@ -11,12 +11,13 @@
     mailbox <--post(event)-- message_handler <---------+--------+-- link writer <-+
 
 * `executor`: the public face. `pool`: the tasks, and how they are stopped. `assign`: pure
-  decisions, a worker's life. `workers`: all of them, `worker_process`: one, and how it ended.
+  decisions, a worker's life. `workers`: all of them, `worker_process`: one.
   `io_loop`: the OS thread that does it all, and its timers.
-* `message_handler`: what the frames from workers mean.
+* `message_handler`: what the frames from workers mean. `crash_report`: how a worker ended.
 * `protocol`: what both ends share. `messages`, `serialization`, `shared_memory`: what is in a
   frame, or beside it.
-* In the worker: `worker` is its loop, `worker_io` what a task can reach, prints and logs.
+* In the worker: `worker` is its loop, `worker_io` what a task can reach,
+  `worker_output` what it prints and logs. `culprit`: the part of a value that has no pickle.
 """
 
 from __future__ import annotations

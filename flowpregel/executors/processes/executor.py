@@ -20,10 +20,11 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
 from flowpregel.executors.calls import returned_by
 from flowpregel.executors.processes import messages, serialization
+from flowpregel.executors.processes.crash_report import memory_of
 from flowpregel.executors.processes.message_handler import MessageHandler
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.shared_memory import default_limit
-from flowpregel.executors.processes.worker_process import PoolSettings, memory_of
+from flowpregel.executors.processes.worker_process import PoolSettings
 from flowpregel.executors.shared import captured
 
 Params = ParamSpec("Params")

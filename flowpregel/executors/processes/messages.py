@@ -31,6 +31,7 @@ from flowpregel.context import RunControl, RunInfo, RunValues, TaskInfo
 from flowpregel.errors import FlowPregelError, TaskSerializationError
 from flowpregel.executors.base import Job, Mailbox
 from flowpregel.executors.processes.assign import InFlight, NodeCode
+from flowpregel.executors.processes.culprit import find_culprit
 from flowpregel.executors.processes.protocol import REQUEST
 from flowpregel.executors.processes.serialization import (
     BufferWriter,
@@ -38,7 +39,6 @@ from flowpregel.executors.processes.serialization import (
     Open,
     digest_of,
     dumps,
-    find_culprit,
     loads,
     pack,
     unpack,

@@ -32,13 +32,13 @@ from flowpregel.executors.processes.assign import (
     WorkerState,
     assign,
 )
+from flowpregel.executors.processes.crash_report import PostMortem
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.messages import JobEncoder
 from flowpregel.executors.processes.shared_memory import Arena, segments_for
 from flowpregel.executors.processes.worker_process import (
     STUCK_AFTER,
     PoolSettings,
-    PostMortem,
     WorkerProcess,
 )
 from flowpregel.executors.processes.workers import START_TRIES, Workers
@@ -84,7 +84,7 @@ class Pool:
     def take(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
         """Start *jobs*, each as soon as a worker is free."""
         if (refusal := self._refusal()) is not None:
-            mailbox.post_all([_ended(job, Raised(refusal)) for job in jobs])
+            mailbox.post_all([Ended(*job.key, Raised(refusal)) for job in jobs])
             return
         tasks: list[InFlight] = []
         failed: list[Event] = []
@@ -95,7 +95,7 @@ class Pool:
                 try:
                     tasks.append(self.encoder.encode(job, mailbox))
                 except FlowPregelError as error:
-                    failed.append(_ended(job, Raised(error)))
+                    failed.append(Ended(*job.key, Raised(error)))
         except BaseException:  # Ctrl-C
             for task in tasks:
                 self._release_own(task)
@@ -180,10 +180,13 @@ class Pool:
 
     def _dispatch(self) -> None:
         """Give waiting tasks to workers, start workers that are missing, and post events."""
-        while not self._is_closing and (self._queue or self.workers.are_missing):
+        keep = self.workers.keep
+        while not self._is_closing and (
+            self._queue or len(self.workers.all) + self.workers.spawning < keep
+        ):
             now = time.monotonic()
             workers = sorted(self.workers.all, key=lambda each: each.idle_since, reverse=True)
-            limits = PoolLimits(self.settings.size, self.workers.keep, self._batch)
+            limits = PoolLimits(self.settings.size, keep, self._batch)
             loads = [each.load(now) for each in workers]
             loads += self.workers.spawning * [WorkerLoad(WorkerState.STARTING)]
             todo = assign(self._queue.first(), loads, limits)
@@ -302,7 +305,7 @@ class Pool:
         else:
             task.worker.served += 1
             self._free_worker(task)
-        self.post(task.mailbox, _ended(task.job, outcome, span, caught))
+        self.post(task.mailbox, Ended(*task.job.key, outcome, span, caught))
 
     def _release_own(self, task: InFlight) -> None:
         """Release the shared memory of *task*, which no worker reads."""
@@ -428,12 +431,6 @@ class Pool:
         for task in self._tasks.values():
             task.stopping = "cancel"
         self.workers.dismiss_all()
-
-
-def _ended(
-    job: Job, outcome: Outcome, span: Span | None = None, caught: Collection[str] | None = None
-) -> Ended:
-    return Ended(job.info.task_id, job.info.attempt, outcome, span, caught)
 
 
 def _closed_error() -> ExecutorUnavailableError:

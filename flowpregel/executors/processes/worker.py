@@ -48,10 +48,9 @@ from flowpregel.executors.processes.worker_io import (
     LinkReader,
     LinkWriter,
     StoreProxy,
-    StructlogSender,
     WorkerRunClient,
-    take_over,
 )
+from flowpregel.executors.processes.worker_output import StructlogSender, take_over
 
 if TYPE_CHECKING:
     from flowpregel.channels.context import Context

@@ -1,4 +1,4 @@
-"""The coordinator's end of one worker: its process, link, tasks and state, and how it ended."""
+"""The coordinator's end of one worker: its process, its link, its tasks, its state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +13,8 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from operator import methodcaller
-from pathlib import Path
 from typing import Any, Final
 
-from flowpregel.errors import WorkerDiedError
 from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.assign import (
@@ -27,6 +24,7 @@ from flowpregel.executors.processes.assign import (
     WorkerState,
     next_state,
 )
+from flowpregel.executors.processes.crash_report import Tail
 from flowpregel.executors.processes.protocol import TOKEN, Frame, Parser, WorkerStatus, pack
 from flowpregel.executors.processes.serialization import BufferRef
 from flowpregel.executors.processes.shared_memory import (
@@ -42,10 +40,6 @@ _CHUNK: Final = 1 << 16
 STUCK_AFTER: Final = 0.020
 """Seconds after which the tasks behind a slow one are taken back, if a worker is idle."""
 _ALL_TOKENS: Final = 1 << 16
-_TAIL_LINES: Final = 30
-_LONGEST_LINE: Final = 2_000
-_RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
-_OWN_MEMORY: Final = ("RssAnon:", "RssFile:")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,24 +76,6 @@ class Inherited:
         from multiprocessing.reduction import DupFd  # noqa: PLC0415 - only while loky starts one
 
         return methodcaller("detach"), (DupFd(self.fd),)
-
-
-class Tail:
-    """The last lines a worker has written to its stderr."""
-
-    def __init__(self) -> None:
-        self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._open = ""
-
-    def write(self, text: str) -> None:
-        """Note what was written; a very long line is cut."""
-        *whole, self._open = (self._open + text).split("\n")
-        self._open = self._open[:_LONGEST_LINE]
-        self._lines.extend(line[:_LONGEST_LINE] for line in whole)
-
-    def text(self) -> str:
-        """Return the lines."""
-        return "\n".join((*self._lines, self._open)).rstrip()
 
 
 class Link:
@@ -244,11 +220,6 @@ class WorkerProcess:
         self.link, self.door = Link(link, mark), FdSocket(door)
         self.reader = BufferReader(self.door)
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether its task waits for tasks that it called."""
-        return self.open_calls > 0
-
     def is_stuck(self, now: float) -> bool:
         """Return whether the tasks behind the one that runs have waited for too long."""
         return len(self.tasks) > 1 and now - self.heard > STUCK_AFTER
@@ -260,7 +231,7 @@ class WorkerProcess:
         if not (last is None or last.stopping or self.held_by is not None or self.is_stuck(now)):
             # At least 10 µs: the token pipe is not endless.
             seconds = len(self.tasks) * max(last.seconds, 1e-5)
-        return WorkerLoad(self.state, seconds, self.is_waiting)
+        return WorkerLoad(self.state, seconds, self.open_calls > 0)
 
     def note(self, event: WorkerEvent) -> None:
         """Change the state as *event* demands.
@@ -352,110 +323,3 @@ def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
     reader.callback(os.close, read)
     writer.callback(os.close, write)
     return read, write
-
-
-# ------------------------------------------------ how a worker ended
-
-
-def reap(process: Any) -> tuple[int | None, int | None] | None:
-    """Return how the loky *process* ended, or None if it has not; leaves no zombie.
-
-    That is its exit code (negative: the signal) and its peak memory in bytes. None is what
-    somebody else has asked the kernel before.
-    """
-    try:
-        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-    except ChildProcessError:
-        # multiprocessing looks after its children whenever it starts one, and was first.
-        process.join(0)
-        return process.exitcode, None
-    if pid == 0:
-        return None
-    code = os.waitstatus_to_exitcode(status)
-    # loky would ask the kernel itself, which forgets a child once it was asked.
-    process._popen.returncode = code  # noqa: SLF001 - there is no public way to tell it
-    process.join(0)
-    return code, usage.ru_maxrss * _RSS_UNIT
-
-
-def memory_of(pid: int) -> int:
-    """Return the resident memory of a process in bytes; 0 where that cannot be known.
-
-    Without what it shares with others, such as the arrays that its tasks are given.
-    """
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(_OWN_MEMORY))
-
-
-def count_oom_kills() -> int:
-    """Return how many processes the kernel's OOM killer has killed so far, as far as we see."""
-    total = 0
-    for path, prefix in _OOM_COUNTERS:
-        try:
-            lines = path.read_text().splitlines()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) for line in lines if line.startswith(prefix))
-    return total
-
-
-def _own_cgroup_counters() -> list[tuple[Path, str]]:
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            found.append((Path(f"/sys/fs/cgroup{path}/memory.events"), "oom_kill "))
-        elif "memory" in controllers.split(","):
-            found.append((Path(f"/sys/fs/cgroup/memory{path}/memory.oom_control"), "oom_kill "))
-    return found
-
-
-_OOM_COUNTERS: Final = [*_own_cgroup_counters(), (Path("/proc/vmstat"), "oom_kill ")]
-
-
-@dataclass(frozen=True, slots=True)
-class PostMortem:
-    """What is known about a worker's end."""
-
-    pid: int
-    exit_code: int | None
-    """Negative: the signal."""
-    peak_rss: int | None
-    killed: str | None
-    """Why we killed it, if we did."""
-    oom: bool
-    """Whether the OOM killer killed something since the worker's tasks began."""
-    tail: str
-
-    def cause(self) -> str:
-        """Return in words how it ended."""
-        code = self.exit_code
-        if self.killed is not None:
-            return self.killed
-        if code is None:
-            return "it ended, nobody knows how"
-        if code >= 0:
-            return f"it exited with code {code}"
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = f"signal {-code}"
-        if -code == signal.SIGKILL and self.oom:
-            return "the kernel's OOM killer killed it (SIGKILL): no memory was left for it"
-        return f"killed by {name}"
-
-    def error(self, task: str) -> WorkerDiedError:
-        """Return the error for the *task* that it ran."""
-        parts = []
-        if self.peak_rss is not None:
-            parts.append(f"peak memory: {self.peak_rss / 2**20:.0f} MiB")
-        if self.tail:
-            parts.append(f"last lines of its stderr:\n{self.tail}")
-        return WorkerDiedError(task, self.pid, self.cause(), "\n".join(parts))

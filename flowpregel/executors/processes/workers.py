@@ -14,15 +14,12 @@ from typing import Final
 
 from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.assign import InFlight, WorkerEvent, WorkerState
+from flowpregel.executors.processes.crash_report import PostMortem, count_oom_kills, memory_of, reap
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.protocol import Frame, GarbageError
 from flowpregel.executors.processes.worker_process import (
     PoolSettings,
-    PostMortem,
     WorkerProcess,
-    count_oom_kills,
-    memory_of,
-    reap,
 )
 
 _START_TIMEOUT: Final = 120.0
@@ -65,11 +62,6 @@ class Workers:
         """Called when several workers in a row could not be started."""
 
     # ------------------------------------------------ coming
-
-    @property
-    def are_missing(self) -> bool:
-        """Whether there are fewer workers than are kept even if no task waits."""
-        return len(self.all) + self.spawning < self.keep
 
     def start(self) -> None:
         """Start a worker."""

@@ -1,0 +1,140 @@
+"""Crash reports: how a worker process ended, and what is known about the cause."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from flowpregel.errors import WorkerDiedError
+
+_TAIL_LINES: Final = 30
+_LONGEST_LINE: Final = 2_000
+_RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+_OWN_MEMORY: Final = ("RssAnon:", "RssFile:")
+
+
+class Tail:
+    """The last lines a worker has written to its stderr."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._open = ""
+
+    def write(self, text: str) -> None:
+        """Note what was written; a very long line is cut."""
+        *whole, self._open = (self._open + text).split("\n")
+        self._open = self._open[:_LONGEST_LINE]
+        self._lines.extend(line[:_LONGEST_LINE] for line in whole)
+
+    def text(self) -> str:
+        """Return the lines."""
+        return "\n".join((*self._lines, self._open)).rstrip()
+
+
+def reap(process: Any) -> tuple[int | None, int | None] | None:
+    """Return how the loky *process* ended, or None if it has not; leaves no zombie.
+
+    That is its exit code (negative: the signal) and its peak memory in bytes. None is what
+    somebody else has asked the kernel before.
+    """
+    try:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+    except ChildProcessError:
+        # multiprocessing looks after its children whenever it starts one, and was first.
+        process.join(0)
+        return process.exitcode, None
+    if pid == 0:
+        return None
+    code = os.waitstatus_to_exitcode(status)
+    # loky would ask the kernel itself, which forgets a child once it was asked.
+    process._popen.returncode = code  # noqa: SLF001 - there is no public way to tell it
+    process.join(0)
+    return code, usage.ru_maxrss * _RSS_UNIT
+
+
+def memory_of(pid: int) -> int:
+    """Return the resident memory of a process in bytes; 0 where that cannot be known.
+
+    Without what it shares with others, such as the arrays that its tasks are given.
+    """
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(_OWN_MEMORY))
+
+
+def count_oom_kills() -> int:
+    """Return how many processes the kernel's OOM killer has killed so far, as far as we see."""
+    total = 0
+    for path, prefix in _OOM_COUNTERS:
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line.startswith(prefix))
+    return total
+
+
+def _own_cgroup_counters() -> list[tuple[Path, str]]:
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            found.append((Path(f"/sys/fs/cgroup{path}/memory.events"), "oom_kill "))
+        elif "memory" in controllers.split(","):
+            found.append((Path(f"/sys/fs/cgroup/memory{path}/memory.oom_control"), "oom_kill "))
+    return found
+
+
+_OOM_COUNTERS: Final = [*_own_cgroup_counters(), (Path("/proc/vmstat"), "oom_kill ")]
+
+
+@dataclass(frozen=True, slots=True)
+class PostMortem:
+    """What is known about a worker's end."""
+
+    pid: int
+    exit_code: int | None
+    """Negative: the signal."""
+    peak_rss: int | None
+    killed: str | None
+    """Why we killed it, if we did."""
+    oom: bool
+    """Whether the OOM killer killed something since the worker's tasks began."""
+    tail: str
+
+    def cause(self) -> str:
+        """Return in words how it ended."""
+        code = self.exit_code
+        if self.killed is not None:
+            return self.killed
+        if code is None:
+            return "it ended, nobody knows how"
+        if code >= 0:
+            return f"it exited with code {code}"
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        if -code == signal.SIGKILL and self.oom:
+            return "the kernel's OOM killer killed it (SIGKILL): no memory was left for it"
+        return f"killed by {name}"
+
+    def error(self, task: str) -> WorkerDiedError:
+        """Return the error for the *task* that it ran."""
+        parts = []
+        if self.peak_rss is not None:
+            parts.append(f"peak memory: {self.peak_rss / 2**20:.0f} MiB")
+        if self.tail:
+            parts.append(f"last lines of its stderr:\n{self.tail}")
+        return WorkerDiedError(task, self.pid, self.cause(), "\n".join(parts))

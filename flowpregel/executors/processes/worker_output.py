@@ -1,0 +1,172 @@
+"""What a task prints and logs, sent to the coordinator.
+
+Text that Python code prints goes over the link, in order with everything else a
+task sends, so it is labelled exactly. What C code and programs write to
+descriptors 1 and 2 goes through pipes and gets the label of the task that runs.
+
+structlog's events go to the coordinator's structlog, unless a module that tasks import
+configures structlog for the workers too. Either way the run's fields are bound.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+from flowpregel.context import TaskInfo
+from flowpregel.executors.processes import protocol
+from flowpregel.executors.processes.worker_io import LinkWriter
+
+_LONGEST: Final = 1 << 16
+_PLAIN: Final = (str, int, float, bool, bytes, type(None))
+
+
+class Printed(io.RawIOBase):
+    """What is beneath ``sys.stdout`` or ``sys.stderr``: sends whole lines, with their task."""
+
+    def __init__(self, writer: LinkWriter, fd: int) -> None:
+        self._writer = writer
+        self._fd = fd
+        self._lock = threading.RLock()
+        self.line = b""
+        """What there is of a line that has not ended."""
+
+    def write(self, data: Any) -> int:
+        """Take *data*; send what ends with a newline, and what is long."""
+        with self._lock:
+            self.line += bytes(data)
+            if b"\n" in self.line or len(self.line) > _LONGEST:
+                end = self.line.rfind(b"\n") + 1 or len(self.line)
+                whole, self.line = self.line[:end], self.line[end:]
+                self._send(whole)
+        return len(data)
+
+    def flush(self) -> None:
+        """Send what there is of a line."""
+        with self._lock:
+            rest, self.line = self.line, b""
+            if rest:
+                self._send(rest)
+
+    def _send(self, data: bytes) -> None:
+        flags = 0 if self._fd == 1 else protocol.STDERR
+        self._writer.send(protocol.PRINTED, self._writer.task, data, flags)
+
+    def fileno(self) -> int:
+        """Return the descriptor: what is written there is sent as well."""
+        return self._fd
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+
+class LogSender(logging.Handler):
+    """Sends log records to the coordinator, where the program's handlers get them."""
+
+    def __init__(self, writer: LinkWriter) -> None:
+        super().__init__()
+        self._writer = writer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send *record*, its message and traceback as text."""
+        try:
+            body = pickle.dumps(_plain(record))
+        except Exception:  # noqa: BLE001 - logging's own rule: told on stderr, never raised
+            self.handleError(record)
+            return
+        self._writer.send(protocol.LOGGED, self._writer.task, body)
+
+
+def _plain(record: logging.LogRecord) -> dict[str, Any]:
+    """Return *record*'s fields, all of which can be pickled and are safe to unpickle."""
+    fields = {
+        name: value if isinstance(value, _PLAIN) else repr(value)
+        for name, value in record.__dict__.items()
+        if name not in ("args", "exc_info", "msg")
+    }
+    fields["msg"] = record.getMessage()
+    fields["args"] = None
+    if record.exc_info and not record.exc_text:
+        fields["exc_text"] = logging.Formatter().formatException(record.exc_info)
+    fields["exc_info"] = None
+    return fields
+
+
+def take_over(writer: LinkWriter, log_levels: Mapping[str, int]) -> tuple[Printed, Printed]:
+    """Send this worker's log records and prints; return what takes the prints."""
+    out, err = Printed(writer, 1), Printed(writer, 2)
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(cast(Any, each), "utf-8", "backslashreplace", "", write_through=True)
+        for each in (out, err)
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [LogSender(writer)]
+    for name, level in log_levels.items():
+        logging.getLogger(name or None).setLevel(level)
+    return out, err
+
+
+class _NamedLogger:
+    """The logger beneath a structlog logger: it keeps its name, and logs nothing."""
+
+    def __init__(self, *args: Any) -> None:
+        self.args = tuple(arg for arg in args if isinstance(arg, str))
+
+    def __getattr__(self, method: str) -> Callable[..., None]:
+        if method.startswith("__"):
+            raise AttributeError(method)
+        return lambda *_, **__: None
+
+
+class StructlogSender:
+    """Has structlog in one worker send its events.
+
+    Args:
+        writer: Sends them.
+    """
+
+    def __init__(self, writer: LinkWriter) -> None:
+        self._writer = writer
+
+    def begin(self, info: TaskInfo) -> None:
+        """Bind the run's fields for the task that begins, in the current context."""
+        structlog = sys.modules["structlog"]
+        if not structlog.is_configured():
+            self._configure(structlog)
+        structlog.contextvars.bind_contextvars(
+            thread_id=info.run.thread_id,
+            run_id=info.run.run_id,
+            step=info.step,
+            task=info.name,
+            attempt=info.attempt,
+            pid=os.getpid(),
+        )
+
+    def _configure(self, structlog: Any) -> None:
+        structlog.configure(
+            processors=[
+                structlog.contextvars.merge_contextvars,
+                structlog.processors.format_exc_info,
+                self._send,
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger(0),
+            logger_factory=_NamedLogger,
+            cache_logger_on_first_use=False,
+        )
+
+    def _send(self, logger: Any, method: str, event: Any) -> str:
+        """Send an event; the last of the processors."""
+        fields = {
+            str(name): value if isinstance(value, _PLAIN) else repr(value)
+            for name, value in event.items()
+        }
+        body = pickle.dumps((logger.args, method, fields))
+        self._writer.send(protocol.LOGGED, self._writer.task, body, protocol.STRUCTURED)
+        return ""
