@@ -138,7 +138,13 @@ def _put_checkpoint(
     parent = None
     if checkpoint.parent_id is not None:
         parent = tables.checkpoint(transaction, namespace, checkpoint.parent_id)
-    _put_deltas(tables, transaction, namespace, encoded, parent)
+    for name, (delta, data) in encoded.deltas.items():
+        kind, seed = EMPTY, None
+        if delta.previous is not None:
+            kind, seed = tables.place(transaction, namespace, parent, name, delta.previous)
+        key = keys.value(namespace.number, checkpoint.channel_versions.get(name), name)
+        added = DeltaRecord(delta.previous, kind, seed, data)
+        tables.deltas.put(transaction, key, to_bytes(added))
     inline, stored, deltas = _inherited(tables, transaction, namespace, checkpoint, parent)
     deltas += encoded.deltas
     for name, data in encoded.values.items():
@@ -166,24 +172,6 @@ def _put_checkpoint(
     replaced = tables.checkpoints.put(transaction, key, to_bytes(record))
     newest = max(namespace.newest or "", checkpoint.id)
     return namespace._replace(newest=newest, checkpoints=namespace.checkpoints + (not replaced))
-
-
-def _put_deltas(
-    tables: Tables,
-    transaction: Any,
-    namespace: NamespaceRecord,
-    encoded: EncodedBatch,
-    parent: CheckpointRecord | None,
-) -> None:
-    checkpoint = encoded.batch.checkpoint
-    for name, (delta, data) in encoded.deltas.items():
-        kind, seed = EMPTY, None
-        if delta.previous is not None:
-            kind, seed = tables.place(transaction, namespace, parent, name, delta.previous)
-        record = DeltaRecord(delta.previous, kind, seed, data)
-        assert checkpoint is not None
-        key = keys.value(namespace.number, checkpoint.channel_versions.get(name), name)
-        tables.deltas.put(transaction, key, to_bytes(record))
 
 
 def _inherited(
