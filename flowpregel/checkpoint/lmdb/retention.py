@@ -14,7 +14,7 @@ from flowpregel.checkpoint.lmdb.tables import (
     CheckpointRecord,
     NamespaceRecord,
     Tables,
-    TaskRecord,
+    WritesRecord,
     from_bytes,
 )
 from flowpregel.errors import ConfigurationError
@@ -136,7 +136,7 @@ class Sweeper:
         return any(
             channel == INTERRUPT
             for _, data in found
-            for _, channel, _ in from_bytes(TaskRecord, data).writes
+            for _, channel, _ in from_bytes(WritesRecord, data).writes
         )
 
 
