@@ -26,6 +26,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import lmdb
@@ -45,14 +46,14 @@ OPEN: dict[str, Environment] = {}
 REGISTRY = threading.Lock()
 
 
+@dataclass(slots=True, eq=False)
 class CommitRequest:
     """What one caller wants done in a transaction: all of it, or nothing."""
 
-    def __init__(self, work: Work[Any]) -> None:
-        self.work = work
-        self.done = False
-        self.result: Any = None
-        self.error: Exception | None = None
+    work: Work[Any]
+    done: bool = False
+    result: Any = None
+    error: Exception | None = None
 
 
 class _CommitFailedError(Exception):

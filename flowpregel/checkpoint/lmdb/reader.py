@@ -39,7 +39,7 @@ from flowpregel.checkpoint.lmdb.tables import (
     NamespaceRecord,
     Read,
     Tables,
-    TaskRecord,
+    WritesRecord,
     from_bytes,
 )
 
@@ -67,7 +67,7 @@ class CopiedCheckpoint:
     values: dict[str, bytes]
     deltas: dict[str, tuple[DeltaChain, int]]
     """By channel: how many deltas of a chain, from the oldest on."""
-    tasks: list[TaskRecord]
+    tasks: list[WritesRecord]
     results: LazyResults | None = None
     """Reads the results of calls that *tasks* leaves out, if there are any."""
 
@@ -291,7 +291,7 @@ class _Copying:
         tasks = [
             task
             for _, data in self.tables.writes.scan(self.transaction, prefix)
-            for task in (from_bytes(TaskRecord, data),)
+            for task in (from_bytes(WritesRecord, data),)
             if results is None or not results.leaves(task)
         ]
         return CopiedCheckpoint(identifier, record, self.namespace, values, deltas, tasks, results)
@@ -334,7 +334,7 @@ class LazyResults:
         self.count = 0
         """How many were left."""
 
-    def leaves(self, task: TaskRecord) -> bool:
+    def leaves(self, task: WritesRecord) -> bool:
         """Return whether *task* is left in the store: it is a finished call and nothing else."""
         is_left = {channel for _, channel, _ in task.writes} == {RETURN, CALLED}
         self.count += is_left
@@ -350,7 +350,7 @@ class LazyResults:
         key = self._prefix + keys.digest(task_id)
         reader = self._reader
         data = reader.read(lambda transaction: reader.tables.writes.get(transaction, key))
-        writes = () if data is None else from_bytes(TaskRecord, data).writes
+        writes = () if data is None else from_bytes(WritesRecord, data).writes
         if RETURN not in {channel for _, channel, _ in writes}:
             return ()
         what = f"the write of task {task_id!r} to"

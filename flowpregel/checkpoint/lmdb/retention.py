@@ -14,7 +14,7 @@ from flowpregel.checkpoint.lmdb.tables import (
     CheckpointRecord,
     NamespaceRecord,
     Tables,
-    TaskRecord,
+    WritesRecord,
     from_bytes,
 )
 from flowpregel.errors import ConfigurationError
@@ -46,14 +46,6 @@ class Retention:
             if value is not None and not value > 0:
                 raise ConfigurationError(f"{name} is {value!r}; use more than 0, or None")
 
-    @property
-    def interval(self) -> int:
-        """After how many commits to a namespace it is swept.
-
-        In proportion to what is kept, so that sweeping costs each commit the same.
-        """
-        return 32 if self.keep_last is None else max(32, self.keep_last // 2)
-
 
 class Sweeper:
     """Drops what a `Retention` does not keep, now and then.
@@ -70,15 +62,18 @@ class Sweeper:
         self._tables = tables
         self._retention = retention
         self._clock = clock
+        self._interval = max(32, (retention.keep_last or 0) // 2)
+        """After so many commits a namespace is swept: in proportion to what is kept, so that
+        sweeping costs each commit the same."""
         self._since: dict[tuple[str, str], int] = {}
 
     def is_due(self, thread_id: str, namespace: str) -> bool:
         """Count a commit; return whether its namespace is to be swept now."""
         place = (thread_id, namespace)
         count = self._since.pop(place, 0) + 1
-        if count < self._retention.interval:
+        if count < self._interval:
             self._since[place] = count
-        return count >= self._retention.interval
+        return count >= self._interval
 
     def sweep(self, transaction: Any, thread_id: str, name: str) -> int:
         """Drop what is not to be kept of a namespace; return how many checkpoints."""
@@ -141,7 +136,7 @@ class Sweeper:
         return any(
             channel == INTERRUPT
             for _, data in found
-            for _, channel, _ in from_bytes(TaskRecord, data).writes
+            for _, channel, _ in from_bytes(WritesRecord, data).writes
         )
 
 

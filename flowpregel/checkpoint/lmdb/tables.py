@@ -92,7 +92,7 @@ class DeltaRecord(NamedTuple):
     """The encoded tuple of what was added."""
 
 
-class TaskRecord(NamedTuple):
+class WritesRecord(NamedTuple):
     """A task's pending writes on one checkpoint."""
 
     task_id: str

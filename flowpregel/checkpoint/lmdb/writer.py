@@ -21,7 +21,7 @@ from flowpregel.checkpoint.lmdb.tables import (
     DeltaRecord,
     NamespaceRecord,
     Tables,
-    TaskRecord,
+    WritesRecord,
     from_bytes,
     to_bytes,
 )
@@ -47,7 +47,7 @@ class EncodedBatch:
         self._codec = codec
         self._known: dict[int, bytes] = {}
         """By the id of an object, which the batch keeps alive."""
-        self.tasks: list[tuple[str, TaskRecord]] = [
+        self.tasks: list[tuple[str, WritesRecord]] = [
             (task.checkpoint_id, self._task(task)) for task in batch.writes if task.writes
         ]
         self.values: dict[str, bytes] = {}
@@ -68,7 +68,7 @@ class EncodedBatch:
             metadata = dict(checkpoint.metadata)
             self.metadata = encode(self._codec, metadata, "the metadata of a checkpoint")
 
-    def _task(self, task: TaskWrites) -> TaskRecord:
+    def _task(self, task: TaskWrites) -> WritesRecord:
         writes = [
             (
                 WRITES_IDX_MAP.get(channel, index),
@@ -78,7 +78,7 @@ class EncodedBatch:
             for index, (channel, value) in enumerate(task.writes)
         ]
         ran = None if task.ran is None else tuple(task.ran)
-        return TaskRecord(task.task_id, task.path, tuple(writes), ran)
+        return WritesRecord(task.task_id, task.path, tuple(writes), ran)
 
     def _encoded(self, value: Any, what: str) -> bytes:
         known = self._known.get(id(value))
@@ -108,14 +108,14 @@ def put(tables: Tables, transaction: Any, encoded: EncodedBatch) -> None:
         tables.put_namespace(transaction, namespace)
 
 
-def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskRecord) -> None:
+def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: WritesRecord) -> None:
     """Put a task's pending writes on a checkpoint, with those that are there.
 
     Control writes replace those of their kind; any other stays as it is once it is there.
     """
     key = prefix + keys.digest(task.task_id)
     data = tables.writes.get(transaction, key)
-    old = None if data is None else from_bytes(TaskRecord, data)
+    old = None if data is None else from_bytes(WritesRecord, data)
     known = {write[0]: write for write in old.writes} if old is not None else {}
     for write in task.writes:
         if write[0] < 0 or write[0] not in known:
@@ -138,7 +138,13 @@ def _put_checkpoint(
     parent = None
     if checkpoint.parent_id is not None:
         parent = tables.checkpoint(transaction, namespace, checkpoint.parent_id)
-    _put_deltas(tables, transaction, namespace, encoded, parent)
+    for name, (delta, data) in encoded.deltas.items():
+        kind, seed = EMPTY, None
+        if delta.previous is not None:
+            kind, seed = tables.place(transaction, namespace, parent, name, delta.previous)
+        key = keys.value(namespace.number, checkpoint.channel_versions.get(name), name)
+        added = DeltaRecord(delta.previous, kind, seed, data)
+        tables.deltas.put(transaction, key, to_bytes(added))
     inline, stored, deltas = _inherited(tables, transaction, namespace, checkpoint, parent)
     deltas += encoded.deltas
     for name, data in encoded.values.items():
@@ -166,24 +172,6 @@ def _put_checkpoint(
     replaced = tables.checkpoints.put(transaction, key, to_bytes(record))
     newest = max(namespace.newest or "", checkpoint.id)
     return namespace._replace(newest=newest, checkpoints=namespace.checkpoints + (not replaced))
-
-
-def _put_deltas(
-    tables: Tables,
-    transaction: Any,
-    namespace: NamespaceRecord,
-    encoded: EncodedBatch,
-    parent: CheckpointRecord | None,
-) -> None:
-    checkpoint = encoded.batch.checkpoint
-    for name, (delta, data) in encoded.deltas.items():
-        kind, seed = EMPTY, None
-        if delta.previous is not None:
-            kind, seed = tables.place(transaction, namespace, parent, name, delta.previous)
-        record = DeltaRecord(delta.previous, kind, seed, data)
-        assert checkpoint is not None
-        key = keys.value(namespace.number, checkpoint.channel_versions.get(name), name)
-        tables.deltas.put(transaction, key, to_bytes(record))
 
 
 def _inherited(
