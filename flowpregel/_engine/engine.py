@@ -110,7 +110,6 @@ class Engine:
         try:
             while runs.ready and self._request is None:
                 self._request = self._advance(runs.ready.popleft())
-            self._tasks.flush()
         except BaseException as error:
             self._failure = error
             raise
@@ -120,6 +119,8 @@ class Engine:
 
     def perform(self, request: EngineRequest) -> None:
         """Perform *request* on this OS thread."""
+        # Not before the reader has had what was emitted, and may have stopped the run.
+        self._tasks.flush()
         if isinstance(request, Wait):
             if not self._inline.waiting or request.deadline == 0:
                 events = self._inbox.take(_timeout(request))
@@ -140,6 +141,7 @@ class Engine:
         """Perform *request* while the event loop goes on."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
+        self._tasks.flush()
         if isinstance(request, Wait):
             if self._inline.waiting:
                 self.perform(request)
@@ -166,6 +168,7 @@ class Engine:
         """Tell a run that was left early to end; return the request that it stands at."""
         if self._request is not None and self._runs.stopping is None:
             self._inline.withdraw()
+            self._tasks.withdraw()
             self._runs.stop("the run was stopped")
             if isinstance(self._request, Wait):
                 self._request = Wait(0)
@@ -219,6 +222,7 @@ class Engine:
             BaseException: The run has failed meanwhile, so nobody will answer.
         """
         while not future.done():
+            self._tasks.flush()
             request = self._request
             is_idle = not (self._inline.waiting or self._inbox.has_events)
             if self._is_async and request == Wait() and is_idle:
@@ -254,7 +258,6 @@ class Engine:
                     case effects.Emit() | effects.Resolve() | effects.Cancel():
                         self._do(run, effect)
                     case _:
-                        self._tasks.flush()
                         return IORequest(run, effect)
         return self._end(run, run.end)
 

@@ -215,6 +215,12 @@ class TaskStarter:
             for executor, jobs in due.items():
                 executor.start_all(jobs, self._mailbox)
 
+    def withdraw(self) -> None:
+        """End the jobs that no executor was given yet."""
+        due, self._due = self._due, {}
+        for jobs in due.values():
+            self._mailbox.post_all([Ended(*job.key, Withdrawn()) for job in jobs])
+
     def note(self, events: Iterable[Event]) -> None:
         """Note which tasks have ended, or wait for calls: others may run in their place."""
         done: list[str] = []

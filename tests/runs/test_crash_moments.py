@@ -47,7 +47,9 @@ def started(lines: list[list[str]]) -> list[str]:
 
 def kept(lines: list[list[str]]) -> set[str]:
     """Return the tasks of which the engine was told that they are committed."""
-    return {each for line in lines if line[0] == "committer.commit.after" for each in line[3].split()}
+    return {
+        each for line in lines if line[0] == "committer.commit.after" for each in line[3].split()
+    }
 
 
 @pytest.mark.parametrize("name", ["hundred", "hundred_sends"])
