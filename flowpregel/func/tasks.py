@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from functools import partial, update_wrapper
+from operator import attrgetter
 from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from flowpregel._core.callee import Callee, callee_of, is_generator_function, name_of
@@ -277,12 +278,7 @@ class _ByName:
         return self._task.func(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _plain, (self._task,)
-
-
-def _plain(task: TaskFunction[Any, Any]) -> Any:
-    """Return the plain function of *task*."""
-    return task.func
+        return attrgetter("func"), (self._task,)
 
 
 _COPIED = ("__module__", "__name__", "__qualname__", "__doc__")

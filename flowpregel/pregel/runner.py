@@ -115,32 +115,28 @@ def run_plan(graph: GraphDefinition, request: RunRequest) -> RunPlan:
             "checkpointer=True cannot be used for root graphs: it means the checkpointer of the "
             "graph around; give a saver or a path"
         )
-    saver = graph.saver
-    if saver is None:
-        if request.resume is not None:
-            raise ConfigurationError(
-                f"resume='auto': graph {graph.name!r} has no checkpointer, so there is nothing "
-                "to go on with; pass checkpointer= where it is built"
-            )
-        return _plan(graph, request, None, None, ExitStack())
-    address = request.config.address
+    if graph.saver is None and request.resume is not None:
+        raise ConfigurationError(
+            f"resume='auto': graph {graph.name!r} has no checkpointer, so there is nothing "
+            "to go on with; pass checkpointer= where it is built"
+        )
     with ExitStack() as resources:
+        if graph.saver is None:
+            return _plan(graph, request, None, resources)
+        address = request.config.address
         resources.callback(fault, "lease.released.after")
         fault("lease.taken.before")
-        lease = resources.enter_context(saver.lease(address.thread_id, address.namespace))
+        lease = resources.enter_context(graph.saver.lease(address.thread_id, address.namespace))
         fault("lease.taken.after")
         resources.callback(fault, "lease.released.before")
-        plan = _plan(graph, request, saver, lease, resources)
-        return replace(plan, resources=resources.pop_all())
+        return _plan(graph, request, lease, resources)
 
 
 def _plan(
-    graph: GraphDefinition,
-    request: RunRequest,
-    saver: BaseCheckpointSaver | None,
-    lease: Lease | None,
-    resources: ExitStack,
+    graph: GraphDefinition, request: RunRequest, lease: Lease | None, resources: ExitStack
 ) -> RunPlan:
+    """Return the plan of a run, which takes *resources* over."""
+    saver = graph.saver
     config = request.config
     fault("run.start.before")
     start = start_of(graph.program, saver, request)
@@ -179,7 +175,7 @@ def _plan(
         around=around,
         cache=graph.cache,
         max_concurrency=config.max_concurrency,
-        resources=resources,
+        resources=resources.pop_all(),
         lease=lease,
     )
 
