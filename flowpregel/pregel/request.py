@@ -51,7 +51,7 @@ OPTIONS = StreamKeywords.__annotations__.keys() - ConfigKeywords.__annotations__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
+class InvokeRequest:
     """What a user asked of one run, with the graph's defaults filled in."""
 
     given: Any
@@ -86,7 +86,7 @@ def request_of(
     asked: Mapping[str, Any],
     *,
     streams: bool = False,
-) -> RunRequest:
+) -> InvokeRequest:
     """Return what a user asked of a run of *graph*.
 
     Args:
@@ -113,7 +113,7 @@ def request_of(
     printed = ("updates", "values") if debug else _modes(wanted.get("print_mode", ()))
     view = view_of(graph.name, wanted.get("progress"))
     options = _options(graph, parsed, wanted, streams=streams)
-    return RunRequest(
+    return InvokeRequest(
         given=given,
         config=parsed,
         options=replace(options, modes=frozenset((*modes, *printed, *(VIEWED if view else ())))),
@@ -223,7 +223,7 @@ class GraphOutput:
         return key in value if isinstance(value, Mapping) else hasattr(value, str(key))
 
 
-def stream_item(graph: GraphDefinition, item: Item, request: RunRequest) -> Any:
+def stream_item(graph: GraphDefinition, item: Item, request: InvokeRequest) -> Any:
     """Return what a run emitted in the form that was asked for."""
     namespace, mode, payload = item
     if request.version == "v1":

@@ -26,7 +26,7 @@ from flowpregel._core.records import Saved
 from flowpregel._core.run_state import Result
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, InputMismatchError
-from flowpregel.pregel.request import RunRequest
+from flowpregel.pregel.request import InvokeRequest
 from flowpregel.pregel.snapshot import OpenCheckpoint, open_checkpoint
 
 DIGEST = "input_digest"
@@ -48,7 +48,7 @@ class Start:
     """The last checkpoint of a run that is over, whose result is asked for."""
 
 
-def start_of(program: Program, saver: BaseCheckpointSaver | None, request: RunRequest) -> Start:
+def start_of(program: Program, saver: BaseCheckpointSaver | None, request: InvokeRequest) -> Start:
     """Return how the run starts that a user asked for; its thread is read only if that matters.
 
     Raises:

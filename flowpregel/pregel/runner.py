@@ -28,8 +28,8 @@ from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.progress import Item
 from flowpregel.pregel.request import (
     GraphOutput,
+    InvokeRequest,
     RunKeywords,
-    RunRequest,
     print_item,
     stream_item,
 )
@@ -52,7 +52,7 @@ class GraphRun:
         request: What was asked of the run.
     """
 
-    def __init__(self, graph: GraphDefinition, request: RunRequest) -> None:
+    def __init__(self, graph: GraphDefinition, request: InvokeRequest) -> None:
         self._graph = graph
         self._request = request
         self._engine: Engine
@@ -108,7 +108,7 @@ class GraphRun:
         return {**values, INTERRUPT: list(result.interrupts)}
 
 
-def run_plan(graph: GraphDefinition, request: RunRequest) -> RunPlan:
+def run_plan(graph: GraphDefinition, request: InvokeRequest) -> RunPlan:
     """Return what the engine is to do for *request*; the lease of its thread is taken."""
     if graph.checkpointer is True:
         raise ConfigurationError(
@@ -133,7 +133,7 @@ def run_plan(graph: GraphDefinition, request: RunRequest) -> RunPlan:
 
 
 def _plan(
-    graph: GraphDefinition, request: RunRequest, lease: Lease | None, resources: ExitStack
+    graph: GraphDefinition, request: InvokeRequest, lease: Lease | None, resources: ExitStack
 ) -> RunPlan:
     """Return the plan of a run, which takes *resources* over."""
     saver = graph.saver
