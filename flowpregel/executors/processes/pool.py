@@ -9,12 +9,11 @@ import atexit
 import os
 import threading
 import time
-import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import count
-from typing import cast
+from typing import Final
 
 from flowpregel._core.effects import Ended, Event
 from flowpregel._core.records import Outcome, Raised, Span, Withdrawn
@@ -36,12 +35,11 @@ from flowpregel.executors.processes.crash_report import PostMortem
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.messages import JobEncoder
 from flowpregel.executors.processes.shared_memory import Arena, segments_for
-from flowpregel.executors.processes.worker_process import (
-    STUCK_AFTER,
-    PoolSettings,
-    WorkerProcess,
-)
+from flowpregel.executors.processes.timeouts import TaskTimeouts
+from flowpregel.executors.processes.worker_process import STUCK_AFTER, PoolSettings, WorkerProcess
 from flowpregel.executors.processes.workers import START_TRIES, Workers
+
+_CLOSED: Final = "this pool of worker processes was closed"
 
 
 class Pool:
@@ -54,7 +52,7 @@ class Pool:
     def __init__(self, settings: PoolSettings) -> None:
         self.settings = settings
         self.arena = Arena(settings.shared_limit // 2, segments=segments_for(2))
-        self.loop = IOLoop(self._dispatch, self._is_done)
+        self.loop = IOLoop(self._dispatch, lambda: self._is_closing and self.workers.are_gone)
         self.workers = Workers(settings, self.loop)
         self.workers.on_exit = self._on_exit
         self.workers.on_hopeless = self._on_hopeless
@@ -63,6 +61,7 @@ class Pool:
         """Whether it takes no more jobs."""
         self._is_closing = False
         """Whether it ends; what was taken before is withdrawn."""
+        self._timeouts = TaskTimeouts(self.loop.timers, self._stop)
         self._tasks: dict[JobKey, InFlight] = {}
         self._queue = TaskQueue()
         self._events: list[tuple[Mailbox, Event]] = []
@@ -75,9 +74,6 @@ class Pool:
         # Where a worker is looked at after each task, the next may be another's.
         each = settings.worker_max_tasks is not None or settings.worker_max_rss is not None
         self._batch = 1 if each else LARGEST_BATCH
-
-    def _is_done(self) -> bool:
-        return self._is_closing and not (self.workers.all or self.workers.spawning)
 
     # ------------------------------------------------ for any OS thread
 
@@ -116,7 +112,7 @@ class Pool:
                 "this pool of worker processes belongs to the process that this one was forked "
                 "from: make a ProcessExecutor of your own here"
             )
-        return _closed_error() if self.is_closed else None
+        return ExecutorUnavailableError(_CLOSED) if self.is_closed else None
 
     def _start(self) -> None:
         if self.is_started:
@@ -158,7 +154,10 @@ class Pool:
             self._queue.add(task)
         if self._is_closing:
             for task in tasks:
-                self._withdraw(task, Raised(_closed_error()))
+                self._withdraw(
+                    task,
+                    Raised(ExecutorUnavailableError(_CLOSED)),
+                )
         for worker in self.workers.all:
             if worker.held_by is not mailbox:
                 # Its reader may be waiting for this run.
@@ -222,7 +221,7 @@ class Pool:
             size = len(task.code.digest) + len(body)
             parts += (protocol.TASK.pack(task.number, size), task.code.digest, body)
             numbers.append(task.number)
-            self._start_timeouts(task)
+            self._timeouts.start(task)
         if not numbers:
             return
         worker.note(WorkerEvent.SENT)
@@ -315,39 +314,6 @@ class Pool:
 
     # ------------------------------------------------ how a task is stopped
 
-    def _start_timeouts(self, task: InFlight) -> None:
-        """Start the timeouts of *task*, which its worker begins now."""
-        policy = task.job.timeout
-        if policy is None:
-            return
-        if policy.run_timeout is not None:
-            limit = cast("float", policy.run_timeout)
-            self._at(task.sent + limit, task, lambda task: self._stop(task, "run"))
-        if policy.idle_timeout is not None:
-            self._look_for_life(cast("float", policy.idle_timeout), task)
-
-    def _at(self, when: float, task: InFlight, action: Callable[[InFlight], object]) -> None:
-        """Call *action* with *task* at *when*, if its worker still has it."""
-        # Weakly: a task that has ended is not kept until its timeout.
-        ref, number = weakref.ref(task), task.number
-
-        def act() -> None:
-            task = ref()
-            if task is not None and task.worker is not None and task.number == number:
-                action(task)
-
-        self.loop.timers.add(when, act)
-
-    def _look_for_life(self, limit: float, task: InFlight) -> None:
-        now = time.monotonic()
-        if task.worker.held_by is not None:
-            # Its signs of life are not read.
-            task.alive = now
-        if task.alive + limit > now:
-            self._at(task.alive + limit, task, partial(self._look_for_life, limit))
-        else:
-            self._stop(task, "idle")
-
     def _stop(self, task: InFlight, reason: StopReason) -> None:
         """Stop *task*, which a worker has: first a signal, which raises in it, then the kill."""
         if task.stopping is not None:
@@ -359,7 +325,8 @@ class Pool:
         if task.worker is worker:
             worker.signal_stop(task.number)
             why = "it was killed, because its task did not stop when it was told to"
-            self._at(time.monotonic() + self.settings.grace, task, lambda _: worker.kill(why))
+            end = time.monotonic() + self.settings.grace
+            self._timeouts.at(end, task, lambda _: worker.kill(why))
 
     # ------------------------------------------------ streams that are read slowly
 
@@ -431,7 +398,3 @@ class Pool:
         for task in self._tasks.values():
             task.stopping = "cancel"
         self.workers.dismiss_all()
-
-
-def _closed_error() -> ExecutorUnavailableError:
-    return ExecutorUnavailableError("this pool of worker processes was closed")
