@@ -13,7 +13,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address, Saved
-from flowpregel._lmdb import files
 from flowpregel.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
@@ -155,6 +154,8 @@ def existing(path: str | None) -> str:
     """Return the real path of a store that exists."""
     if not path:
         raise ConfigurationError("which store? pass --store PATH, or set FLOWPREGEL_STORE")
+    from flowpregel._lmdb import files  # noqa: PLC0415 - loads LMDB
+
     real = files.real_path(path)
     if not files.exists(real):
         raise StoreError(f"there is no store at {real}")

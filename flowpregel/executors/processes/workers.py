@@ -63,6 +63,11 @@ class Workers:
 
     # ------------------------------------------------ coming
 
+    @property
+    def are_gone(self) -> bool:
+        """Whether there is no worker, and none is being started."""
+        return not (self.all or self.spawning)
+
     def start(self) -> None:
         """Start a worker."""
         if self._spawner is None:
