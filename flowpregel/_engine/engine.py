@@ -13,13 +13,14 @@ driver has it performed on this OS thread or beside the event loop.
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections import deque
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from flowpregel._core import effects
 from flowpregel._core.commands import Command
@@ -35,6 +36,8 @@ from flowpregel.checkpoint.base import Lease
 from flowpregel.errors import ParentCommand
 from flowpregel.executors.calls import CallFuture
 from flowpregel.executors.threads import InlineExecutor
+
+_log: Final = logging.getLogger("flowpregel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -187,8 +190,10 @@ class Engine:
         failure = self._failure
         self._tasks.close(failure)
         try:
-            with suppress(Exception):
-                self._leave(self._contexts_of(self._runs.root), failure)
+            self._leave(self._contexts_of(self._runs.root), failure)
+        except Exception:  # noqa: BLE001 - the run has ended, and stays as it ended
+            _log.exception("a Context channel could not be left")
+        try:
             self._plan.around.committers.close()
         finally:
             self._plan.resources.close()
