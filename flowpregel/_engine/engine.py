@@ -122,8 +122,7 @@ class Engine:
 
     def perform(self, request: EngineRequest) -> None:
         """Perform *request* on this OS thread."""
-        # Not before the reader has had what was emitted, and may have stopped the run.
-        self._tasks.flush()
+        self._start_tasks()
         if isinstance(request, Wait):
             if not self._inline.waiting or request.deadline == 0:
                 events = self._inbox.take(_timeout(request))
@@ -144,7 +143,7 @@ class Engine:
         """Perform *request* while the event loop goes on."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
-        self._tasks.flush()
+        self._start_tasks()
         if isinstance(request, Wait):
             if self._inline.waiting:
                 self.perform(request)
@@ -200,6 +199,15 @@ class Engine:
 
     # ------------------------------------------------------------ performing
 
+    def _start_tasks(self) -> None:
+        """Start the tasks that are due: the reader has had what was emitted before them."""
+        try:
+            self._tasks.flush()
+        except BaseException as error:
+            # Ctrl-C: the end of a task that was not started would never come.
+            self.fail(error)
+            raise
+
     def _reply_to(self, request: IORequest) -> Any:
         committer, cache = request.run.around.committer, self._plan.cache
         match request.effect:
@@ -227,7 +235,7 @@ class Engine:
             BaseException: The run has failed meanwhile, so nobody will answer.
         """
         while not future.done():
-            self._tasks.flush()
+            self._start_tasks()
             request = self._request
             is_idle = not (self._inline.waiting or self._inbox.has_events)
             if self._is_async and request == Wait() and is_idle:
