@@ -25,6 +25,8 @@ from flowpregel.executors.processes.worker_io import LinkWriter
 
 _LONGEST: Final = 1 << 16
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
+_LARGEST_FRAME: Final = 1 << 20
+"""Bytes of output that are sent at once: the coordinator holds several copies of them."""
 
 
 class Printed(io.RawIOBase):
@@ -56,7 +58,14 @@ class Printed(io.RawIOBase):
 
     def _send(self, data: bytes) -> None:
         flags = 0 if self._fd == 1 else protocol.STDERR
-        self._writer.send(protocol.PRINTED, self._writer.task, data, flags)
+        while data:
+            end = len(data)
+            if end > _LARGEST_FRAME:
+                end = data.rfind(b"\n", 0, _LARGEST_FRAME) + 1 or _LARGEST_FRAME
+                # Not within a character, which has at most four bytes.
+                end -= next((n for n in range(4) if data[end - n] & 0xC0 != 0x80), 0)
+            self._writer.send(protocol.PRINTED, self._writer.task, data[:end], flags)
+            data = data[end:]
 
     def fileno(self) -> int:
         """Return the descriptor: what is written there is sent as well."""
