@@ -149,7 +149,9 @@ class Table:
             Whether there was something, which is replaced.
         """
         handle = self._databases[self.name]
-        replaced = self._drop_chunks(transaction, key)
+        old = transaction.get(key, db=handle)
+        if old is not None and kind_of(old) == _CHUNKED:
+            self.delete(transaction, key)
         kind = _WHOLE
         if len(payload) > CHUNK:
             kind, view = _CHUNKED, memoryview(payload)
@@ -161,11 +163,14 @@ class Table:
         # LMDB fills a page to its end only where the greatest key is appended.
         if not transaction.put(key, record, append=True, db=handle):
             transaction.put(key, record, db=handle)
-        return replaced
+        return old is not None
 
     def delete(self, transaction: Any, key: bytes) -> bool:
         """Drop what is at *key*; return whether there was something."""
-        self._drop_chunks(transaction, key)
+        record = transaction.get(key, db=self.handle)
+        if record is not None and kind_of(record) == _CHUNKED:
+            for place, _ in _chunks(key, _COUNTS.unpack(self.opened(key, record))[1]):
+                transaction.delete(place, db=self.handle)
         return bool(transaction.delete(key, db=self.handle))
 
     def has(self, transaction: Any, key: bytes) -> bool:
@@ -291,15 +296,6 @@ class Table:
         if len(payload) != size or len(pieces) != count:
             raise self.corrupt(key, "has not the length it says")
         return payload
-
-    def _drop_chunks(self, transaction: Any, key: bytes) -> bool:
-        """Drop the chunks of what is at *key*; return whether there is something."""
-        record = transaction.get(key, db=self._databases[self.name])
-        if record is not None and kind_of(record) == _CHUNKED:
-            for place, _ in _chunks(key, _COUNTS.unpack(self.opened(key, record))[1]):
-                if not transaction.delete(place, db=self.handle):
-                    break
-        return record is not None
 
 
 def _chunks(key: bytes, size: int) -> Iterator[tuple[bytes, int]]:

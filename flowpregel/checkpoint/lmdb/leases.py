@@ -25,12 +25,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb.locks import FileLock, Owner, holder_at, is_locked
+from flowpregel._lmdb.locks import ASKED, FENCE, FileLock, Owner, holder_at
 from flowpregel.checkpoint.base import Lease, OnConflict, check_on_conflict
 from flowpregel.checkpoint.lmdb import keys
 from flowpregel.errors import LeaseLostError, StoreError, ThreadBusyError
@@ -57,59 +57,52 @@ class LeaseFiles:
     def __init__(self, path: str) -> None:
         self._path = os.path.join(path, FOLDER)
         self._lock = threading.Lock()
-        self._held: dict[int, Address] = {}
-        """What each lease is of, by its fence."""
-        self._newest: dict[Address, int] = {}
-        """The same the other way round: with many runs at once, to look is too slow."""
+        self._held: set[tuple[str, int]] = set()
+        """The thread and the fence of each."""
         self._last = 0
 
-    def hold(self, address: Address, on_conflict: OnConflict, fences: Fences) -> HeldLease:
-        """Return a context that holds the right to write at *address*.
+    @contextmanager
+    def hold(self, address: Address, on_conflict: OnConflict, fences: Fences) -> Iterator[Lease]:
+        """Hold the right to write at *address*.
 
         Raises:
             ConfigurationError: *on_conflict* is none of its three words.
+            ThreadBusyError: It is held, and *on_conflict* is ``"raise"``.
         """
         check_on_conflict(on_conflict)
-        return HeldLease(self, address, on_conflict, fences)
+        with suppress(FileExistsError):
+            os.mkdir(self._path, 0o700)
+            os.chmod(self._path, 0o700)  # whatever the umask took away
+        file, replaced = self._acquire(address, on_conflict)
+        fence = 0
+        try:
+            known = max(replaced or 0, file.read(FENCE), fences(address, 0))
+            with self._lock:
+                fence = self._last = max(time.time_ns(), known + 1, self._last + 1)
+            self._held.add((address.thread_id, fence))
+            file.write(FENCE, fence)
+            if replaced is not None:
+                fences(address, fence)
+            lease = Lease(fence)
+            WATCH.add(file, lease)
+            yield lease
+        finally:
+            self._held.discard((address.thread_id, fence))
+            WATCH.drop(fence)
+            file.unlink()
+            file.close()
 
     def check(self, address: Address, fence: int) -> None:
         """Raise unless this process holds the lease that *fence* belongs to.
 
-        Whether another process has taken it over is seen in the transaction.
+        Whether another run has taken it over is seen in the transaction.
         """
-        held = self._held.get(fence)
-        if held is None or held.thread_id != address.thread_id:
+        if (address.thread_id, fence) not in self._held:
             raise LeaseLostError(address.thread_id, address.namespace, "a newer run")
-
-    def note(self, address: Address, at_least: int) -> int:
-        """Give a lease its fence: later than every one before, and than *at_least*."""
-        with self._lock:
-            fence = max(time.time_ns(), at_least + 1, self._last + 1)
-            self._last = fence
-            self._held.pop(self._newest.get(address, fence), None)
-            self._held[fence] = address
-            self._newest[address] = fence
-            return fence
-
-    def forget(self, fence: int) -> None:
-        """End a lease."""
-        with self._lock:
-            address = self._held.pop(fence, None)
-            if address is not None:
-                del self._newest[address]
-
-    def is_held(self, address: Address) -> bool:
-        """Return whether a run, of this process or another, holds the lease at *address*."""
-        return is_locked(self._name(address))
-
-    def _name(self, address: Address) -> str:
-        return os.path.join(
-            self._path, keys.of_namespace(address.thread_id, address.namespace).hex()
-        )
 
     def owner(self, address: Address) -> Owner | None:
         """Return who holds the lease at *address*; None: nobody does."""
-        return holder_at(self._name(address))
+        return holder_at(self.file(address))
 
     def ask_to_stop(self, address: Address) -> Owner | None:
         """Ask the run that holds the lease at *address* to stop; return whose it is.
@@ -124,94 +117,36 @@ class LeaseFiles:
             file = FileLock(self.file(address))
         except PermissionError as error:
             raise StoreError(f"cannot ask {owner} to stop: {error}") from error
-        file.ask_to_stop()
+        file.write(ASKED, file.read(FENCE))
         file.close()
         return owner
 
     def file(self, address: Address) -> str:
         """Return the path of the lock file for *address*."""
-        with suppress(FileExistsError):
-            os.mkdir(self._path, 0o700)
-            os.chmod(self._path, 0o700)  # whatever the umask took away
-        return self._name(address)
+        name = keys.of_namespace(address.thread_id, address.namespace).hex()
+        return os.path.join(self._path, name)
 
-
-class HeldLease:
-    """The context of `LeaseFiles.hold`."""
-
-    def __init__(
-        self, leases: LeaseFiles, address: Address, on_conflict: OnConflict, fences: Fences
-    ) -> None:
-        self._leases = leases
-        self._address = address
-        self._on_conflict = on_conflict
-        self._fences = fences
-        self._file: FileLock | None = None
-        self._fence = 0
-
-    def __enter__(self) -> Lease:
-        pause = 0.001
-        while not self._take():
+    def _acquire(self, address: Address, on_conflict: OnConflict) -> tuple[FileLock, int | None]:
+        """Return the locked file of a lease, and the fence of the one that was taken over."""
+        replaced, pause = None, 0.001
+        while True:
+            file = FileLock(self.file(address))
+            with ExitStack() as closing:
+                closing.callback(file.close)
+                if file.acquire(0.0):
+                    # It may have been removed by its last owner since it was opened.
+                    if file.is_current():
+                        closing.pop_all()
+                        return file, replaced
+                elif (owner := file.holder()) is None:
+                    pass  # it has the lock, and its name is yet to be written
+                elif on_conflict == "takeover":
+                    replaced = max(replaced or 0, file.read(FENCE))
+                    file.unlink()
+                elif on_conflict == "raise":
+                    raise ThreadBusyError(address.thread_id, address.namespace, str(owner))
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
-        lease = Lease(self._fence)
-        if self._file is not None:
-            WATCH.add(self._file, lease)
-        return lease
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._leases.forget(self._fence)
-        WATCH.drop(self._fence)
-        if self._file is not None:
-            file, self._file = self._file, None
-            file.remove()
-
-    def _take(self) -> bool:
-        """Take the lease; return False if it is held and is to be waited for."""
-        path = self._leases.file(self._address)
-        file = FileLock(path)
-        try:
-            # The file may have been removed by its last owner since it was opened.
-            if file.acquire(0.0):
-                if not file.is_at(path):
-                    file.close()
-                    return False
-                self._begin(file, taken_over=False)
-                return True
-            owner = file.holder()
-            if owner is None:  # it has the lock, and its name is yet to be written
-                file.close()
-                return False
-            return self._dispute(file, owner)
-        except BaseException:
-            file.close()
-            raise
-
-    def _dispute(self, file: FileLock, owner: Owner) -> bool:
-        """Do what is to be done when *owner* holds the lease."""
-        # A lock outlives its owner only in a process the owner forked.
-        if self._on_conflict == "takeover" or not owner.is_alive():
-            known = file.fence()
-            file.unlink()
-            file.close()
-            replacement = FileLock(self._leases.file(self._address))
-            if not replacement.acquire(0.0):
-                replacement.close()
-                return False
-            self._begin(replacement, taken_over=True, known=known)
-            return True
-        file.close()
-        if self._on_conflict == "raise":
-            raise ThreadBusyError(self._address.thread_id, self._address.namespace, str(owner))
-        return False
-
-    def _begin(self, file: FileLock, *, taken_over: bool, known: int = 0) -> None:
-        known = max(known, file.fence(), self._fences(self._address, 0))
-        self._fence = self._leases.note(self._address, known)
-        file.keep_fence(self._fence)
-        if taken_over:
-            self._fences(self._address, self._fence)
-        self._file = file
 
 
 class LeaseWatch:
@@ -249,7 +184,7 @@ class LeaseWatch:
             asked = [
                 lease
                 for fence, (file, lease) in self._held.items()
-                if lease.stop is not None and file.asked_to_stop() == fence
+                if lease.stop is not None and file.read(ASKED) == fence
             ]
             for lease in asked:
                 assert lease.fence is not None
