@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,7 @@ from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._engine.inbox import now
 from flowpregel._engine.nested import RunContext
 from flowpregel._fault import fault
+from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import BaseCheckpointSaver, Lease
 from flowpregel.context import current_scope
 from flowpregel.errors import ConfigurationError
@@ -59,14 +60,22 @@ class GraphRun:
 
     def items(self) -> Iterator[Any]:
         """Run to the end on this OS thread, and yield what the stream shows on the way."""
-        self._engine = Engine(run_plan(self._graph, self._request))
-        emitted = drive(self._engine)
+        emitted = self._driven()
         try:
-            for item in emitted:
+            while True:
+                with held():
+                    item = next(emitted, None)
+                if item is None:
+                    return
                 yield from self._shown(item)
         finally:
-            emitted.close()  # type: ignore[attr-defined]
-            self._close()
+            with held():
+                emitted.close()
+                self._close()
+
+    def _driven(self) -> Generator[Item, None, None]:
+        self._engine = Engine(run_plan(self._graph, self._request))
+        yield from drive(self._engine)
 
     async def aitems(self) -> AsyncIterator[Any]:
         """Run to the end on the running event loop."""

@@ -9,6 +9,7 @@ from typing import Any
 from flowpregel._core.program import Options
 from flowpregel._core.records import Address, Saved, Task
 from flowpregel._engine.inbox import now
+from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.config import Config, ParsedConfig, config_for, parse
@@ -74,7 +75,7 @@ class ThreadStates:
             raise ConfigurationError("No updates provided: each superstep needs at least one")
         graph, saver, parsed = self.opened(config)
         address = parsed.address
-        with saver.lease(address.thread_id, address.namespace) as lease:
+        with held(), saver.lease(address.thread_id, address.namespace) as lease:
             for updates in supersteps:
                 address = _edited(graph, saver, parsed, address, updates, lease.fence)
         return config_for(address, parsed.checkpoint_map)
