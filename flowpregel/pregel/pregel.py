@@ -289,15 +289,19 @@ class Pregel(GraphDefinition):
         """
         from flowpregel.pregel.drawing import graph_of  # noqa: PLC0415 - seldom needed
 
-        depth = _depth(xray)
-        inner = self.get_subgraphs() if depth > 0 else ()
         return graph_of(
             {name: node.triggers for name, node in self.nodes.items()},
             {name: {*node.written} for name, node in self.nodes.items()},
             self.input_channels,
             self.output_channels,
-            subgraphs={name: graph.get_graph(xray=depth - 1) for name, graph in inner},
+            subgraphs=self._subgraph_drawings(xray),
         )
+
+    def _subgraph_drawings(self, xray: bool | int) -> dict[str, Graph]:
+        """Return drawings of the graphs that are nodes, as deep as *xray* says."""
+        depth = _depth(xray)
+        inner = self.get_subgraphs() if depth > 0 else ()
+        return {name: graph.get_graph(xray=depth - 1) for name, graph in inner}
 
     def get_run(
         self,
