@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.program import Keys, Options
+from flowpregel._core.program import Options, names
 from flowpregel._core.records import INTERRUPT, Durability
+from flowpregel._engine.drivers import Item
 from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
 from flowpregel.events import StreamMode
@@ -17,7 +17,7 @@ from flowpregel.pregel.config import Config, ConfigKeywords, ParsedConfig, merge
 from flowpregel.pregel.definition import GraphDefinition, Where, keys_of, names_where
 from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.progress import MODES as VIEWED
-from flowpregel.pregel.progress import Item, ProgressView, view_of
+from flowpregel.pregel.progress import ProgressView, progress_is_on
 
 Version: TypeAlias = Literal["v1", "v2"]
 STREAM_MODES: tuple[str, ...] = get_args(StreamMode)
@@ -82,7 +82,7 @@ def is_quiet(asked: Mapping[str, Any]) -> bool:
 def request_of(
     graph: GraphDefinition,
     given: Any,
-    config: Config | None,
+    given_config: Config | None,
     asked: Mapping[str, Any],
     *,
     streams: bool = False,
@@ -92,7 +92,7 @@ def request_of(
     Args:
         graph: Gives the defaults.
         given: The input.
-        config: LangGraph's config, or None.
+        given_config: LangGraph's config, or None.
         asked: The keywords.
         streams: Whether `Pregel.stream` was called: its items show more than an output.
 
@@ -100,83 +100,85 @@ def request_of(
         ConfigurationError: Something cannot be; the message says what.
         TypeError: A keyword that nobody knows.
     """
-    wanted = {
+    wanted: dict[str, Any] = {
+        "stream_mode": graph.stream_mode,
+        "print_mode": (),
+        "output_keys": graph.stream_channels_asis if streams else graph.output_channels,
+        "interrupt_before": graph.interrupt_before_nodes,
+        "interrupt_after": graph.interrupt_after_nodes,
+        "debug": graph.debug,
+        "progress": progress_is_on.get(),
+        **{name: choices[0] for name, (choices, _) in _CHOICES.items()},
+    }
+    wanted |= {
         key: value
         for key, value in asked.items()
         if key in OPTIONS and (value is not None or key == "on_mismatch")
     }
     settings = {key: value for key, value in asked.items() if key not in OPTIONS}
-    parsed = parse(merged(graph.config, config, **settings)).outermost()
-    mode = wanted.get("stream_mode", graph.stream_mode)
-    modes = _modes(mode) if streams or not is_quiet(asked) else ()
-    debug = wanted.get("debug", graph.debug)
-    printed = ("updates", "values") if debug else _modes(wanted.get("print_mode", ()))
-    view = view_of(graph.name, wanted.get("progress"))
-    options = _options(graph, parsed, wanted, streams=streams)
+    config = parse(merged(graph.config, given_config, **settings))
+    if config.namespace:
+        # The checkpoint of a nested graph is found when that is called: by the map of them.
+        config = replace(config, namespace="", checkpoint_id=config.checkpoint_map.get(""))
+    _check(graph, wanted)
+    modes = names(wanted["stream_mode"]) if streams or not is_quiet(asked) else ()
+    printed = ("updates", "values") if wanted["debug"] else names(wanted["print_mode"])
+    view = ProgressView(graph.name) if wanted["progress"] else None
+    control: RunControl | None = wanted.get("control")
     return InvokeRequest(
         given=given,
-        config=parsed,
-        options=replace(options, modes=frozenset((*modes, *printed, *(VIEWED if view else ())))),
+        config=config,
+        options=Options(
+            durability=Durability(wanted["durability"]),
+            recursion_limit=config.recursion_limit,
+            interrupt_before=names_where(wanted["interrupt_before"]),
+            interrupt_after=names_where(wanted["interrupt_after"]),
+            output_channels=keys_of(wanted["output_keys"]),
+            modes=frozenset((*modes, *printed, *(VIEWED if view else ()))),
+            step_timeout=graph.step_timeout,
+            retry=policies_of(graph.retry_policy),
+            cache=graph.cache_policy,
+            drain=lambda: None if control is None else control.drain_reason,
+            on_mismatch=wanted["on_mismatch"],
+        ),
         context=_context(graph, wanted.get("context")),
-        control=wanted.get("control"),
-        resume=_choice(wanted, "resume", "'auto', or leave it out", None, "auto"),
+        control=control,
+        resume=wanted["resume"],
         modes=modes,
-        labelled="stream_mode" in wanted and not isinstance(mode, str),
+        labelled=asked.get("stream_mode") is not None
+        and not isinstance(wanted["stream_mode"], str),
         subgraphs=wanted.get("subgraphs", False),
         printed=printed,
         view=view,
-        version=_choice(wanted, "version", "'v1' or 'v2'", "v1", "v2"),
+        version=wanted["version"],
     )
 
 
-def _options(
-    graph: GraphDefinition, config: ParsedConfig, wanted: Mapping[str, Any], *, streams: bool
-) -> Options:
-    keys = graph.stream_channels_asis if streams else graph.output_channels
-    durability = "'sync', 'async' or 'exit'"
-    mismatch = "'error', 'rerun' or 'reuse'"
-    control: RunControl | None = wanted.get("control")
-    return Options(
-        namespace=config.namespace,
-        durability=Durability(_choice(wanted, "durability", durability, "async", "sync", "exit")),
-        recursion_limit=config.recursion_limit,
-        interrupt_before=names_where(wanted.get("interrupt_before", graph.interrupt_before_nodes)),
-        interrupt_after=names_where(wanted.get("interrupt_after", graph.interrupt_after_nodes)),
-        output_channels=_output_keys(graph, wanted.get("output_keys", keys)),
-        step_timeout=graph.step_timeout,
-        retry=policies_of(graph.retry_policy),
-        cache=graph.cache_policy,
-        drain=lambda: None if control is None else control.drain_reason,
-        on_mismatch=_choice(wanted, "on_mismatch", mismatch, "error", "rerun", "reuse"),
-    )
+_CHOICES: Final[dict[str, tuple[tuple[str | None, ...], str]]] = {
+    "durability": (("async", "sync", "exit"), "'sync', 'async' or 'exit'"),
+    "on_mismatch": (("error", "rerun", "reuse"), "'error', 'rerun' or 'reuse'"),
+    "resume": ((None, "auto"), "'auto', or leave it out"),
+    "version": (("v1", "v2"), "'v1' or 'v2'"),
+}
+"""Options that are one of a few words, the default first, and what to use."""
 
 
-def _choice(wanted: Mapping[str, Any], name: str, hint: str, default: Any, *others: Any) -> Any:
-    value = wanted.get(name, default)
-    if value not in (default, *others):
-        raise ConfigurationError(f"{name}={value!r}; use {hint}")
-    return value
-
-
-def _modes(wanted: str | Sequence[str]) -> tuple[str, ...]:
-    modes = (wanted,) if isinstance(wanted, str) else tuple(wanted)
-    for mode in modes:
+def _check(graph: GraphDefinition, wanted: Mapping[str, Any]) -> None:
+    """Refuse an option of a run that cannot be."""
+    for name, (choices, hint) in _CHOICES.items():
+        if wanted[name] not in choices:
+            raise ConfigurationError(f"{name}={wanted[name]!r}; use {hint}")
+    for mode in (*names(wanted["stream_mode"]), *names(wanted["print_mode"])):
         if mode not in STREAM_MODES:
             raise ConfigurationError(
                 f"stream_mode {mode!r} is unknown; the modes are: {', '.join(STREAM_MODES)}"
             )
-    return modes
-
-
-def _output_keys(graph: GraphDefinition, wanted: str | Sequence[str]) -> Keys:
-    keys = keys_of(wanted)
-    for key in (keys,) if isinstance(keys, str) else keys:
+    for key in names(wanted["output_keys"]):
         if key not in graph.program.channels:
             raise ConfigurationError(
                 f"output_keys names {key!r}, which is no channel of {graph.name!r}; "
                 f"the channels are: {', '.join(graph.program.channels)}"
             )
-    return keys
 
 
 def _context(graph: GraphDefinition, context: Any) -> Any:
@@ -237,10 +239,3 @@ def stream_item(graph: GraphDefinition, item: Item, request: InvokeRequest) -> A
         interrupts = payload.pop(INTERRUPT)
     data = payload if namespace else graph.shaped(payload)
     return {"type": mode, "ns": namespace, "data": data, "interrupts": interrupts}
-
-
-def print_item(item: Item) -> None:
-    """Print what a run emitted, for ``print_mode`` and ``debug``."""
-    namespace, mode, payload = item
-    where = f" [{'|'.join(namespace)}]" if namespace else ""
-    sys.stdout.write(f"[{mode}]{where} {payload!r}\n")

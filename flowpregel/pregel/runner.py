@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, aclosing, closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
@@ -14,7 +15,7 @@ from flowpregel._core.program import Nested, Options
 from flowpregel._core.records import INTERRUPT, Address, Arguments, Kind, Node, Task
 from flowpregel._core.run import run
 from flowpregel._engine.commits import Committers
-from flowpregel._engine.drivers import adrive, drive
+from flowpregel._engine.drivers import Item, adrive, drive
 from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._engine.inbox import now
 from flowpregel._engine.nested import RunContext
@@ -25,12 +26,10 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.config import Config, merged, parse
 from flowpregel.pregel.definition import GraphDefinition, names_where
 from flowpregel.pregel.node import policies_of
-from flowpregel.pregel.progress import Item
 from flowpregel.pregel.request import (
     GraphOutput,
     InvokeRequest,
     RunKeywords,
-    print_item,
     stream_item,
 )
 from flowpregel.pregel.resume import kept_result, start_of
@@ -55,18 +54,16 @@ class GraphRun:
     def __init__(self, graph: GraphDefinition, request: InvokeRequest) -> None:
         self._graph = graph
         self._request = request
+        self._view = nullcontext() if request.view is None else closing(request.view)
         self._engine: Engine
 
     def items(self) -> Iterator[Any]:
         """Run to the end on this OS thread, and yield what the stream shows on the way."""
         self._engine = Engine(run_plan(self._graph, self._request))
         emitted = drive(self._engine)
-        try:
+        with self._view, closing(emitted):  # type: ignore[type-var]
             for item in emitted:
                 yield from self._shown(item)
-        finally:
-            emitted.close()  # type: ignore[attr-defined]
-            self._close()
 
     async def aitems(self) -> AsyncIterator[Any]:
         """Run to the end on the running event loop."""
@@ -75,26 +72,21 @@ class GraphRun:
         loop = asyncio.get_running_loop()
         self._engine = Engine(run_plan(self._graph, self._request), loop)
         emitted = adrive(self._engine)
-        try:
-            async for item in emitted:
-                for shown in self._shown(item):
-                    yield shown
-        finally:
-            await emitted.aclose()  # type: ignore[attr-defined]
-            self._close()
+        with self._view:
+            async with aclosing(emitted):  # type: ignore[type-var]
+                async for item in emitted:
+                    for shown in self._shown(item):
+                        yield shown
 
     def _shown(self, item: Item) -> Iterator[Any]:
-        request = self._request
+        request, (namespace, mode, payload) = self._request, item
         if request.view is not None:
             request.view.see(item)
-        if item[1] in request.printed:
-            print_item(item)
-        if item[1] in request.modes:
+        if mode in request.printed:
+            where = f" [{'|'.join(namespace)}]" if namespace else ""
+            sys.stdout.write(f"[{mode}]{where} {payload!r}\n")
+        if mode in request.modes:
             yield stream_item(self._graph, item, request)
-
-    def _close(self) -> None:
-        if self._request.view is not None:
-            self._request.view.close()
 
     def output(self) -> Any:
         """Return what the run came to, once all its items were read."""
@@ -152,7 +144,7 @@ def _plan(
         options = for_saver(replace(options, address=config.address, fence=lease.fence), saver)
     committers = Committers()
     around = RunContext(
-        config=replace(config, run_id=start.run_id).shown(),
+        config={**config.shown(), "run_id": start.run_id},
         context=request.context,
         store=graph.store,
         control=request.control,
@@ -160,7 +152,6 @@ def _plan(
         committers=committers,
         thread_id=config.thread_id,
         run_id=run_id,
-        namespace=config.namespace,
         executor=graph.executor,
         modes=options.modes if request.subgraphs else options.modes & _FROM_INSIDE,
         options=options,
@@ -182,13 +173,10 @@ def _plan(
 
 def for_saver(options: Options, saver: BaseCheckpointSaver) -> Options:
     """Return *options* for what *saver* can keep, and for the versions it makes."""
+    options = replace(options, keeps_deltas=saver.keeps_deltas)
     if not saver.owns_versions:
-        return replace(options, keeps_deltas=saver.keeps_deltas)
-    return replace(
-        options,
-        keeps_deltas=saver.keeps_deltas,
-        next_version=lambda newest, _: saver.get_next_version(newest, None),
-    )
+        return options
+    return replace(options, next_version=lambda newest, _: saver.get_next_version(newest, None))
 
 
 # ---------------------------------------------------------------- nested runs
