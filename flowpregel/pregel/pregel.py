@@ -11,11 +11,10 @@ from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.config import Config, merged
 from flowpregel.pregel.definition import GraphDefinition
-from flowpregel.pregel.edit import StateUpdate
-from flowpregel.pregel.request import RunKeywords, StreamKeywords, is_quiet, request_of
-from flowpregel.pregel.runner import GraphRun, abatch, batch, call_nested, nested_run
+from flowpregel.pregel.request import RunKeywords, StreamKeywords, abatch, batch, is_quiet, run_of
+from flowpregel.pregel.runner import call_nested, nested_run
 from flowpregel.pregel.snapshot import StateSnapshot
-from flowpregel.pregel.threads import ThreadStates
+from flowpregel.pregel.threads import StateUpdate, ThreadStates
 
 if TYPE_CHECKING:
     from flowpregel.pregel.drawing import Graph, RunDrawing
@@ -129,7 +128,7 @@ class Pregel(GraphDefinition):
         quiet = is_quiet(asked)
         if quiet and current.get() is not None:
             return call_nested(self, input, config, asked).result()
-        run = GraphRun(self, request_of(self, input, config, asked))
+        run = run_of(self, input, config, asked)
         items = [*run.items()]
         return run.output() if quiet else items
 
@@ -140,7 +139,7 @@ class Pregel(GraphDefinition):
         quiet = is_quiet(asked)
         if quiet and current.get() is not None:
             return await call_nested(self, input, config, asked)
-        run = GraphRun(self, request_of(self, input, config, asked))
+        run = run_of(self, input, config, asked)
         items = [item async for item in run.aitems()]
         return run.output() if quiet else items
 
@@ -165,13 +164,13 @@ class Pregel(GraphDefinition):
             Payloads; with a list of modes ``(mode, payload)``; with
             ``subgraphs=True`` the namespace comes first.
         """
-        return GraphRun(self, request_of(self, input, config, asked, streams=True)).items()
+        return run_of(self, input, config, asked, streams=True).items()
 
     def astream(
         self, input: Any, config: Config | None = None, **asked: Unpack[StreamKeywords]
     ) -> AsyncIterator[Any]:
         """`stream`, on the running event loop."""
-        return GraphRun(self, request_of(self, input, config, asked, streams=True)).aitems()
+        return run_of(self, input, config, asked, streams=True).aitems()
 
     batch = batch
     abatch = abatch

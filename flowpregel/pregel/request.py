@@ -1,23 +1,23 @@
-"""What a user asks of one run, checked once, and the forms in which a run is shown."""
+"""What a user asks of one run, checked once, and of several side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeAlias, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias, Unpack, get_args
 
-from flowpregel._core.commands import Interrupt
 from flowpregel._core.program import Options, names
-from flowpregel._core.records import INTERRUPT, Durability
-from flowpregel._engine.drivers import Item
+from flowpregel._core.records import Durability
 from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
 from flowpregel.events import StreamMode
-from flowpregel.pregel.config import Config, ConfigKeywords, ParsedConfig, merged, parse
+from flowpregel.pregel.config import Config, ConfigKeywords, merged, parse
 from flowpregel.pregel.definition import GraphDefinition, Where, keys_of, names_where
 from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.progress import MODES as VIEWED
 from flowpregel.pregel.progress import ProgressView, progress_is_on
+from flowpregel.pregel.runner import GraphRun
 
 Version: TypeAlias = Literal["v1", "v2"]
 STREAM_MODES: tuple[str, ...] = get_args(StreamMode)
@@ -50,44 +50,20 @@ class StreamKeywords(RunKeywords, total=False):
 OPTIONS = StreamKeywords.__annotations__.keys() - ConfigKeywords.__annotations__.keys()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvokeRequest:
-    """What a user asked of one run, with the graph's defaults filled in."""
-
-    given: Any
-    config: ParsedConfig
-    options: Options
-    """All but what the thread's saver decides."""
-    context: Any
-    control: RunControl | None
-    resume: Literal["auto"] | None
-    modes: tuple[str, ...]
-    """The stream modes that the user reads."""
-    labelled: bool
-    """Whether several modes were asked for, so that each item names its own."""
-    subgraphs: bool
-    """Whether nested graphs stream too, so that each item names its namespace."""
-    printed: tuple[str, ...]
-    """The stream modes that are printed."""
-    view: ProgressView | None
-    """Shows how far the run is."""
-    version: Version
-
-
 def is_quiet(asked: Mapping[str, Any]) -> bool:
     """Return whether an invocation returns the output, and not the items of a stream mode."""
     return asked.get("stream_mode") in (None, "values")
 
 
-def request_of(
+def run_of(
     graph: GraphDefinition,
     given: Any,
     given_config: Config | None,
     asked: Mapping[str, Any],
     *,
     streams: bool = False,
-) -> InvokeRequest:
-    """Return what a user asked of a run of *graph*.
+) -> GraphRun:
+    """Return the run of *graph* that a user asked for.
 
     Args:
         graph: Gives the defaults.
@@ -125,7 +101,8 @@ def request_of(
     printed = ("updates", "values") if wanted["debug"] else names(wanted["print_mode"])
     view = ProgressView(graph.name) if wanted["progress"] else None
     control: RunControl | None = wanted.get("control")
-    return InvokeRequest(
+    return GraphRun(
+        graph=graph,
         given=given,
         config=config,
         options=Options(
@@ -194,48 +171,67 @@ def _context(graph: GraphDefinition, context: Any) -> Any:
     return context
 
 
-# ---------------------------------------------------------------- how a run is shown
+# ---------------------------------------------------------------- runs side by side
 
 
-@dataclass(frozen=True, slots=True)
-class GraphOutput:
-    """What ``invoke(version="v2")`` returns."""
+def batch(
+    graph: Any,
+    inputs: Sequence[Any],
+    config: Config | Sequence[Config] | None = None,
+    *,
+    return_exceptions: bool = False,
+    **asked: Unpack[RunKeywords],
+) -> list[Any]:
+    """Run the graph on each of *inputs*, side by side, and return the outputs in order.
 
-    value: Any
-    """What the output channels hold."""
-    interrupts: tuple[Interrupt, ...] = ()
-    """What waits for an answer; empty if the run is done."""
+    Args:
+        graph: The graph.
+        inputs: What each run is given.
+        config: One for all, or one for each.
+        return_exceptions: Whether to return what a run raises in its place.
+        asked: As `Pregel.invoke` takes it.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - seldom needed
 
-    def __iter__(self) -> Iterator[Any]:
-        """Yield value and interrupts, for unpacking."""
-        return iter((self.value, self.interrupts))
-
-    def __getitem__(self, key: str) -> Any:
-        """Return what a plain output has under *key*, for programs that were written for one."""
-        if key == INTERRUPT:
-            return self.interrupts
-        value = self.value
-        return value[key] if isinstance(value, Mapping) else getattr(value, key)
-
-    def __contains__(self, key: object) -> bool:
-        """Return whether a plain output would have *key*."""
-        if key == INTERRUPT:
-            return bool(self.interrupts)
-        value = self.value
-        return key in value if isinstance(value, Mapping) else hasattr(value, str(key))
+    configs, limit = _configs(config, len(inputs))
+    limit = limit or min(32, max(1, len(inputs)))
+    with ThreadPoolExecutor(limit, thread_name_prefix="flowpregel-batch") as pool:
+        invoke = partial(graph.invoke, **asked)
+        futures = [pool.submit(invoke, *each) for each in zip(inputs, configs, strict=True)]
+    if return_exceptions:
+        return [future.exception() or future.result() for future in futures]
+    return [future.result() for future in futures]
 
 
-def stream_item(graph: GraphDefinition, item: Item, request: InvokeRequest) -> Any:
-    """Return what a run emitted in the form that was asked for."""
-    namespace, mode, payload = item
-    if request.version == "v1":
-        parts = ((namespace,) if request.subgraphs else ()) + ((mode,) if request.labelled else ())
-        return (*parts, payload) if parts else payload
-    if mode != "values":
-        return {"type": mode, "ns": namespace, "data": payload}
-    interrupts = ()
-    if isinstance(payload, dict) and INTERRUPT in payload:
-        payload = dict(payload)
-        interrupts = payload.pop(INTERRUPT)
-    data = payload if namespace else graph.shaped(payload)
-    return {"type": mode, "ns": namespace, "data": data, "interrupts": interrupts}
+async def abatch(
+    graph: Any,
+    inputs: Sequence[Any],
+    config: Config | Sequence[Config] | None = None,
+    *,
+    return_exceptions: bool = False,
+    **asked: Unpack[RunKeywords],
+) -> list[Any]:
+    """`batch`, on the running event loop."""
+    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+    configs, limit = _configs(config, len(inputs))
+    slots = asyncio.Semaphore(limit or max(1, len(inputs)))
+
+    async def one(given: Any, own: Config | None) -> Any:
+        async with slots:
+            return await graph.ainvoke(given, own, **asked)
+
+    runs = [one(given, own) for given, own in zip(inputs, configs, strict=True)]
+    return await asyncio.gather(*runs, return_exceptions=return_exceptions)
+
+
+def _configs(
+    config: Config | Sequence[Config] | None, count: int
+) -> tuple[list[Config | None], int | None]:
+    """Return a config for each run, and how many may run at once, if that is bounded."""
+    is_one = config is None or isinstance(config, Mapping)
+    configs: list[Any] = [config] * count if is_one else [*(config or ())]
+    if len(configs) != count:
+        raise ValueError(f"batch got {count} inputs and {len(configs)} configs; give one for each")
+    first = configs[0] if configs else None
+    return configs, (first or {}).get("max_concurrency")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from flowpregel._core.commands import Command
 from flowpregel._core.digest import digest_of
@@ -26,7 +26,7 @@ from flowpregel._core.records import Address, Saved
 from flowpregel._core.run_state import Result
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, InputMismatchError
-from flowpregel.pregel.request import InvokeRequest
+from flowpregel.pregel.config import ParsedConfig
 from flowpregel.pregel.snapshot import OpenCheckpoint, open_checkpoint
 
 DIGEST = "input_digest"
@@ -48,7 +48,14 @@ class Start:
     """The last checkpoint of a run that is over, whose result is asked for."""
 
 
-def start_of(program: Program, saver: BaseCheckpointSaver | None, request: InvokeRequest) -> Start:
+def start_of(
+    program: Program,
+    saver: BaseCheckpointSaver | None,
+    given: Any,
+    config: ParsedConfig,
+    *,
+    resume: Literal["auto"] | None,
+) -> Start:
     """Return how the run starts that a user asked for; its thread is read only if that matters.
 
     Raises:
@@ -56,13 +63,12 @@ def start_of(program: Program, saver: BaseCheckpointSaver | None, request: Invok
         ConfigurationError: ``resume="auto"`` without input to start with, or a
             run that was left unfinished and replaced by a later one.
     """
-    given, config = request.given, request.config
     start = Start(given=given, run_id=config.run_id)
     is_new = given is not None and not isinstance(given, Command)
-    depends = request.resume is not None or config.run_id is not None or not is_new
+    depends = resume is not None or config.run_id is not None or not is_new
     if saver is None or config.checkpoint_id is not None or not depends:
         return start
-    if request.resume is not None and not is_new:
+    if resume is not None and not is_new:
         raise ConfigurationError(
             'resume="auto" needs the input that a new run would start with; '
             "invoke(None) goes on without"
