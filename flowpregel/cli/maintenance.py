@@ -179,11 +179,8 @@ def doctor(store: str | None) -> console.Code:
     of_machine = [*check_machine()]
     of_store = [] if store is None else [*check_store(store)]
     rows = [*of_machine, *of_store]
-    if console.wants_json():
-        console.print_json(rows)
-    else:
-        shown = [(row["check"], "ok" if row["ok"] else "BAD", row["found"]) for row in rows]
-        console.print_table(("CHECK", "", "FOUND"), shown)
+    shown = [(row["check"], "ok" if row["ok"] else "BAD", row["found"]) for row in rows]
+    console.print_result(rows, console.table(("CHECK", "", "FOUND"), shown))
     if not all(row["ok"] for row in of_store):
         return console.Code.STORE
     return console.Code.OK if all(row["ok"] for row in of_machine) else console.Code.FAILED
