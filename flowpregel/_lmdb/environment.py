@@ -33,6 +33,7 @@ from typing import Any, TypeVar
 import lmdb
 
 from flowpregel._fault import fault
+from flowpregel._interrupts import held
 from flowpregel._lmdb import errors, files
 from flowpregel._lmdb.locks import FileLock, Gate, Presence
 from flowpregel._lmdb.options import StoreOptions
@@ -102,6 +103,7 @@ class Environment:
 
     # ------------------------------------------------------------ transactions
 
+    @held()
     def read(self, work: Work[Result]) -> Result:
         """Return ``work(transaction)`` of one read transaction.
 
@@ -115,6 +117,7 @@ class Environment:
         with self._live().begin() as transaction:
             return work(transaction)
 
+    @held()
     def write(self, work: Work[Any], *, timeout: float) -> Any:
         """Return ``work(transaction)`` of one write transaction, once it is on disk.
 

@@ -30,6 +30,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from flowpregel._core.records import Address
+from flowpregel._interrupts import deliver, held
 from flowpregel._lmdb.locks import ASKED, FENCE, FileLock, Owner, holder_at
 from flowpregel.checkpoint.base import Lease, OnConflict, check_on_conflict
 from flowpregel.checkpoint.lmdb import keys
@@ -70,27 +71,27 @@ class LeaseFiles:
             ThreadBusyError: It is held, and *on_conflict* is ``"raise"``.
         """
         check_on_conflict(on_conflict)
-        with suppress(FileExistsError):
-            os.mkdir(self._path, 0o700)
-            os.chmod(self._path, 0o700)  # whatever the umask took away
-        file, replaced = self._acquire(address, on_conflict)
-        fence = 0
+        file, fence = None, 0
         try:
-            known = max(replaced or 0, file.read(FENCE), fences(address, 0))
-            with self._lock:
-                fence = self._last = max(time.time_ns(), known + 1, self._last + 1)
-            self._held.add((address.thread_id, fence))
-            file.write(FENCE, fence)
-            if replaced is not None:
-                fences(address, fence)
-            lease = Lease(fence)
-            WATCH.add(file, lease)
+            with held():
+                file, replaced = self._acquire(address, on_conflict)
+                known = max(replaced or 0, file.read(FENCE), fences(address, 0))
+                with self._lock:
+                    fence = self._last = max(time.time_ns(), known + 1, self._last + 1)
+                self._held.add((address.thread_id, fence))
+                file.write(FENCE, fence)
+                if replaced is not None:
+                    fences(address, fence)
+                lease = Lease(fence)
+                WATCH.add(file, lease)
             yield lease
         finally:
-            self._held.discard((address.thread_id, fence))
-            WATCH.drop(fence)
-            file.unlink()
-            file.close()
+            with held():
+                self._held.discard((address.thread_id, fence))
+                WATCH.drop(fence)
+                if file is not None:
+                    file.unlink()
+                    file.close()
 
     def check(self, address: Address, fence: int) -> None:
         """Raise unless this process holds the lease that *fence* belongs to.
@@ -129,6 +130,9 @@ class LeaseFiles:
     def _acquire(self, address: Address, on_conflict: OnConflict) -> tuple[FileLock, int | None]:
         """Return the locked file of a lease, and the fence of the one that was taken over."""
         replaced, pause = None, 0.001
+        with suppress(FileExistsError):
+            os.mkdir(self._path, 0o700)
+            os.chmod(self._path, 0o700)  # whatever the umask took away
         while True:
             file = FileLock(self.file(address))
             with ExitStack() as closing:
@@ -145,6 +149,7 @@ class LeaseFiles:
                     file.unlink()
                 elif on_conflict == "raise":
                     raise ThreadBusyError(address.thread_id, address.namespace, str(owner))
+            deliver()
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
