@@ -42,8 +42,6 @@ from flowpregel.errors import StoreBusyError, StoreCorruptError, StoreError, Sto
 Result = TypeVar("Result")
 Work = Callable[[Any], Result]
 
-_MOST_AT_ONCE = 1000
-
 OPEN: dict[str, Environment] = {}
 REGISTRY = threading.Lock()
 
@@ -109,7 +107,6 @@ class Environment:
 
         What it returns must be copies: nothing of the map may leave.
         """
-
         result: Result = self._repeated(partial(self._read, work))
         return result
 
@@ -156,8 +153,8 @@ class Environment:
         with suppress(ValueError):  # whoever took it along was interrupted
             self._queue.remove(request)
         group = [request]
-        while self._queue and len(group) < _MOST_AT_ONCE:
-            with suppress(IndexError):  # it was taken back just now
+        with suppress(IndexError):
+            while True:
                 group.append(self._queue.popleft())
         parts = deque([group])
         try:

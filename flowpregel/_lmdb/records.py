@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
@@ -180,32 +180,23 @@ class Table:
     # ------------------------------------------------------------ many records
 
     def scan(
-        self, transaction: Any, prefix: bytes, start: bytes = b""
+        self, transaction: Any, prefix: bytes, start: bytes = b"", *, backwards: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, payload) of all keys that begin with *prefix*, from *start* on."""
-        with transaction.cursor(db=self.handle) as cursor:
-            found = cursor.set_range(start or prefix)
-            yield from self._walk(transaction, prefix, cursor, cursor.next, found)
+        """Yield (key, payload) of all keys that begin with *prefix*, from *start* on.
 
-    def scan_back(
-        self, transaction: Any, prefix: bytes, before: bytes = b""
-    ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what `scan` does, the greatest key first; only keys smaller than *before*."""
+        With *backwards* the greatest key comes first, of those that are smaller than *start*.
+        """
         with transaction.cursor(db=self.handle) as cursor:
-            found = cursor.set_range(before or after(prefix))
-            found = cursor.prev() if found else cursor.last()
-            yield from self._walk(transaction, prefix, cursor, cursor.prev, found)
-
-    def _walk(
-        self, transaction: Any, prefix: bytes, cursor: Any, step: Callable[[], bool], found: bool
-    ) -> Iterator[tuple[bytes, bytes]]:
-        while found:
-            key, record = cursor.item()
-            if not key.startswith(prefix):
-                return
-            if kind_of(record) != _PIECE:
-                yield key, self._payload(transaction, key, record)
-            found = step()
+            found = cursor.set_range(start or (after(prefix) if backwards else prefix))
+            if backwards:
+                found = cursor.prev() if found else cursor.last()
+            while found:
+                key, record = cursor.item()
+                if not key.startswith(prefix):
+                    return
+                if kind_of(record) != _PIECE:
+                    yield key, self._payload(transaction, key, record)
+                found = cursor.prev() if backwards else cursor.next()
 
     def keys(self, transaction: Any, prefix: bytes) -> list[bytes]:
         """Return all keys that begin with *prefix*, those of chunks included."""
@@ -217,14 +208,6 @@ class Table:
                         break
                     found.append(key)
         return found
-
-    def first_key(self, transaction: Any, prefix: bytes) -> bytes | None:
-        """Return the first key with *prefix*, or None."""
-        with transaction.cursor(db=self.handle) as cursor:
-            if not cursor.set_range(prefix):
-                return None
-            key: bytes = cursor.key()
-            return key if key.startswith(prefix) else None
 
     def copy(self, transaction: Any, source: bytes, target: bytes) -> None:
         """Copy everything whose key begins with *source* to keys that begin with *target*."""

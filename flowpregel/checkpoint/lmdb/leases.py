@@ -40,8 +40,6 @@ FOLDER = "leases"
 PERIOD: Final = 0.2
 """Seconds between two reads of the requests to stop."""
 REASON: Final = "it was cancelled from outside"
-_LINGER: Final = 5.0
-"""Seconds for which the OS thread waits for the next lease."""
 _LONGEST_PAUSE = 0.05
 
 Fences = Callable[[Address, int], int]
@@ -162,50 +160,46 @@ class LeaseWatch:
 
     def renew(self) -> None:
         """Begin anew: in a fork, nobody here holds anything."""
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._held: dict[int, tuple[FileLock, Lease]] = {}
         self._thread: threading.Thread | None = None
 
     def add(self, file: FileLock, lease: Lease) -> None:
         """Watch a lease that is held from now on."""
         assert lease.fence is not None
-        with self._changed:
+        with self._lock:
             self._held[lease.fence] = file, lease
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._work, name="flowpregel-leases", daemon=True
-                )
-                self._thread.start()
-            self._changed.notify_all()
+                thread = threading.Thread(target=self._work, name="flowpregel-leases", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def drop(self, fence: int) -> None:
         """Watch a lease no more; its file may be closed when this returns."""
-        with self._changed:
+        with self._lock:
             self._held.pop(fence, None)
 
     def look(self) -> None:
         """Tell the owners that are asked to stop."""
-        with self._changed:
-            asked = [
-                lease
+        with self._lock:
+            asked = {
+                fence: lease.stop
                 for fence, (file, lease) in self._held.items()
                 if lease.stop is not None and file.read(ASKED) == fence
-            ]
-            for lease in asked:
-                assert lease.fence is not None
-                del self._held[lease.fence]
-        for lease in asked:
-            if lease.stop is not None:
-                lease.stop(REASON)
+            }
+            for fence in asked:
+                del self._held[fence]
+        for stop in asked.values():
+            stop(REASON)
 
     def _work(self) -> None:
         while True:
-            with self._changed:
-                if not self._held and not self._changed.wait(_LINGER) and not self._held:
+            time.sleep(PERIOD)
+            with self._lock:
+                if not self._held:
                     self._thread = None
                     return
             self.look()
-            time.sleep(PERIOD)
 
 
 WATCH: Final = LeaseWatch()
