@@ -88,7 +88,8 @@ def held() -> Iterator[None]:
         yield
     finally:
         _hold = None
-        signal.signal(signal.SIGINT, handler)
+        if signal.getsignal(signal.SIGINT) is hold:  # else the user's code has set its own
+            signal.signal(signal.SIGINT, handler)
         hold.deliver()
 
 
