@@ -19,15 +19,7 @@ from flowpregel.executors.base import Backlog
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.assign import InFlight, WorkerState
 from flowpregel.executors.processes.pool import Pool
-from flowpregel.executors.processes.protocol import (
-    ASKED,
-    BEAT,
-    CALLED,
-    EMITTED,
-    RAN,
-    REQUEST,
-    Frame,
-)
+from flowpregel.executors.processes.protocol import RAN, REQUEST, Frame
 from flowpregel.executors.processes.shared_memory import released_in
 from flowpregel.executors.processes.worker_process import WorkerProcess
 
@@ -37,6 +29,8 @@ _CHUNK_COST: Final = 256
 _TRY_AGAIN: Final = 1 << 20
 """Bytes after which a worker that could not be held back is looked at again."""
 _STORE_THREADS: Final = 4
+_RUNNING: Final = (protocol.EMITTED, protocol.BEAT, protocol.CALLED, protocol.ASKED)
+"""What a running task sends."""
 _LOG_FIELDS: Final = (
     ("task", "name"),
     ("task_id", "task_id"),
@@ -66,10 +60,10 @@ class MessageHandler:
             protocol.FAILED: self._on_failed,
             protocol.ENDED: self._on_ended,
             protocol.RETURNED: self._on_returned,
-            protocol.LEFT: self._on_left,
+            protocol.LEFT: lambda worker, frame: worker.leaving.pop(frame.number).set_result(None),
             protocol.PRINTED: _on_printed,
             protocol.LOGGED: _on_logged,
-            **dict.fromkeys((EMITTED, BEAT, CALLED, ASKED), self._on_running),
+            **dict.fromkeys(_RUNNING, self._on_running),
         }
 
     def _on_failed(self, worker: WorkerProcess, frame: Frame) -> None:
@@ -81,23 +75,20 @@ class MessageHandler:
             self._pool.arena.release(ref_id)
             worker.reads.discard(ref_id)
 
-    def _on_left(self, worker: WorkerProcess, frame: Frame) -> None:
-        worker.leaving.pop(frame.number).set_result(None)
-
     def _on_running(self, worker: WorkerProcess, frame: Frame) -> None:
         """Act on what a running task has sent."""
         task = worker.tasks.get(frame.number)
         if task is None:
             return
         policy = task.job.timeout
-        if policy is not None and (frame.kind == BEAT or policy.refresh_on == "auto"):
+        if policy is not None and (frame.kind == protocol.BEAT or policy.refresh_on == "auto"):
             task.alive = time.monotonic()
-        if frame.kind == EMITTED:
+        if frame.kind == protocol.EMITTED:
             self._on_emitted(worker, task, frame.body)
-        elif frame.kind == CALLED:
+        elif frame.kind == protocol.CALLED:
             self._on_called(task, frame.body)
-        elif frame.kind == ASKED:
-            self._store_threads.submit(self._ask_store, task, task.number, frame.body)
+        elif frame.kind == protocol.ASKED:
+            self._store_threads.submit(self._ask_store, task, frame.body)
 
     def _on_ended(self, worker: WorkerProcess, frame: Frame) -> None:
         task = worker.tasks[frame.number]
@@ -110,7 +101,6 @@ class MessageHandler:
                 task.code.measured(seconds)
             origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {worker.pid}"
             outcome = messages.unpack_outcome(frame.body, origin, worker.reader.open, at)
-            messages.give_name(outcome, info.name)
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
             cause = f"{type(error).__name__}: {error} (in the coordinator)"
             outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))
@@ -143,14 +133,15 @@ class MessageHandler:
         self._pool.events[task.mailbox].append(call)
 
     def answer(self, task: InFlight, request: int, body: bytes) -> None:
-        """Send the outcome of a call to the worker whose task made it."""
-        # A task that has ended, or waits again, has no open calls.
+        """Send what *task* waits for to its worker, if that still has it."""
+        if task.worker is None:
+            return
         if request in task.calls:
             task.calls.discard(request)
             task.worker.open_calls -= 1
-            task.worker.send(protocol.ANSWER, request, body)
+        task.worker.send(protocol.ANSWER, request, body)
 
-    def _ask_store(self, task: InFlight, number: int, body: bytes) -> None:
+    def _ask_store(self, task: InFlight, body: bytes) -> None:
         (request,) = REQUEST.unpack_from(body)
         try:
             method, args, kwargs = serialization.unpack(body, None, REQUEST.size)
@@ -161,7 +152,7 @@ class MessageHandler:
         except Exception as error:  # noqa: BLE001 - the caller's to see
             outcome = Raised(error)
         answer = messages.pack_outcome(outcome, task.job.info.name, None)
-        self._pool.loop.call(partial(_send_stored, task, number, request, answer))
+        self._pool.loop.call(partial(self.answer, task, request, answer))
 
     # ------------------------------------------------ contexts
 
@@ -180,12 +171,6 @@ class MessageHandler:
     def close(self) -> None:
         """End the OS threads that ask stores."""
         self._store_threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _send_stored(task: InFlight, number: int, request: int, body: bytes) -> None:
-    """Send what the store has answered, if the worker still has the task."""
-    if task.worker is not None and task.number == number:
-        task.worker.send(protocol.STORED, request, body)
 
 
 # ------------------------------------------------ what workers print and log
