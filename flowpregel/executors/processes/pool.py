@@ -28,6 +28,7 @@ from flowpregel.executors.processes.assign import (
     assign,
 )
 from flowpregel.executors.processes.crash_report import PostMortem, count_oom_kills, memory_of
+from flowpregel.executors.processes.guard import Guard
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.messages import JobEncoder
 from flowpregel.executors.processes.shared_memory import Arena, segments_for
@@ -78,6 +79,7 @@ class Pool:
         self._keep = 0
         """How many workers are there even if no task waits."""
         self._failed_starts = 0
+        self._guard = Guard()
         self._oom_kills = count_oom_kills()
 
     def start(self) -> None:
@@ -286,7 +288,7 @@ class Pool:
         while self._wanted.get():
             try:
                 made: WorkerProcess | BaseException = WorkerProcess(
-                    self.settings, self.loop, self.handlers, self._on_end
+                    self.settings, self.loop, self.handlers, self._guard, self._on_end
                 )
             except BaseException as error:  # noqa: BLE001 - told to the tasks that wait
                 made = error
@@ -396,4 +398,5 @@ class Pool:
     def release(self) -> None:
         """Give up what is left, after the I/O thread has ended."""
         self._wanted.put(False)
+        self._guard.close()
         self.arena.close()
