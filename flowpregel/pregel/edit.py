@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from flowpregel._core import ids
+from flowpregel._core import effects, ids, records
 from flowpregel._core.program import Options, Program, State, new_state
 from flowpregel._core.records import INPUT, INTERRUPT, TASKS, Batch, Node, Saved, Source, Write
 from flowpregel._core.run_state import Run
@@ -15,7 +15,7 @@ from flowpregel._core.start import input_writes, not_before
 from flowpregel._core.stream_events import StreamEvents, outputs
 from flowpregel._core.update import Writes, barrier_of, check_writes
 from flowpregel._engine.drivers import run_to_end
-from flowpregel.context import RunClient, Scope, TaskInfo, current
+from flowpregel.context import Job, RunClient, Scope, current
 from flowpregel.errors import GraphInterrupt, InvalidUpdateError, ParentCommand
 from flowpregel.pregel.snapshot import OpenCheckpoint, open_checkpoint
 
@@ -193,12 +193,10 @@ def grouped(program: Program, saved: Saved, items: Sequence[Any]) -> list[StateU
 
 def _run_writers(program: Program, node: Node, value: Any, state: State) -> Sequence[Write]:
     """Return what the writers of *node* write for *value*, outside any run."""
-    scope = Scope(
-        TaskInfo(task_id="", name=node.name, namespace=node.name, step=0, stop=2),
-        RunClient(_nothing, _nothing, _nothing),
-        channels=state.channels,
-        managed={name: item.get(0, 2) for name, item in program.managed.items()},
-    )
+    task = records.Task("", node, records.Kind.PULL, value, "", namespace=node.name)
+    managed = {name: item.get(0, 2) for name, item in program.managed.items()}
+    place = effects.StepId("", "", 0, 2)
+    scope = Scope(Job(task, place, channels=state.channels, managed=managed), RunClient())
     token = current.set(scope)
     try:
         for writer in node.writers:
@@ -214,7 +212,3 @@ def _run_writers(program: Program, node: Node, value: Any, state: State) -> Sequ
     finally:
         current.reset(token)
     return scope.writes
-
-
-def _nothing(*_: Any) -> None:
-    """Connect the writers of an update to no run."""

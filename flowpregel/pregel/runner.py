@@ -160,6 +160,7 @@ def _plan(
         committers=committers,
         thread_id=config.thread_id,
         run_id=run_id,
+        has_saver=saver is not None,
         namespace=config.namespace,
         executor=graph.executor,
         modes=options.modes if request.subgraphs else options.modes & _FROM_INSIDE,
@@ -221,7 +222,6 @@ def nested_run(
     namespace = graph.namespace_at(task.namespace)
     own_id = config.checkpoint_map.get(namespace)
     outer = around.options
-    assert outer is not None
     parents = {**outer.metadata.get("parents", {}), outer.namespace: setting.checkpoint_id}
     options = replace(
         outer,
@@ -255,6 +255,7 @@ def nested_run(
     inside = replace(
         around,
         committer=committer,
+        has_saver=committer is not None,
         namespace=namespace,
         options=options,
         store=around.store if graph.store is None else graph.store,

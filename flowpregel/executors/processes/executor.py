@@ -7,17 +7,18 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import copy_context
 from functools import lru_cache, partial
 from itertools import count
 from typing import Any, Final, ParamSpec, Self, TypeVar, cast
 from weakref import WeakSet
 
 from flowpregel._core.callee import Callee, name_of
-from flowpregel._core.effects import Call, Ended, Event
-from flowpregel._core.records import Arguments, Kind, Node, Outcome, Raised, Returned
-from flowpregel.context import TaskInfo
+from flowpregel._core.effects import Call, Ended, Event, StepId
+from flowpregel._core.records import Arguments, Kind, Node, Outcome, Raised, Returned, Task
+from flowpregel.context import Job
 from flowpregel.errors import ConfigurationError
-from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
+from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
 from flowpregel.executors.calls import returned_by
 from flowpregel.executors.processes import messages, serialization
 from flowpregel.executors.processes.crash_report import memory_of
@@ -223,10 +224,12 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         """Start a call for each of *calls*, and add their futures to *futures*."""
         jobs: list[Job] = []
         own: dict[str, PoolFuture] = {}
+        variables = copy_context()
         for arguments in calls:
-            info = TaskInfo(f"call-{next(self._numbers)}", node.name, "", 0, 0)
-            jobs.append(Job(info, Kind.CALL, node, captured(arguments)))
-            own[info.task_id] = PoolFuture(partial(self.cancel, jobs[-1].key, kill=True))
+            name = f"call-{next(self._numbers)}"
+            task = Task(name, node, Kind.CALL, captured(arguments), "")
+            jobs.append(Job(task, StepId("", "", 0, 0), variables=variables))
+            own[name] = PoolFuture(partial(self.cancel, jobs[-1].key, kill=True))
         futures += own.values()
         self._open.update(own.values())
         self._pool.take(jobs, cast("Mailbox", _CallMailbox(own, self._open.discard)))

@@ -31,14 +31,14 @@ _TRY_AGAIN: Final = 1 << 20
 """Bytes after which a worker that could not be held back is looked at again."""
 _STORE_THREADS: Final = 4
 _LOG_FIELDS: Final = (
-    ("task", "name"),
-    ("task_id", "task_id"),
+    ("task", "task.name"),
+    ("task_id", "task.id"),
     ("attempt", "attempt"),
-    ("step", "step"),
+    ("step", "place.step"),
     ("thread_id", "run.thread_id"),
     ("run_id", "run.run_id"),
 )
-"""What a log record is given, and where a `TaskInfo` has it."""
+"""What a log record is given, and where a `Job` has it."""
 
 
 class MessageHandler:
@@ -82,7 +82,7 @@ class MessageHandler:
 
     def _on_running(self, worker: WorkerProcess, task: InFlight, frame: Frame) -> None:
         """Act on what a running task has sent."""
-        policy = task.job.timeout
+        policy = task.job.task.timeout
         if policy is not None and (frame.kind == protocol.BEAT or policy.refresh_on == "auto"):
             task.alive = time.monotonic()
         if frame.kind == protocol.EMITTED:
@@ -94,25 +94,25 @@ class MessageHandler:
 
     def _on_ended(self, worker: WorkerProcess, task: InFlight, frame: Frame) -> None:
         seconds, began, size = RAN.unpack_from(frame.body)
-        at, caught, info = RAN.size + size, None, task.job.info
+        at, caught, name = RAN.size + size, None, task.job.task.name
         try:
             if frame.flags & protocol.CAUGHT:
                 caught = frame.body[RAN.size : at].decode().split()
             else:
                 task.code.measured(seconds)
-            origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {worker.pid}"
+            origin = f"in task {name!r} (attempt {task.job.attempt}), worker pid {worker.pid}"
             outcome = messages.unpack_outcome(frame.body, origin, worker.reader.open, at)
-            messages.give_name(outcome, info.name)
+            messages.give_name(outcome, name)
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
             cause = f"{type(error).__name__}: {error} (in the coordinator)"
-            outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))
+            outcome = Raised(TaskSerializationError(name, "the result", "result", cause))
         if frame.flags & protocol.STOPPED and task.stopping is not None:
             outcome = task.stopped()
         worker.heard = time.monotonic()
         self._pool.finish(task, outcome, (began, seconds, "processes", worker.pid), caught)
 
     def _on_emitted(self, worker: WorkerProcess, task: InFlight, body: bytes) -> None:
-        self._pool.post(task.mailbox, Emitted(task.job.info.task_id, serialization.unpack(body)))
+        self._pool.post(task.mailbox, Emitted(task.job.task.id, serialization.unpack(body)))
         backlog: Backlog | None = getattr(task.mailbox, "backlog", None)
         if backlog is None or not backlog.add(len(body) + _CHUNK_COST):
             return
@@ -187,11 +187,11 @@ class MessageHandler:
             method, args, kwargs = serialization.unpack(body, None, REQUEST.size)
             if method.startswith("_"):
                 raise AttributeError(method)  # noqa: TRY301 - told to the caller like any other
-            value = getattr(task.job.store, method)(*args, **kwargs)
+            value = getattr(task.job.run.store, method)(*args, **kwargs)
             outcome: Outcome = Returned(((RETURN, value),))
         except Exception as error:  # noqa: BLE001 - the caller's to see
             outcome = Raised(error)
-        answer = messages.pack_outcome(outcome, task.job.info.name, None)
+        answer = messages.pack_outcome(outcome, task.job.task.name, None)
         send = partial(self._reply, task, number, protocol.STORED, request, answer)
         self._pool.loop.call(send)
 
@@ -216,7 +216,7 @@ def _log_record(body: bytes, task: InFlight | None, pid: int) -> None:
     """Give a worker's log record to the logger of its name, with what is known of its task."""
     record = logging.makeLogRecord(pickle.loads(body))
     for name, attribute in _LOG_FIELDS:
-        record.__dict__[name] = None if task is None else attrgetter(attribute)(task.job.info)
+        record.__dict__[name] = None if task is None else attrgetter(attribute)(task.job)
     record.__dict__["pid"] = record.__dict__["worker_pid"] = pid
     logger = logging.getLogger(record.name)
     if logger.isEnabledFor(record.levelno):

@@ -7,13 +7,13 @@ import logging
 import threading
 import traceback
 from collections import OrderedDict
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import count
 from operator import attrgetter
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from flowpregel._core.effects import Call
+from flowpregel._core.effects import Call, StepId
 from flowpregel._core.records import (
     Arguments,
     Escaped,
@@ -22,14 +22,15 @@ from flowpregel._core.records import (
     Outcome,
     Raised,
     Returned,
+    Task,
     Withdrawn,
     add_failed_calls,
     failed_calls,
 )
 from flowpregel.carried import Carried, bring, carried_by
-from flowpregel.context import RunControl, RunInfo, RunValues, TaskInfo
+from flowpregel.context import Job, RunControl, RunInfo
 from flowpregel.errors import FlowPregelError, TaskSerializationError
-from flowpregel.executors.base import Job, Mailbox
+from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes.assign import InFlight, NodeCode
 from flowpregel.executors.processes.culprit import find_culprit
 from flowpregel.executors.processes.protocol import REQUEST
@@ -47,8 +48,13 @@ from flowpregel.executors.processes.shared_memory import Arena
 
 _log: Final = logging.getLogger("flowpregel.worker")
 
-INFO_FIELDS: Final = tuple(field.name for field in fields(TaskInfo))[:-1]
-info_values: Final = attrgetter(*INFO_FIELDS)
+_OF_RUN = ("config", "context", "thread_id", "run_id", "has_saver")
+_OF_TASK = ("id", "kind", "path", "triggers", "namespace", "first_started", "answers", "error")
+_OF_JOB = ("attempt", "compares", "channels", "managed")
+"""What of a job, of its run and of its task travels, beside the input."""
+_run_values, _task_values = attrgetter(*_OF_RUN), attrgetter(*_OF_TASK)
+_own_values = attrgetter(*_OF_JOB)
+_place_values = attrgetter("checkpoint_id", "namespace", "step", "stop", "previous")
 UNNAMED: Final = "?"
 """The name of a task in a worker that has not unpickled it yet."""
 _AS_A_WHOLE: Final = "it cannot be pickled as a whole"
@@ -94,19 +100,18 @@ def pack_job(job: Job, share: BufferWriter | None) -> Message:
     Raises:
         TaskSerializationError: A part of it cannot be pickled.
     """
-    given, info = job.input, job.info
+    given, run = job.task.input, job.run
     is_call = isinstance(given, Arguments)
     content = (
-        (info.run.thread_id, info.run.run_id, info.run.has_saver, *info.run.values),
-        info_values(info),
-        job.kind,
+        _run_values(run),
+        _place_values(job.place),
+        _task_values(job.task),
+        _own_values(job),
         is_call,
         (given.args, given.kwargs) if type(given) is Arguments else given,
-        job.channels,
-        job.managed,
-        job.store is not None,
-        None if job.control is None else (job.control.drain_reason,),
-        carried_by(job.variables, info.run.values.config),
+        run.store is not None,
+        None if run.control is None else (run.control.drain_reason,),
+        carried_by(job.variables, run.config),
     )
     try:
         return pack(content, share)
@@ -130,44 +135,41 @@ def unpack_job(
         BaseException: Whatever the unpickling of a part raises.
     """
     content = unpack(data, open_ref, at)
-    known, info, kind, is_call, given, channels, managed, has_store, drain, carried = content
-    thread_id, run_id, has_saver, *values = known
-    run = RunInfo(RunValues(*values), thread_id, run_id, has_saver)
+    known, place, planned, own, is_call, given, has_store, drain, carried = content
+    of_run = dict(zip(_OF_RUN, known, strict=True))
+    of_task = dict(zip(_OF_TASK, planned, strict=True))
     control = None
     if drain is not None:  # as it was when the task began
         control = RunControl()
         if drain[0] is not None:
             control.request_drain(drain[0])
-    info_fields = (*info, run)
     return Job(
-        TaskInfo(*info_fields),
-        kind,
-        node,
-        Arguments(*given) if is_call else given,
-        channels=channels,
-        managed=managed,
-        store=store if has_store else None,
-        control=control,
-        variables=None if carried is None else variables_of(carried),
+        Task(node=node, input=Arguments(*given) if is_call else given, **of_task),
+        StepId(*place),
+        RunInfo(store=store if has_store else None, control=control, **of_run),
+        **dict(zip(_OF_JOB, own, strict=True)),
+        variables=variables_of(carried),
     )
 
 
-def variables_of(carried: Carried) -> contextvars.Context:
+def variables_of(carried: Carried | None) -> contextvars.Context:
     """Return context variables that hold what was carried here, and nothing else."""
     context = contextvars.Context()
-    context.run(bring, carried)
+    if carried is not None:
+        context.run(bring, carried)
     return context
 
 
 def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
     """Return an error that names the part of *job* that cannot be pickled."""
-    parts: list[tuple[str, Any]] = [("input", job.input)]
-    if isinstance(job.input, Arguments):
-        parts = [(f"args[{index}]", part) for index, part in enumerate(job.input.args)]
-        parts += ((f"argument {name}", part) for name, part in job.input.kwargs.items())
-    parts += zip(RunValues._fields, job.info.run.values, strict=True)
-    parts += zip(INFO_FIELDS, info_values(job.info), strict=True)
-    parts += (("channels", job.channels), ("managed", job.managed))
+    given = job.task.input
+    parts: list[tuple[str, Any]] = [("input", given)]
+    if isinstance(given, Arguments):
+        parts = [(f"args[{index}]", part) for index, part in enumerate(given.args)]
+        parts += ((f"argument {name}", part) for name, part in given.kwargs.items())
+    parts += (("config", job.run.config), ("context", job.run.context))
+    parts += (("previous", job.place.previous), ("answers", job.task.answers))
+    parts += (("error", job.task.error), ("channels", job.channels), ("managed", job.managed))
     if (carried := carried_by(job.variables, {})) is not None:
         parts += ((f"context variable {name!r}", v) for (_, name), v in carried.values.items())
     for name, part in parts:
@@ -176,8 +178,8 @@ def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
         except Exception:  # noqa: BLE001 - this is the part; the reason is looked for next
             what = "input" if name.startswith(("input", "arg")) else name
             path, cause = find_culprit(part, name)
-            return TaskSerializationError(job.info.name, f"the {what}", path, cause)
-    return TaskSerializationError(job.info.name, "the input", "input", str(error))
+            return TaskSerializationError(job.task.name, f"the {what}", path, cause)
+    return TaskSerializationError(job.task.name, "the input", "input", str(error))
 
 
 # ------------------------------------------------ the pool's jobs, and its tasks' calls
@@ -206,13 +208,13 @@ class JobEncoder:
         Raises:
             FlowPregelError: A part of it cannot be pickled.
         """
-        code = self._code_of(job.node, job.info.run.run_id)
-        depth = self._depths.get(id(job.node), 0)
+        code = self._code_of(job.task.node, job.run.run_id)
+        depth = self._depths.get(id(job.task.node), 0)
         contexts: list[bytes] = []
-        if job.node.contexts:
+        if job.task.node.contexts:
             from flowpregel.channels.context import contexts_in  # noqa: PLC0415 - all channels
 
-            contexts = [each.held.token for each in contexts_in(job.input)]
+            contexts = [each.held.token for each in contexts_in(job.task.input)]
         task = InFlight(next(self._ids), job, mailbox, code, depth, contexts)
         if len(self.pack(task)) > _LARGE:
             # Shared memory is full. Very many such jobs must not fill all other memory too.
@@ -245,7 +247,7 @@ class JobEncoder:
         """
         if task.body is not None and share:
             return task.body
-        name, arena = task.job.info.name, self._arena
+        name, arena = task.job.task.name, self._arena
         try:
             task.body, task.refs = pack_job(task.job, arena if share else None)
         except FlowPregelError:
@@ -279,8 +281,7 @@ class JobEncoder:
             if len(self._called) > _MOST_NODES:
                 _, oldest = self._called.popitem(last=False)
                 self._depths.pop(id(oldest), None)
-        info = task.job.info
-        call = Call(info.task_id, info.attempt, node, arguments, fingerprint, describe)
+        call = Call(*task.job.key, node, arguments, fingerprint, describe)
         call.reply = (task, request)
         if carried is not None:
             call.variables = variables_of(carried)

@@ -10,15 +10,15 @@ import os
 import threading
 import time
 from collections.abc import Collection, Sequence
-from contextvars import copy_context
 from functools import partial
 from itertools import count
 from typing import Final
 
 from flowpregel._core.effects import Ended, Event
 from flowpregel._core.records import Outcome, Raised, Span, Withdrawn
+from flowpregel.context import Job
 from flowpregel.errors import ExecutorUnavailableError, FlowPregelError
-from flowpregel.executors.base import Job, JobKey, Mailbox
+from flowpregel.executors.base import JobKey, Mailbox
 from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.assign import (
     LARGEST_BATCH,
@@ -86,8 +86,6 @@ class Pool:
         failed: list[Event] = []
         try:
             for job in jobs:
-                if job.variables is None:
-                    job.variables = copy_context()
                 try:
                     tasks.append(self.encoder.encode(job, mailbox))
                 except FlowPregelError as error:
@@ -363,7 +361,7 @@ class Pool:
                 # It did not live to tell when the task began.
                 seconds = time.monotonic() - task.sent
                 span = time.time_ns() - int(seconds * 1e9), seconds, "processes", worker.pid
-                died = Raised(report.error(task.job.info.name))
+                died = Raised(report.error(task.job.task.name))
                 outcome = died if task.stopping is None else task.stopped()
                 self.finish(task, outcome, span)
         for ref_id in worker.reads:
@@ -379,7 +377,7 @@ class Pool:
             self.finish(task, task.stopped())
         elif task.lost_starts > START_TRIES:
             # Workers may always end before they begin.
-            self.finish(task, Raised(report.error(task.job.info.name)))
+            self.finish(task, Raised(report.error(task.job.task.name)))
         else:
             return True
         return False

@@ -14,7 +14,6 @@ task has made a call, one that reads the link.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import ctypes
 import faulthandler
 import logging
@@ -227,12 +226,11 @@ class Worker:
             failure.__cause__ = error
             return Raised(failure), name
         if node.contexts:
-            self._keep_contexts(job.input)
+            self._keep_contexts(job.task.input)
         # Each task has its own context: what it sets does not leak into the next.
-        context = job.variables or contextvars.Context()
         if "structlog" in sys.modules:
-            context.run(self._structlog.begin, job.info)
-        return context.run(perform, job, client), name
+            job.variables.run(self._structlog.begin, job)
+        return job.variables.run(perform, job, client), name
 
     def _node(self, digest: bytes) -> Node:
         node = self._nodes[digest]

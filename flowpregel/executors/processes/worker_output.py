@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from flowpregel.context import TaskInfo
+from flowpregel.context import Job
 from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.worker_io import LinkWriter
 
@@ -144,17 +144,17 @@ class StructlogSender:
     def __init__(self, writer: LinkWriter) -> None:
         self._writer = writer
 
-    def begin(self, info: TaskInfo) -> None:
+    def begin(self, job: Job) -> None:
         """Bind the run's fields for the task that begins, in the current context."""
         structlog = sys.modules["structlog"]
         if not structlog.is_configured():
             self._configure(structlog)
         structlog.contextvars.bind_contextvars(
-            thread_id=info.run.thread_id,
-            run_id=info.run.run_id,
-            step=info.step,
-            task=info.name,
-            attempt=info.attempt,
+            thread_id=job.run.thread_id,
+            run_id=job.run.run_id,
+            step=job.place.step,
+            task=job.task.name,
+            attempt=job.attempt,
             pid=os.getpid(),
         )
 

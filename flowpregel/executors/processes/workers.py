@@ -271,7 +271,7 @@ def print_lines(worker: WorkerProcess, text: str, task: InFlight | None, to_stde
     """Print what a worker has printed; each line begins with the name of its task."""
     if to_stderr:
         worker.tail.write(text)
-    label = f"[{task.job.info.name}]" if task else f"[worker {worker.pid}]"
+    label = f"[{task.job.task.name}]" if task else f"[worker {worker.pid}]"
     stream = sys.stderr if to_stderr else sys.stdout
     # The program may have closed its streams.
     with contextlib.suppress(OSError, ValueError, AttributeError):
