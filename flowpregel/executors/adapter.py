@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import pickle
 import threading
+from dataclasses import replace
 from struct import Struct
 from typing import Any, Final
 
@@ -26,7 +28,7 @@ from flowpregel.context import Job, RunClient
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox, Stopwatch
-from flowpregel.executors.processes import messages, serialization
+from flowpregel.executors.processes import messages
 from flowpregel.executors.processes.worker_io import StoreProxy
 
 _HERE: Final = os.urandom(16)
@@ -95,8 +97,10 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
     """
     try:
         watch = Stopwatch()
-        code = serialization.loads(node)
-        job = messages.unpack_job(body, code, StoreProxy(_no_store), None)
+        code = pickle.loads(node)
+        job = messages.unpack_job(body, code, None)
+        if job.run.store:
+            job.run = replace(job.run, store=StoreProxy(_no_store))
         # There is no way back while a task runs, and nobody listens for signs of life.
         client = RunClient(call=_no_call)
         outcome = job.variables.run(perform, job, client)

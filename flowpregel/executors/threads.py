@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from flowpregel._core.effects import Ended
 from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel._interrupts import interruptible
 from flowpregel.context import Job
 from flowpregel.errors import TaskExitError
 from flowpregel.executors.attempt import perform
@@ -175,7 +176,7 @@ class InlineExecutor(Executor):
             job, mailbox = self.waiting.popleft()
             watch, client = Stopwatch(), LocalRunClient(job, mailbox, self._turn)
             try:
-                outcome = _outcome_of(job, client)
+                outcome = interruptible(_outcome_of, job, client)
             except BaseException:
                 mailbox.post(Ended(*job.key, Withdrawn()))
                 raise

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextvars
 import logging
-import threading
+import pickle
 import traceback
 from collections import OrderedDict
 from dataclasses import replace
+from functools import lru_cache
+from hashlib import blake2b
 from itertools import count
-from operator import attrgetter
-from typing import Any, Final
-from weakref import WeakValueDictionary
+from typing import Any, Final, cast
 
 from flowpregel._core.effects import Call, StepId
 from flowpregel._core.records import (
@@ -22,7 +22,6 @@ from flowpregel._core.records import (
     Outcome,
     Raised,
     Returned,
-    Task,
     Withdrawn,
     add_failed_calls,
     failed_calls,
@@ -32,32 +31,22 @@ from flowpregel.context import Job, RunControl, RunInfo
 from flowpregel.errors import FlowPregelError, TaskSerializationError
 from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes.assign import InFlight, NodeCode
-from flowpregel.executors.processes.culprit import find_culprit
-from flowpregel.executors.processes.protocol import REQUEST
+from flowpregel.executors.processes.protocol import DIGEST_SIZE, REQUEST
 from flowpregel.executors.processes.serialization import (
+    AS_A_WHOLE,
     BufferWriter,
     Message,
     Open,
-    digest_of,
     dumps,
-    loads,
+    find_culprit,
     pack,
     unpack,
+    why_not,
 )
 from flowpregel.executors.processes.shared_memory import Arena
 
 _log: Final = logging.getLogger("flowpregel.worker")
 
-_OF_RUN = ("config", "context", "thread_id", "run_id", "has_saver")
-_OF_TASK = ("id", "kind", "path", "triggers", "namespace", "first_started", "answers", "error")
-_OF_JOB = ("attempt", "compares", "channels", "managed")
-"""What of a job, of its run and of its task travels, beside the input."""
-_run_values, _task_values = attrgetter(*_OF_RUN), attrgetter(*_OF_TASK)
-_own_values = attrgetter(*_OF_JOB)
-_place_values = attrgetter("checkpoint_id", "namespace", "step", "stop", "previous")
-UNNAMED: Final = "?"
-"""The name of a task in a worker that has not unpickled it yet."""
-_AS_A_WHOLE: Final = "it cannot be pickled as a whole"
 _MOST_NODES: Final = 1024
 _LARGE: Final = 1 << 20
 """Bytes of a packed job that does not wait: it is packed again when a worker is free."""
@@ -82,7 +71,7 @@ def pack_node(node: Node, *, called: bool = False) -> bytes:
         functions = tuple(("function", each.func or each.coroutine) for each in slim.steps)
         for name, part in (*functions, ("writers", slim.writers)):
             path, cause = find_culprit(part, name)
-            if cause != _AS_A_WHOLE:
+            if cause != AS_A_WHOLE:
                 raise TaskSerializationError(node.name, "the code", path, cause) from error
         raise TaskSerializationError(node.name, "the code", "node", str(error)) from error
 
@@ -100,56 +89,48 @@ def pack_job(job: Job, share: BufferWriter | None) -> Message:
     Raises:
         TaskSerializationError: A part of it cannot be pickled.
     """
-    given, run = job.task.input, job.run
-    is_call = isinstance(given, Arguments)
-    content = (
-        _run_values(run),
-        _place_values(job.place),
-        _task_values(job.task),
-        _own_values(job),
-        is_call,
-        (given.args, given.kwargs) if type(given) is Arguments else given,
-        run.store is not None,
-        None if run.control is None else (run.control.drain_reason,),
-        carried_by(job.variables, run.config),
-    )
+    task, place, run, control = job.task, job.place, job.run, job.run.control
+    if control is not None and (reason := control.drain_reason) is not None:  # as it is now
+        control = RunControl()
+        control.request_drain(reason)
+    slim = Job(
+        replace(
+            task, node=cast("Node", None), parent=None, timeout=None, variables=None, writes=(),
+            cache_key=None,
+        ),
+        StepId(place.checkpoint_id, place.namespace, place.step, place.stop, place.previous),
+        RunInfo(
+            config=run.config, context=run.context, thread_id=run.thread_id, run_id=run.run_id,
+            has_saver=run.has_saver, store=run.store is not None, control=control,
+        ),
+        job.attempt,
+        job.compares,
+        job.channels,
+        job.managed,
+        cast("Any", carried_by(job.variables, run.config)),
+    )  # fmt: skip
     try:
-        return pack(content, share)
+        return pack(slim, share)
     except Exception as error:
         raise _unpicklable_input(job, error) from error
 
 
-def unpack_job(
-    data: bytes | memoryview, node: Node, store: Any, open_ref: Open | None, at: int = 0
-) -> Job:
-    """Return the job that `pack_job` was given.
+def unpack_job(data: bytes | memoryview, node: Node, open_ref: Open | None, at: int = 0) -> Job:
+    """Return the job that `pack_job` was given; its store is whether its run has one.
 
     Args:
         data: The message's data.
         node: What to call.
-        store: Stands for the run's store, if it has one.
         open_ref: Opens shared memory.
         at: Where in *data* the message begins.
 
     Raises:
         BaseException: Whatever the unpickling of a part raises.
     """
-    content = unpack(data, open_ref, at)
-    known, place, planned, own, is_call, given, has_store, drain, carried = content
-    of_run = dict(zip(_OF_RUN, known, strict=True))
-    of_task = dict(zip(_OF_TASK, planned, strict=True))
-    control = None
-    if drain is not None:  # as it was when the task began
-        control = RunControl()
-        if drain[0] is not None:
-            control.request_drain(drain[0])
-    return Job(
-        Task(node=node, input=Arguments(*given) if is_call else given, **of_task),
-        StepId(*place),
-        RunInfo(store=store if has_store else None, control=control, **of_run),
-        **dict(zip(_OF_JOB, own, strict=True)),
-        variables=variables_of(carried),
-    )
+    job: Job = unpack(data, open_ref, at)
+    job.task.node = node
+    job.variables = variables_of(cast("Any", job.variables))
+    return job
 
 
 def variables_of(carried: Carried | None) -> contextvars.Context:
@@ -173,9 +154,7 @@ def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
     if (carried := carried_by(job.variables, {})) is not None:
         parts += ((f"context variable {name!r}", v) for (_, name), v in carried.values.items())
     for name, part in parts:
-        try:
-            dumps(part)
-        except Exception:  # noqa: BLE001 - this is the part; the reason is looked for next
+        if why_not(part) is not None:
             what = "input" if name.startswith(("input", "arg")) else name
             path, cause = find_culprit(part, name)
             return TaskSerializationError(job.task.name, f"the {what}", path, cause)
@@ -195,12 +174,10 @@ class JobEncoder:
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self._ids = count(1)
-        # The node is kept beside its code, so that its id names nothing else meanwhile.
-        self._known: OrderedDict[tuple[int, str | None], tuple[Node, NodeCode]] = OrderedDict()
-        self._codes: WeakValueDictionary[bytes, NodeCode] = WeakValueDictionary()
+        self._code_of = lru_cache(_MOST_NODES)(self._packed)
+        self._known = lru_cache(_MOST_NODES)(NodeCode)
         self._called: OrderedDict[tuple[bytes, int], Node] = OrderedDict()
         self._depths: dict[int, int] = {}
-        self._lock = threading.Lock()
 
     def encode(self, job: Job, mailbox: Mailbox) -> InFlight:
         """Return *job* as the pool keeps it; from any OS thread.
@@ -221,23 +198,15 @@ class JobEncoder:
             task.body = None
         return task
 
-    def _code_of(self, node: Node, run_id: str | None) -> NodeCode:
+    def _packed(self, node: Node, run_id: str | None) -> NodeCode:
         """Return the code of *node*, which is packed once for each run.
 
         A run keeps the code as it was when the run first used it: what a notebook
         changes afterwards, its next run sees.
         """
-        key = (id(node), run_id)
-        with self._lock:
-            known = self._known.get(key)
-            if known is None:
-                data = pack_node(node)
-                digest = digest_of(data)
-                known = node, self._codes.setdefault(digest, NodeCode(digest, data))
-                self._known[key] = known
-                if len(self._known) > _MOST_NODES:
-                    self._known.popitem(last=False)
-        return known[1]
+        # With its name, for errors of a worker that cannot unpickle it.
+        data = dumps((node.name, pack_node(node)))
+        return self._known(blake2b(data, digest_size=DIGEST_SIZE).digest(), data)
 
     def pack(self, task: InFlight, *, share: bool = True) -> bytes:
         """Pack the job of *task* if it is not packed; return its bytes.
@@ -273,10 +242,10 @@ class JobEncoder:
         """
         (request,) = REQUEST.unpack_from(body)
         code, arguments, fingerprint, describe, carried = unpack(body, None, REQUEST.size)
-        key = digest_of(code), task.depth + 1
+        key = code, task.depth + 1
         node = self._called.get(key)
         if node is None:
-            node = self._called[key] = loads(code)
+            node = self._called[key] = pickle.loads(code)
             self._depths[id(node)] = task.depth + 1
             if len(self._called) > _MOST_NODES:
                 _, oldest = self._called.popitem(last=False)
@@ -290,7 +259,8 @@ class JobEncoder:
 
 # ------------------------------------------------ outcomes
 
-_RETURNED, _RAISED, _INTERRUPTED, _ESCAPED, _WITHDRAWN = range(5)
+_OUTCOMES: Final = (Returned, Raised, Interrupted, Escaped, Withdrawn)
+"""An outcome is sent as its place here, and its fields."""
 
 
 class WorkerTraceback(Exception):
@@ -310,42 +280,42 @@ def pack_outcome(outcome: Outcome, task: str, share: BufferWriter | None) -> byt
     What cannot be pickled, or not be unpickled again, becomes a `Raised` that
     names the task and the path to the culprit.
     """
-    value: Any
+    content: Any
     match outcome:
         case Raised(error):
             return _pack_error(error, task, share)
-        case Withdrawn():
-            return bytes((_WITHDRAWN,))
         case Returned(writes):
-            tag, name, content = _RETURNED, "result", tuple(writes)
+            name, content = "result", (tuple(writes),)
             value = writes[0][1] if len(writes) == 1 else writes
         case Interrupted(interrupts, answers):
-            tag, name, value = _INTERRUPTED, "interrupt", (interrupts, answers)
+            name, value = "interrupt", (interrupts, answers)
             content = value
         case Escaped(command):
-            tag, name, value = _ESCAPED, "command", command
-            content = value
+            name, value, content = "command", command, (command,)
+        case Withdrawn():
+            name, value, content = "", None, ()
+    tag = bytes((_OUTCOMES.index(type(outcome)),))
     try:
-        return bytes((tag,)) + pack(content, share).data
+        return tag + pack(content, share).data
     except BaseException as error:  # noqa: BLE001 - the worker always answers
         failure = TaskSerializationError(task, f"the {name}", *find_culprit(value, name))
         return _pack_error(failure.with_traceback(error.__traceback__), task, None)
 
 
 def _pack_error(error: BaseException, task: str, share: BufferWriter | None) -> bytes:
-    text = "".join(traceback.format_exception(error))
+    text, calls = "".join(traceback.format_exception(error)), failed_calls(error)
     try:
-        message = pack((error, error.__cause__, text, failed_calls(error)), share)
+        message = pack((error, error.__cause__, text, calls), share)
         # Many exceptions can be pickled and not unpickled: required keyword arguments.
         if not message.refs:
             unpack(message.data)
     except BaseException as problem:  # noqa: BLE001 - the worker always answers
         path, cause = find_culprit(error, "error")
-        if cause == _AS_A_WHOLE:
+        if cause == AS_A_WHOLE:
             cause = f"{type(problem).__name__}: {problem}"
         stand_in = TaskSerializationError(task, "the error", path, cause)
-        message = pack((stand_in, None, text, failed_calls(error)))
-    return bytes((_RAISED,)) + message.data
+        message = pack((stand_in, None, text, calls))
+    return bytes((_OUTCOMES.index(Raised),)) + message.data
 
 
 def unpack_outcome(data: bytes, origin: str, open_ref: Open | None, at: int = 0) -> Outcome:
@@ -360,18 +330,11 @@ def unpack_outcome(data: bytes, origin: str, open_ref: Open | None, at: int = 0)
     Raises:
         BaseException: Whatever the unpickling of a part raises.
     """
-    tag = data[at]
-    if tag == _WITHDRAWN:
-        return Withdrawn()
-    if tag > _WITHDRAWN:
-        raise ValueError(f"no outcome has the tag {tag}")
-    content = unpack(data, open_ref, at + 1)
-    if tag == _RETURNED:
-        return Returned(content)
-    if tag == _INTERRUPTED:
-        return Interrupted(*content)
-    if tag == _ESCAPED:
-        return Escaped(content)
+    if data[at] >= len(_OUTCOMES):
+        raise ValueError(f"no outcome has the tag {data[at]}")
+    kind, content = _OUTCOMES[data[at]], unpack(data, open_ref, at + 1)
+    if kind is not Raised:
+        return kind(*content)
     error, cause, text, calls = content
     if calls:
         add_failed_calls(error, calls)
@@ -379,10 +342,3 @@ def unpack_outcome(data: bytes, origin: str, open_ref: Open | None, at: int = 0)
     error.__cause__ = cause if cause is not None else WorkerTraceback(text)
     error.add_note(f"{origin}\n{text}" if cause is not None else origin)
     return Raised(error)
-
-
-def give_name(outcome: Outcome, task: str) -> None:
-    """Name the task in the error of a worker that could not unpickle it."""
-    match outcome:
-        case Raised(TaskSerializationError(task=name) as error) if name == UNNAMED:
-            error.task, error.args = task, (task, *error.args[1:])
