@@ -179,11 +179,9 @@ class LMDBCache(BaseCache):
         return self._table.delete(transaction, b"v" + place)
 
     def _drop_oldest(self, transaction: Any) -> None:
-        key = self._table.first_key(transaction, b"u")
-        if key is not None:
-            place = self._table.get(transaction, key)
-            assert place is not None
-            self._forget(transaction, place)
+        oldest = next(self._table.scan(transaction, b"u"), None)
+        if oldest is not None:
+            self._forget(transaction, oldest[1])
 
 
 _PLACE = 32
