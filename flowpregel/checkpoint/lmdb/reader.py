@@ -184,9 +184,7 @@ class Reader:
             for name, data in copied.values.items()
         }
         writes, ran = parted(self._writes(copied))
-        left = None
-        if copied.leaves_results:
-            left = partial(self._result, keys.checkpoint(namespace.number, copied.id))
+        recall = partial(self._result, keys.checkpoint(namespace.number, copied.id))
         return Saved(
             address=Address(namespace.thread_id, namespace.namespace, copied.id),
             checkpoint=self._checkpoint(copied, values),
@@ -197,7 +195,7 @@ class Reader:
             },
             is_latest=copied.id == namespace.newest,
             newest_id=namespace.newest,
-            left=left,
+            left=recall if copied.leaves_results else None,
         )
 
     def _checkpoint(self, copied: CopiedCheckpoint, values: Mapping[str, Any]) -> Checkpoint:
