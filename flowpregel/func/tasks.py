@@ -193,11 +193,8 @@ class TaskFunction(Generic[P, R]):
             options = self.options
             callee = callee_of(self.func, takes_input=False)
             if self._home is not None:
-                named = _ByName(self)
-                if callee.is_async:
-                    callee = replace(callee, coroutine=named)
-                else:
-                    callee = replace(callee, func=named)
+                form = "coroutine" if callee.is_async else "func"
+                callee = replace(callee, **{form: _ByName(self)})  # type: ignore[arg-type]
             self._node = Node(
                 name=self.name,
                 steps=(callee,),
@@ -256,11 +253,8 @@ def _chunked(node: Node) -> Node:
     """Return the node that runs many calls of the task whose node is *node* as one."""
     (callee,) = node.steps
     chunked = ChunkedCall(callee)
-    if callee.is_async:
-        together = Callee(None, chunked.in_coroutine, (), callee.name)
-    else:
-        together = Callee(chunked, None, (), callee.name)
-    return replace(node, steps=(together,))
+    func, coroutine = (None, chunked.in_coroutine) if callee.is_async else (chunked, None)
+    return replace(node, steps=(Callee(func, coroutine, (), callee.name),))
 
 
 class _ByName:

@@ -169,7 +169,13 @@ class PregelNode:
         if isinstance(other, ChannelWrite):
             return self._copy(writers=[*self.writers, other])
         if isinstance(other, Mapping):
-            return self._copy(writers=[*self.writers, *_writers_in(other)])
+            for key, part in other.items():
+                if not isinstance(part, ChannelWrite):
+                    raise ConfigurationError(
+                        f"{key!r} in a dict at the end of a pipe is {part!r}; "
+                        "use Channel.write_to(...)"
+                    )
+            return self._copy(writers=[*self.writers, *other.values()])
         return self._copy(**self._with_step(other))
 
     def _with_step(self, step: Any) -> dict[str, Any]:
@@ -250,15 +256,6 @@ def checked_cache_policy(policy: CachePolicy | None) -> CachePolicy | None:
     if policy is not None and not isinstance(policy, CachePolicy):
         raise ConfigurationError(f"cache_policy={policy!r}; use CachePolicy(ttl=60)")
     return policy
-
-
-def _writers_in(parts: Mapping[str, Any]) -> list[ChannelWrite]:
-    for key, part in parts.items():
-        if not isinstance(part, ChannelWrite):
-            raise ConfigurationError(
-                f"{key!r} in a dict at the end of a pipe is {part!r}; use Channel.write_to(...)"
-            )
-    return list(parts.values())
 
 
 class NodeBuilder(PregelNode):
