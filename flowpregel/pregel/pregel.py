@@ -7,6 +7,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 from flowpregel._engine.drivers import elsewhere
+from flowpregel._interrupts import held
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.config import Config, merged
@@ -129,7 +130,8 @@ class Pregel(GraphDefinition):
         if quiet and current.get() is not None:
             return call_nested(self, input, config, asked).result()
         run = run_of(self, input, config, asked)
-        items = [*run.items()]
+        with held():
+            items = [*run.items()]
         return run.output() if quiet else items
 
     async def ainvoke(

@@ -103,7 +103,8 @@ class ProgressView:
         """Return what there is to show at *now*."""
         seconds = max(now - self._began, 1e-9)
         lines = [", ".join(filter(None, (f"{self._name}: {seconds:.1f} s", self._workers())))]
-        for name, count in self._counts.items():
+        # Copied: rich may call this on an OS thread of its own.
+        for name, count in [*self._counts.items()]:
             if name == self._name:
                 continue
             before, done = count["before"], count["done"]
@@ -117,7 +118,7 @@ class ProgressView:
             parts += [f"{done / seconds:,.1f}/s"] if done else []
             parts += [f"{left * seconds / done:,.0f} s left"] if left and done else []
             lines.append(f"  {name}: {', '.join(parts)}")
-            reports = [each for each in self._reports.values() if each["name"] == name]
+            reports = [each for each in [*self._reports.values()] if each["name"] == name]
             lines += [f"    {how_far(report)}" for report in reports[:_SHOWN]]
         return lines
 

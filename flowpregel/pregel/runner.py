@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, aclosing, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._engine.inbox import now
 from flowpregel._engine.nested import RunContext
 from flowpregel._fault import fault
+from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import BaseCheckpointSaver, Lease
 from flowpregel.context import RunControl, current_scope
 from flowpregel.errors import ConfigurationError
@@ -94,11 +95,21 @@ class GraphRun:
 
     def items(self) -> Iterator[Any]:
         """Run to the end on this OS thread, and yield what the stream shows on the way."""
-        self.engine = Engine(run_plan(self))
-        emitted = drive(self.engine)
-        with self._viewed(), closing(emitted):  # type: ignore[type-var]
-            for item in emitted:
+        emitted = self._driven()
+        try:
+            while True:
+                with held():
+                    item = next(emitted, None)
+                if item is None:
+                    return
                 yield from self._shown(item)
+        finally:
+            with held(), self._viewed():
+                emitted.close()
+
+    def _driven(self) -> Generator[Item, None, None]:
+        self.engine = Engine(run_plan(self))
+        yield from drive(self.engine)
 
     async def aitems(self) -> AsyncIterator[Any]:
         """Run to the end on the running event loop."""

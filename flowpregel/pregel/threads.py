@@ -31,6 +31,7 @@ from flowpregel._core.stream_events import StreamEvents, outputs
 from flowpregel._core.update import Writes, barrier_of, check_writes
 from flowpregel._engine.drivers import run_to_end
 from flowpregel._engine.inbox import now
+from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import RunClient, Scope, TaskInfo, current
 from flowpregel.errors import ConfigurationError, GraphInterrupt, InvalidUpdateError, ParentCommand
@@ -115,7 +116,7 @@ class ThreadStates:
             raise ConfigurationError("No updates provided: each superstep needs at least one")
         graph, saver, parsed = self.opened(config)
         address = parsed.address
-        with saver.lease(address.thread_id, address.namespace) as lease:
+        with held(), saver.lease(address.thread_id, address.namespace) as lease:
             options = for_saver(Options(namespace=address.namespace, fence=lease.fence), saver)
             waiting = deque([StateUpdate(*update) for update in updates] for updates in supersteps)
             while waiting:
