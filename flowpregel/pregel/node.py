@@ -88,26 +88,6 @@ def _map(before: Callable[[Any], Any], after: Callable[[Any], Any] | None, value
     return made if after is None else after(made)
 
 
-def _writer_of(
-    channels: Sequence[str | ChannelWriteEntry], named: Mapping[str, Any]
-) -> ChannelWrite:
-    """Return what ``write_to(*channels, **named)`` stands for.
-
-    A named callable maps the output and writes nothing for None; any other
-    named value is written as it is.
-    """
-    found = [
-        item if isinstance(item, ChannelWriteEntry) else ChannelWriteEntry(item)
-        for item in channels
-    ]
-    for channel, value in named.items():
-        if callable(value):
-            found.append(ChannelWriteEntry(channel, skip_none=True, mapper=value))
-        else:
-            found.append(ChannelWriteEntry(channel, value))
-    return ChannelWrite(found)
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class PregelNode:
     """A function, the channels that trigger it, those it reads, and its writers.
@@ -309,7 +289,7 @@ class NodeBuilder(PregelNode):
 
     def write_to(self, *channels: str | ChannelWriteEntry, **named: Any) -> Self:
         """Write the output to *channels*; a named callable maps it, a named value replaces it."""
-        self._writes.extend(_writer_of(channels, named).writes)
+        self._writes.extend(Channel.write_to(*channels, **named).writes)
         return self._set(writers=[ChannelWrite(self._writes)] if self._writes else [])
 
     def meta(self, *tags: str, **metadata: Any) -> Self:
@@ -370,8 +350,21 @@ class Channel:
 
     @staticmethod
     def write_to(*channels: str | ChannelWriteEntry, **named: Any) -> ChannelWrite:
-        """Return what writes a node's output to *channels*; see `NodeBuilder.write_to`."""
-        return _writer_of(channels, named)
+        """Return what writes a node's output to *channels*.
+
+        A named callable maps the output and writes nothing for None; any other
+        named value is written as it is.
+        """
+        found = [
+            item if isinstance(item, ChannelWriteEntry) else ChannelWriteEntry(item)
+            for item in channels
+        ]
+        for channel, value in named.items():
+            if callable(value):
+                found.append(ChannelWriteEntry(channel, skip_none=True, mapper=value))
+            else:
+                found.append(ChannelWriteEntry(channel, value))
+        return ChannelWrite(found)
 
 
 def _under(key: str, value: Any) -> dict[str, Any]:
