@@ -121,8 +121,7 @@ class LMDBStore(ItemStore):
     def _living(self, records: list[bytes], now: float) -> list[StoredItem]:
         """Return the items in *records* that have not ended, in the order they were put."""
         items = map(self._item, records)
-        living = (item for item in items if item.ends_at is None or item.ends_at > now)
-        return sorted(living, key=lambda item: item.number)
+        return sorted((each for each in items if each.lives_at(now)), key=lambda item: item.number)
 
     def _item(self, record: bytes) -> StoredItem:
         return StoredItem(*decode(self._store.codec, record, "an item"))
@@ -139,7 +138,7 @@ class LMDBStore(ItemStore):
         before = self._forget(transaction, place)
         if item is None:
             return
-        if before is not None and (before.ends_at is None or before.ends_at > item.updated_at):
+        if before is not None and before.lives_at(item.updated_at):
             item.number, item.created_at = before.number, before.created_at
         else:
             item.number, item.created_at = self._next_number(transaction), item.updated_at
