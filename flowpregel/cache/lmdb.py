@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from flowpregel._lmdb.codec import decode, encode
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.records import digest_of
 from flowpregel._lmdb.store import open_store
@@ -86,7 +85,7 @@ class LMDBCache(BaseCache):
         for key, record in self._store.environment.read(work).items():
             if _HEAD.unpack_from(record)[1] > now:
                 value = record[_HEAD.size :]
-                found[key] = decode(self._store.codec, value, f"the cached {key!r}")
+                found[key] = self._store.codec.decode(value, f"the cached {key!r}")
         with self._lock:
             for key in found:
                 self._used.pop(places[key], None)
@@ -99,7 +98,7 @@ class LMDBCache(BaseCache):
             (
                 _place(key),
                 _FOR_EVER if ttl is None else now + ttl,
-                encode(self._store.codec, value, f"the value of {key!r}"),
+                self._store.codec.encode(value, f"the value of {key!r}"),
             )
             for key, (value, ttl) in pairs.items()
         ]

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from flowpregel._interrupts import held
 from flowpregel.cli import console, targets
 from flowpregel.errors import ConfigurationError
 
@@ -64,7 +65,7 @@ def rm(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
                 raise ConfigurationError("nobody can be asked here: pass --yes to delete")
             click.confirm(f"Delete {names} from {saver.path}?", abort=True, err=True)
         for thread in threads:
-            with saver.lease(thread):
+            with held(), saver.lease(thread):
                 saver.delete_thread(thread)
     console.print_result({"deleted": [*threads]}, f"deleted: {names}")
 

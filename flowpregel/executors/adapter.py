@@ -16,6 +16,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextvars
 import os
+import pickle
 import threading
 from struct import Struct
 from typing import Any, Final
@@ -27,7 +28,7 @@ from flowpregel.context import RunClient
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
-from flowpregel.executors.processes import messages, serialization
+from flowpregel.executors.processes import messages
 from flowpregel.executors.processes.worker_io import StoreProxy
 
 _HERE: Final = os.urandom(16)
@@ -98,8 +99,10 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
     """
     try:
         watch = Stopwatch()
-        code = serialization.loads(node)
-        job = messages.unpack_job(body, code, StoreProxy(_no_store), None)
+        code = pickle.loads(node)
+        job = messages.unpack_job(body, code, None)
+        if job.store:
+            job.store = StoreProxy(_no_store)
         # There is no way back while a task runs, and nobody listens for signs of life.
         client = RunClient(emit=lambda chunk: None, call=_no_call, beat=lambda: None)
         context = job.variables or contextvars.Context()

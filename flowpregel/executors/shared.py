@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from contextvars import ContextVar
 from functools import cache, partial
 from pickle import PickleBuffer
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Self, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from flowpregel._core.copies import IMMUTABLE
@@ -26,12 +27,7 @@ from flowpregel._core.digest import digest_of
 from flowpregel._core.records import Arguments, Node
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.base import Executor, default_executor
-from flowpregel.executors.processes.culprit import find_culprit
-from flowpregel.executors.processes.serialization import (
-    SHARE_FROM,
-    dumps_apart,
-    loads,
-)
+from flowpregel.executors.processes.serialization import SHARE_FROM, dumps, find_culprit
 from flowpregel.executors.processes.shared_memory import (
     Arena,
     PrivateMapping,
@@ -65,6 +61,8 @@ def write_parts(value: Any, allocate: Callable[[int], Any]) -> Parts:
     """
 
     def put(data: memoryview) -> Any:
+        if data.nbytes < SHARE_FROM:
+            return data
         if origin_of(data) is not None:  # of a shared value, which does not change
             return data.obj
         buffer = allocate(data.nbytes)
@@ -73,14 +71,15 @@ def write_parts(value: Any, allocate: Callable[[int], Any]) -> Parts:
         fill(buffer, data)
         return buffer
 
-    data, buffers = dumps_apart(value, put)
-    return (put(memoryview(data)) if len(data) >= SHARE_FROM else data, *buffers)
+    large: list[memoryview] = []
+    data = dumps(value, large)
+    return [put(part) for part in (memoryview(data), *large)]
 
 
 def read_parts(parts: Parts) -> Any:
     """Return the value; it may be written to, and *parts* stay as they are."""
     data, *buffers = map(copy_on_write, parts)
-    return loads(data, buffers)
+    return pickle.loads(data, buffers=buffers)
 
 
 class CapturedArguments(Arguments):
@@ -110,12 +109,12 @@ class CapturedArguments(Arguments):
         return kwargs
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Pickle as the tuple of both."""
+        """Pickle as plain arguments."""
         return _loaded, tuple(map(PickleBuffer, self._parts))
 
 
-def _loaded(data: Any, *buffers: Any) -> Any:
-    return loads(data, buffers)
+def _loaded(data: Any, *buffers: Any) -> Arguments:
+    return Arguments(*pickle.loads(data, buffers=buffers))
 
 
 def runs_elsewhere(node: Node, default: Any) -> bool:
@@ -192,8 +191,9 @@ class Shared(Generic[T]):
     def value(self) -> T:
         """A copy of the value, made at each access; of large arrays only what is written to."""
         parts, self._unused = self._unused, ()
-        value: T = loads(parts[0], parts[1:]) if parts else read_parts(self._open_parts)
-        return value
+        if not parts:
+            return cast(T, read_parts(self._open_parts))
+        return cast(T, pickle.loads(parts[0], buffers=parts[1:]))
 
     def close(self) -> None:
         """Free the memory. Calls that were given the handle should have ended."""

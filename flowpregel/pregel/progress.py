@@ -13,10 +13,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TextIO, TypeAlias
+from typing import Any, TextIO
 
-Item: TypeAlias = tuple[tuple[str, ...], str, Any]
-"""(namespace, mode, payload) of what a run emits."""
+from flowpregel._engine.drivers import Item
 
 MODES = ("tasks", "updates", "progress")
 """The stream modes that a view reads."""
@@ -24,7 +23,7 @@ _SHOWN = 6
 """The most tasks that get a line each for their report."""
 _LONGEST = 60
 """Characters of a message that are shown."""
-_wanted: ContextVar[bool] = ContextVar("flowpregel_progress", default=False)
+progress_is_on: ContextVar[bool] = ContextVar("flowpregel_progress", default=False)
 
 
 @contextmanager
@@ -35,16 +34,11 @@ def progress() -> Iterator[None]:
         >>> with progress():  # doctest: +SKIP
         ...     study.invoke([1, 2, 3])
     """
-    token = _wanted.set(True)
+    token = progress_is_on.set(True)
     try:
         yield
     finally:
-        _wanted.reset(token)
-
-
-def view_of(name: str, asked: bool | None) -> ProgressView | None:
-    """Return the view of a run of the graph *name*, if one is wanted."""
-    return ProgressView(name) if asked or (asked is None and _wanted.get()) else None
+        progress_is_on.reset(token)
 
 
 class ProgressView:

@@ -12,7 +12,7 @@ from flowpregel._core.records import Raised, Returned
 from flowpregel.config import get_stream_writer
 from flowpregel.errors import TaskSerializationError, WorkerDiedError
 from flowpregel.executors.processes import ProcessExecutor, protocol
-from flowpregel.executors.processes.worker_io import LinkWriter
+from flowpregel.executors.processes.worker_io import WorkerLink
 from tests.runs.pooling import Run, call_task, error_of, node_of, value_of
 
 pytestmark = pytest.mark.slow
@@ -62,12 +62,12 @@ def test_what_cannot_be_unpickled_costs_its_task(task: Any) -> None:
 def send_nonsense(seed: int) -> int:
     """Send frames that carry the link's mark, and nonsense in their bodies."""
     luck = random.Random(seed)
-    (writer,) = [each for each in gc.get_objects() if isinstance(each, LinkWriter)]
+    (link,) = [each for each in gc.get_objects() if isinstance(each, WorkerLink)]
     kinds = [protocol.EMITTED, protocol.CALLED, protocol.ASKED, protocol.LOGGED, protocol.PRINTED]
     for _ in range(5):
         # Without the opcodes by which a pickle asks for any amount of memory.
         body = bytes(luck.choice(b"\0\1\2abcXYZ.)]}") for _ in range(luck.randrange(80)))
-        writer.send(luck.choice(kinds), luck.randrange(8), body)
+        link.send(luck.choice(kinds), luck.randrange(8), body)
     return seed
 
 
@@ -89,8 +89,8 @@ def test_frames_of_nonsense_cost_at_most_their_task() -> None:
 
 def end_with_nonsense(_: Any) -> None:
     """Send what should be how a task has ended, and is not."""
-    (writer,) = [each for each in gc.get_objects() if isinstance(each, LinkWriter)]
-    writer.send(protocol.ENDED, writer.task, b"no result")
+    (link,) = [each for each in gc.get_objects() if isinstance(each, WorkerLink)]
+    link.send(protocol.ENDED, link.task, b"no result")
 
 
 def test_results_that_cannot_be_read_cost_their_worker() -> None:
@@ -106,8 +106,8 @@ def test_results_that_cannot_be_read_cost_their_worker() -> None:
 
 def end_another_task(_: Any) -> None:
     """Send how a task has ended that this worker was never sent, in one go with its own end."""
-    (writer,) = [each for each in gc.get_objects() if isinstance(each, LinkWriter)]
-    writer.hold(protocol.ENDED, writer.task + 1000, b"")
+    (link,) = [each for each in gc.get_objects() if isinstance(each, WorkerLink)]
+    link.send(protocol.ENDED, link.task + 1000)
 
 
 def test_what_comes_together_with_what_cannot_be_read_is_not_believed() -> None:

@@ -17,7 +17,7 @@
 * `protocol`: what both ends share. `messages`, `serialization`, `shared_memory`: what is in a
   frame, or beside it.
 * In the worker: `worker` is its loop, `worker_io` what a task can reach,
-  `worker_output` what it prints and logs. `culprit`: the part of a value that has no pickle.
+  `worker_output` what it prints and logs.
 """
 
 from __future__ import annotations

@@ -102,7 +102,6 @@ class MessageHandler:
                 task.code.measured(seconds)
             origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {worker.pid}"
             outcome = messages.unpack_outcome(frame.body, origin, worker.reader.open, at)
-            messages.give_name(outcome, info.name)
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
             cause = f"{type(error).__name__}: {error} (in the coordinator)"
             outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))
@@ -192,7 +191,7 @@ class MessageHandler:
         except Exception as error:  # noqa: BLE001 - the caller's to see
             outcome = Raised(error)
         answer = messages.pack_outcome(outcome, task.job.info.name, None)
-        send = partial(self._reply, task, number, protocol.STORED, request, answer)
+        send = partial(self._reply, task, number, protocol.ANSWER, request, answer)
         self._pool.loop.call(send)
 
     def close(self) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextvars
 import logging
-import threading
+import pickle
 import traceback
 from collections import OrderedDict
-from dataclasses import fields, replace
+from dataclasses import replace
+from functools import lru_cache
+from hashlib import blake2b
 from itertools import count
-from operator import attrgetter
-from typing import Any, Final
-from weakref import WeakValueDictionary
+from typing import Any, Final, cast
 
 from flowpregel._core.effects import Call
 from flowpregel._core.records import (
@@ -27,31 +27,26 @@ from flowpregel._core.records import (
     failed_calls,
 )
 from flowpregel.carried import Carried, bring, carried_by
-from flowpregel.context import RunControl, RunInfo, RunValues, TaskInfo
+from flowpregel.context import RunControl
 from flowpregel.errors import FlowPregelError, TaskSerializationError
 from flowpregel.executors.base import Job, Mailbox
 from flowpregel.executors.processes.assign import InFlight, NodeCode
-from flowpregel.executors.processes.culprit import find_culprit
-from flowpregel.executors.processes.protocol import REQUEST
+from flowpregel.executors.processes.protocol import DIGEST_SIZE, REQUEST
 from flowpregel.executors.processes.serialization import (
+    AS_A_WHOLE,
     BufferWriter,
     Message,
     Open,
-    digest_of,
     dumps,
-    loads,
+    find_culprit,
     pack,
     unpack,
+    why_not,
 )
 from flowpregel.executors.processes.shared_memory import Arena
 
 _log: Final = logging.getLogger("flowpregel.worker")
 
-INFO_FIELDS: Final = tuple(field.name for field in fields(TaskInfo))[:-1]
-info_values: Final = attrgetter(*INFO_FIELDS)
-UNNAMED: Final = "?"
-"""The name of a task in a worker that has not unpickled it yet."""
-_AS_A_WHOLE: Final = "it cannot be pickled as a whole"
 _MOST_NODES: Final = 1024
 _LARGE: Final = 1 << 20
 """Bytes of a packed job that does not wait: it is packed again when a worker is free."""
@@ -76,7 +71,7 @@ def pack_node(node: Node, *, called: bool = False) -> bytes:
         functions = tuple(("function", each.func or each.coroutine) for each in slim.steps)
         for name, part in (*functions, ("writers", slim.writers)):
             path, cause = find_culprit(part, name)
-            if cause != _AS_A_WHOLE:
+            if cause != AS_A_WHOLE:
                 raise TaskSerializationError(node.name, "the code", path, cause) from error
         raise TaskSerializationError(node.name, "the code", "node", str(error)) from error
 
@@ -94,62 +89,43 @@ def pack_job(job: Job, share: BufferWriter | None) -> Message:
     Raises:
         TaskSerializationError: A part of it cannot be pickled.
     """
-    given, info = job.input, job.info
-    is_call = isinstance(given, Arguments)
-    content = (
-        (info.run.thread_id, info.run.run_id, info.run.has_saver, *info.run.values),
-        info_values(info),
-        job.kind,
-        is_call,
-        (given.args, given.kwargs) if type(given) is Arguments else given,
-        job.channels,
-        job.managed,
-        job.store is not None,
-        None if job.control is None else (job.control.drain_reason,),
-        carried_by(job.variables, info.run.values.config),
+    run, control = job.info.run, job.control
+    if control is not None:  # as it is now
+        control = RunControl()
+        control.request_drain(job.control.drain_reason)
+    slim: Any = replace(
+        job,
+        info=replace(job.info, run=replace(run, executor=None)),
+        node=cast("Node", None),
+        timeout=None,
+        store=job.store is not None,
+        control=control,
+        variables=cast("Any", carried_by(job.variables, run.values.config)),
+        executor=None,
     )
     try:
-        return pack(content, share)
+        return pack(slim, share)
     except Exception as error:
         raise _unpicklable_input(job, error) from error
 
 
-def unpack_job(
-    data: bytes | memoryview, node: Node, store: Any, open_ref: Open | None, at: int = 0
-) -> Job:
-    """Return the job that `pack_job` was given.
+def unpack_job(data: bytes | memoryview, node: Node, open_ref: Open | None, at: int = 0) -> Job:
+    """Return the job that `pack_job` was given; its store is whether its run has one.
 
     Args:
         data: The message's data.
         node: What to call.
-        store: Stands for the run's store, if it has one.
         open_ref: Opens shared memory.
         at: Where in *data* the message begins.
 
     Raises:
         BaseException: Whatever the unpickling of a part raises.
     """
-    content = unpack(data, open_ref, at)
-    known, info, kind, is_call, given, channels, managed, has_store, drain, carried = content
-    thread_id, run_id, has_saver, *values = known
-    run = RunInfo(RunValues(*values), thread_id, run_id, has_saver)
-    control = None
-    if drain is not None:  # as it was when the task began
-        control = RunControl()
-        if drain[0] is not None:
-            control.request_drain(drain[0])
-    info_fields = (*info, run)
-    return Job(
-        TaskInfo(*info_fields),
-        kind,
-        node,
-        Arguments(*given) if is_call else given,
-        channels=channels,
-        managed=managed,
-        store=store if has_store else None,
-        control=control,
-        variables=None if carried is None else variables_of(carried),
-    )
+    job: Job = unpack(data, open_ref, at)
+    job.node = node
+    if job.variables is not None:
+        job.variables = variables_of(cast("Any", job.variables))
+    return job
 
 
 def variables_of(carried: Carried) -> contextvars.Context:
@@ -165,15 +141,13 @@ def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
     if isinstance(job.input, Arguments):
         parts = [(f"args[{index}]", part) for index, part in enumerate(job.input.args)]
         parts += ((f"argument {name}", part) for name, part in job.input.kwargs.items())
-    parts += zip(RunValues._fields, job.info.run.values, strict=True)
-    parts += zip(INFO_FIELDS, info_values(job.info), strict=True)
+    parts += job.info.run.values._asdict().items()
+    parts += (("answers", job.info.answers), ("error", job.info.error))
     parts += (("channels", job.channels), ("managed", job.managed))
     if (carried := carried_by(job.variables, {})) is not None:
         parts += ((f"context variable {name!r}", v) for (_, name), v in carried.values.items())
     for name, part in parts:
-        try:
-            dumps(part)
-        except Exception:  # noqa: BLE001 - this is the part; the reason is looked for next
+        if why_not(part) is not None:
             what = "input" if name.startswith(("input", "arg")) else name
             path, cause = find_culprit(part, name)
             return TaskSerializationError(job.info.name, f"the {what}", path, cause)
@@ -193,12 +167,10 @@ class JobEncoder:
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self._ids = count(1)
-        # The node is kept beside its code, so that its id names nothing else meanwhile.
-        self._known: OrderedDict[tuple[int, str | None], tuple[Node, NodeCode]] = OrderedDict()
-        self._codes: WeakValueDictionary[bytes, NodeCode] = WeakValueDictionary()
+        self._code_of = lru_cache(_MOST_NODES)(self._packed)
+        self._known = lru_cache(_MOST_NODES)(NodeCode)
         self._called: OrderedDict[tuple[bytes, int], Node] = OrderedDict()
         self._depths: dict[int, int] = {}
-        self._lock = threading.Lock()
 
     def encode(self, job: Job, mailbox: Mailbox) -> InFlight:
         """Return *job* as the pool keeps it; from any OS thread.
@@ -219,23 +191,15 @@ class JobEncoder:
             task.body = None
         return task
 
-    def _code_of(self, node: Node, run_id: str | None) -> NodeCode:
+    def _packed(self, node: Node, run_id: str | None) -> NodeCode:
         """Return the code of *node*, which is packed once for each run.
 
         A run keeps the code as it was when the run first used it: what a notebook
         changes afterwards, its next run sees.
         """
-        key = (id(node), run_id)
-        with self._lock:
-            known = self._known.get(key)
-            if known is None:
-                data = pack_node(node)
-                digest = digest_of(data)
-                known = node, self._codes.setdefault(digest, NodeCode(digest, data))
-                self._known[key] = known
-                if len(self._known) > _MOST_NODES:
-                    self._known.popitem(last=False)
-        return known[1]
+        # With its name, for errors of a worker that cannot unpickle it.
+        data = dumps((node.name, pack_node(node)))
+        return self._known(blake2b(data, digest_size=DIGEST_SIZE).digest(), data)
 
     def pack(self, task: InFlight, *, share: bool = True) -> bytes:
         """Pack the job of *task* if it is not packed; return its bytes.
@@ -271,10 +235,10 @@ class JobEncoder:
         """
         (request,) = REQUEST.unpack_from(body)
         code, arguments, fingerprint, describe, carried = unpack(body, None, REQUEST.size)
-        key = digest_of(code), task.depth + 1
+        key = code, task.depth + 1
         node = self._called.get(key)
         if node is None:
-            node = self._called[key] = loads(code)
+            node = self._called[key] = pickle.loads(code)
             self._depths[id(node)] = task.depth + 1
             if len(self._called) > _MOST_NODES:
                 _, oldest = self._called.popitem(last=False)
@@ -289,7 +253,8 @@ class JobEncoder:
 
 # ------------------------------------------------ outcomes
 
-_RETURNED, _RAISED, _INTERRUPTED, _ESCAPED, _WITHDRAWN = range(5)
+_OUTCOMES: Final = (Returned, Raised, Interrupted, Escaped, Withdrawn)
+"""An outcome is sent as its place here, and its fields."""
 
 
 class WorkerTraceback(Exception):
@@ -309,42 +274,42 @@ def pack_outcome(outcome: Outcome, task: str, share: BufferWriter | None) -> byt
     What cannot be pickled, or not be unpickled again, becomes a `Raised` that
     names the task and the path to the culprit.
     """
-    value: Any
+    content: Any
     match outcome:
         case Raised(error):
             return _pack_error(error, task, share)
-        case Withdrawn():
-            return bytes((_WITHDRAWN,))
         case Returned(writes):
-            tag, name, content = _RETURNED, "result", tuple(writes)
+            name, content = "result", (tuple(writes),)
             value = writes[0][1] if len(writes) == 1 else writes
         case Interrupted(interrupts, answers):
-            tag, name, value = _INTERRUPTED, "interrupt", (interrupts, answers)
+            name, value = "interrupt", (interrupts, answers)
             content = value
         case Escaped(command):
-            tag, name, value = _ESCAPED, "command", command
-            content = value
+            name, value, content = "command", command, (command,)
+        case Withdrawn():
+            name, value, content = "", None, ()
+    tag = bytes((_OUTCOMES.index(type(outcome)),))
     try:
-        return bytes((tag,)) + pack(content, share).data
+        return tag + pack(content, share).data
     except BaseException as error:  # noqa: BLE001 - the worker always answers
         failure = TaskSerializationError(task, f"the {name}", *find_culprit(value, name))
         return _pack_error(failure.with_traceback(error.__traceback__), task, None)
 
 
 def _pack_error(error: BaseException, task: str, share: BufferWriter | None) -> bytes:
-    text = "".join(traceback.format_exception(error))
+    text, calls = "".join(traceback.format_exception(error)), failed_calls(error)
     try:
-        message = pack((error, error.__cause__, text, failed_calls(error)), share)
+        message = pack((error, error.__cause__, text, calls), share)
         # Many exceptions can be pickled and not unpickled: required keyword arguments.
         if not message.refs:
             unpack(message.data)
     except BaseException as problem:  # noqa: BLE001 - the worker always answers
         path, cause = find_culprit(error, "error")
-        if cause == _AS_A_WHOLE:
+        if cause == AS_A_WHOLE:
             cause = f"{type(problem).__name__}: {problem}"
         stand_in = TaskSerializationError(task, "the error", path, cause)
-        message = pack((stand_in, None, text, failed_calls(error)))
-    return bytes((_RAISED,)) + message.data
+        message = pack((stand_in, None, text, calls))
+    return bytes((_OUTCOMES.index(Raised),)) + message.data
 
 
 def unpack_outcome(data: bytes, origin: str, open_ref: Open | None, at: int = 0) -> Outcome:
@@ -359,18 +324,11 @@ def unpack_outcome(data: bytes, origin: str, open_ref: Open | None, at: int = 0)
     Raises:
         BaseException: Whatever the unpickling of a part raises.
     """
-    tag = data[at]
-    if tag == _WITHDRAWN:
-        return Withdrawn()
-    if tag > _WITHDRAWN:
-        raise ValueError(f"no outcome has the tag {tag}")
-    content = unpack(data, open_ref, at + 1)
-    if tag == _RETURNED:
-        return Returned(content)
-    if tag == _INTERRUPTED:
-        return Interrupted(*content)
-    if tag == _ESCAPED:
-        return Escaped(content)
+    if data[at] >= len(_OUTCOMES):
+        raise ValueError(f"no outcome has the tag {data[at]}")
+    kind, content = _OUTCOMES[data[at]], unpack(data, open_ref, at + 1)
+    if kind is not Raised:
+        return kind(*content)
     error, cause, text, calls = content
     if calls:
         add_failed_calls(error, calls)
@@ -378,10 +336,3 @@ def unpack_outcome(data: bytes, origin: str, open_ref: Open | None, at: int = 0)
     error.__cause__ = cause if cause is not None else WorkerTraceback(text)
     error.add_note(f"{origin}\n{text}" if cause is not None else origin)
     return Raised(error)
-
-
-def give_name(outcome: Outcome, task: str) -> None:
-    """Name the task in the error of a worker that could not unpickle it."""
-    match outcome:
-        case Raised(TaskSerializationError(task=name) as error) if name == UNNAMED:
-            error.task, error.args = task, (task, *error.args[1:])

@@ -24,24 +24,21 @@ from typing import Final, NamedTuple
 
 HEADER: Final = Struct("<IBBHIQ")
 """mark, kind, flags, spare, number, length of the body."""
-_HEADER_SIZE: Final = HEADER.size
 LONGEST: Final = 1 << 36
 """No body is longer: a length above it is garbage."""
 
 # Down: from the coordinator to the worker.
 NODE: Final = 1
-"""The code of a node: digest, pickle."""
+"""The code of a node: digest, pickle of its name and its own pickle."""
 TASKS: Final = 2
 """Tasks to run, in order: for each `TASK`, the digest of its node, and its parcel."""
 ANSWER: Final = 3
-"""The outcome of call *number*."""
-STORED: Final = 4
-"""The answer to store request *number*."""
-FREED: Final = 5
+"""The outcome of call or store request *number*."""
+FREED: Final = 4
 """Leases of the worker's own shared memory that the coordinator no longer reads."""
-STOP: Final = 6
+STOP: Final = 5
 """No more tasks: release what is held, and exit."""
-LEAVE: Final = 7
+LEAVE: Final = 6
 """Leave the `Context` channels of a run that ended; *number* names the request."""
 
 # Up: from the worker to the coordinator.
@@ -68,10 +65,8 @@ FAILED: Final = 41
 LEFT: Final = 42
 """The contexts of request *number* have been left."""
 
-DOWN: Final = frozenset({NODE, TASKS, ANSWER, STORED, FREED, STOP, LEAVE})
-UP: Final = frozenset(
-    {READY, ENDED, EMITTED, BEAT, CALLED, ASKED, LOGGED, PRINTED, RETURNED, FAILED, LEFT}
-)
+DOWN: Final = frozenset(range(NODE, LEAVE + 1))
+UP: Final = frozenset(range(READY, LEFT + 1))
 
 # Flags.
 STOPPED: Final = 2
@@ -83,6 +78,8 @@ STDERR: Final = 4
 STRUCTURED: Final = 8
 """LOGGED: the record is structlog's."""
 
+DIGEST_SIZE: Final = 16
+"""Bytes of the digest of a node's code."""
 TASK: Final = Struct("<IQ")
 """Before each task of a TASKS frame: its number, and the bytes of its digest and parcel."""
 RAN: Final = Struct("<fqI")
@@ -133,27 +130,20 @@ class Parser:
         Raises:
             GarbageError: The bytes are not frames; the link cannot be used again.
         """
-        held: bytes | bytearray = data
-        if self._held:
-            self._held += data
-            held = self._held
+        held = self._held
+        held += data
         frames: list[Frame] = []
-        used, last = 0, len(held) - _HEADER_SIZE
-        unpack, ours, kinds = HEADER.unpack_from, self._mark, self._kinds
-        while used <= last:
-            mark, kind, flags, spare, number, length = unpack(held, used)
-            if mark != ours or kind not in kinds or spare or length > LONGEST:
+        used = 0
+        while used + HEADER.size <= len(held):
+            mark, kind, flags, spare, number, length = HEADER.unpack_from(held, used)
+            if mark != self._mark or kind not in self._kinds or spare or length > LONGEST:
                 raise GarbageError(f"not a frame: {bytes(held[used : used + HEADER.size]).hex()}")
-            if last - used < length:
+            start = used + HEADER.size
+            if start + length > len(held):
                 break
-            start = used + _HEADER_SIZE
             used = start + length
             frames.append(Frame(kind, flags, number, bytes(held[start:used])))
-        if held is not self._held:
-            self._held = bytearray(held[used:])
-        elif used:
-            # In place, since a long body arrives in thousands of pieces.
-            del self._held[:used]
+        del held[:used]
         return frames
 
 

@@ -7,122 +7,69 @@ value, with cloudpickle.
 
 from __future__ import annotations
 
-import importlib
+import inspect
 import io
 import pickle
 import sys
 from abc import ABCMeta
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
-from functools import cache
-from hashlib import blake2b
-from operator import attrgetter
+from functools import cache, partial
+from pkgutil import resolve_name
 from struct import Struct
 from types import FunctionType
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypedDict, TypeVar, is_typeddict
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypedDict, is_typeddict
 from weakref import WeakSet
 
 from flowpregel.carried import default_of, place_of, variable_at
 
-Part = TypeVar("Part")
 PROTOCOL: Final = 5
-DIGEST_SIZE: Final = 16
-
 SHARE_FROM: Final = 128 << 10
 """Bytes from which a buffer goes through shared memory: a link is faster below."""
-_COUNT: Final = Struct("<HB")
+AS_A_WHOLE: Final = "it cannot be pickled as a whole"
+_COUNT: Final = Struct("<I")
 _REF: Final = Struct("<QQQ")
 _MOST_REFS: Final = 64
-"""More buffers than that stay in the pickle: each may need a descriptor handed over."""
-Keep: TypeAlias = Callable[[pickle.PickleBuffer], bool] | None
-"""Called with each large buffer: True keeps it in the pickle, False leaves it out."""
+"""More buffers than that stay in the message: each may need a descriptor handed over."""
+_MOST_PARTS: Final = 2_000
+_DEEPEST: Final = 30
 
 
-def dumps(value: Any, keep: Keep = None, start_again: Callable[[], None] = lambda: None) -> bytes:
+def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
     """Return *value* pickled, exactly.
 
     Args:
         value: What to pickle.
-        keep: Called with each large buffer.
-        start_again: Called before *keep* is called with all buffers once more.
+        large: Is given the large buffers, which are then not in the pickle.
 
     Raises:
         Exception: Whatever the pickling of a part of *value* raises.
     """
-    try:
-        data = pickle.dumps(value, PROTOCOL, buffer_callback=keep)
-    except Exception:  # noqa: BLE001 - by value it may work; if not, that error is raised
-        start_again()
-        return dumps_by_value(value, keep)
-    if b"__main__" in data or _kept_by_value():
-        start_again()
-        return dumps_by_value(value, keep)
-    return data
-
-
-def dumps_apart(
-    value: Any,
-    put: Callable[[memoryview], Part | None],
-    take_back: Callable[[list[Part]], object] = lambda parts: None,
-) -> tuple[bytes, list[Part]]:
-    """Return *value* pickled, and what *put* has returned for each of its large buffers.
-
-    Args:
-        value: What to pickle.
-        put: Puts a buffer elsewhere; None: it stays in the pickle.
-        take_back: Called with what *put* has returned, when it is not wanted after all.
-
-    Raises:
-        Exception: Whatever the pickling of a part of *value* raises.
-    """
-    parts: list[Part] = []
-
-    def stays(buffer: pickle.PickleBuffer) -> bool:
-        try:
-            raw = buffer.raw()
-        except BufferError:  # not contiguous
-            return True
-        part = put(raw) if raw.nbytes >= SHARE_FROM and len(parts) < _MOST_REFS else None
-        if part is not None:
-            parts.append(part)
-        return part is None
-
-    def start_again() -> None:
-        take_back(parts)
-        parts.clear()
-
-    try:
-        return dumps(value, stays, start_again), parts
-    except BaseException:
-        start_again()
-        raise
-
-
-def loads(data: bytes | memoryview, buffers: Iterable[Any] | None = None) -> Any:
-    """Return what `dumps` was given.
-
-    Raises:
-        BaseException: Whatever the unpickling of a part raises.
-    """
-    return pickle.loads(data, buffers=buffers)
-
-
-def digest_of(data: bytes) -> bytes:
-    """Return a digest of *data*, the same in all processes."""
-    return blake2b(data, digest_size=DIGEST_SIZE).digest()
-
-
-def dumps_by_value(value: Any, keep: Keep = None) -> bytes:
-    """Return *value* pickled with cloudpickle, whatever it refers to."""
+    stays = None if large is None else partial(_stays, large)
+    cloudpickle = sys.modules.get("cloudpickle")
+    # The user may have registered modules with `cloudpickle.register_pickle_by_value`.
+    if cloudpickle is None or not cloudpickle.list_registry_pickle_by_value():
+        with suppress(Exception):  # by value it may work; if not, that error is raised
+            data = pickle.dumps(value, PROTOCOL, buffer_callback=stays)
+            if b"__main__" not in data:
+                return data
+    if large is not None:
+        large.clear()
     out = io.BytesIO()
-    _by_value_pickler()(out, protocol=PROTOCOL, buffer_callback=keep).dump(value)
+    _by_value_pickler()(out, protocol=PROTOCOL, buffer_callback=stays).dump(value)
     return out.getvalue()
 
 
-def _kept_by_value() -> bool:
-    """Whether the user registered modules with ``cloudpickle.register_pickle_by_value``."""
-    cloudpickle = sys.modules.get("cloudpickle")
-    return cloudpickle is not None and bool(cloudpickle.list_registry_pickle_by_value())
+def _stays(large: list[memoryview], buffer: pickle.PickleBuffer) -> bool:
+    """Return whether *buffer* stays in the pickle; if not, add it to *large*."""
+    try:
+        raw = buffer.raw()
+    except BufferError:  # not contiguous
+        return True
+    if raw.nbytes >= SHARE_FROM:
+        large.append(raw)
+    return raw.nbytes < SHARE_FROM
 
 
 @cache
@@ -173,23 +120,26 @@ def _with_its_layout(kind: type, reduced: Any) -> Any:
 
 
 class BufferRef(NamedTuple):
-    """A buffer in shared memory that was written for one reader."""
+    """A part of a message in shared memory, where it was written for one reader."""
 
     id: int
-    """Names it, once in the life of its writer."""
+    """Names it, once in the life of its writer. 0: it is in the message itself."""
     segment: int
     """The segment it lies in."""
     size: int
 
 
 class Message(NamedTuple):
-    """A pickle, and the buffers in shared memory that belong to it::
+    """A pickle and its large buffers, some of them in shared memory::
 
-    count of refs | ref, ref, ... | the pickle, unless it is itself the first ref
+    count of parts | ref, ref, ... | the parts that are not in shared memory
+
+    The first part is the pickle.
     """
 
     data: bytes
     refs: Sequence[BufferRef] = ()
+    """Its parts in shared memory."""
 
 
 class BufferWriter(Protocol):
@@ -213,19 +163,27 @@ def pack(value: Any, share: BufferWriter | None = None) -> Message:
         Exception: *value* cannot be pickled.
     """
     if share is None:
-        return Message(_COUNT.pack(0, False) + dumps(value))
-
-    def take_back(refs: Iterable[BufferRef]) -> None:
-        for ref in refs:
-            share.release(ref.id)
-
-    data, refs = dumps_apart(value, share.share, take_back)
-    whole = share.share(memoryview(data)) if len(data) >= SHARE_FROM else None
-    if whole is not None:
-        refs.insert(0, whole)
-        data = b""
-    head = _COUNT.pack(len(refs), whole is not None)
-    return Message(b"".join((head, *(_REF.pack(*ref) for ref in refs), data)), refs)
+        data = dumps(value)
+        return Message(_COUNT.pack(1) + _REF.pack(0, 0, len(data)) + data)
+    large: list[memoryview] = []
+    parts = [memoryview(dumps(value, large)), *large]
+    refs: list[BufferRef] = []
+    shared: list[BufferRef] = []
+    try:
+        for part in parts:
+            ref = None
+            if part.nbytes >= SHARE_FROM and len(shared) < _MOST_REFS:
+                ref = share.share(part)
+            if ref is not None:
+                shared.append(ref)
+            refs.append(ref or BufferRef(0, 0, part.nbytes))
+    except BaseException:
+        for each in shared:
+            share.release(each.id)
+        raise
+    rest = (part for ref, part in zip(refs, parts, strict=True) if not ref.id)
+    head = (_COUNT.pack(len(refs)), *(_REF.pack(*ref) for ref in refs))
+    return Message(b"".join((*head, *rest)), shared)
 
 
 def unpack(data: bytes | memoryview, open_ref: Open | None = None, at: int = 0) -> Any:
@@ -239,49 +197,50 @@ def unpack(data: bytes | memoryview, open_ref: Open | None = None, at: int = 0) 
     Raises:
         BaseException: Whatever the unpickling of a part raises.
     """
-    number, whole = _COUNT.unpack_from(data, at)
-    start = at + _COUNT.size
-    end = start + number * _REF.size
-    if not number:
-        return loads(memoryview(data)[end:])
-    if open_ref is None:
-        raise ValueError("the message names shared memory, and this end has none")
-    views = [open_ref(BufferRef(*each)) for each in _REF.iter_unpack(data[start:end])]
-    if whole:
-        return loads(views[0], views[1:])
-    return loads(memoryview(data)[end:], views)
+    view = memoryview(data)
+    (count,) = _COUNT.unpack_from(view, at)
+    at += _COUNT.size
+    end = at + count * _REF.size
+    parts: list[Any] = []
+    for ref in map(BufferRef._make, _REF.iter_unpack(view[at:end])):
+        if not ref.id:
+            part = view[end : end + ref.size]
+            # A task may write to a buffer.
+            parts.append(bytearray(part) if parts else part)
+            end += ref.size
+        elif open_ref is None:
+            raise ValueError("the message names shared memory, and this end has none")
+        else:
+            parts.append(open_ref(ref))
+    return pickle.loads(parts[0], buffers=parts[1:])
 
 
 # ------------------------------------------------ functions behind decorators
 
 
-def _wrapper_of(function: FunctionType) -> tuple[str, str, int] | None:
+def _wrapper_of(function: FunctionType) -> tuple[str, int] | None:
     """Return where to find *function*, if its name now refers to its decorator's result.
 
     The function under ``@task`` is no longer what its module holds under its
     name. Sending it by value would copy the globals it uses: caches, locks, tables.
     """
-    module = function.__module__
-    if not module or module == "__main__" or "<locals>" in function.__qualname__:
+    name = f"{function.__module__}:{function.__qualname__}"
+    if name.startswith("__main__:"):
         return None
     try:
-        found = _look_up(module, function.__qualname__)
-    except (ImportError, AttributeError):
+        found = resolve_name(name)
+    except (ImportError, AttributeError, ValueError):  # the last: it is local, or a lambda
         return None
     for depth in range(1, 8):
         found = getattr(found, "__wrapped__", None)
         if found is function:
-            return module, function.__qualname__, depth
+            return name, depth
     return None
 
 
-def _look_up(module: str, qualname: str) -> Any:
-    return attrgetter(qualname)(sys.modules.get(module) or importlib.import_module(module))
-
-
-def unwrapped(module: str, qualname: str, depth: int) -> Any:
-    """Return the function under *depth* decorators of ``module.qualname``."""
-    found = _look_up(module, qualname)
+def unwrapped(name: str, depth: int) -> Any:
+    """Return the function under *depth* decorators of what is found at *name*."""
+    found = resolve_name(name)
     for _ in range(depth):
         found = found.__wrapped__
     return found
@@ -332,3 +291,86 @@ def _trackers(name: str) -> Any:
     from cloudpickle import cloudpickle  # noqa: PLC0415 - loaded by now
 
     return getattr(cloudpickle, name)
+
+
+# ------------------------------------------------ what cannot be pickled
+
+
+def find_culprit(value: Any, name: str) -> tuple[str, str]:
+    """Return the path to the innermost part that cannot be pickled, and why not.
+
+    Args:
+        value: What could not be pickled as a whole.
+        name: What to call it at the start of the path.
+
+    Example:
+        >>> import threading
+        >>> find_culprit({"model": [1, threading.Lock()]}, "result")[0]
+        "result['model'][1]: _thread.lock"
+    """
+    path, seen, count = name, {id(value)}, 0
+    for _ in range(_DEEPEST):
+        for step, part in _parts(value):
+            count += 1
+            if id(part) in seen or count > _MOST_PARTS or why_not(part) is None:
+                continue
+            path, value = path + step, part
+            seen.add(id(part))
+            break
+        else:
+            break
+    kind = type(value)
+    reason = why_not(value) or AS_A_WHOLE
+    if isinstance(value, ContextVar):
+        reason += "; pass it to flowpregel.carry() where it is made, and it travels"
+    return f"{path}: {kind.__module__}.{kind.__qualname__}".replace(": builtins.", ": "), reason
+
+
+def why_not(value: Any) -> str | None:
+    """Return why *value* cannot be pickled, or None if it can."""
+    try:
+        dumps(value)
+    except RecursionError:
+        return "it is nested too deeply"
+    except BaseException as error:  # noqa: BLE001 - a user's __reduce__ may raise anything
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what *value* is made of, each with how to get there."""
+    try:
+        yield from _known_parts(value)
+    except Exception:  # noqa: BLE001 - an object may refuse to be looked at; then it is the culprit
+        return
+
+
+def _known_parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        yield from ((f"[{key!r}]", part) for key, part in value.items())
+        yield from ((f".keys()[{index}]", key) for index, key in enumerate(value))
+        return
+    if isinstance(value, list | tuple | set | frozenset):
+        yield from ((f"[{index}]", part) for index, part in enumerate(value))
+        return
+    if isinstance(value, FunctionType):
+        yield from _parts_of_function(value)
+        return
+    if isinstance(value, BaseException):
+        yield ".args", value.args
+    slots = {name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())}
+    for name in sorted(slots):
+        if hasattr(value, name):
+            yield f".{name}", getattr(value, name)
+    for name, part in getattr(value, "__dict__", {}).items():
+        yield f".{name}", part
+
+
+def _parts_of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    found = inspect.getclosurevars(function)
+    for name, part in found.nonlocals.items():
+        yield f".<closure {name}>", part
+    for name, part in found.globals.items():
+        yield f".<global {name}>", part
+    for index, default in enumerate(function.__defaults__ or ()):
+        yield f".__defaults__[{index}]", default

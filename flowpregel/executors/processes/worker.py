@@ -19,38 +19,39 @@ import ctypes
 import faulthandler
 import logging
 import os
+import pickle
 import select
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from flowpregel import _fault
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
 from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.calls import caught_of
 from flowpregel.executors.processes import messages, protocol, serialization
-from flowpregel.executors.processes.protocol import RAN, TASK, TOKEN, Frame, WorkerStatus
+from flowpregel.executors.processes.protocol import (
+    DIGEST_SIZE,
+    RAN,
+    TASK,
+    TOKEN,
+    Frame,
+    WorkerStatus,
+)
 from flowpregel.executors.processes.shared_memory import (
     Arena,
     BufferReader,
     FdSocket,
     released_in,
 )
-from flowpregel.executors.processes.worker_io import (
-    HOLD,
-    LinkReader,
-    LinkWriter,
-    StoreProxy,
-    WorkerRunClient,
-)
-from flowpregel.executors.processes.worker_output import StructlogSender, take_over
+from flowpregel.executors.processes.worker_io import StoreProxy, WorkerLink, WorkerRunClient
+from flowpregel.executors.processes.worker_output import bind_fields, take_over
 
 if TYPE_CHECKING:
     from flowpregel.channels.context import Context
@@ -110,19 +111,15 @@ class Worker:
     def __init__(self, setup: WorkerSetup) -> None:
         for fd in (setup.link, setup.door, setup.status, setup.tokens):
             os.set_inheritable(fd, False)
-        link = socket.socket(fileno=setup.link)
-        self._writer = LinkWriter(link, setup.mark)
-        self._link_reader = LinkReader(link, setup.mark)
+        self._link = WorkerLink(socket.socket(fileno=setup.link), setup.mark)
         self._status = WorkerStatus(setup.status)
         self._tokens = Tokens(setup.tokens)
         door = FdSocket(socket.socket(fileno=setup.door))
         self._reader = BufferReader(door)
         self._arena = Arena(setup.shared_limit, segments=setup.segments, reader=door)
-        self._out, self._err = take_over(self._writer, setup.log_levels)
-        self._structlog = StructlogSender(self._writer)
+        self._printed = take_over(self._link, setup.log_levels)
         self._contexts: dict[bytes, Context[Any]] = {}
-        self._nodes: dict[bytes, bytes | Node] = {}
-        self._flushed = 0.0
+        self._nodes: dict[bytes, tuple[str, bytes | Node]] = {}
         self._stoppable = self._stopped = self._forked = False
         os.register_at_fork(after_in_child=self._after_fork)
         signal.signal(STOP_SIGNAL, self._on_stop_signal)
@@ -131,24 +128,23 @@ class Worker:
         """Run the pool's initializer; tell the coordinator how that went."""
         try:
             if initializer:
-                function, arguments = serialization.loads(initializer)
+                function, arguments = pickle.loads(initializer)
                 function(*arguments)
         except BaseException as error:  # noqa: BLE001 - the coordinator is told why
             body = messages.pack_outcome(Raised(error), "initializer", None)
-            self._writer.send(protocol.FAILED, 0, body)
+            self._link.send(protocol.FAILED, 0, body)
             return False
-        self._writer.send(protocol.READY)
+        self._link.send(protocol.READY)
         return True
 
     def run(self) -> None:
         """Do what the coordinator orders until it says stop, or is gone."""
-        while (frame := self._link_reader.next()) is not None:
+        while (frame := self._link.next()) is not None:
             match frame.kind:
                 case protocol.TASKS:
-                    self._run_tasks(frame.body)
+                    self._run_tasks(memoryview(frame.body))
                 case protocol.NODE:
-                    digest = frame.body[: serialization.DIGEST_SIZE]
-                    self._nodes[digest] = frame.body[serialization.DIGEST_SIZE :]
+                    self._nodes[frame.body[:DIGEST_SIZE]] = pickle.loads(frame.body[DIGEST_SIZE:])
                 case protocol.FREED:
                     for ref_id in released_in(frame.body):
                         self._arena.release(ref_id)
@@ -160,34 +156,28 @@ class Worker:
 
     # ------------------------------------------------ tasks
 
-    def _run_tasks(self, body: bytes) -> None:
-        for number, order in _orders(body):
+    def _run_tasks(self, body: memoryview) -> None:
+        at = 0
+        while at < len(body):
+            number, size = TASK.unpack_from(body, at)
+            at += TASK.size + size
             if self._tokens.take(number):
-                self._writer.flush_soon()
-                self._run_task(number, order)
-                if time.monotonic() > self._flushed + HOLD:
-                    self._flush()
-        # Also where the rest was recalled: nothing comes that would send what is held back.
-        self._flush()
-
-    def _flush(self) -> None:
-        """Send the results that are held back, and what the ended tasks read no more."""
-        self._writer.flush()
-        if returned := self._reader.take_released():
-            self._writer.send(protocol.RETURNED, 0, returned)
-        self._flushed = time.monotonic()
+                self._run_task(number, body[at - size : at])
 
     def _run_task(self, number: int, order: memoryview) -> None:
-        client = WorkerRunClient(self._writer, self._link_reader, number)
-        self._writer.task, self._stopped = number, False
-        began, at, name = time.monotonic(), time.time_ns(), messages.UNNAMED
+        link = self._link
+        client = WorkerRunClient(link, number)
+        link.task, self._stopped = number, False
+        began, at = time.monotonic(), time.time_ns()
+        digest = bytes(order[:DIGEST_SIZE])
+        name, _ = self._nodes[digest]
         try:
             self._stoppable = True
             if self._status.begin(number):
                 # The signal came before the task did.
                 self._stopped = True
                 raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
-            outcome, name = self._perform(order, client)
+            outcome = self._perform(digest, order, client)
         except TaskCancelled:
             outcome = Withdrawn()
         finally:
@@ -195,51 +185,46 @@ class Worker:
         if self._forked:
             # A fork of the worker that came out of the task: it is not the worker.
             os._exit(0)
-        self._link_reader.forget()
-        if self._out.line or self._err.line:
-            # The task may have put other streams in their place.
-            self._out.flush()
-            self._err.flush()
-        if _fault.points is not None:
-            fault("task.send.before")
+        link.forget_requests()
+        for printed in self._printed:  # the task may have put other streams in their place
+            if printed.line:
+                printed.flush()
+        fault("task.send.before")
         flags = protocol.STOPPED if self._stopped else 0
         caught = caught_of(outcome, client.made)
         flags |= 0 if caught is None else protocol.CAUGHT
         ids = " ".join(caught or ()).encode()
         body = RAN.pack(time.monotonic() - began, at, len(ids)) + ids
         body += messages.pack_outcome(outcome, name, self._arena)
-        self._writer.hold(protocol.ENDED, number, body, flags)
+        link.send(protocol.ENDED, number, body, flags)
+        if returned := self._reader.take_released():
+            link.send(protocol.RETURNED, 0, returned)
 
-    def _perform(self, order: memoryview, client: WorkerRunClient) -> tuple[Outcome, str]:
-        name, what = messages.UNNAMED, "the code"
+    def _perform(self, digest: bytes, order: memoryview, client: WorkerRunClient) -> Outcome:
+        name, node = self._nodes[digest]
+        what = "code"
         try:
-            node = self._node(bytes(order[: serialization.DIGEST_SIZE]))
-            name, what = node.name, "the input"
-            store = StoreProxy(client.ask)
-            job = messages.unpack_job(
-                order, node, store, self._reader.open, serialization.DIGEST_SIZE
-            )
+            if isinstance(node, bytes):
+                node = pickle.loads(node)
+                self._nodes[digest] = name, node
+            what = "input"
+            job = messages.unpack_job(order, node, self._reader.open, DIGEST_SIZE)
         except TaskCancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
             cause = f"{type(error).__name__}: {error} (in the worker)"
-            failure = TaskSerializationError(name, what, what.removeprefix("the "), cause)
+            failure = TaskSerializationError(name, f"the {what}", what, cause)
             failure.__cause__ = error
-            return Raised(failure), name
+            return Raised(failure)
+        if job.store:
+            job.store = StoreProxy(client.ask)
         if node.contexts:
             self._keep_contexts(job.input)
         # Each task has its own context: what it sets does not leak into the next.
         context = job.variables or contextvars.Context()
         if "structlog" in sys.modules:
-            context.run(self._structlog.begin, job.info)
-        return context.run(perform, job, client), name
-
-    def _node(self, digest: bytes) -> Node:
-        node = self._nodes[digest]
-        if not isinstance(node, Node):
-            node = self._nodes[digest] = serialization.loads(node)
-        assert isinstance(node, Node)
-        return node
+            context.run(bind_fields, self._link, job.info)
+        return context.run(perform, job, client)
 
     # ------------------------------------------------ contexts
 
@@ -255,7 +240,7 @@ class Worker:
         tokens, ended = serialization.unpack(frame.body)
         outcome = None if ended is None else messages.unpack_outcome(ended, "of the run", None)
         self._close_contexts(tokens, outcome.error if isinstance(outcome, Raised) else None)
-        self._writer.send(protocol.LEFT, frame.number)
+        self._link.send(protocol.LEFT, frame.number)
 
     def _close_contexts(self, tokens: list[bytes], error: BaseException | None) -> None:
         for token in tokens:
@@ -270,26 +255,17 @@ class Worker:
 
     def _on_stop_signal(self, number: int, frame: Any) -> None:
         """Stop the running task if it is the one that is unwanted."""
-        if not self._stoppable or self._status.unwanted != self._writer.task:
+        if not self._stoppable or self._status.unwanted != self._link.task:
             return
         self._stopped, self._stoppable = True, False
         error = TaskCancelled("the task was stopped from outside")
-        if not self._writer.defer(error):
+        if not self._link.defer(error):
             raise error
 
     def _after_fork(self) -> None:
         self._forked = True
         self._stoppable = False
-        self._writer.forget()
-
-
-def _orders(body: bytes) -> Iterator[tuple[int, memoryview]]:
-    """Yield the number of each task in a TASKS frame, and its digest and message."""
-    at, view = 0, memoryview(body)
-    while at < len(body):
-        number, length = TASK.unpack_from(body, at)
-        at += TASK.size + length
-        yield number, view[at - length : at]
+        self._link.disconnect()
 
 
 class Tokens:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
@@ -18,107 +17,10 @@ from flowpregel.context import RunClient
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.calls import CallFuture, OpenCalls
 from flowpregel.executors.processes import messages, protocol, serialization
-from flowpregel.executors.processes.culprit import find_culprit
-from flowpregel.executors.processes.protocol import ANSWER, DOWN, REQUEST, STORED, Frame, Parser
+from flowpregel.executors.processes.protocol import ANSWER, DOWN, REQUEST, Frame, Parser
 from flowpregel.executors.shared import sent_by_key
 
 _CHUNK: Final = 1 << 16
-HOLD: Final = 0.005
-"""Seconds for which results may be held back, to send many at once."""
-
-
-class LinkWriter:
-    """Sends whole frames, from any OS thread of the worker.
-
-    A signal handler that raises must not cut a frame in two: while the main thread
-    sends, it has its exception raised afterwards (`defer`).
-
-    Args:
-        connection: The link.
-        mark: Begins every frame.
-    """
-
-    def __init__(self, connection: socket.socket, mark: int) -> None:
-        self._socket: socket.socket | None = connection
-        self._mark = mark
-        self._lock = threading.Lock()
-        self._holder: int | None = None
-        self._held: deque[bytes] = deque()
-        self._is_awaited = threading.Event()
-        self._flusher: threading.Thread | None = None
-        self._main = threading.main_thread().ident
-        self._deferred: BaseException | None = None
-        self.task = 0
-        """The number of the task that runs."""
-
-    def send(self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0) -> None:
-        """Send a frame, after those held back; it is on the link when this returns.
-
-        When the coordinator is gone, nothing happens.
-        """
-        self._held.append(protocol.pack(self._mark, kind, number, body, flags))
-        self.flush()
-
-    def hold(self, kind: int, number: int, body: bytes, flags: int = 0) -> None:
-        """Send a frame with the next that is sent, or at the next `flush`."""
-        self._held.append(protocol.pack(self._mark, kind, number, body, flags))
-
-    def flush_soon(self) -> None:
-        """Send what is held back in a moment, while the main thread is busy."""
-        if not self._held or self._is_awaited.is_set():
-            return
-        if self._flusher is None:
-            self._flusher = threading.Thread(
-                target=self._flush_later, name="flowpregel-flusher", daemon=True
-            )
-            self._flusher.start()
-        self._is_awaited.set()
-
-    def _flush_later(self) -> None:
-        while self._socket is not None:
-            self._is_awaited.wait()
-            time.sleep(HOLD)
-            self._is_awaited.clear()
-            self.flush()
-
-    def flush(self) -> None:
-        """Send what is held back."""
-        me = threading.get_ident()
-        if self._holder == me:
-            # A finalizer or signal handler of user code prints while we send: we go on.
-            return
-        with self._lock:
-            self._holder = me
-            try:
-                while self._held:
-                    self._write(b"".join([self._held.popleft() for _ in range(len(self._held))]))
-            finally:
-                self._holder = None
-        if me == self._main and self._deferred is not None:
-            error, self._deferred = self._deferred, None
-            raise error
-
-    def _write(self, data: bytes) -> None:
-        if self._socket is None:
-            return
-        try:
-            self._socket.sendall(data)
-        except OSError:
-            self._socket = None
-
-    def defer(self, error: BaseException) -> bool:
-        """Return whether *error* will be raised after the frame that is being sent."""
-        if self._holder == self._main:
-            self._deferred = error
-            return True
-        return False
-
-    def forget(self) -> None:
-        """Send nothing any more: this process is a fork of the worker."""
-        self._socket = None
-        self._held.clear()
-        self._lock = threading.Lock()
-        self._holder = None
 
 
 class Answer(CallFuture[Any]):
@@ -129,50 +31,100 @@ class Answer(CallFuture[Any]):
         self.looked_at = True
 
 
-class LinkReader:
-    """Receives frames: in the main thread, until a task makes a request and may wait for it.
+class WorkerLink:
+    """The worker's end of the link.
+
+    Any OS thread sends, whole frames only. The main thread receives, between tasks, until a
+    task makes a request and may wait for the answer: from then on an OS thread of its own does.
 
     Args:
-        connection: The link.
+        connection: A connected stream socket.
         mark: Begins every frame.
     """
 
     def __init__(self, connection: socket.socket, mark: int) -> None:
         self._socket = connection
+        self._mark = mark
+        self._outbox: deque[bytes] = deque()
+        self._sending = threading.Lock()
+        self._sender: int | None = None
+        self._main = threading.main_thread().ident
+        self._deferred: BaseException | None = None
         self._parser = Parser(mark, DOWN)
         self._orders: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
-        self._reading = threading.Lock()
-        self._reader: threading.Thread | None = None
+        self._receiving = threading.Lock()
+        self._receiver: threading.Thread | None = None
         self._requests = count(1)
-        self._open: dict[int, Answer] = {}
+        self._answers: dict[int, Answer] = {}
+        self.task = 0
+        """The number of the task that runs."""
+
+    def send(self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0) -> None:
+        """Send a frame; it is on the link when this returns.
+
+        When the coordinator is gone, nothing happens.
+        """
+        self._outbox.append(protocol.pack(self._mark, kind, number, body, flags))
+        me = threading.get_ident()
+        if self._sender == me:
+            # A finalizer or signal handler of user code prints while we send: we go on.
+            return
+        with self._sending:
+            self._sender = me
+            try:
+                while self._outbox:
+                    self._socket.sendall(self._outbox.popleft())
+            except OSError:
+                self._outbox = deque(maxlen=0)
+            finally:
+                self._sender = None
+        if me == self._main and self._deferred is not None:
+            error, self._deferred = self._deferred, None
+            raise error
+
+    def defer(self, error: BaseException) -> bool:
+        """Return whether *error* will be raised when the main thread has sent what it sends.
+
+        A signal handler that raises must not cut a frame in two.
+        """
+        if self._sender == self._main:
+            self._deferred = error
+            return True
+        return False
+
+    def disconnect(self) -> None:
+        """Send nothing any more: this process is a fork of the worker."""
+        self._outbox = deque(maxlen=0)
+        self._sending = threading.Lock()
+        self._sender = None
 
     def next(self) -> Frame | None:
         """Wait for the next frame that is no answer; None: the coordinator is gone."""
         orders = self._orders
-        while self._reader is None and orders.empty():
-            with self._reading:
+        while self._receiver is None and orders.empty():
+            with self._receiving:
                 if orders.empty():
                     self._receive()
         return orders.get()
 
-    def expect(self, answer: Answer) -> int:
-        """Return the number of a request that *answer* is to be the result of.
-
-        From now on an OS thread of its own receives: the main thread may wait in a task.
-        """
+    def request(self, kind: int, task: int, body: bytes, answer: Answer) -> Answer:
+        """Send a request of *task*; return *answer*, which will have its result."""
         request = next(self._requests) & 0xFFFFFFFF
-        self._open[request] = answer
-        if self._reader is None:
-            self._reader = threading.Thread(target=self._run, name="flowpregel-reader", daemon=True)
-            self._reader.start()
-        return request
+        self._answers[request] = answer
+        if self._receiver is None:
+            self._receiver = threading.Thread(
+                target=self._receive_all, name="flowpregel-reader", daemon=True
+            )
+            self._receiver.start()
+        self.send(kind, task, REQUEST.pack(request) + body)
+        return answer
 
-    def forget(self) -> None:
+    def forget_requests(self) -> None:
         """Forget the requests of a task that has ended: no answer will come."""
-        self._open.clear()
+        self._answers.clear()
 
-    def _run(self) -> None:
-        with self._reading:
+    def _receive_all(self) -> None:
+        with self._receiving:
             while self._receive():
                 pass
 
@@ -185,9 +137,9 @@ class LinkReader:
             self._orders.put(None)
             return False
         for frame in self._parser.feed(data):
-            if frame.kind not in (ANSWER, STORED):
+            if frame.kind != ANSWER:
                 self._orders.put(frame)
-            elif (answer := self._open.pop(frame.number, None)) is not None:
+            elif (answer := self._answers.pop(frame.number, None)) is not None:
                 try:
                     answer.settle(messages.unpack_outcome(frame.body, "in a called task", None))
                 except BaseException as error:  # noqa: BLE001 - the caller is told
@@ -199,16 +151,14 @@ class WorkerRunClient(RunClient):
     """Connects one task in a worker with its run.
 
     Args:
-        writer: Sends frames.
-        reader: Receives the answers.
+        link: The worker's.
         number: The task's.
     """
 
-    __slots__ = ("_number", "_reader", "_writer", "made")
+    __slots__ = ("_link", "_number", "made")
 
-    def __init__(self, writer: LinkWriter, reader: LinkReader, number: int) -> None:
-        self._writer = writer
-        self._reader = reader
+    def __init__(self, link: WorkerLink, number: int) -> None:
+        self._link = link
         self._number = number
         self.made = OpenCalls()
 
@@ -217,13 +167,13 @@ class WorkerRunClient(RunClient):
         try:
             body, _ = serialization.pack(chunk)
         except Exception as error:
-            path, cause = find_culprit(chunk, "chunk")
+            path, cause = serialization.find_culprit(chunk, "chunk")
             raise TaskSerializationError("this", "a stream chunk", path, cause) from error
-        self._writer.send(protocol.EMITTED, self._number, body)
+        self._link.send(protocol.EMITTED, self._number, body)
 
     def beat(self) -> None:
         """Show that the task is alive."""
-        self._writer.send(protocol.BEAT, self._number)
+        self._link.send(protocol.BEAT, self._number)
 
     def call(self, node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
         """Make a call; return its future."""
@@ -233,21 +183,14 @@ class WorkerRunClient(RunClient):
             with sent_by_key():
                 body, _ = serialization.pack((code, arguments, fingerprint, describe, carried))
         except Exception as error:
-            path, cause = find_culprit(arguments, "arguments")
+            path, cause = serialization.find_culprit(arguments, "arguments")
             raise TaskSerializationError(node.name, "the input", path, cause) from error
-        answer = Answer(None, self.made)
-        return self._request(protocol.CALLED, body, answer)
+        return self._link.request(protocol.CALLED, self._number, body, Answer(None, self.made))
 
     def ask(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of the run's store; return its result."""
         body, _ = serialization.pack((method, args, kwargs))
-        return self._request(protocol.ASKED, body, Answer()).result()
-
-    def _request(self, kind: int, body: bytes, answer: Answer) -> Answer:
-        """Send a request; return *answer*, which will have its result."""
-        request = self._reader.expect(answer)
-        self._writer.send(kind, self._number, REQUEST.pack(request) + body)
-        return answer
+        return self._link.request(protocol.ASKED, self._number, body, Answer()).result()
 
 
 class StoreProxy:
@@ -262,9 +205,4 @@ class StoreProxy:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
             raise AttributeError(name)
-        ask = self._ask
-
-        def method(*args: Any, **kwargs: Any) -> Any:
-            return ask(name, args, kwargs)
-
-        return method
+        return lambda *args, **kwargs: self._ask(name, args, kwargs)

@@ -16,12 +16,13 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, cast
 
 from flowpregel.context import TaskInfo
 from flowpregel.executors.processes import protocol
-from flowpregel.executors.processes.worker_io import LinkWriter
+from flowpregel.executors.processes.worker_io import WorkerLink
 
 _LONGEST: Final = 1 << 16
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
@@ -32,8 +33,8 @@ _LARGEST_FRAME: Final = 1 << 20
 class Printed(io.RawIOBase):
     """What is beneath ``sys.stdout`` or ``sys.stderr``: sends whole lines, with their task."""
 
-    def __init__(self, writer: LinkWriter, fd: int) -> None:
-        self._writer = writer
+    def __init__(self, link: WorkerLink, fd: int) -> None:
+        self._link = link
         self._fd = fd
         self._lock = threading.RLock()
         self.line = b""
@@ -64,7 +65,7 @@ class Printed(io.RawIOBase):
                 end = data.rfind(b"\n", 0, _LARGEST_FRAME) + 1 or _LARGEST_FRAME
                 # Not within a character, which has at most four bytes.
                 end -= next((n for n in range(4) if data[end - n] & 0xC0 != 0x80), 0)
-            self._writer.send(protocol.PRINTED, self._writer.task, data[:end], flags)
+            self._link.send(protocol.PRINTED, self._link.task, data[:end], flags)
             data = data[end:]
 
     def fileno(self) -> int:
@@ -79,9 +80,9 @@ class Printed(io.RawIOBase):
 class LogSender(logging.Handler):
     """Sends log records to the coordinator, where the program's handlers get them."""
 
-    def __init__(self, writer: LinkWriter) -> None:
+    def __init__(self, link: WorkerLink) -> None:
         super().__init__()
-        self._writer = writer
+        self._link = link
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send *record*, its message and traceback as text."""
@@ -90,13 +91,13 @@ class LogSender(logging.Handler):
         except Exception:  # noqa: BLE001 - logging's own rule: told on stderr, never raised
             self.handleError(record)
             return
-        self._writer.send(protocol.LOGGED, self._writer.task, body)
+        self._link.send(protocol.LOGGED, self._link.task, body)
 
 
 def _plain(record: logging.LogRecord) -> dict[str, Any]:
     """Return *record*'s fields, all of which can be pickled and are safe to unpickle."""
     fields = {
-        name: value if isinstance(value, _PLAIN) else repr(value)
+        name: _as_plain(value)
         for name, value in record.__dict__.items()
         if name not in ("args", "exc_info", "msg")
     }
@@ -108,74 +109,57 @@ def _plain(record: logging.LogRecord) -> dict[str, Any]:
     return fields
 
 
-def take_over(writer: LinkWriter, log_levels: Mapping[str, int]) -> tuple[Printed, Printed]:
+def _as_plain(value: Any) -> Any:
+    return value if isinstance(value, _PLAIN) else repr(value)
+
+
+def take_over(link: WorkerLink, log_levels: Mapping[str, int]) -> tuple[Printed, Printed]:
     """Send this worker's log records and prints; return what takes the prints."""
-    out, err = Printed(writer, 1), Printed(writer, 2)
+    out, err = Printed(link, 1), Printed(link, 2)
     sys.stdout, sys.stderr = (
         io.TextIOWrapper(cast(Any, each), "utf-8", "backslashreplace", "", write_through=True)
         for each in (out, err)
     )
     root = logging.getLogger()
-    root.handlers[:] = [LogSender(writer)]
+    root.handlers[:] = [LogSender(link)]
     for name, level in log_levels.items():
         logging.getLogger(name or None).setLevel(level)
     return out, err
 
 
-class _NamedLogger:
-    """The logger beneath a structlog logger: it keeps its name, and logs nothing."""
-
-    def __init__(self, *args: Any) -> None:
-        self.args = tuple(arg for arg in args if isinstance(arg, str))
-
-    def __getattr__(self, method: str) -> Callable[..., None]:
-        if method.startswith("__"):
-            raise AttributeError(method)
-        return lambda *_, **__: None
+# ------------------------------------------------ structlog
 
 
-class StructlogSender:
-    """Has structlog in one worker send its events.
-
-    Args:
-        writer: Sends them.
-    """
-
-    def __init__(self, writer: LinkWriter) -> None:
-        self._writer = writer
-
-    def begin(self, info: TaskInfo) -> None:
-        """Bind the run's fields for the task that begins, in the current context."""
-        structlog = sys.modules["structlog"]
-        if not structlog.is_configured():
-            self._configure(structlog)
-        structlog.contextvars.bind_contextvars(
-            thread_id=info.run.thread_id,
-            run_id=info.run.run_id,
-            step=info.step,
-            task=info.name,
-            attempt=info.attempt,
-            pid=os.getpid(),
-        )
-
-    def _configure(self, structlog: Any) -> None:
+def bind_fields(link: WorkerLink, info: TaskInfo) -> None:
+    """Have structlog send its events, with the fields of the task that begins."""
+    structlog = sys.modules["structlog"]
+    if not structlog.is_configured():
         structlog.configure(
             processors=[
                 structlog.contextvars.merge_contextvars,
                 structlog.processors.format_exc_info,
-                self._send,
+                partial(_send_event, link, structlog.DropEvent),
             ],
             wrapper_class=structlog.make_filtering_bound_logger(0),
-            logger_factory=_NamedLogger,
+            # Nothing logs in this process: the logger is only its name.
+            logger_factory=lambda *args: tuple(arg for arg in args if isinstance(arg, str)),
             cache_logger_on_first_use=False,
         )
+    structlog.contextvars.bind_contextvars(
+        thread_id=info.run.thread_id,
+        run_id=info.run.run_id,
+        step=info.step,
+        task=info.name,
+        attempt=info.attempt,
+        pid=os.getpid(),
+    )
 
-    def _send(self, logger: Any, method: str, event: Any) -> str:
-        """Send an event; the last of the processors."""
-        fields = {
-            str(name): value if isinstance(value, _PLAIN) else repr(value)
-            for name, value in event.items()
-        }
-        body = pickle.dumps((logger.args, method, fields))
-        self._writer.send(protocol.LOGGED, self._writer.task, body, protocol.STRUCTURED)
-        return ""
+
+def _send_event(
+    link: WorkerLink, drop: type[Exception], names: Any, method: str, event: Mapping[Any, Any]
+) -> Any:
+    """Send an event; the last of structlog's processors."""
+    fields = {str(name): _as_plain(value) for name, value in event.items()}
+    body = pickle.dumps((names, method, fields))
+    link.send(protocol.LOGGED, link.task, body, protocol.STRUCTURED)
+    raise drop

@@ -11,10 +11,10 @@ import pytest
 
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.processes import ProcessExecutor
-from flowpregel.executors.processes.culprit import find_culprit
 from flowpregel.executors.processes.executor import thread_caps
 from flowpregel.executors.processes.io_loop import Timers
 from flowpregel.executors.processes.protocol import TOKEN
+from flowpregel.executors.processes.serialization import find_culprit
 from flowpregel.executors.processes.worker import Tokens
 
 
