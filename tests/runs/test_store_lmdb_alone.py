@@ -74,7 +74,8 @@ def killed(path: Path, first: int, lines: int) -> int:
         told(process)
     process.kill()
     assert process.stdout is not None
-    rest = process.stdout.read()  # `communicate` would miss the lines that `told` read ahead
+    with process.stdout as out:
+        rest = out.read()  # `communicate` would miss the lines that `told` read ahead
     assert -signal.SIGKILL == process.wait(timeout=60)
     return int((rest.rpartition("\n")[0].split("\n")[-1:] or [""])[0] or first + lines - 1)
 
