@@ -35,7 +35,7 @@ ROOMS: Final = {
     "store cache": Budget(7, 909),  # 900
     "pregel": Budget(18, 2493),  # 2,050
     "graph func": Budget(14, 1414),  # 1,300
-    "cli": Budget(13, 1120),  # 1,000
+    "cli": Budget(13, 1116),  # 1,000
     "testing": Budget(9, 1344),  # 8 files, 1,250
 }
 WHOLE: Final = Budget(170, 20_200)  # 17,500 lines
