@@ -75,15 +75,12 @@ class LMDBCache(BaseCache):
         now = self._clock()
         places = {key: _place(key) for key in keys}
 
-        def work(transaction: Any) -> dict[FullKey, bytes]:
-            records = {
-                key: self._table.get(transaction, b"v" + place) for key, place in places.items()
-            }
-            return {key: record for key, record in records.items() if record is not None}
+        def work(transaction: Any) -> dict[FullKey, bytes | None]:
+            return {key: self._table.get(transaction, b"v" + at) for key, at in places.items()}
 
         found = {}
         for key, record in self._store.environment.read(work).items():
-            if _HEAD.unpack_from(record)[1] > now:
+            if record is not None and _HEAD.unpack_from(record)[1] > now:
                 value = record[_HEAD.size :]
                 found[key] = self._store.codec.decode(value, f"the cached {key!r}")
         with self._lock:
@@ -151,9 +148,7 @@ class LMDBCache(BaseCache):
 
     def _counts(self, transaction: Any) -> tuple[int, int]:
         record = self._table.get(transaction, b"n")
-        if record is None:
-            return 0, 0
-        count, last = _COUNTS.unpack(record)
+        count, last = _COUNTS.unpack(record or bytes(_COUNTS.size))
         return count, last
 
     def _oldest(self, transaction: Any) -> bytes | None:

@@ -161,8 +161,7 @@ class LMDBStore(ItemStore):
         return item
 
     def _next_number(self, transaction: Any) -> int:
-        found = self._table.get(transaction, b"n")
-        number = 1 + (int.from_bytes(found, "big") if found else 0)
+        number = 1 + int.from_bytes(self._table.get(transaction, b"n") or b"", "big")
         self._table.put(transaction, b"n", number.to_bytes(8, "big"))
         return number
 

@@ -101,15 +101,13 @@ class ItemStore(BaseStore):
             op.query for op in todo if isinstance(op, SearchOp) and op.query
         )
         found = self._exchange(todo, self._prepared(todo, now), now)
-        hits = [self._hits(op, items, queries) for op, items in zip(todo, found, strict=True)]
-        results = [self._result(op, each) for op, each in zip(todo, hits, strict=True)]
-        read = [
-            item
-            for op, each in zip(todo, hits, strict=True)
-            if isinstance(op, GetOp | SearchOp) and self._restarts(op.refresh_ttl)
-            for _, item in each
-            if item.ttl is not None
-        ]
+        results: list[Result] = []
+        read: list[StoredItem] = []
+        for op, items in zip(todo, found, strict=True):
+            hits = self._hits(op, items, queries)
+            results.append(self._result(op, hits))
+            if isinstance(op, GetOp | SearchOp) and self._restarts(op.refresh_ttl):
+                read += [item for _, item in hits if item.ttl is not None]
         if read:
             self._restart(read, now)
         return results
