@@ -78,16 +78,14 @@ def carry(variable: ContextVar[Value]) -> ContextVar[Value]:
 # ------------------------------------------------ in the caller's process
 
 
-def carried_by(context: Context | None, config: Mapping[str, Any]) -> Carried | None:
+def carried_by(context: Context, config: Mapping[str, Any]) -> Carried | None:
     """Return what travels of *context*, or None if that is nothing.
 
     Args:
-        context: The caller's, if it is known.
+        context: The caller's.
         config: The run's; its ``configurable`` may hold ``traceparent`` and its kin.
     """
     headers = headers_in(config)
-    if context is None:
-        return Carried({}, headers, {}) if headers else None
     values = {
         place: context[variable]
         for variable in tuple(_declared)

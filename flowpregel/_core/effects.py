@@ -31,17 +31,17 @@ class StepId:
     namespace: str
     step: int
     stop: int
+    previous: Any = None
+    """What the thread's previous run saved (functional API)."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class StepContext(StepId):
     """What the tasks of one superstep have in common."""
 
     channels: Mapping[str, Any]
     """The live channels; they do not change while tasks run."""
     managed: Mapping[str, Any]
-    previous: Any
-    """What the thread's previous run saved."""
     resuming: bool
     answers: Mapping[str, Any]
     """Answers that nested graphs may be waiting for, by interrupt id."""

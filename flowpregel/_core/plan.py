@@ -10,6 +10,7 @@ from flowpregel._core.commands import Send
 from flowpregel._core.effects import Call, StepId
 from flowpregel._core.program import Program, State
 from flowpregel._core.records import INTERRUPT, PULLED, TASKS, Kind, Node, Task
+from flowpregel.errors import NodeError
 
 PUSHED = ("__pregel_push",)
 """The trigger of a task that was sent: no channel, so nothing is marked as seen."""
@@ -158,7 +159,7 @@ def handler_task(program: Program, failed: Task, error: BaseException, place: St
     node = program.nodes[failed.node.handler]
     path = f"{failed.path}, node_error_handler"
     task = _task(node, Kind.HANDLER, failed.input, path, place, failed.triggers)
-    task.error = error
+    task.error = NodeError(failed.name, error)
     task.parent = failed
     return task
 

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from flowpregel._core.callee import Callee
+from flowpregel.errors import NodeError
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 
 Version: TypeAlias = int | str | float
@@ -149,7 +150,7 @@ class Task:
     answers: tuple[Any, ...] = ()
     """Answers to its interrupts so far, in order."""
     cache_key: tuple[tuple[str, ...], str, float | None] | None = None
-    error: BaseException | None = None
+    error: NodeError | None = None
     """The failure that a HANDLER task handles."""
     calls: int = 0
     """How many calls its body has made in this attempt."""

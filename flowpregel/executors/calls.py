@@ -24,9 +24,9 @@ from flowpregel._core.records import (
     Write,
     failed_calls,
 )
-from flowpregel.context import RunClient, current
+from flowpregel.context import Job, RunClient, current
 from flowpregel.errors import GraphInterrupt, ParentCommand, TaskCancelled
-from flowpregel.executors.base import Job, Mailbox
+from flowpregel.executors.base import Mailbox
 from flowpregel.executors.shared import captured, runs_elsewhere
 
 if TYPE_CHECKING:
@@ -240,20 +240,20 @@ class LocalRunClient(RunClient):
 
     def emit(self, payload: Any) -> None:
         """Give the run's stream a custom chunk, or a `Report`."""
-        self._mailbox.post(Emitted(self._job.info.task_id, payload))
+        self._mailbox.post(Emitted(self._job.task.id, payload))
 
     def call(self, node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
         """Make a call, and return its future."""
-        info = self._job.info
+        job = self._job
         if not self.made.count and self._before_first is not None:
             self._before_first()
-        if runs_elsewhere(node, info.run.executor):
+        if runs_elsewhere(node, job.run.executor):
             may_wait = self._turn is None and not _on_event_loop()
             arguments = captured(arguments, may_wait=may_wait)
         # Not CallFuture[Any](...): the alias would add an attribute to each future.
         future: CallFuture[Any] = CallFuture(self._turn, self.made)
         call = Call(
-            info.task_id, info.attempt, node, arguments, fingerprint, describe, future,
+            job.task.id, job.attempt, node, arguments, fingerprint, describe, future,
             copy_context(),
         )  # fmt: skip
         self._mailbox.post(call)

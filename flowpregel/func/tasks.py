@@ -93,7 +93,7 @@ class TaskFunction(Generic[P, R]):
         scope = self._scope()
         given: tuple[Any, ...] = (*self._bound, *args) if self._bound else args
         fingerprint, text = None, self.name
-        if scope.info.compares:
+        if scope.job.compares:
             fingerprint = self._fingerprint(given, kwargs)
             text = described(self.name, given, kwargs)
         made: TaskFuture[R] = scope.ends.call(
@@ -157,7 +157,7 @@ class TaskFunction(Generic[P, R]):
         scope, futures = self._scope(), list[ItemFuture[R]]()
         for first, chunk in chunks_of(items, size):
             fingerprint, text = None, self.name
-            if scope.info.compares:
+            if scope.job.compares:
                 fingerprint = f"map {self._fingerprint((chunk,), {})}"
                 text = f"{self.name}.map({len(chunk)} items from {first})"
             made = scope.ends.call(self._chunked, Arguments((first, chunk), {}), fingerprint, text)

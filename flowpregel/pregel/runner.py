@@ -212,6 +212,7 @@ def _plan(asked: GraphRun, lease: Lease | None, resources: ExitStack) -> RunPlan
         committers=committers,
         thread_id=config.thread_id,
         run_id=run_id,
+        has_saver=saver is not None,
         executor=graph.executor,
         modes=options.modes if asked.subgraphs else options.modes & _FROM_INSIDE,
         options=options,
@@ -269,7 +270,6 @@ def nested_run(
     namespace = graph.namespace_at(task.namespace)
     own_id = config.checkpoint_map.get(namespace)
     outer = around.options
-    assert outer is not None
     parents = {**outer.metadata.get("parents", {}), outer.namespace: setting.checkpoint_id}
     options = replace(
         outer,
@@ -303,6 +303,7 @@ def nested_run(
     inside = replace(
         around,
         committer=committer,
+        has_saver=committer is not None,
         namespace=namespace,
         options=options,
         store=around.store if graph.store is None else graph.store,

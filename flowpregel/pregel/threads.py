@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from flowpregel._core import ids
-from flowpregel._core.effects import Commit
+from flowpregel._core.effects import Commit, StepId
 from flowpregel._core.program import Options, Program, State, new_state
 from flowpregel._core.records import (
     INPUT,
@@ -19,6 +19,7 @@ from flowpregel._core.records import (
     TASKS,
     Address,
     Batch,
+    Kind,
     Node,
     Saved,
     Source,
@@ -33,7 +34,7 @@ from flowpregel._engine.drivers import run_to_end
 from flowpregel._engine.inbox import now
 from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.context import RunClient, Scope, TaskInfo, current
+from flowpregel.context import Job, RunClient, Scope, current
 from flowpregel.errors import ConfigurationError, GraphInterrupt, InvalidUpdateError, ParentCommand
 from flowpregel.pregel.config import Config, ParsedConfig, config_for, parse
 from flowpregel.pregel.definition import GraphDefinition
@@ -317,12 +318,10 @@ def _of_copy(program: Program, saved: Saved, items: Sequence[Any]) -> Iterator[l
 
 def _run_writers(program: Program, node: Node, value: Any, state: State) -> Sequence[Write]:
     """Return what the writers of *node* write for *value*, outside any run."""
-    scope = Scope(
-        TaskInfo(task_id="", name=node.name, namespace=node.name, step=0, stop=2),
-        RunClient(emit=_nothing, call=_nothing, beat=_nothing),
-        channels=state.channels,
-        managed={name: item.get(0, 2) for name, item in program.managed.items()},
-    )
+    task = Task("", node, Kind.PULL, value, "", namespace=node.name)
+    managed = {name: item.get(0, 2) for name, item in program.managed.items()}
+    place = StepId("", "", 0, 2)
+    scope = Scope(Job(task, place, channels=state.channels, managed=managed), RunClient())
     token = current.set(scope)
     try:
         for writer in node.writers:
@@ -338,7 +337,3 @@ def _run_writers(program: Program, node: Node, value: Any, state: State) -> Sequ
     finally:
         current.reset(token)
     return scope.writes
-
-
-def _nothing(*_: Any) -> None:
-    """Connect the writers of an update to no run."""

@@ -21,8 +21,9 @@ from itertools import chain, islice
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel.context import Job
 from flowpregel.errors import NodeTimeoutError
-from flowpregel.executors.base import Job, Mailbox
+from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes.serialization import BufferRef
 
 BATCH_SECONDS: Final = 0.010
@@ -224,11 +225,11 @@ class InFlight:
     @property
     def seconds(self) -> float:
         """How long it is expected to run; infinity if it must not share a batch."""
-        return self.code.seconds if self.job.timeout is None else float("inf")
+        return self.code.seconds if self.job.task.timeout is None else float("inf")
 
     def stopped(self) -> Outcome:
         """Return how it ended, when it was told to stop."""
-        policy, now, name = self.job.timeout, time.monotonic(), self.job.info.name
+        policy, now, name = self.job.task.timeout, time.monotonic(), self.job.task.name
         if policy is None or self.stopping in (None, "cancel"):
             return Withdrawn()
         if self.stopping == "run":

@@ -149,7 +149,7 @@ class Pool:
             numbers.append(task.number)
             size = len(task.code.digest) + len(body)
             parts += (protocol.TASK.pack(task.number, size), task.code.digest, body)
-            if task.job.timeout is not None:
+            if task.job.task.timeout is not None:
                 self._timeouts.start(task)
         if not numbers:
             return
@@ -361,7 +361,7 @@ class Pool:
         """End the task that *worker*, which is gone, has begun; the others wait again."""
         running, again = worker.running(), []
         for task in [*worker.tasks.values()]:
-            died = Raised(report.error(task.job.info.name))
+            died = Raised(report.error(task.job.task.name))
             outcome = died if task.stopping is None else task.stopped()
             if task is running:
                 # It did not live to tell when the task began.

@@ -273,7 +273,7 @@ class WorkerProcess:
         """Print what it has printed; each line begins with the name of its task."""
         if to_stderr:
             self.tail.write(text)
-        label = f"[{task.job.info.name}]" if task else f"[worker {self.pid}]"
+        label = f"[{task.job.task.name}]" if task else f"[worker {self.pid}]"
         stream = sys.stderr if to_stderr else sys.stdout
         # The program may have closed its streams.
         with contextlib.suppress(OSError, ValueError, AttributeError):

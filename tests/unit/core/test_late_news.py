@@ -183,7 +183,8 @@ def test_a_failure_that_was_kept_as_text_is_handled_all_the_same() -> None:
 
     assert ["handled"] == repaired.run(None).values
     (handler,) = submitted(repaired)
-    assert "node 'n' failed in an earlier run" == str(handler.error)
+    assert handler.error is not None
+    assert "node 'n' failed in an earlier run" == str(handler.error.error)
 
 
 def test_a_task_costs_no_more_workers_than_its_policy_gives_it() -> None:
