@@ -31,13 +31,13 @@ ROOMS: Final = {
     "_lmdb": Budget(9, 1549),  # 1,100
     "checkpoint": Budget(13, 1640),
     "integrations": Budget(4, 400),
-    "store cache": Budget(7, 946),  # 900
+    "store cache": Budget(7, 901),  # 900
     "pregel": Budget(17, 2412),  # 2,050
     "graph func": Budget(13, 1345),  # 1,300
-    "cli": Budget(13, 1120),  # 1,000
+    "cli": Budget(13, 1116),  # 1,000
     "testing": Budget(9, 1344),  # 8 files, 1,250
 }
-WHOLE: Final = Budget(170, 19_460)  # 17,500 lines
+WHOLE: Final = Budget(170, 19_410)  # 17,500 lines
 
 
 def room_of(file: Path) -> str:
