@@ -154,8 +154,9 @@ class WorkerProcess:
         with ExitStack() as far, ExitStack() as near:
             link, far_link = _socket_pair(near, far)
             door, far_door = _socket_pair(near, far)
-            self._stdout, far_stdout = _pipe(near, far)
-            self._stderr, far_stderr = _pipe(near, far)
+            stdout, far_stdout = _pipe(near, far)
+            stderr, far_stderr = _pipe(near, far)
+            self._streams = (stdout, False), (stderr, True)
             # Read at both ends: whoever reads a token has the task.
             self._tokens, self._tokens_write = _pipe(near, near)
             memory = new_shared_file(protocol.STATUS_SIZE)
@@ -177,8 +178,8 @@ class WorkerProcess:
             os.set_inheritable(self._tokens, False)
             self._status = WorkerStatus(memory)
             near.callback(self._status.close)
-            ours = link.fileno(), door.fileno(), self._tokens, self._tokens_write
-            for fd in (*ours, self._stdout, self._stderr):
+            ours = link.fileno(), door.fileno(), self._tokens, self._tokens_write, stdout, stderr
+            for fd in ours:
                 os.set_blocking(fd, False)
             self.pid: int = self.process.pid
             self._has_pidfd = hasattr(os, "pidfd_open")
@@ -196,7 +197,7 @@ class WorkerProcess:
     def watch(self) -> None:
         """Begin to read what it sends and prints, and wait for its end."""
         self.watch_link()
-        for fd, to_stderr in ((self._stdout, False), (self._stderr, True)):
+        for fd, to_stderr in self._streams:
             self._loop.watch(fd, partial(self._read_stream, fd, to_stderr))
         self._loop.watch(self.end, self._look_for_end)
         self._loop.timers.add(time.monotonic() + _START_TIMEOUT, self._give_up_start)
@@ -366,7 +367,7 @@ class WorkerProcess:
         self._is_deaf = True
         self._outbox.clear()
         self.watch_link()
-        for fd, to_stderr in ((self._stdout, False), (self._stderr, True)):
+        for fd, to_stderr in self._streams:
             self._read_stream(fd, to_stderr)
             self._loop.watch(fd)
         self._loop.watch(self.end)
