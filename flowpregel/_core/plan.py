@@ -149,6 +149,7 @@ def call_task(caller: Task, call: Call, place: StepId) -> Task:
         parent=caller,
         timeout=node.timeout,
         depth=caller.depth + 1,
+        record=None if call.fingerprint is None else (call.fingerprint, call.describe),
         variables=call.variables,
     )
 
@@ -176,8 +177,6 @@ def breaks_before(state: State, tasks: Iterable[Task], where: Names) -> bool:
 
     A breakpoint at which the run stopped before does not stop it again until a channel changes.
     """
-    if not where:
-        return False
     shown: Mapping[str, Any] = state.seen.get(INTERRUPT, {})
     if not any(
         name not in shown or version > shown[name] for name, version in state.versions.items()

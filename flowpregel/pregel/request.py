@@ -107,8 +107,7 @@ def run_of(
         control=control,
         resume=wanted["resume"],
         modes=modes,
-        labelled=asked.get("stream_mode") is not None
-        and not isinstance(wanted["stream_mode"], str),
+        labelled=not isinstance(asked.get("stream_mode"), str | None),
         subgraphs=wanted.get("subgraphs", False),
         printed=printed,
         view=view,
@@ -125,9 +124,7 @@ _CHOICES: Final[dict[str, tuple[tuple[str | None, ...], str]]] = {
 """Options that are one of a few words, the default first, and what to use."""
 
 
-def _wanted(
-    graph: GraphDefinition, asked: Mapping[str, Any], *, streams: bool
-) -> Mapping[str, Any]:
+def _wanted(graph: GraphDefinition, asked: Mapping[str, Any], *, streams: bool) -> dict[str, Any]:
     """Return the options of a run, with the defaults filled in.
 
     Raises:
