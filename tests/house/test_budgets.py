@@ -30,7 +30,7 @@ ROOMS: Final = {
     "executors/processes": Budget(17, 2765),  # 14 files, 1,900
     "_lmdb": Budget(9, 1549),  # 1,100
     "checkpoint": Budget(13, 1640),
-    "integrations": Budget(4, 400),
+    "integrations": Budget(4, 375),
     "store cache": Budget(7, 901),  # 900
     "pregel": Budget(17, 2412),  # 2,050
     "graph func": Budget(13, 1345),  # 1,300
