@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from flowpregel._core import ids
-from flowpregel._core.effects import Call, Resolve, StepId
+from flowpregel._core.effects import Call, Resolve, StepContext
 from flowpregel._core.plan import DEEPEST, call_task, too_deep
 from flowpregel._core.records import (
     CALLED,
@@ -74,7 +74,7 @@ class Calls:
         place: The superstep.
     """
 
-    def __init__(self, run: Run, place: StepId) -> None:
+    def __init__(self, run: Run, place: StepContext) -> None:
         self._run = run
         self._place = place
         self._running: dict[str, tuple[Task, list[Call]]] = {}
