@@ -8,7 +8,7 @@ from typing import Any
 from flowpregel._core import ids
 from flowpregel._core.commands import Send
 from flowpregel._core.effects import Call, StepContext
-from flowpregel._core.program import Program, State
+from flowpregel._core.program import Names, Program, State
 from flowpregel._core.records import INTERRUPT, PULLED, TASKS, Kind, Node, Task
 from flowpregel.errors import NodeError
 
@@ -172,7 +172,7 @@ def too_deep(name: str) -> RecursionError:
     )
 
 
-def breaks_before(state: State, tasks: Iterable[Task], where: frozenset[str] | str) -> bool:
+def breaks_before(state: State, tasks: Iterable[Task], where: Names) -> bool:
     """Return whether a breakpoint on one of *tasks* stops the run here.
 
     A breakpoint at which the run stopped before does not stop it again until a channel changes.
