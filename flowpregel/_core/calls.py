@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -208,11 +208,6 @@ class Calls:
         """Note what a call asks; its body asks it too."""
         assert task.parent is not None
         self.bodies[task.parent.id].asked[task.path] = interrupts
-
-    def interrupts_below(self, body: Task) -> Iterable[Any]:
-        """Return what the calls of *body* ask, in the order in which it made them."""
-        asked = self.bodies[body.id].asked if body.id in self.bodies else {}
-        return [item for path in sorted(asked) for item in asked[path]]
 
 
 def _shown(record: tuple[str | None, str]) -> str:
