@@ -90,15 +90,16 @@ class Calls:
         None: the call is answered at once, by its record for one, or runs already.
         """
         task = call_task(caller, call, self._place)
-        outcome: Outcome | None
+        outcome: Outcome | None = None
+        run = self._run
         if task.depth > DEEPEST:
             outcome = self.failed(task, too_deep(task.name))
-        else:
+        elif task.id in self._running or self.kept or run.pending or run.left:
             outcome = self._replayed(task, call)
         if outcome is not None:
             if task.writes:
-                self._run.after.extend(self._run.stream_events.updates(task, cached=True))
-            self._run.after.append(Resolve(call, outcome))
+                run.after.extend(run.stream_events.updates(task, cached=True))
+            run.after.append(Resolve(call, outcome))
             return None
         if task.id in self._running:
             self._running[task.id][1].append(call)

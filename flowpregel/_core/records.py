@@ -184,10 +184,9 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """It asked and waits for answers. *answers* are those it already used."""
+    """It asked, and waits for answers."""
 
     interrupts: tuple[Any, ...]
-    answers: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ def outcome_of(job: Job, error: BaseException) -> Outcome:
     """Say how an attempt ended that *error* left."""
     match error:
         case GraphInterrupt():
-            return Interrupted(error.interrupts, job.task.answers)
+            return Interrupted(error.interrupts)
         case ParentCommand():
             return Escaped(error.command)
         case TaskCancelled():

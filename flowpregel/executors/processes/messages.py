@@ -294,9 +294,8 @@ def pack_outcome(outcome: Outcome, task: str, share: BufferWriter | None) -> byt
         case Returned(writes):
             name, content = "result", (tuple(writes),)
             value = writes[0][1] if len(writes) == 1 else writes
-        case Interrupted(interrupts, answers):
-            name, value = "interrupt", (interrupts, answers)
-            content = value
+        case Interrupted(interrupts):
+            name, value, content = "interrupt", interrupts, (interrupts,)
         case Escaped(command):
             name, value, content = "command", command, (command,)
         case Withdrawn():
