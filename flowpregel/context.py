@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.effects import Report, StepId
+from flowpregel._core.effects import Report, StepContext
 from flowpregel._core.ids import interrupt_id
 from flowpregel._core.records import Arguments, Interrupted, Node, Task, Write
 from flowpregel.carried import headers_in, trace_headers
@@ -78,17 +78,14 @@ class Job:
 
     task: Task
     """Planned by the core. Of its node, what is called and its writers reach every executor."""
-    place: StepId
-    """The superstep that the task belongs to."""
+    place: StepContext
+    """The superstep that the task belongs to. Its channels, in a worker those named by
+    ``node.reads``, are the run's own: a reader copies before it applies anything."""
     run: RunInfo = _NO_RUN
     attempt: int = 1
     """The attempt that it is; by now the task may be at its next one."""
     compares: bool = False
     """Whether the calls it makes are recorded, and compared with the record."""
-    channels: Mapping[str, Any] = field(default_factory=dict)
-    """The channels named by ``node.reads``, as they are in this superstep. They
-    are the coordinator's own: a reader copies before it applies anything."""
-    managed: Mapping[str, Any] = field(default_factory=dict)
     variables: Context = field(default_factory=Context)
     """Context variables for it to run with; others may run with the same, so it is given a copy."""
     executor: Any = None
@@ -144,11 +141,12 @@ class Scope:
         own: dict[str, list[Any]] = {}
         for name, value in self.writes if fresh else ():
             own.setdefault(name, []).append(value)
+        place = self.job.place
         for name in names:
-            if name in self.job.managed:
-                found[name] = self.job.managed[name]
+            if name in place.managed:
+                found[name] = place.managed[name].get(place.step, place.stop)
                 continue
-            channel = self.job.channels[name]
+            channel = place.channels[name]
             if fresh and (name in own or channel.reacts_to_silence):
                 channel = channel.copy()
                 channel.update(own.get(name, ()))

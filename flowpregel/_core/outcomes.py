@@ -265,7 +265,10 @@ class Outcomes:
 
     def _interrupted(self, task: Task, outcome: Interrupted) -> None:
         run = self.run
-        asked = {item.id: item for item in self.calls.interrupts_below(task)}
+        calls = self.calls.bodies.get(task.id)
+        # What its calls ask, in the order in which it made them.
+        below = [] if calls is None else [calls.asked[path] for path in sorted(calls.asked)]
+        asked = {item.id: item for items in below for item in items}
         asked |= {item.id: item for item in outcome.interrupts}
         interrupts = tuple(asked.values())
         writes: tuple[Write, ...] = ((INTERRUPT, interrupts),)
@@ -273,12 +276,13 @@ class Outcomes:
             writes = ((RESUME, outcome.answers), *writes)
             self._refuse(outcome.refused, outcome.interrupts[0].id)
         self.keep(task, writes)
-        run.after.extend(run.stream_events.ended(task, run.step, run.now, interrupts))
+        if run.stream_events.shows_tasks:
+            run.after.extend(run.stream_events.ended(task, run.step, run.now, interrupts))
         if task.kind is Kind.CALL:
             self.calls.interrupted(task, interrupts)
             return
         self.paused = True
         run.interrupts |= asked
-        if interrupts:
+        if interrupts and run.options.modes:
             shown = read(run.state.channels, run.options.output_channels)
             run.after.extend(run.stream_events.interrupted(interrupts, shown))

@@ -95,7 +95,7 @@ def outcome_of(job: Job, error: BaseException, refused: Interrupted | None = Non
         return replace(refused, refused=error)
     match error:
         case GraphInterrupt():
-            return Interrupted(error.interrupts, job.task.answers)
+            return Interrupted(error.interrupts)
         case ParentCommand():
             return Escaped(error.command)
         case TaskCancelled():

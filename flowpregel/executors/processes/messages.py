@@ -13,7 +13,7 @@ from hashlib import blake2b
 from itertools import count
 from typing import Any, Final, cast
 
-from flowpregel._core.effects import Call, StepId
+from flowpregel._core.effects import Call
 from flowpregel._core.records import (
     Arguments,
     Escaped,
@@ -98,21 +98,28 @@ def pack_job(job: Job, share: BufferWriter | None) -> Message:
             task, node=cast("Node", None), parent=None, timeout=None, variables=None, writes=(),
             cache_key=None,
         ),
-        StepId(place.checkpoint_id, place.namespace, place.step, place.stop, place.previous),
+        replace(place, answers={}, **_read_by(job)),
         RunInfo(
             config=run.config, context=run.context, thread_id=run.thread_id, run_id=run.run_id,
             has_saver=run.has_saver, store=run.store is not None, control=control,
         ),
         job.attempt,
         job.compares,
-        job.channels,
-        job.managed,
         cast("Any", carried_by(job.variables, run.config)),
     )  # fmt: skip
     try:
         return pack(slim, share)
     except Exception as error:
         raise _unpicklable_input(job, error) from error
+
+
+def _read_by(job: Job) -> dict[str, Any]:
+    """Return what the node may read again of its superstep's channels and managed values."""
+    place, reads = job.place, job.task.node.reads
+    return {
+        "channels": {name: place.channels[name] for name in reads if name in place.channels},
+        "managed": {name: place.managed[name] for name in reads if name in place.managed},
+    }
 
 
 def unpack_job(data: bytes | memoryview, node: Node, open_ref: Open | None, at: int = 0) -> Job:
@@ -150,7 +157,7 @@ def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
         parts += ((f"argument {name}", part) for name, part in given.kwargs.items())
     parts += (("config", job.run.config), ("context", job.run.context))
     parts += (("previous", job.place.previous), ("answers", job.task.answers))
-    parts += (("error", job.task.error), ("channels", job.channels), ("managed", job.managed))
+    parts += (("error", job.task.error), *_read_by(job).items())
     if (carried := carried_by(job.variables, {})) is not None:
         parts += ((f"context variable {name!r}", v) for (_, name), v in carried.values.items())
     for name, part in parts:
