@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -53,6 +54,7 @@ def room_of(file: Path) -> str:
     return ""
 
 
+@cache
 def used() -> dict[str, Budget]:
     """Return what each room holds."""
     held: defaultdict[str, list[int]] = defaultdict(list)
