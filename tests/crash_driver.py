@@ -291,11 +291,10 @@ class CrashDriver:
         match effect:
             case Emit():
                 self.emitted.append((effect.mode, effect.payload))
-            case Resolve():
-                self.resolved += effect.answers
-                for call, outcome in effect.answers:
-                    if call.reply is not None:
-                        call.reply.settle(outcome)
+            case Resolve(call, outcome):
+                self.resolved.append((call, outcome))
+                if call.reply is not None:
+                    call.reply.settle(outcome)
             case Look():
                 return {key: self.cache[key] for key in effect.keys if key in self.cache}
             case Share():

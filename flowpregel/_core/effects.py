@@ -66,9 +66,10 @@ class Cancel:
 
 @dataclass(slots=True)
 class Resolve:
-    """Hand the callers of these calls their outcomes; the reply is None."""
+    """Hand the caller of a call its outcome; the reply is None."""
 
-    answers: list[tuple[Call, Outcome]]
+    call: Call
+    outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,8 @@ class Task:
     timeout: TimeoutPolicy | None = None
     depth: int = 0
     """In how many tasks of its run it is nested."""
+    record: tuple[str, str] | None = None
+    """Which call it is, if calls of its kind are compared: fingerprint and description."""
     variables: Any = None
     """The context variables of who called it; None: those of who started the run."""
     first_started: int | None = None

@@ -162,7 +162,8 @@ class TaskStarter:
             TypeError: An async node, in a sync run that cannot await it.
         """
         if on_loop or any(
-            step.is_async or (self._is_async and step.coroutine is not None) for step in node.steps
+            step.func is None or (self._is_async and step.coroutine is not None)
+            for step in node.steps
         ):
             if not self._is_async and node.role == "leaf" and not node.is_task:
                 raise async_in_sync_run(node.name)
@@ -245,12 +246,11 @@ class TaskStarter:
         if (job := self._jobs.get(task_id)) is not None:
             job.executor.cancel(job.key, kill=kill)
 
-    def resolve(self, answers: Iterable[tuple[Call, Outcome]]) -> None:
-        """Hand the callers of these calls their outcomes, if they still run."""
-        for call, outcome in answers:
-            if (job := self._jobs.get(call.caller)) is not None:
-                job.executor.resolve(call, outcome)
-            fault("task.resolved")
+    def resolve(self, call: Call, outcome: Outcome) -> None:
+        """Hand the caller of a call its outcome, if it still runs."""
+        if (job := self._jobs.get(call.caller)) is not None:
+            job.executor.resolve(call, outcome)
+        fault("task.resolved")
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
         """Have the contexts of a run that ended left wherever its nodes have entered them."""

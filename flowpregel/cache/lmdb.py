@@ -152,8 +152,8 @@ class LMDBCache(BaseCache):
         return count, last
 
     def _oldest(self, transaction: Any) -> bytes | None:
-        key = self._table.first_key(transaction, b"u")
-        return None if key is None else self._table.get(transaction, key)
+        oldest = next(self._table.scan(transaction, b"u"), None)
+        return None if oldest is None else oldest[1]
 
     def _put(self, transaction: Any, place: bytes, record: bytes) -> None:
         """Keep *record*, which begins with the number of its use, in the order of use."""

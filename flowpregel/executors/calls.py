@@ -97,18 +97,15 @@ class CallFuture(concurrent.futures.Future[ResultT]):
         self._look(".exception()")
         return super().exception(timeout)
 
-    def set_result(self, result: ResultT) -> None:
-        """Take the result, which only the holders of the future need from now on."""
-        if self._open_calls is not None:
-            self._open_calls.discard(self)
-        super().set_result(result)
-
     def settle(self, outcome: Outcome) -> None:
         """Take the *outcome* of the call."""
         # A body that was stopped has been told so already.
         with suppress(concurrent.futures.InvalidStateError):
             match outcome:
                 case Returned(writes):
+                    if self._open_calls is not None:
+                        # Only the holders of the future need the result from now on.
+                        self._open_calls.discard(self)
                     self.set_result(returned_by(writes))
                 case Raised(error):
                     self.set_exception(error)
@@ -257,17 +254,13 @@ class LocalRunClient(RunClient):
             copy_context(),
         )  # fmt: skip
         self._mailbox.post(call)
-        if self._may_wait:
-            self._hold_back()
-        return future
-
-    def _hold_back(self) -> None:
-        """Back-pressure for a body that makes calls faster than its run starts them."""
         backlog = self._mailbox.backlog
-        if backlog is not None and backlog.add(_CALL_SIZE):
+        if self._may_wait and backlog is not None and backlog.add(_CALL_SIZE):
+            # The body makes calls faster than its run starts them.
             taken = threading.Event()
             if backlog.hold(taken.set):
                 taken.wait(_LONGEST_HOLD)
+        return future
 
     def beat(self) -> None:
         """Do nothing: tasks in this process have no idle timeout."""

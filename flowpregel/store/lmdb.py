@@ -178,7 +178,7 @@ class LMDBStore(ItemStore):
 
     def _clear_ended(self, transaction: Any, now: float) -> None:
         for _ in range(_MOST_ENDED):
-            key = self._table.first_key(transaction, b"e")
+            key = next((key for key, _ in self._table.scan(transaction, b"e")), None)
             if key is None or key[:9] > _end(now):
                 return
             self._forget(transaction, key[9:])

@@ -127,7 +127,7 @@ def test_called_tasks_go_before_their_callers_siblings() -> None:
 
     assert [deep] == queue.take(10)
     assert [shallow, later] == queue.take(10)
-    assert not queue
+    assert not queue.first()
 
 
 def test_tasks_that_were_taken_back_wait_first_and_in_their_order() -> None:
