@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -52,6 +53,7 @@ def room_of(file: Path) -> str:
     return ""
 
 
+@cache
 def used() -> dict[str, Budget]:
     """Return what each room holds."""
     held: defaultdict[str, list[int]] = defaultdict(list)
