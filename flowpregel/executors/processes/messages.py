@@ -7,11 +7,12 @@ import logging
 import pickle
 import traceback
 from collections import OrderedDict
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import count
-from typing import Any, Final, cast
+from operator import attrgetter
+from typing import Any, Final
 
 from flowpregel._core.effects import Call
 from flowpregel._core.records import (
@@ -27,7 +28,7 @@ from flowpregel._core.records import (
     failed_calls,
 )
 from flowpregel.carried import Carried, bring, carried_by
-from flowpregel.context import RunControl
+from flowpregel.context import RunControl, RunInfo, RunValues, TaskInfo
 from flowpregel.errors import FlowPregelError, TaskSerializationError
 from flowpregel.executors.base import Job, Mailbox
 from flowpregel.executors.processes.assign import InFlight, NodeCode
@@ -47,6 +48,7 @@ from flowpregel.executors.processes.shared_memory import Arena
 
 _log: Final = logging.getLogger("flowpregel.worker")
 
+_info_values: Final = attrgetter(*(each.name for each in fields(TaskInfo) if each.name != "run"))
 _MOST_NODES: Final = 1024
 _LARGE: Final = 1 << 20
 """Bytes of a packed job that does not wait: it is packed again when a worker is free."""
@@ -89,28 +91,30 @@ def pack_job(job: Job, share: BufferWriter | None) -> Message:
     Raises:
         TaskSerializationError: A part of it cannot be pickled.
     """
-    run, control = job.info.run, job.control
+    info, run, control = job.info, job.info.run, job.control
     if control is not None:  # as it is now
         control = RunControl()
         control.request_drain(job.control.drain_reason)
-    slim: Any = replace(
-        job,
-        info=replace(job.info, run=replace(run, executor=None)),
-        node=cast("Node", None),
-        timeout=None,
-        store=job.store is not None,
-        control=control,
-        variables=cast("Any", carried_by(job.variables, run.values.config)),
-        executor=None,
+    content = (
+        _info_values(info),
+        tuple(run.values),
+        (run.thread_id, run.run_id, run.has_saver),
+        job.kind,
+        job.input,
+        job.channels,
+        job.managed,
+        job.store is not None,
+        control,
+        carried_by(job.variables, run.values.config),
     )
     try:
-        return pack(slim, share)
+        return pack(content, share)
     except Exception as error:
         raise _unpicklable_input(job, error) from error
 
 
 def unpack_job(data: bytes | memoryview, node: Node, open_ref: Open | None, at: int = 0) -> Job:
-    """Return the job that `pack_job` was given; its store is whether its run has one.
+    """Return the job that `pack_job` was given; its store is True if its run has one.
 
     Args:
         data: The message's data.
@@ -121,11 +125,20 @@ def unpack_job(data: bytes | memoryview, node: Node, open_ref: Open | None, at: 
     Raises:
         BaseException: Whatever the unpickling of a part raises.
     """
-    job: Job = unpack(data, open_ref, at)
-    job.node = node
-    if job.variables is not None:
-        job.variables = variables_of(cast("Any", job.variables))
-    return job
+    content = unpack(data, open_ref, at)
+    info, values, names, kind, given, channels, managed, store, control, carried = content
+    fields_of_task = (*info, RunInfo(RunValues(*values), *names))
+    return Job(
+        TaskInfo(*fields_of_task),
+        kind,
+        node,
+        given,
+        channels=channels,
+        managed=managed,
+        store=store or None,
+        control=control,
+        variables=None if carried is None else variables_of(carried),
+    )
 
 
 def variables_of(carried: Carried) -> contextvars.Context:

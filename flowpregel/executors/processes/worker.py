@@ -26,7 +26,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -162,9 +162,13 @@ class Worker:
             number, size = TASK.unpack_from(body, at)
             at += TASK.size + size
             if self._tokens.take(number):
-                self._run_task(number, body[at - size : at])
+                # While the next task runs, its result is sent by another OS thread.
+                send = self._link.hold if at < len(body) else self._link.send
+                self._run_task(number, body[at - size : at], send)
+            if returned := self._reader.take_released():
+                self._link.send(protocol.RETURNED, 0, returned)
 
-    def _run_task(self, number: int, order: memoryview) -> None:
+    def _run_task(self, number: int, order: memoryview, send: Callable[..., None]) -> None:
         link = self._link
         client = WorkerRunClient(link, number)
         link.task, self._stopped = number, False
@@ -196,9 +200,7 @@ class Worker:
         ids = " ".join(caught or ()).encode()
         body = RAN.pack(time.monotonic() - began, at, len(ids)) + ids
         body += messages.pack_outcome(outcome, name, self._arena)
-        link.send(protocol.ENDED, number, body, flags)
-        if returned := self._reader.take_released():
-            link.send(protocol.RETURNED, 0, returned)
+        send(protocol.ENDED, number, body, flags)
 
     def _perform(self, digest: bytes, order: memoryview, client: WorkerRunClient) -> Outcome:
         name, node = self._nodes[digest]

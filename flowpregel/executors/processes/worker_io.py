@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
@@ -21,6 +22,8 @@ from flowpregel.executors.processes.protocol import ANSWER, DOWN, REQUEST, Frame
 from flowpregel.executors.shared import sent_by_key
 
 _CHUNK: Final = 1 << 16
+_HOLD: Final = 0.005
+"""Seconds for which results may be held back, to send many at once."""
 
 
 class Answer(CallFuture[Any]):
@@ -48,6 +51,7 @@ class WorkerLink:
         self._outbox: deque[bytes] = deque()
         self._sending = threading.Lock()
         self._sender: int | None = None
+        self._is_held = threading.Event()
         self._main = threading.main_thread().ident
         self._deferred: BaseException | None = None
         self._parser = Parser(mark, DOWN)
@@ -58,6 +62,7 @@ class WorkerLink:
         self._answers: dict[int, Answer] = {}
         self.task = 0
         """The number of the task that runs."""
+        threading.Thread(target=self._flush_held, name="flowpregel-flusher", daemon=True).start()
 
     def send(self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0) -> None:
         """Send a frame; it is on the link when this returns.
@@ -65,6 +70,20 @@ class WorkerLink:
         When the coordinator is gone, nothing happens.
         """
         self._outbox.append(protocol.pack(self._mark, kind, number, body, flags))
+        self._flush()
+
+    def hold(self, kind: int, number: int, body: bytes, flags: int = 0) -> None:
+        """Send a frame with the next that is sent, or in a moment."""
+        self._outbox.append(protocol.pack(self._mark, kind, number, body, flags))
+        self._is_held.set()
+
+    def _flush_held(self) -> None:
+        while self._is_held.wait():
+            time.sleep(_HOLD)
+            self._is_held.clear()
+            self._flush()
+
+    def _flush(self) -> None:
         me = threading.get_ident()
         if self._sender == me:
             # A finalizer or signal handler of user code prints while we send: we go on.
@@ -73,7 +92,8 @@ class WorkerLink:
             self._sender = me
             try:
                 while self._outbox:
-                    self._socket.sendall(self._outbox.popleft())
+                    frames = [self._outbox.popleft() for _ in range(len(self._outbox))]
+                    self._socket.sendall(b"".join(frames))
             except OSError:
                 self._outbox = deque(maxlen=0)
             finally:
