@@ -27,9 +27,9 @@ from flowpregel.events import (
 from flowpregel.graph.compile import Checkpointer
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy, default_retry_on
 from flowpregel.pregel.definition import as_checkpointer as ensure_valid_checkpointer
-from flowpregel.pregel.edit import StateUpdate
-from flowpregel.pregel.request import GraphOutput
+from flowpregel.pregel.runner import GraphOutput
 from flowpregel.pregel.snapshot import PregelTask, StateSnapshot
+from flowpregel.pregel.threads import StateUpdate
 
 __all__ = [
     "All",

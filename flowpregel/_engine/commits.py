@@ -46,6 +46,7 @@ class Committer:
         cannot be written is noticed before the first task runs.
         """
         fault("committer.commit.before")
+        batch = self.saver.prepare(batch)
         if self._writer is not None:
             self._writer.put(batch)
             fault("committer.handed over")
@@ -57,6 +58,8 @@ class Committer:
         """`commit`, for a run on an event loop, which goes on meanwhile."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
+        # The bodies on this loop go on while another OS thread commits.
+        batch = self.saver.prepare(batch)
         if self._writer is None:
             fault("committer.commit.before")
             await _commit_with_others(self.saver, batch)

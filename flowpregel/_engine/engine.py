@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
+from flowpregel import _interrupts
 from flowpregel._core import effects
 from flowpregel._core.commands import Command
 from flowpregel._core.effects import Ended, Event, Steps, Stopped, Wait, Wakeup
@@ -131,6 +132,7 @@ class Engine:
                 self._inline.work()
                 events = self._inbox.drain()
             self._deliver(events)
+            _interrupts.deliver()
             return
         run = request.run
         try:
@@ -225,6 +227,7 @@ class Engine:
                 self._leave(contexts, end)
         return None
 
+    @_interrupts.held()
     def _run_until_done(self, future: CallFuture[Any]) -> None:
         """Let the run go on while a task on this OS thread waits for *future*.
 

@@ -7,9 +7,11 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from flowpregel._core.effects import Event
+from flowpregel._interrupts import waking
 from flowpregel.executors.base import Backlog
 
 if TYPE_CHECKING:
@@ -41,14 +43,16 @@ class RunInbox:
     """The mailbox of a run whose own OS thread waits for events."""
 
     def __init__(self) -> None:
+        # A signal's handler may post as well, whatever this OS thread is doing.
+        self._posted: SimpleQueue[Sequence[Event]] = SimpleQueue()
         self._events: deque[Event] = deque()
-        self._arrived = threading.Condition()
+        """What was taken out of it."""
         self.backlog = Backlog()
 
     @property
     def has_events(self) -> bool:
         """Whether `take` would return at once."""
-        return bool(self._events)
+        return bool(self._events) or not self._posted.empty()
 
     def post(self, event: Event) -> None:
         """Deliver an event, from any OS thread."""
@@ -56,20 +60,20 @@ class RunInbox:
 
     def post_all(self, events: Sequence[Event]) -> None:
         """Deliver events, from any OS thread."""
-        with self._arrived:
-            self._events.extend(events)
-            self._arrived.notify()
+        self._posted.put(events)
 
     def take(self, timeout: float | None) -> list[Event]:
         """Wait for events, at most *timeout* seconds; return the first `MOST_AT_ONCE`."""
-        events = self.drain()
-        if not events:
-            with self._arrived:
-                self._arrived.wait_for(lambda: self._events, timeout)
-        return events or self.drain()
+        if not self.has_events:
+            self.backlog.clear()
+            with waking(lambda: self._posted.put(())), suppress(Empty):
+                self._events.extend(self._posted.get(timeout=timeout))
+        return self.drain()
 
     def drain(self) -> list[Event]:
         """Return the first `MOST_AT_ONCE` events, without waiting."""
+        while len(self._events) < MOST_AT_ONCE and not self._posted.empty():
+            self._events.extend(self._posted.get_nowait())
         if not self._events:
             self.backlog.clear()
         return [self._events.popleft() for _ in range(min(len(self._events), MOST_AT_ONCE))]
@@ -104,7 +108,7 @@ class LoopInbox(RunInbox):
         if not events:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    while not self._events:
+                    while not self.has_events:
                         self._is_awake.clear()
                         await self._is_awake.wait()
         return events or self.drain()

@@ -1,7 +1,6 @@
 """Values as bytes and back, exactly: what comes back is equal and of the same types.
 
-The first byte of an encoded value is its format. Plain text, bytes, None and ints are
-kept as they are; everything else is a pickle (see `pickling`). Around that::
+The first byte of an encoded value is its format: a pickle (see `pickling`), or::
 
     z, size (8), frame       compressed with zstd
     c, data                  made by a codec of the user's
@@ -9,21 +8,17 @@ kept as they are; everything else is a pickle (see `pickling`). Around that::
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from flowpregel._lmdb import pickling
+from flowpregel._lmdb.pickling import PythonCodec
 from flowpregel.errors import (
     ConfigurationError,
     StoreCorruptError,
     StoreError,
-    StoreVersionError,
     ValueEncodingError,
 )
 
-_NONE, _TEXT, _BYTES, _INT = b"n", b"t", b"b", b"i"
-_BUFFERS = b"o"
 _ZSTD, _CUSTOM = b"z", b"c"
 _SMALLEST = 256
 """Bytes: less is not worth the time to compress it."""
@@ -41,46 +36,10 @@ class Codec(Protocol):
         """Return the value that was encoded."""
 
 
-class PythonCodec:
-    """The codec for any Python value.
+class ValueCodec:
+    """What a store encodes its values with: a codec, and compression around it.
 
-    Example:
-        >>> codec = PythonCodec()
-        >>> codec.decode(codec.encode({"a": (1, {2})}))
-        {'a': (1, {2})}
-    """
-
-    def encode(self, value: Any) -> bytes:
-        """Return *value* as bytes."""
-        encode = _ENCODERS.get(type(value))
-        if encode is not None:
-            return encode(value)
-        buffers: list[Any] = []
-        data = pickling.dumps(value, buffers)
-        if not buffers:
-            return data
-        views = [buffer.raw() for buffer in buffers]
-        sizes = [(view.nbytes << 1) | view.readonly for view in views]
-        head = struct.pack(f">BIQ{len(sizes)}Q", _BUFFERS[0], len(sizes), len(data), *sizes)
-        return b"".join((head, data, *views))
-
-    def decode(self, data: bytes) -> Any:
-        """Return the value that was encoded.
-
-        *data* must come from someone who may run code here: a record whose
-        keyed checksum held.
-        """
-        decode = _DECODERS.get(data[:1])
-        if decode is None:
-            raise StoreVersionError(
-                f"a value has the format {data[:1]!r}, which this release does not know; "
-                "read it with the release that wrote it"
-            )
-        return decode(data)
-
-
-class StoreCodec:
-    """A codec with compression around it; reads what is compressed whatever the option is.
+    Compressed values are read whatever the option is.
 
     Args:
         inner: What values are encoded with; None is `PythonCodec`.
@@ -95,58 +54,47 @@ class StoreCodec:
         self._mark = b"" if inner is None else _CUSTOM
         self._zstandard = _zstandard() if compression else None
 
-    def encode(self, value: Any) -> bytes:
-        """Return *value* as bytes."""
-        data = self._mark + self._inner.encode(value)
+    def encode(self, value: Any, what: str) -> bytes:
+        """Return *value* as bytes.
+
+        Args:
+            value: Anything.
+            what: What the value is, for the message: its channel and its task.
+
+        Raises:
+            ValueEncodingError: It cannot be kept; the message says where in it.
+        """
+        try:
+            data = self._mark + self._inner.encode(value)
+        except Exception as error:
+            place, kind = find_culprit(value, self._inner.encode)
+            raise ValueEncodingError(
+                f"{what} cannot be kept: value{place} is a {kind} "
+                f"({type(error).__name__}: {error}); keep what it is made from instead"
+            ) from error
         if self._zstandard is None or len(data) < _SMALLEST:
             return data
         # One for each value: a compressor must not be used by two OS threads at once.
         frame: bytes = self._zstandard.ZstdCompressor(level=3).compress(data)
         return min(data, _ZSTD + len(data).to_bytes(8, "big") + frame, key=len)
 
-    def decode(self, data: bytes) -> Any:
-        """Return the value that was encoded."""
-        if data[:1] == _ZSTD:
-            data = _decompressed(data)
-        return self._inner.decode(data[1:] if data[:1] == _CUSTOM else data)
+    def decode(self, data: bytes, what: str) -> Any:
+        """Return the value that *data* was made from.
 
-
-def encode(codec: Codec, value: Any, what: str) -> bytes:
-    """Return *value* as bytes.
-
-    Args:
-        codec: Encodes it.
-        value: Anything.
-        what: What the value is, for the message: its channel and its task.
-
-    Raises:
-        ValueEncodingError: It cannot be kept; the message says where in it.
-    """
-    try:
-        return codec.encode(value)
-    except Exception as error:
-        place, kind = find_culprit(value, codec.encode)
-        raise ValueEncodingError(
-            f"{what} cannot be kept: value{place} is a {kind} "
-            f"({type(error).__name__}: {error}); keep what it is made from instead"
-        ) from error
-
-
-def decode(codec: Codec, data: bytes, what: str) -> Any:
-    """Return the value that *data* was made from.
-
-    Raises:
-        ValueEncodingError: What its classes do when they are read fails.
-    """
-    try:
-        return codec.decode(data)
-    except StoreError:
-        raise
-    except Exception as error:
-        raise ValueEncodingError(
-            f"{what} was kept but cannot be read back: {type(error).__name__}: {error}; its "
-            "class must be importable under the name it had"
-        ) from error
+        Raises:
+            ValueEncodingError: What its classes do when they are read fails.
+        """
+        try:
+            if data[:1] == _ZSTD:
+                data = _decompressed(data)
+            return self._inner.decode(data[1:] if data[:1] == _CUSTOM else data)
+        except StoreError:
+            raise
+        except Exception as error:
+            raise ValueEncodingError(
+                f"{what} was kept but cannot be read back: {type(error).__name__}: {error}; its "
+                "class must be importable under the name it had"
+            ) from error
 
 
 def find_culprit(value: Any, encode: Callable[[Any], object]) -> tuple[str, str]:
@@ -193,29 +141,6 @@ def _parts(value: Any) -> Iterable[tuple[str, Any]]:
     yield from ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
 
 
-# ---------------------------------------------------------------- formats
-
-
-def _encode_int(value: int) -> bytes:
-    return _INT + value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
-
-
-def _decode_buffers(record: bytes) -> Any:
-    count, size = struct.unpack_from(">IQ", record, 1)
-    sizes = struct.unpack_from(f">{count}Q", record, 13)
-    view = memoryview(record)
-    at = 13 + 8 * count
-    data = view[at : at + size]
-    at += size
-    buffers = []
-    for packed in sizes:
-        part = view[at : at + (packed >> 1)]
-        # A writable array must come back writable, so it gets memory of its own.
-        buffers.append(part if packed & 1 else bytearray(part))
-        at += packed >> 1
-    return pickling.loads(data, buffers)
-
-
 def _zstandard() -> Any:
     try:
         import zstandard  # noqa: PLC0415 - an extra
@@ -237,20 +162,3 @@ def _decompressed(data: bytes) -> bytes:
         raise StoreCorruptError("a compressed value has not the size it was written with")
     opened: bytes = zstandard.ZstdDecompressor().decompress(frame)
     return opened
-
-
-_ENCODERS: dict[type, Callable[[Any], bytes]] = {
-    type(None): lambda _: _NONE,
-    str: lambda value: _TEXT + value.encode("utf-8", "surrogatepass"),
-    bytes: lambda value: _BYTES + value,
-    int: _encode_int,
-}
-_DECODERS: dict[bytes, Callable[[bytes], Any]] = {
-    _NONE: lambda _: None,
-    _TEXT: lambda data: data[1:].decode("utf-8", "surrogatepass"),
-    _BYTES: lambda data: data[1:],
-    _INT: lambda data: int.from_bytes(data[1:], "big", signed=True),
-    pickling.PLAIN: pickling.loads,
-    pickling.MAIN: pickling.loads,
-    _BUFFERS: _decode_buffers,
-}

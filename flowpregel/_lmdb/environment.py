@@ -32,6 +32,7 @@ from typing import Any, TypeVar
 import lmdb
 
 from flowpregel._fault import fault
+from flowpregel._interrupts import held
 from flowpregel._lmdb import errors, files
 from flowpregel._lmdb.locks import FileLock, Gate, Presence
 from flowpregel._lmdb.options import StoreOptions
@@ -106,6 +107,7 @@ class Environment:
 
     # ------------------------------------------------------------ transactions
 
+    @held()
     def read(self, work: Work[Result]) -> Result:
         """Return ``work(transaction)`` of one read transaction.
 
@@ -119,6 +121,7 @@ class Environment:
         result: Result = self._repeated(attempt)
         return result
 
+    @held()
     def write(self, work: Work[Any], *, timeout: float) -> Any:
         """Return ``work(transaction)`` of one write transaction, once it is on disk.
 

@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
+from flowpregel import _interrupts
 from flowpregel.errors import StoreError
 
 _FIRST_PAUSE = 0.00005
@@ -146,6 +147,7 @@ class FileLock:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
+            _interrupts.deliver()
             time.sleep(min(pause, left))
             pause = min(pause * 2, _LONGEST_PAUSE)
         try:

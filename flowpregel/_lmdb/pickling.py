@@ -1,4 +1,4 @@
-"""Pickles that refer to classes by name, those of ``__main__`` too.
+"""The codec for any Python value: pickles that refer to classes by name, `__main__`'s too.
 
 A pickle refers to a class of the program as ``__main__.Name``, which in the next program
 may be another module: the same file imported under its real name, or a tool that reads
@@ -9,8 +9,10 @@ arguments their classes take.
 
 ::
 
+    i, an int        t, a text       (as a pickle they would take 4 and 16 bytes more)
     p, pickle
-    m, size of what follows (2), name and file of the main module, pickle
+    m, size of the main module's description (2), number of large buffers (4),
+       size of the pickle (8), size of each buffer (8), description, pickle, buffers
 """
 
 from __future__ import annotations
@@ -20,52 +22,91 @@ import importlib.util
 import io
 import os
 import pickle
+import struct
 import sys
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-from flowpregel.errors import ValueEncodingError
+from flowpregel.errors import StoreVersionError, ValueEncodingError
 
 _PROTOCOL = 5
 OUT_OF_BAND = 128 << 10
 """Buffers of so many bytes stay outside of the pickle, and are copied only once."""
 _ALIAS = "__flowpregel_main_{}__"
-PLAIN, MAIN = b"p", b"m"
+_INT, _TEXT, _PLAIN, _PARTS = b"i", b"t", b"p", b"m"
+_SIZES = struct.Struct(">cHIQ")
 
 
-def dumps(value: Any, buffers: list[pickle.PickleBuffer]) -> bytes:
-    """Return *value* pickled; large buffers are appended to *buffers* instead."""
+class PythonCodec:
+    """The codec for any Python value.
 
-    def keep_outside(buffer: pickle.PickleBuffer) -> bool:
-        try:
-            if buffer.raw().nbytes < OUT_OF_BAND:
+    Example:
+        >>> codec = PythonCodec()
+        >>> codec.decode(codec.encode({"a": (1, {2})}))
+        {'a': (1, {2})}
+    """
+
+    def encode(self, value: Any) -> bytes:
+        """Return *value* as bytes."""
+        if type(value) is int:
+            return _INT + value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+        if type(value) is str:
+            return _TEXT + value.encode("utf-8", "surrogatepass")
+        buffers: list[memoryview] = []
+
+        def keep_inside(buffer: pickle.PickleBuffer) -> bool:
+            try:
+                view = buffer.raw()
+            except BufferError:  # not contiguous
                 return True
-        except BufferError:  # not contiguous
-            return True
-        buffers.append(buffer)
-        return False
+            if view.nbytes >= OUT_OF_BAND:
+                buffers.append(view)
+            return view.nbytes < OUT_OF_BAND
 
-    file = io.BytesIO()
-    try:
-        _Pickler(file, _PROTOCOL, buffer_callback=keep_outside).dump(value)
-        data = file.getvalue()
-    except Exception:  # noqa: BLE001 - a class may raise anything while it is pickled
-        buffers.clear()
-        data = _dumps_by_value(value)
-    if b"__main__" not in data:
-        return PLAIN + data
-    described = _describe_main()
-    return b"".join((MAIN, len(described).to_bytes(2, "big"), described, data))
+        file = io.BytesIO()
+        try:
+            _Pickler(file, _PROTOCOL, buffer_callback=keep_inside).dump(value)
+            data = file.getvalue()
+        except Exception:  # noqa: BLE001 - a class may raise anything while it is pickled
+            buffers.clear()
+            data = _dumps_by_value(value)
+        main = _describe_main() if b"__main__" in data else b""
+        if not buffers and not main:
+            return _PLAIN + data
+        sizes = [(view.nbytes << 1) | view.readonly for view in buffers]
+        head = _SIZES.pack(_PARTS, len(main), len(sizes), len(data))
+        return b"".join((head, struct.pack(f">{len(sizes)}Q", *sizes), main, data, *buffers))
 
+    def decode(self, data: bytes) -> Any:
+        """Return the value that was encoded.
 
-def loads(data: bytes | memoryview, buffers: list[Any] | None = None) -> Any:
-    """Return the value that `dumps` was given."""
-    view = memoryview(data)
-    if view[:1] == PLAIN:
-        return pickle.loads(view[1:], buffers=buffers)
-    start = 3 + int.from_bytes(view[1:3], "big")
-    return _Unpickler(io.BytesIO(view[start:]), bytes(view[3:start]), buffers).load()
+        *data* must come from someone who may run code here: a record whose
+        keyed checksum held.
+        """
+        kind, view = data[:1], memoryview(data)
+        if kind == _INT:
+            return int.from_bytes(view[1:], "big", signed=True)
+        if kind == _TEXT:
+            return str(view[1:], "utf-8", "surrogatepass")
+        if kind == _PLAIN:
+            return pickle.loads(view[1:])
+        if kind != _PARTS:
+            raise StoreVersionError(
+                f"a value has the format {kind!r}, which this release does not know; "
+                "read it with the release that wrote it"
+            )
+        _, described, count, size = _SIZES.unpack_from(view)
+        sizes = struct.unpack_from(f">{count}Q", view, _SIZES.size)
+        start = _SIZES.size + 8 * count + described
+        main, at = bytes(view[start - described : start]), start + size
+        buffers = []
+        for packed in sizes:
+            part = view[at : at + (packed >> 1)]
+            # A writable array must come back writable, so it gets memory of its own.
+            buffers.append(part if packed & 1 else bytearray(part))
+            at += packed >> 1
+        return _Unpickler(io.BytesIO(view[start : start + size]), main, buffers).load()
 
 
 class _Pickler(pickle.Pickler):
@@ -171,7 +212,7 @@ def _describe(_module: int) -> bytes:
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, described: bytes, buffers: list[Any] | None) -> None:
+    def __init__(self, file: io.BytesIO, described: bytes, buffers: list[Any]) -> None:
         super().__init__(file, buffers=buffers)
         self._described = described
 

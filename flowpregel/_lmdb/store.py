@@ -20,7 +20,7 @@ from typing import Any
 import lmdb
 
 from flowpregel._lmdb import errors, files
-from flowpregel._lmdb.codec import Codec, StoreCodec
+from flowpregel._lmdb.codec import Codec, ValueCodec
 from flowpregel._lmdb.environment import OPEN, REGISTRY, Environment
 from flowpregel._lmdb.locks import Presence
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, Header, StoreOptions, store_key
@@ -43,7 +43,7 @@ class OpenStore:
         codec: Encodes values.
     """
 
-    def __init__(self, environment: Environment, seal: Seal, codec: Codec) -> None:
+    def __init__(self, environment: Environment, seal: Seal, codec: ValueCodec) -> None:
         self.environment = environment
         self.seal = seal
         self.codec = codec
@@ -143,7 +143,7 @@ def open_store(
         StoreVersionError: Another release, or another engine, wrote it.
         StoreCorruptError: It is damaged.
     """
-    wrapped = StoreCodec(codec, compression=options.compression)
+    wrapped = ValueCodec(codec, compression=options.compression)
     key = options.trust if isinstance(options.trust, bytes) else store_key()
     seal = Seal(key, options.encryption_key)
     until = time.monotonic() + options.lock_timeout

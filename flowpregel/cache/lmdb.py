@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from flowpregel._lmdb.codec import decode, encode
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.records import digest_of
 from flowpregel._lmdb.store import open_store
@@ -85,8 +84,8 @@ class LMDBCache(BaseCache):
         for key, record in self._store.environment.read(work).items():
             _, expires, size = _HEAD.unpack_from(record)
             if expires > now:
-                found[key] = decode(
-                    self._store.codec, record[_HEAD.size + size :], f"the cached {key!r}"
+                found[key] = self._store.codec.decode(
+                    record[_HEAD.size + size :], f"the cached {key!r}"
                 )
         with self._lock:
             for key in found:
@@ -98,7 +97,7 @@ class LMDBCache(BaseCache):
         now = self._clock()
         encoded = {
             key: (
-                encode(self._store.codec, value, f"the value of {key!r}"),
+                self._store.codec.encode(value, f"the value of {key!r}"),
                 _FOR_EVER if ttl is None else now + ttl,
             )
             for key, (value, ttl) in pairs.items()

@@ -8,10 +8,7 @@ from flowpregel.channels.delta import DeltaChannel
 from flowpregel.channels.ephemeral_value import EphemeralValue
 from flowpregel.channels.folding import Overwrite
 from flowpregel.channels.last_value import LastValue, LastValueAfterFinish
-from flowpregel.channels.named_barrier_value import (
-    NamedBarrierValue,
-    NamedBarrierValueAfterFinish,
-)
+from flowpregel.channels.named_barrier_value import NamedBarrierValue, NamedBarrierValueAfterFinish
 from flowpregel.channels.topic import Topic
 from flowpregel.channels.untracked_value import UntrackedValue
 

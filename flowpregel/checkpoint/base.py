@@ -96,9 +96,19 @@ class BaseCheckpointSaver(ABC):
             limit: At most this many.
         """
 
+    def prepare(self, batch: Batch) -> Batch:
+        """Return *batch* as `commit` may be given it later: no change of a value reaches it.
+
+        Called before anybody is shown what *batch* records. By default it is *batch*.
+
+        Raises:
+            ValueEncodingError: A value cannot be kept.
+        """
+        return batch
+
     @abstractmethod
     def commit(self, batches: Sequence[Batch]) -> None:
-        """Keep all of *batches*, in order, in one transaction.
+        """Keep all of *batches*, prepared or not, in order, in one transaction.
 
         Raises:
             LeaseLostError: A batch has the fence of a lease that another run holds now;

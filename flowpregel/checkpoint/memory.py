@@ -30,7 +30,6 @@ from flowpregel._core.records import (
     DeltaHistory,
     PendingWrite,
     Saved,
-    TaskWrites,
     Version,
     Write,
     parted,
@@ -46,6 +45,7 @@ from flowpregel.checkpoint.base import (
     matches,
     thread_name,
 )
+from flowpregel.checkpoint.encoding import EncodedBatch, encode_batch
 from flowpregel.checkpoint.leases import MemoryLeases
 from flowpregel.errors import ConfigurationError
 
@@ -117,7 +117,7 @@ class InMemorySaver(BaseCheckpointSaver):
             for batch in batches:
                 if batch.fence is not None:
                     self._leases.check(batch.address, batch.fence)
-            copies = [_copied(batch) for batch in batches]
+            copies = [encode_batch(batch, keep) for batch in batches]
             for batch in copies:
                 namespaces = self._threads.setdefault(batch.address.thread_id, {})
                 namespaces.setdefault(batch.address.namespace, ThreadData()).add(batch)
@@ -236,12 +236,11 @@ class ThreadData:
     writes: dict[str, dict[str, TaskData]] = field(default_factory=dict)
     """By checkpoint id and task id."""
 
-    def add(self, batch: Batch) -> None:
-        """Keep *batch*, whose values were copied."""
+    def add(self, batch: EncodedBatch) -> None:
+        """Keep *batch*."""
         for task in batch.writes:
-            if task.writes:
-                tasks = self.writes.setdefault(task.checkpoint_id, {})
-                tasks.setdefault(task.task_id, TaskData(task.path)).add(task.writes)
+            tasks = self.writes.setdefault(task.checkpoint_id, {})
+            tasks.setdefault(task.task_id, TaskData(task.path)).add(task.kept)
         checkpoint = batch.checkpoint
         if checkpoint is None:
             return
@@ -351,46 +350,6 @@ class ThreadData:
             for _, (channel, kept) in sorted(task.writes.items(), key=lambda each: each[0]):
                 value = bring_back(kept, f"a value of {channel!r}")
                 yield task.path, PendingWrite(task_id, channel, value)
-
-
-def _copied(batch: Batch) -> Batch:
-    """Return *batch* with every value as `keep` returns it."""
-    checkpoint = batch.checkpoint
-    return replace(
-        batch,
-        writes=tuple(map(_copied_writes, batch.writes)),
-        checkpoint=None if checkpoint is None else _copied_checkpoint(checkpoint),
-    )
-
-
-def _copied_writes(task: TaskWrites) -> TaskWrites:
-    what = f"the write of task {task.task_id} to"
-    kept = tuple((channel, keep(value, f"{what} {channel!r}")) for channel, value in task.kept)
-    return replace(task, writes=kept, ran=None)
-
-
-def _copied_checkpoint(checkpoint: Checkpoint) -> Checkpoint:
-    return replace(
-        checkpoint,
-        channel_versions=dict(checkpoint.channel_versions),
-        # A run gives a node a new mapping and changes none, so the outer copy is enough.
-        versions_seen=dict(checkpoint.versions_seen),
-        values={
-            name: keep(value, f"the value of channel {name!r}")
-            for name, value in checkpoint.values.items()
-        },
-        deltas={
-            name: Delta(
-                delta.previous,
-                tuple(keep(value, f"the delta of channel {name!r}") for value in delta.writes),
-            )
-            for name, delta in checkpoint.deltas.items()
-        },
-        metadata={
-            name: keep(value, "the metadata of a checkpoint")
-            for name, value in checkpoint.metadata.items()
-        },
-    )
 
 
 def _read_all(kept: Mapping[str, Any], what: str) -> dict[str, Any]:

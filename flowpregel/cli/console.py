@@ -25,6 +25,7 @@ from flowpregel.errors import (
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 _JSON = "flowpregel.json"
 _WIDEST = 1_000_000
@@ -97,53 +98,42 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=True))
 
 
-def print_line(text: str = "") -> None:
-    """Print a line of a result."""
-    click.echo(printable(text))
-
-
-def print_result(value: Any, text: str) -> None:
-    """Print a result: *value* if JSON was asked for, otherwise *text*."""
-    if wants_json():
-        print_json(value)
-    else:
-        print_line(text)
-
-
 def note(text: str) -> None:
     """Print a line that is no result."""
     click.echo(printable(text), err=True)
 
 
+def print_result(value: Any, *parts: str | Table) -> None:
+    """Print a result: *value* if JSON was asked for, otherwise *parts*, texts and tables."""
+    if wants_json():
+        print_json(value)
+        return
+    for part in parts:
+        if isinstance(part, str):
+            click.echo(printable(part))
+            continue
+        terminal = rich_console()
+        with terminal.capture() as captured:
+            terminal.print(part)
+        for line in captured.get().splitlines():
+            click.echo(line.rstrip())
+
+
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
     """Print *rows* as JSON, or the *columns* of them, whose keys are given by heading."""
-    if wants_json():
-        print_json(rows)
-    else:
-        print_table([*columns], [[row[key] for key in columns.values()] for row in rows])
+    cells = [[row[key] for key in columns.values()] for row in rows]
+    print_result(rows, table([*columns], cells))
 
 
-def rich_console(*, stderr: bool = False) -> Console:
-    """Return rich's console, which breaks lines on terminals only and takes texts as they are."""
-    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
-
-    width = None if (sys.stderr if stderr else sys.stdout).isatty() else _WIDEST
-    return Console(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
-
-
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print *rows*: fitted to a terminal, or whole lines elsewhere; without *columns* no heads."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """Return *rows*: fitted to a terminal, or whole lines elsewhere; without *columns* no heads."""
     from rich.table import Table  # noqa: PLC0415 - keeps --help fast
     from rich.text import Text  # noqa: PLC0415 - as above
 
     shown = Table(*columns, box=None, pad_edge=False, show_header=bool(columns))
     for row in rows:
         shown.add_row(*(Text(printable(_cell(value))) for value in row))
-    terminal = rich_console()
-    with terminal.capture() as captured:
-        terminal.print(shown)
-    for line in captured.get().splitlines():
-        click.echo(line.rstrip())
+    return shown
 
 
 def _cell(value: Any) -> str:
@@ -152,9 +142,17 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def print_fields(pairs: Mapping[str, Any]) -> None:
-    """Print names and values, aligned."""
-    print_table((), [(k, v if isinstance(v, str) else one_line(v)) for k, v in pairs.items()])
+def fields(pairs: Mapping[str, Any]) -> Table:
+    """Return names and values, aligned."""
+    return table((), [(k, v if isinstance(v, str) else one_line(v)) for k, v in pairs.items()])
+
+
+def rich_console(*, stderr: bool = False) -> Console:
+    """Return rich's console, which breaks lines on terminals only and takes texts as they are."""
+    from rich.console import Console  # noqa: PLC0415 - keeps --help fast
+
+    width = None if (sys.stderr if stderr else sys.stdout).isatty() else _WIDEST
+    return Console(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
 
 
 def time_of(nanoseconds: int) -> str:

@@ -87,19 +87,16 @@ def show(thread: str, flow: str | None, limit: int, full: bool, store: str | Non
             facts["next"] = [*state.next]
         work = [each for item in last_run(saver, Address(thread), limit) for each in work_of(item)]
     limits = FULL if full else Limits() if console.wants_json() else _CELL
-    if console.wants_json():
-        console.print_json({**facts, "tasks": [_task(each, names, limits) for each in work]})
-        return
+    tasks = [_task(each, names, limits) for each in work]
     done = [each.id for each in work if each.state == "done"]
     hidden = set() if full else {*done[:-_MOST]}
-    rows = [_row(_task(each, names, limits)) for each in work if each.id not in hidden]
-    console.print_fields(facts)
-    if rows:
+    parts: list[Any] = [console.fields(facts)]
+    if rows := [_row(task) for task in tasks if task["id"] not in hidden]:
         heads = ("STEP", "TASK", "STATE", "SECONDS", "TRIES", "RESULT, ERROR OR QUESTION")
-        console.print_line()
-        console.print_table(heads, rows)
+        parts += ["", console.table(heads, rows)]
     if hidden:
-        console.print_line(f"and {len(hidden):,} before that are done; --full shows them")
+        parts.append(f"and {len(hidden):,} before that are done; --full shows them")
+    console.print_result({**facts, "tasks": tasks}, *parts)
 
 
 def _task(work: Work, names: Mapping[str, str], limits: Limits) -> dict[str, Any]:
@@ -175,11 +172,9 @@ def state(
     values = {
         name: plain(value, limits) for name, value in values_of(saved, show_all=show_all).items()
     }
-    if console.wants_json():
-        console.print_json({"checkpoint": saved.checkpoint.id, "values": values})
-    else:
-        rows = [(name, line_of(value, 4 * limits.size)) for name, value in values.items()]
-        console.print_table(("CHANNEL", "VALUE"), rows)
+    rows = [(name, line_of(value, 4 * limits.size)) for name, value in values.items()]
+    shown = {"checkpoint": saved.checkpoint.id, "values": values}
+    console.print_result(shown, console.table(("CHANNEL", "VALUE"), rows))
 
 
 @console.store_command()
@@ -206,29 +201,20 @@ def diff(thread: str, old: str | None, new: str | None, store: str | None, **opt
         side: values_of(saved, show_all=options["show_all"])
         for side, saved in (("old", earlier), ("new", later))
     }
-    changes = {
-        name: {side: plain(value, limits) for side, value in sides.items()}
-        for name, sides in _changes(ends).items()
-    }
-    if console.wants_json():
-        ids = {"old": earlier.checkpoint.id, "new": later.checkpoint.id}
-        console.print_json({**ids, "changes": changes})
-        return
-    for name, sides in changes.items():
-        for side, value in sides.items():
-            mark = "-" if side == "old" else "+"
-            console.print_line(f"{mark} {name}: {line_of(value, 4 * limits.size)}")
-
-
-def _changes(ends: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return, for each channel that differs, what each end holds; empty ends are left out."""
-    changes = {}
-    for name in sorted({name for values in ends.values() for name in values}):
-        sides = {side: values[name] for side, values in ends.items() if name in values}
+    changes: dict[str, dict[str, Any]] = {}
+    for name in sorted({*ends["old"], *ends["new"]}):
+        held = {side: values[name] for side, values in ends.items() if name in values}
         # What is shown is compared: `==` of a user's class may raise, or return no bool.
-        if len(sides) == 1 or plain(sides["old"], FULL) != plain(sides["new"], FULL):
-            changes[name] = sides
-    return changes
+        if len(held) == 1 or plain(held["old"], FULL) != plain(held["new"], FULL):
+            changes[name] = {side: plain(value, limits) for side, value in held.items()}
+    marks = {"old": "-", "new": "+"}
+    lines = [
+        f"{marks[side]} {name}: {line_of(value, 4 * limits.size)}"
+        for name, sides in changes.items()
+        for side, value in sides.items()
+    ]
+    ids = {"old": earlier.checkpoint.id, "new": later.checkpoint.id}
+    console.print_result({**ids, "changes": changes}, *lines)
 
 
 @console.store_command()
@@ -236,9 +222,6 @@ def stats(store: str | None) -> None:
     """Show how much a store keeps, and for what."""
     with targets.reading(store) as saver:
         found, path = saver.stats(), saver.path
-    if console.wants_json():
-        console.print_json({"path": path, **asdict(found)})
-        return
     shown = {
         "store": path,
         "threads": f"{found.threads:,}",
@@ -248,11 +231,12 @@ def stats(store: str | None) -> None:
         "in checkpoints": console.size_of(found.bytes_of_checkpoints),
         "in pending writes": console.size_of(found.bytes_of_writes),
     }
-    console.print_fields(shown)
+    parts: list[Any] = [console.fields(shown)]
     if found.bytes_of_channels:
         largest = sorted(found.bytes_of_channels.items(), key=lambda item: -item[1])
-        console.print_line()
-        console.print_table(("CHANNEL", "BYTES"), [(name, f"{n:,}") for name, n in largest])
+        rows = [(name, f"{count:,}") for name, count in largest]
+        parts += ["", console.table(("CHANNEL", "BYTES"), rows)]
+    console.print_result({"path": path, **asdict(found)}, *parts)
 
 
 @console.store_command()

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from flowpregel._interrupts import held
 from flowpregel.cli import console, targets
 from flowpregel.errors import ConfigurationError
 
@@ -64,7 +65,7 @@ def rm(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
                 raise ConfigurationError("nobody can be asked here: pass --yes to delete")
             click.confirm(f"Delete {names} from {saver.path}?", abort=True, err=True)
         for thread in threads:
-            with saver.lease(thread):
+            with held(), saver.lease(thread):
                 saver.delete_thread(thread)
     console.print_result({"deleted": [*threads]}, f"deleted: {names}")
 
@@ -178,11 +179,8 @@ def doctor(store: str | None) -> console.Code:
     of_machine = [*check_machine()]
     of_store = [] if store is None else [*check_store(store)]
     rows = [*of_machine, *of_store]
-    if console.wants_json():
-        console.print_json(rows)
-    else:
-        shown = [(row["check"], "ok" if row["ok"] else "BAD", row["found"]) for row in rows]
-        console.print_table(("CHECK", "", "FOUND"), shown)
+    shown = [(row["check"], "ok" if row["ok"] else "BAD", row["found"]) for row in rows]
+    console.print_result(rows, console.table(("CHECK", "", "FOUND"), shown))
     if not all(row["ok"] for row in of_store):
         return console.Code.STORE
     return console.Code.OK if all(row["ok"] for row in of_machine) else console.Code.FAILED

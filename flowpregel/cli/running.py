@@ -20,12 +20,11 @@ import click
 
 from flowpregel._core.commands import Command
 from flowpregel.cli import console, targets
-from flowpregel.cli.console import Code, code_of, note, print_json, print_line, wants_json
+from flowpregel.cli.console import Code, code_of, note, wants_json
 from flowpregel.cli.preview import FULL, Limits, one_line, plain
 from flowpregel.errors import ConfigurationError, EmptyInputError, TaskCancelled
 
 if TYPE_CHECKING:
-    from flowpregel.cli.progress import RunView
     from flowpregel.pregel.pregel import Pregel
 
 _RESULT = Limits(depth=6, count=50, size=2_000, total=2_000)
@@ -192,9 +191,7 @@ class RunRequest:
 def perform(request: RunRequest, given: Any, **asked: Any) -> Code:
     """Run a flow on *given*, print how it ended, and return the exit code."""
     from flowpregel.checkpoint.base import BaseCheckpointSaver  # noqa: PLC0415 - keeps --help fast
-    from flowpregel.cli.progress import RunView  # noqa: PLC0415 - as above
 
-    view = None if request.quiet else RunView(time.monotonic)
     if request.max_concurrency is not None:
         asked["max_concurrency"] = request.max_concurrency
     try:
@@ -206,7 +203,7 @@ def perform(request: RunRequest, given: Any, **asked: Any) -> Code:
                 request = replace(request, thread_id=None)
                 note("no store: what this run does is not kept (pass --store PATH to keep it)")
             asked["metadata"] = {targets.FLOW: request.flow}
-            output, interrupts = _followed(flow, given, view, asked)
+            output, interrupts = _followed(flow, given, request.quiet, asked)
     except KeyboardInterrupt:
         return _stopped(request)
     except TaskCancelled as error:
@@ -219,14 +216,17 @@ def perform(request: RunRequest, given: Any, **asked: Any) -> Code:
 
 
 def _followed(
-    flow: Pregel, given: Any, view: RunView | None, asked: dict[str, Any]
+    flow: Pregel, given: Any, quiet: bool, asked: dict[str, Any]
 ) -> tuple[Any, tuple[Any, ...]]:
     """Run to the end; return the output, and the questions that wait for an answer."""
+    from flowpregel.cli.progress import MODES, RunView  # noqa: PLC0415 - keeps --help fast
+
+    view = None if quiet else RunView(flow.name)
     output, interrupts = None, ()
     parts: Any = flow.stream(
         given,
         version="v2",
-        stream_mode=["debug", "custom", "progress", "values"],
+        stream_mode=[*MODES, "custom", "values"],
         output_keys=flow.output_channels,
         **asked,
     )
@@ -236,7 +236,7 @@ def _followed(
             if part["type"] == "values":
                 output, interrupts = part["data"], tuple(part["interrupts"])
             elif view is not None:
-                view.event(part["type"], part["data"])
+                view.see((part["ns"], part["type"], part["data"]))
     return output, interrupts
 
 
@@ -275,9 +275,7 @@ def _stopped(request: RunRequest, why: str = "") -> Code:
     return Code.STOPPED
 
 
-def _print_end(request: RunRequest, status: str, text: str | None = None, **more: Any) -> None:
-    """Print how a run ended as JSON, if that was asked for, otherwise *text*, if there is any."""
-    if wants_json():
-        print_json({"status": status, "thread_id": request.thread_id, **more})
-    elif text is not None:
-        print_line(text)
+def _print_end(request: RunRequest, status: str, *texts: str, **more: Any) -> None:
+    """Print how a run ended: as JSON if that was asked for, otherwise *texts*."""
+    told = {"status": status, "thread_id": request.thread_id, **more}
+    console.print_result(told, *texts)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from flowpregel._core.effects import Ended
 from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel._interrupts import interruptible
 from flowpregel.errors import TaskExitError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
@@ -176,7 +177,7 @@ class InlineExecutor(Executor):
             job, mailbox = self.waiting.popleft()
             watch, client = Stopwatch(), LocalRunClient(job, mailbox, self._turn)
             try:
-                outcome = _outcome_of(job, client)
+                outcome = interruptible(_outcome_of, job, client)
             except BaseException:
                 mailbox.post(Ended(*job.key, Withdrawn()))
                 raise
@@ -198,11 +199,8 @@ def _outcome_of(job: Job, client: LocalRunClient) -> Outcome:
     Raises:
         KeyboardInterrupt: By Ctrl-C, which is meant for the whole program.
     """
-    variables = job.variables
-    if variables is None:
-        outcome = perform(job, client)
-    else:
-        outcome = variables.copy().run(perform, job, client)
+    variables = contextvars.copy_context() if job.variables is None else job.variables.copy()
+    outcome = variables.run(perform, job, client)
     match outcome:
         case Raised(TaskExitError(what=what)) if what.startswith("KeyboardInterrupt"):
             raise KeyboardInterrupt

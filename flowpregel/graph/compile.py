@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial, wraps
 from typing import Any, TypeAlias
 
 from flowpregel._core.callee import callee_of, name_of
+from flowpregel._core.program import names
 from flowpregel._core.records import Write
 from flowpregel._engine.drivers import elsewhere
 from flowpregel.channels import (
@@ -34,7 +35,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph.names import DEFAULT_HANDLER, END, START, TAG_HIDDEN, join_of, trigger_of
 from flowpregel.graph.schema import Schema, is_model
-from flowpregel.graph.spec import BranchSpec, GraphSpec, NodeSpec
+from flowpregel.graph.spec import GraphSpec, NodeSpec
 from flowpregel.graph.writes import BranchWriter, InputValidator, NodeWriter
 from flowpregel.pregel.drawing.graph import Edge, Graph, NodeShape
 from flowpregel.pregel.node import PregelNode, is_graph
@@ -85,20 +86,17 @@ class CompiledStateGraph(Pregel):
             config: Not used; LangGraph's programs pass it.
             xray: Whether to draw the graphs that are nodes too; a number is how deep.
         """
-        builder, depth = self.builder, (1 << 30) if xray is True else int(xray)
-        subgraphs = dict(self.get_subgraphs()) if depth > 0 else {}
+        specs = _with_defaults(self.builder)
+        inside = self._subgraph_drawings(xray)
         shapes = {START: NodeShape(START, "start")}
-        for name, spec in builder.nodes.items():
-            inner = subgraphs[name].get_graph(xray=depth - 1) if name in subgraphs else None
-            shapes[name] = NodeShape(name, "node", inner, dict(spec.metadata or {}))
-        if builder.defaults.error_handler is not None:
-            shapes[DEFAULT_HANDLER] = NodeShape(DEFAULT_HANDLER)
-        edges = list(dict.fromkeys(_drawn_edges(builder)))
+        for name, spec in specs.items():
+            shapes[name] = NodeShape(name, "node", inside.get(name), dict(spec.metadata or {}))
+        edges = list(dict.fromkeys(_drawn_edges(self.builder, specs)))
         leads_on = {edge.source for edge in edges}
         # Where nothing leads on, the run can end.
         edges += [
             Edge(name, END)
-            for name, spec in builder.nodes.items()
+            for name, spec in specs.items()
             if name not in leads_on and not spec.is_handler
         ]
         if any(edge.target == END for edge in edges):
@@ -148,18 +146,16 @@ class _Lowering:
         self._edges: dict[str, list[Write]] = defaultdict(list)
         for name, spec in self.specs.items():
             if not spec.is_handler:
-                self._add_trigger(name, spec)
+                channel = trigger_of(name)
+                self._triggers[name].append(channel)
+                self.channels[channel] = (
+                    LastValueAfterFinish(object)
+                    if spec.defer
+                    else EphemeralValue(object, guard=False)
+                )
         self._add_edges()
-        self.nodes = {START: self._start()}
-        for name, spec in self.specs.items():
-            self.nodes[name] = self._node(name, spec)
-
-    def _add_trigger(self, name: str, spec: NodeSpec) -> None:
-        channel = trigger_of(name)
-        self._triggers[name].append(channel)
-        self.channels[channel] = (
-            LastValueAfterFinish(object) if spec.defer else EphemeralValue(object, guard=False)
-        )
+        nodes = {name: self._node(name, spec) for name, spec in self.specs.items()}
+        self.nodes = {START: self._start(), **nodes}
 
     def _add_edges(self) -> None:
         for start, end in self.builder.edges:
@@ -241,17 +237,16 @@ def _with_defaults(builder: GraphSpec) -> dict[str, NodeSpec]:
         if handler in specs:
             raise ConfigurationError(f"node name {handler!r} is taken by the default error handler")
         schema = builder.schemas[builder.state_schema]
-        specs[handler] = NodeSpec(action=defaults.error_handler, schema=schema, handles="")
+        specs[handler] = NodeSpec(action=defaults.error_handler, schema=schema, is_handler=True)
     return {name: defaults.applied_to(spec, handler) for name, spec in specs.items()}
 
 
 def _reads(branches: list[BranchWriter], more: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Return the channels that a node's writers read."""
-    found = dict.fromkeys(more)
+    found = [*more]
     for branch in branches:
-        keys = branch.selection
-        found.update(dict.fromkeys((keys,) if isinstance(keys, str) else keys))
-    return tuple(found)
+        found += names(branch.selection)
+    return tuple(dict.fromkeys(found))
 
 
 # ---------------------------------------------------------------- async branches
@@ -275,8 +270,9 @@ class _WithAsyncForm:
 
 def _with_async_form(action: Any) -> Any:
     callee = callee_of(action)
-    is_sync = callee.func is not None and callee.coroutine is None
-    return _WithAsyncForm(callee.func) if is_sync and callee.func is not None else action
+    if callee.func is None or callee.coroutine is not None:
+        return action
+    return _WithAsyncForm(callee.func)
 
 
 def _same(value: Any) -> Any:
@@ -286,37 +282,21 @@ def _same(value: Any) -> Any:
 # ---------------------------------------------------------------- drawings
 
 
-def _drawn_edges(builder: GraphSpec) -> Iterator[Edge]:
+def _drawn_edges(builder: GraphSpec, specs: Mapping[str, NodeSpec]) -> Iterator[Edge]:
     for start, end in builder.edges:
         yield Edge(start, end)
     for starts, end in builder.waiting_edges:
         for start in starts:
             yield Edge(start, end)
     for source, branches in builder.branches.items():
+        # Where nothing is known of the answers, it may lead anywhere.
+        others = [name for name in specs if name != source and not specs[name].is_handler]
+        anywhere = {name: name for name in (*others, END)}
         for branch in branches.values():
-            yield from _branch_edges(builder, source, branch)
-    for name, spec in builder.nodes.items():
-        for end, label in (spec.ends or {}).items():
+            for answer, end in (anywhere if branch.ends is None else branch.ends).items():
+                yield Edge(source, end, str(answer) if answer != end else None, conditional=True)
+    for name, spec in specs.items():
+        for end, label in spec.ends.items():
             yield Edge(name, end, label, conditional=True)
-        yield from _handler_edge(builder, name, spec)
-
-
-def _branch_edges(builder: GraphSpec, source: str, branch: BranchSpec) -> Iterator[Edge]:
-    if branch.ends is None:
-        # Nothing is known of the answers: it may lead anywhere.
-        for name, spec in builder.nodes.items():
-            if name != source and not spec.is_handler:
-                yield Edge(source, name, conditional=True)
-        yield Edge(source, END, conditional=True)
-        return
-    for answer, end in branch.ends.items():
-        yield Edge(source, end, str(answer) if answer != end else None, conditional=True)
-
-
-def _handler_edge(builder: GraphSpec, name: str, spec: NodeSpec) -> Iterator[Edge]:
-    """Yield the edge to what handles the failures of a node."""
-    handler = spec.error_handler
-    if handler is None and not spec.is_handler and builder.defaults.error_handler is not None:
-        handler = DEFAULT_HANDLER
-    if handler is not None:
-        yield Edge(name, handler, "error", conditional=True)
+        if spec.error_handler is not None:
+            yield Edge(name, spec.error_handler, "error", conditional=True)

@@ -21,6 +21,7 @@ from typing import (
     get_type_hints,
 )
 
+from flowpregel._core.callee import unwrapped
 from flowpregel._core.commands import Command
 from flowpregel.channels import BinaryOperatorAggregate, DeltaChannel, LastValue
 from flowpregel.channels.base import BaseChannel
@@ -41,7 +42,7 @@ class Schema:
     managed: Mapping[str, type[ManagedValue[Any]]]
     keys: tuple[str, ...]
     """The names of both, in the order in which they are declared."""
-    mapper: Coerce | None
+    mapper: Callable[[Mapping[str, Any]], Any] | None
     """Turns a dict of values into what nodes get; None leaves the dict."""
 
     @property
@@ -74,15 +75,9 @@ class Schema:
         return getattr(self.typ, "__name__", str(self.typ))
 
 
-@dataclass(frozen=True, slots=True)
-class Coerce:
-    """Makes an object of a dataclass or pydantic model; a class, so that it pickles."""
-
-    typ: Any
-
-    def __call__(self, values: Mapping[str, Any]) -> Any:
-        """Return the object with these *values*."""
-        return self.typ(**values)
+def _made(typ: Any, values: Mapping[str, Any]) -> Any:
+    """Return an object of a dataclass or pydantic model."""
+    return typ(**values)
 
 
 def schema_of(typ: Any) -> Schema:
@@ -104,7 +99,7 @@ def schema_of(typ: Any) -> Schema:
         else:
             channels[key] = _channel_of(key, annotation)
     is_object = is_dataclass(typ) or is_model(typ)
-    mapper = Coerce(typ) if is_object else None
+    mapper = partial(_made, typ) if is_object else None
     return Schema(typ, channels, managed, (*channels, *managed), mapper)
 
 
@@ -117,7 +112,7 @@ def _annotations_of(typ: Any) -> dict[str, Any] | None:
     """Return the annotated keys of *typ*, or None: it is a plain value."""
     if not isinstance(typ, type) or not hasattr(typ, "__annotations__"):
         return None
-    hints = hints_of(typ, extras=True, strict=True)
+    hints = get_type_hints(typ, include_extras=True)
     if is_model(typ):
         names: Any = typ.model_fields  # type: ignore[attr-defined]
     elif is_dataclass(typ):
@@ -193,24 +188,21 @@ def _folding(channel: BaseChannel[Any, Any]) -> Any:
 # ---------------------------------------------------------------- of functions
 
 
-def hints_of(target: Any, *, extras: bool = False, strict: bool = False) -> dict[str, Any]:
+def hints_of(target: Any) -> dict[str, Any]:
     """Return the annotations of *target*, resolved.
 
     Those that cannot be resolved (a class of a function's own, a missing import)
-    say nothing, unless it is *strict*: then the error is raised.
+    say nothing.
     """
     try:
-        return get_type_hints(target, include_extras=extras)
+        return get_type_hints(target)
     except (NameError, TypeError, AttributeError):
-        if strict:
-            raise
         return {}
 
 
-def function_of(target: Any) -> Callable[..., Any] | None:
+def _function_of(target: Any) -> Callable[..., Any] | None:
     """Return the function or method whose annotations describe *target*, or None."""
-    while isinstance(target, partial):
-        target = target.func
+    target = unwrapped(target)
     if inspect.isfunction(target) or inspect.ismethod(target):
         return target
     call = getattr(target, "__call__", None)  # noqa: B004 - the method itself is looked at
@@ -219,33 +211,26 @@ def function_of(target: Any) -> Callable[..., Any] | None:
 
 def input_schema_of(target: Any) -> type[Any] | None:
     """Return the annotated class of the first parameter, if it has keys of its own."""
-    function = function_of(target)
+    function = _function_of(target)
     if function is None:
         return None
-    hints = hints_of(function)
-    try:
-        first = next(iter(inspect.signature(function).parameters), None)
-    except (TypeError, ValueError):
-        return None
-    hint = hints.get(first) if first else None
+    first = next(iter(inspect.signature(function).parameters), "")
+    hint = hints_of(function).get(first)
     return hint if isinstance(hint, type) and hints_of(hint) else None
 
 
 def destinations_of(action: Any) -> tuple[str, ...]:
     """Return the nodes of an annotation ``-> Command[Literal["a", "b"]]``."""
-    function = function_of(action)
-    returned = None if function is None else hints_of(function).get("return")
+    returned = hints_of(_function_of(action)).get("return")
     options = get_args(returned) if get_origin(returned) in (Union, UnionType) else (returned,)
     for option in options:
-        if get_origin(option) is Command:
-            targets = get_args(option)
-            if targets and get_origin(targets[0]) is Literal:
-                return get_args(targets[0])
+        target = get_args(option)[0] if get_origin(option) is Command else None
+        if get_origin(target) is Literal:
+            return get_args(target)
     return ()
 
 
 def literals_of(path: Any) -> tuple[Any, ...]:
     """Return the values of an annotation ``-> Literal["a", "b"]``."""
-    function = function_of(path)
-    returned = None if function is None else hints_of(function).get("return")
+    returned = hints_of(_function_of(path)).get("return")
     return get_args(returned) if get_origin(returned) is Literal else ()

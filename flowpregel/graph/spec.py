@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from flowpregel._core.callee import name_of
 from flowpregel.channels.base import BaseChannel
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph.names import END, START
@@ -29,18 +28,13 @@ class NodeSpec:
     retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None
     cache_policy: CachePolicy | None = None
     timeout: TimeoutPolicy | None = None
-    ends: Mapping[str, str | None] | None = None
+    ends: Mapping[str, str | None] = field(default_factory=dict)
     """The nodes that its `Command` may lead to, with labels: for drawing and checking."""
     error_handler: str | None = None
     """The hidden node that is given its failure."""
-    handles: str | None = None
-    """Whose failure it is given, if it is a handler; empty: anybody's."""
+    is_handler: bool = False
+    """Whether it handles failures of other nodes."""
     executor: Any = None
-
-    @property
-    def is_handler(self) -> bool:
-        """Whether it handles failures of other nodes."""
-        return self.handles is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +69,6 @@ class BranchSpec:
     """Where each answer of *path* leads; None: an answer is a node's name."""
     schema: Schema | None = None
     """What of the state it is given; None: what its node is given."""
-
-
-def node_name(action: Any) -> str:
-    """Return the name of a node that is given without one."""
-    name = getattr(action, "name", None)
-    return name if isinstance(name, str) and not hasattr(action, "__name__") else name_of(action)
 
 
 class GraphSpec:
@@ -191,7 +179,7 @@ def _targets(graph: GraphSpec) -> Iterator[tuple[str, str]]:
             for end in (branch.ends or {}).values():
                 yield end, f"At {start!r} node, {name!r} branch found"
     for name, spec in graph.nodes.items():
-        for end in spec.ends or ():
+        for end in spec.ends:
             yield end, f"The destinations of node {name!r} name"
 
 

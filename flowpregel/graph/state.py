@@ -12,7 +12,7 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.graph.compile import CompiledStateGraph, compile_graph
 from flowpregel.graph.names import END, START, handler_of
 from flowpregel.graph.schema import Schema, destinations_of, input_schema_of, literals_of
-from flowpregel.graph.spec import BranchSpec, GraphSpec, NodeSpec, node_name
+from flowpregel.graph.spec import BranchSpec, GraphSpec, NodeSpec
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.definition import Where
 from flowpregel.pregel.node import is_graph
@@ -95,7 +95,7 @@ class StateGraph(GraphSpec):
                 cannot be called.
         """
         if not isinstance(node, str):
-            node, action = node_name(node), node
+            node, action = name_of(node), node
         if action is None:
             raise ConfigurationError(f"node {node!r} has no action: add_node({node!r}, function)")
         self._check_name(node)
@@ -142,7 +142,7 @@ class StateGraph(GraphSpec):
             action=_callable(name, action),
             schema=self._node_schema(wanted, handled),
             ends=_labelled(destinations_of(action)),
-            handles=of,
+            is_handler=True,
         )
 
     def set_node_defaults(
@@ -247,7 +247,7 @@ class StateGraph(GraphSpec):
         previous: str | None = None
         for item in nodes:
             is_pair = isinstance(item, tuple) and len(item) == 2
-            name, action = item if is_pair else (node_name(item), item)
+            name, action = item if is_pair else (name_of(item), item)
             self.add_node(name, action)
             if previous is not None:
                 self.add_edge(previous, name)
@@ -327,10 +327,8 @@ def _callable(name: str, action: Any) -> Any:
     return action
 
 
-def _labelled(destinations: Destinations) -> Mapping[str, str | None] | None:
-    """Return destinations with their labels; None: nothing is known of them."""
-    if not destinations:
-        return None
+def _labelled(destinations: Destinations) -> Mapping[str, str | None]:
+    """Return destinations with their labels."""
     if isinstance(destinations, Mapping):
         return dict(destinations)
     return dict.fromkeys(destinations)

@@ -6,12 +6,13 @@ Writers are plain objects, so that they travel to a worker process with the node
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from flowpregel._core.callee import Callee
 from flowpregel._core.commands import Command, Send
+from flowpregel._core.program import names
 from flowpregel._core.records import TASKS, Write
 from flowpregel.channels.base import MISSING
 from flowpregel.context import Scope
@@ -47,12 +48,14 @@ class NodeWriter:
             ParentCommand: It is a `Command` for the graph around this one.
         """
         writes: list[Write] = []
-        for part in _parts(output):
+        several = isinstance(output, list | tuple)
+        several = several and any(isinstance(item, Command | Send) for item in output)
+        for part in output if several else (output,):
             if isinstance(part, Command):
                 if part.graph == Command.PARENT:
                     raise ParentCommand(part)
                 writes += self._update(part.update, pairs=True)
-                writes += goto_writes(part.goto)
+                writes += _goto_writes(part.goto)
             elif isinstance(part, Send):
                 writes.append((TASKS, part))
             else:
@@ -60,6 +63,7 @@ class NodeWriter:
         return [*writes, *self.edges]
 
     def _update(self, update: Any, *, pairs: bool) -> Iterable[Write]:
+        """Return the writes of a state update; *pairs*: it may be (key, value) pairs."""
         if update is None:
             return ()
         items: Iterable[Any] | None = None
@@ -72,21 +76,12 @@ class NodeWriter:
             return items or ((ROOT, update),)
         if items is not None:
             return (item for item in items if item[0] in self.keys)
-        if _is_annotated(type(update)):
-            return object_writes(update, self.keys)
+        if any(inspect.get_annotations(base) for base in type(update).__mro__):
+            return _object_writes(update, self.keys)
         raise InvalidUpdateError(
             f"Expected dict, got {update!r} from node {self.node!r}: return a dict with keys of "
             "the state, an object with them, a Command, or None"
         )
-
-
-def _parts(output: Any) -> Sequence[Any]:
-    """Return an output as its parts: a list that holds a `Command` or `Send` has several."""
-    if isinstance(output, list | tuple) and any(
-        isinstance(item, Command | Send) for item in output
-    ):
-        return output
-    return (output,)
 
 
 def _is_pairs(update: Any) -> bool:
@@ -96,40 +91,31 @@ def _is_pairs(update: Any) -> bool:
     )
 
 
-def goto_writes(goto: Any) -> Iterable[Write]:
+def _goto_writes(goto: Any) -> Iterable[Write]:
     """Yield what `Command.goto` writes: node names, `Send`, or several of either."""
     for target in (goto,) if isinstance(goto, str | Send) else goto:
         if isinstance(target, Send):
             yield TASKS, target
-        elif isinstance(target, str):
-            if target != END:
-                yield trigger_of(target), None
-        else:
+        elif not isinstance(target, str):
             raise InvalidUpdateError(
                 f"Command(goto=...) takes node names and Sends, not {target!r}"
             )
+        elif target != END:
+            yield trigger_of(target), None
 
 
-def _is_annotated(typ: type[Any]) -> bool:
-    return any(inspect.get_annotations(base) for base in typ.__mro__)
-
-
-def object_writes(update: Any, keys: Iterable[str]) -> list[Write]:
-    """Return what an annotated object writes: those of *keys* that it has.
+def _object_writes(update: Any, keys: Iterable[str]) -> Iterable[Write]:
+    """Yield what an annotated object writes: those of *keys* that it has.
 
     A pydantic model leaves out what is None by default and was not given.
     """
     fields = getattr(type(update), "model_fields", {})
     given = getattr(update, "model_fields_set", ())
-    found = []
     for key in keys:
         value = getattr(update, key, MISSING)
-        if value is MISSING:
-            continue
-        if value is None and key in fields and fields[key].default is None and key not in given:
-            continue
-        found.append((key, value))
-    return found
+        is_left_out = key in fields and fields[key].default is None and key not in given
+        if value is not MISSING and not (value is None and is_left_out):
+            yield key, value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,51 +148,49 @@ class BranchWriter:
 
     def __call__(self, output: Any, scope: Scope) -> list[Write] | Awaitable[list[Write]]:
         """Return the writes that lead where the path function says."""
+        state: Any = scope.read(names(self.selection), fresh=True)
+        if isinstance(self.selection, str):
+            state = state.get(self.selection)
+        elif self.mapper is not None:
+            state = self.mapper(state)
+        elif self.passes_on and isinstance(output, dict):
+            state = {**output, **state}
         if self.path.is_async:
             # Called when it is awaited: in a sync run nobody does, and nothing may be left over.
-            return self._later(output, scope)
-        return self._writes_of(call(self.path, self._state(output, scope), scope))
+            return self._later(state, scope)
+        return self._writes_of(call(self.path, state, scope))
 
-    async def _later(self, output: Any, scope: Scope) -> list[Write]:
-        return self._writes_of(await call(self.path, self._state(output, scope), scope))
-
-    def _state(self, output: Any, scope: Scope) -> Any:
-        if isinstance(self.selection, str):
-            return scope.read((self.selection,), fresh=True).get(self.selection)
-        values = scope.read(self.selection, fresh=True)
-        if self.mapper is not None:
-            return self.mapper(values)
-        if self.passes_on and isinstance(output, dict):
-            return {**output, **values}
-        return values
+    async def _later(self, state: Any, scope: Scope) -> list[Write]:
+        return self._writes_of(await call(self.path, state, scope))
 
     def _writes_of(self, result: Any) -> list[Write]:
-        answers = result if isinstance(result, list | tuple) else (result,)
-        return [write for answer in answers for write in self._leads_to(answer)]
-
-    def _leads_to(self, answer: Any) -> Iterable[Write]:
-        target = answer
-        if not isinstance(answer, Send) and self.ends is not None:
-            if answer not in self.ends:
-                known = ", ".join(map(repr, self.ends))
+        """Return the writes that lead to the path function's answer, or to each of several."""
+        writes: list[Write] = []
+        for answer in result if isinstance(result, list | tuple) else (result,):
+            target = answer
+            if not isinstance(answer, Send) and self.ends is not None:
+                if answer not in self.ends:
+                    known = ", ".join(map(repr, self.ends))
+                    raise ConfigurationError(
+                        f"Branch {self.name!r} of node {self.node!r} did not return a valid "
+                        f"destination: it returned {answer!r}, and its path map has {known}"
+                    )
+                target = self.ends[answer]
+            if isinstance(target, Send):
+                if target.node == END:
+                    raise InvalidUpdateError(
+                        f"Cannot send a packet to the END node: branch {self.name!r} of "
+                        f"node {self.node!r} returned {target!r}"
+                    )
+                writes.append((TASKS, target))
+            elif not isinstance(target, str) or target == START:
                 raise ConfigurationError(
                     f"Branch {self.name!r} of node {self.node!r} did not return a valid "
-                    f"destination: it returned {answer!r}, and its path map has {known}"
+                    f"destination, but {target!r}: return a node's name, a Send, or several"
                 )
-            target = self.ends[answer]
-        if isinstance(target, Send):
-            if target.node == END:
-                raise InvalidUpdateError(
-                    f"Cannot send a packet to the END node: branch {self.name!r} of "
-                    f"node {self.node!r} returned {target!r}"
-                )
-            return ((TASKS, target),)
-        if not isinstance(target, str) or target == START:
-            raise ConfigurationError(
-                f"Branch {self.name!r} of node {self.node!r} did not return a valid "
-                f"destination, but {target!r}: return a node's name, a Send, or several"
-            )
-        return () if target == END else ((trigger_of(target), None),)
+            elif target != END:
+                writes.append((trigger_of(target), None))
+        return writes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeAlias, TypedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, TypedDict
 from uuid import UUID
 
 from flowpregel._core.records import Address
@@ -65,16 +65,6 @@ class ParsedConfig:
             )
         return Address(self.thread_id, self.namespace, self.checkpoint_id)
 
-    def outermost(self) -> Self:
-        """Return the config of the outermost run, if this addresses a checkpoint of a nested graph.
-
-        The checkpoint of the nested graph is found when it is called: it stays in
-        `checkpoint_map`.
-        """
-        if not self.namespace:
-            return self
-        return replace(self, namespace="", checkpoint_id=self.checkpoint_map.get(""))
-
     def shown(self) -> dict[str, Any]:
         """Return the config that the run's own code is shown."""
         return {
@@ -121,20 +111,19 @@ def merged(*configs: Config | None, **settings: Any) -> dict[str, Any]:
             raise TypeError(
                 f"unexpected keyword {key!r}; the settings of a run are: {', '.join(known)}"
             )
-    configurable = dict(_mapping(settings.get("configurable") or {}, "configurable"))
+    configurable = dict(_checked(settings, "configurable", {}))
     configurable |= {key: settings[key] for key in _CONFIGURABLE if key in settings}
     top_level = {key: settings[key] for key in _TOP_LEVEL if key in settings}
     result: dict[str, Any] = {}
     for config in (*configs, {**top_level, "configurable": configurable}):
-        for key, value in _mapping(config or {}, "config").items():
+        for key, value in _checked({"config": config}, "config", {}).items():
             if value is None:
                 continue
             if key in ("configurable", "metadata"):
-                result[key] = {**result.get(key, {}), **_mapping(value, key)}
+                value = {**result.get(key, {}), **_checked({key: value}, key)}
             elif key == "tags":
-                result[key] = [*result.get(key, ()), *_sequence({key: value}, key)]
-            else:
-                result[key] = value
+                value = [*result.get(key, ()), *_checked({key: value}, key)]
+            result[key] = value
     return result
 
 
@@ -144,62 +133,54 @@ def parse(config: Config | None) -> ParsedConfig:
     Raises:
         ConfigurationError: A key nobody knows, or a value that cannot be.
     """
-    config = _mapping(config or {}, "config")
+    config = _checked({"config": config}, "config", {})
     unknown = [key for key in config if key not in (*_TOP_LEVEL, *_IGNORED, "configurable")]
     if unknown:
         known = ", ".join((*_TOP_LEVEL, "configurable"))
         raise ConfigurationError(f"config has no key {unknown[0]!r}; it takes: {known}")
-    configurable = dict(_mapping(config.get("configurable") or {}, "configurable"))
-    metadata = dict(_mapping(config.get("metadata") or {}, "metadata"))
+    configurable = dict(_checked(config, "configurable", {}))
+    metadata = dict(_checked(config, "metadata", {}))
     thread_id = configurable.get("thread_id")
+    places = (config, metadata, configurable)
+    run_id = next((found for place in places if (found := _checked(place, "run_id"))), None)
     return ParsedConfig(
         thread_id=None if thread_id is None else thread_name(thread_id),
-        checkpoint_id=_text(configurable, "checkpoint_id"),
-        namespace=_text(configurable, "checkpoint_ns") or "",
+        checkpoint_id=_checked(configurable, "checkpoint_id"),
+        namespace=_checked(configurable, "checkpoint_ns", ""),
         checkpoint_map=configurable.get("checkpoint_map") or {},
-        recursion_limit=_at_least_one(config, "recursion_limit") or DEFAULT_RECURSION_LIMIT,
-        max_concurrency=_at_least_one(config, "max_concurrency"),
-        tags=tuple(_sequence(config, "tags")),
+        recursion_limit=_checked(config, "recursion_limit", DEFAULT_RECURSION_LIMIT),
+        max_concurrency=_checked(config, "max_concurrency"),
+        tags=tuple(_checked(config, "tags", ())),
         metadata=metadata,
         configurable=configurable,
-        run_id=_run_id(config, metadata, configurable),
+        run_id=None if run_id is None else str(run_id),
     )
 
 
-def _mapping(value: Any, what: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ConfigurationError(f"{what} must be a dict, not {value!r}")
-    return value
+def _is_limit(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def _run_id(*places: Mapping[str, Any]) -> str | None:
-    """Return the first id of a run that one of *places* has."""
-    found = next((run_id for place in places if (run_id := place.get("run_id")) is not None), None)
-    if isinstance(found, UUID):
-        return str(found)
-    if found is not None and (not isinstance(found, str) or not found):
-        raise ConfigurationError(f"run_id must be text or a UUID, not {found!r}")
-    return found
+_RULES: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "config": (lambda value: isinstance(value, Mapping), "a dict"),
+    "configurable": (lambda value: isinstance(value, Mapping), "a dict"),
+    "metadata": (lambda value: isinstance(value, Mapping), "a dict"),
+    "checkpoint_id": (lambda value: isinstance(value, str), "text"),
+    "checkpoint_ns": (lambda value: isinstance(value, str), "text"),
+    "run_id": (lambda value: isinstance(value, str | UUID) and value != "", "text or a UUID"),
+    "recursion_limit": (_is_limit, "at least 1"),
+    "max_concurrency": (_is_limit, "at least 1"),
+    "tags": (lambda value: not isinstance(value, str), "a list of texts"),
+}
+"""What the parts of a config have to be."""
 
 
-def _text(configurable: Mapping[str, Any], key: str) -> str | None:
-    value = configurable.get(key)
-    if value is None or isinstance(value, str):
-        return value
-    raise ConfigurationError(f"{key} must be text, not {value!r}")
-
-
-def _at_least_one(config: Mapping[str, Any], key: str) -> int | None:
-    value = config.get(key)
+def _checked(values: Mapping[str, Any], key: str, default: Any = None) -> Any:
+    """Return what *values* have under *key*; None counts as left out."""
+    value = values.get(key)
     if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigurationError(f"{key} must be at least 1, not {value!r}")
+        return default
+    fits, form = _RULES[key]
+    if not fits(value):
+        raise ConfigurationError(f"{key} must be {form}, not {value!r}")
     return value
-
-
-def _sequence(config: Mapping[str, Any], key: str) -> Sequence[str]:
-    value = config.get(key) or ()
-    if isinstance(value, str):
-        raise ConfigurationError(f"{key} must be a list of texts, not the text {value!r}")
-    return tuple(value)

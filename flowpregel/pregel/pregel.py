@@ -7,15 +7,15 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 
 from flowpregel._engine.drivers import elsewhere
+from flowpregel._interrupts import held
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.config import Config, merged
 from flowpregel.pregel.definition import GraphDefinition
-from flowpregel.pregel.edit import StateUpdate
-from flowpregel.pregel.request import RunKeywords, StreamKeywords, is_quiet, request_of
-from flowpregel.pregel.runner import GraphRun, abatch, batch, call_nested, nested_run
+from flowpregel.pregel.request import RunKeywords, StreamKeywords, abatch, batch, is_quiet, run_of
+from flowpregel.pregel.runner import call_nested, nested_run
 from flowpregel.pregel.snapshot import StateSnapshot
-from flowpregel.pregel.threads import ThreadStates
+from flowpregel.pregel.threads import StateUpdate, ThreadStates
 
 if TYPE_CHECKING:
     from flowpregel.pregel.drawing import Graph, RunDrawing
@@ -129,8 +129,9 @@ class Pregel(GraphDefinition):
         quiet = is_quiet(asked)
         if quiet and current.get() is not None:
             return call_nested(self, input, config, asked).result()
-        run = GraphRun(self, request_of(self, input, config, asked))
-        items = [*run.items()]
+        run = run_of(self, input, config, asked)
+        with held():
+            items = [*run.items()]
         return run.output() if quiet else items
 
     async def ainvoke(
@@ -140,7 +141,7 @@ class Pregel(GraphDefinition):
         quiet = is_quiet(asked)
         if quiet and current.get() is not None:
             return await call_nested(self, input, config, asked)
-        run = GraphRun(self, request_of(self, input, config, asked))
+        run = run_of(self, input, config, asked)
         items = [item async for item in run.aitems()]
         return run.output() if quiet else items
 
@@ -165,13 +166,13 @@ class Pregel(GraphDefinition):
             Payloads; with a list of modes ``(mode, payload)``; with
             ``subgraphs=True`` the namespace comes first.
         """
-        return GraphRun(self, request_of(self, input, config, asked, streams=True)).items()
+        return run_of(self, input, config, asked, streams=True).items()
 
     def astream(
         self, input: Any, config: Config | None = None, **asked: Unpack[StreamKeywords]
     ) -> AsyncIterator[Any]:
         """`stream`, on the running event loop."""
-        return GraphRun(self, request_of(self, input, config, asked, streams=True)).aitems()
+        return run_of(self, input, config, asked, streams=True).aitems()
 
     batch = batch
     abatch = abatch
@@ -289,15 +290,19 @@ class Pregel(GraphDefinition):
         """
         from flowpregel.pregel.drawing import graph_of  # noqa: PLC0415 - seldom needed
 
-        depth = _depth(xray)
-        inner = self.get_subgraphs() if depth > 0 else ()
         return graph_of(
             {name: node.triggers for name, node in self.nodes.items()},
             {name: {*node.written} for name, node in self.nodes.items()},
             self.input_channels,
             self.output_channels,
-            subgraphs={name: graph.get_graph(xray=depth - 1) for name, graph in inner},
+            subgraphs=self._subgraph_drawings(xray),
         )
+
+    def _subgraph_drawings(self, xray: bool | int) -> dict[str, Graph]:
+        """Return drawings of the graphs that are nodes, as deep as *xray* says."""
+        depth = _depth(xray)
+        inner = self.get_subgraphs() if depth > 0 else ()
+        return {name: graph.get_graph(xray=depth - 1) for name, graph in inner}
 
     def get_run(
         self,

@@ -13,10 +13,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TextIO, TypeAlias
+from typing import Any, TextIO
 
-Item: TypeAlias = tuple[tuple[str, ...], str, Any]
-"""(namespace, mode, payload) of what a run emits."""
+from flowpregel._engine.drivers import Item
 
 MODES = ("tasks", "updates", "progress")
 """The stream modes that a view reads."""
@@ -24,7 +23,7 @@ _SHOWN = 6
 """The most tasks that get a line each for their report."""
 _LONGEST = 60
 """Characters of a message that are shown."""
-_wanted: ContextVar[bool] = ContextVar("flowpregel_progress", default=False)
+progress_is_on: ContextVar[bool] = ContextVar("flowpregel_progress", default=False)
 
 
 @contextmanager
@@ -35,16 +34,11 @@ def progress() -> Iterator[None]:
         >>> with progress():  # doctest: +SKIP
         ...     study.invoke([1, 2, 3])
     """
-    token = _wanted.set(True)
+    token = progress_is_on.set(True)
     try:
         yield
     finally:
-        _wanted.reset(token)
-
-
-def view_of(name: str, asked: bool | None) -> ProgressView | None:
-    """Return the view of a run of the graph *name*, if one is wanted."""
-    return ProgressView(name) if asked or (asked is None and _wanted.get()) else None
+        progress_is_on.reset(token)
 
 
 class ProgressView:
@@ -109,7 +103,8 @@ class ProgressView:
         """Return what there is to show at *now*."""
         seconds = max(now - self._began, 1e-9)
         lines = [", ".join(filter(None, (f"{self._name}: {seconds:.1f} s", self._workers())))]
-        for name, count in self._counts.items():
+        # Copied: rich may call this on an OS thread of its own.
+        for name, count in [*self._counts.items()]:
             if name == self._name:
                 continue
             before, done, failed, asking = (
@@ -124,7 +119,7 @@ class ProgressView:
             parts += [f"{done / seconds:,.1f}/s"] if done else []
             parts += [f"{left * seconds / done:,.0f} s left"] if left and done else []
             lines.append(f"  {name}: {', '.join(parts)}")
-            reports = [each for each in self._reports.values() if each["name"] == name]
+            reports = [each for each in [*self._reports.values()] if each["name"] == name]
             lines += [f"    {how_far(report)}" for report in reports[:_SHOWN]]
         return lines
 

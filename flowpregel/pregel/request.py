@@ -1,23 +1,23 @@
-"""What a user asks of one run, checked once, and the forms in which a run is shown."""
+"""What a user asks of one run, checked once, and of several side by side."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias, Unpack, get_args
 
-from flowpregel._core.commands import Interrupt
-from flowpregel._core.program import Keys, Options
-from flowpregel._core.records import INTERRUPT, Durability
+from flowpregel._core.program import Options, names
+from flowpregel._core.records import Durability
 from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
 from flowpregel.events import StreamMode
-from flowpregel.pregel.config import Config, ConfigKeywords, ParsedConfig, merged, parse
+from flowpregel.pregel.config import Config, ConfigKeywords, merged, parse
 from flowpregel.pregel.definition import GraphDefinition, Where, keys_of, names_where
 from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.progress import MODES as VIEWED
-from flowpregel.pregel.progress import Item, ProgressView, view_of
+from flowpregel.pregel.progress import ProgressView, progress_is_on
+from flowpregel.pregel.runner import GraphRun
 
 Version: TypeAlias = Literal["v1", "v2"]
 STREAM_MODES: tuple[str, ...] = get_args(StreamMode)
@@ -50,49 +50,25 @@ class StreamKeywords(RunKeywords, total=False):
 OPTIONS = StreamKeywords.__annotations__.keys() - ConfigKeywords.__annotations__.keys()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvokeRequest:
-    """What a user asked of one run, with the graph's defaults filled in."""
-
-    given: Any
-    config: ParsedConfig
-    options: Options
-    """All but what the thread's saver decides."""
-    context: Any
-    control: RunControl | None
-    resume: Literal["auto"] | None
-    modes: tuple[str, ...]
-    """The stream modes that the user reads."""
-    labelled: bool
-    """Whether several modes were asked for, so that each item names its own."""
-    subgraphs: bool
-    """Whether nested graphs stream too, so that each item names its namespace."""
-    printed: tuple[str, ...]
-    """The stream modes that are printed."""
-    view: ProgressView | None
-    """Shows how far the run is."""
-    version: Version
-
-
 def is_quiet(asked: Mapping[str, Any]) -> bool:
     """Return whether an invocation returns the output, and not the items of a stream mode."""
     return asked.get("stream_mode") in (None, "values")
 
 
-def request_of(
+def run_of(
     graph: GraphDefinition,
     given: Any,
-    config: Config | None,
+    given_config: Config | None,
     asked: Mapping[str, Any],
     *,
     streams: bool = False,
-) -> InvokeRequest:
-    """Return what a user asked of a run of *graph*.
+) -> GraphRun:
+    """Return the run of *graph* that a user asked for.
 
     Args:
         graph: Gives the defaults.
         given: The input.
-        config: LangGraph's config, or None.
+        given_config: LangGraph's config, or None.
         asked: The keywords.
         streams: Whether `Pregel.stream` was called: its items show more than an output.
 
@@ -100,83 +76,86 @@ def request_of(
         ConfigurationError: Something cannot be; the message says what.
         TypeError: A keyword that nobody knows.
     """
-    wanted = {
+    wanted: dict[str, Any] = {
+        "stream_mode": graph.stream_mode,
+        "print_mode": (),
+        "output_keys": graph.stream_channels_asis if streams else graph.output_channels,
+        "interrupt_before": graph.interrupt_before_nodes,
+        "interrupt_after": graph.interrupt_after_nodes,
+        "debug": graph.debug,
+        "progress": progress_is_on.get(),
+        **{name: choices[0] for name, (choices, _) in _CHOICES.items()},
+    }
+    wanted |= {
         key: value
         for key, value in asked.items()
         if key in OPTIONS and (value is not None or key == "on_mismatch")
     }
     settings = {key: value for key, value in asked.items() if key not in OPTIONS}
-    parsed = parse(merged(graph.config, config, **settings)).outermost()
-    mode = wanted.get("stream_mode", graph.stream_mode)
-    modes = _modes(mode) if streams or not is_quiet(asked) else ()
-    debug = wanted.get("debug", graph.debug)
-    printed = ("updates", "values") if debug else _modes(wanted.get("print_mode", ()))
-    view = view_of(graph.name, wanted.get("progress"))
-    options = _options(graph, parsed, wanted, streams=streams)
-    return InvokeRequest(
+    config = parse(merged(graph.config, given_config, **settings))
+    if config.namespace:
+        # The checkpoint of a nested graph is found when that is called: by the map of them.
+        config = replace(config, namespace="", checkpoint_id=config.checkpoint_map.get(""))
+    _check(graph, wanted)
+    modes = names(wanted["stream_mode"]) if streams or not is_quiet(asked) else ()
+    printed = ("updates", "values") if wanted["debug"] else names(wanted["print_mode"])
+    view = ProgressView(graph.name) if wanted["progress"] else None
+    control: RunControl | None = wanted.get("control")
+    return GraphRun(
+        graph=graph,
         given=given,
-        config=parsed,
-        options=replace(options, modes=frozenset((*modes, *printed, *(VIEWED if view else ())))),
+        config=config,
+        options=Options(
+            durability=Durability(wanted["durability"]),
+            recursion_limit=config.recursion_limit,
+            interrupt_before=names_where(wanted["interrupt_before"]),
+            interrupt_after=names_where(wanted["interrupt_after"]),
+            output_channels=keys_of(wanted["output_keys"]),
+            modes=frozenset((*modes, *printed, *(VIEWED if view else ()))),
+            step_timeout=graph.step_timeout,
+            retry=policies_of(graph.retry_policy),
+            cache=graph.cache_policy,
+            drain=lambda: None if control is None else control.drain_reason,
+            on_mismatch=wanted["on_mismatch"],
+        ),
         context=_context(graph, wanted.get("context")),
-        control=wanted.get("control"),
-        resume=_choice(wanted, "resume", "'auto', or leave it out", None, "auto"),
+        control=control,
+        resume=wanted["resume"],
         modes=modes,
-        labelled="stream_mode" in wanted and not isinstance(mode, str),
+        labelled=asked.get("stream_mode") is not None
+        and not isinstance(wanted["stream_mode"], str),
         subgraphs=wanted.get("subgraphs", False),
         printed=printed,
         view=view,
-        version=_choice(wanted, "version", "'v1' or 'v2'", "v1", "v2"),
+        version=wanted["version"],
     )
 
 
-def _options(
-    graph: GraphDefinition, config: ParsedConfig, wanted: Mapping[str, Any], *, streams: bool
-) -> Options:
-    keys = graph.stream_channels_asis if streams else graph.output_channels
-    durability = "'sync', 'async' or 'exit'"
-    mismatch = "'error', 'rerun' or 'reuse'"
-    control: RunControl | None = wanted.get("control")
-    return Options(
-        namespace=config.namespace,
-        durability=Durability(_choice(wanted, "durability", durability, "async", "sync", "exit")),
-        recursion_limit=config.recursion_limit,
-        interrupt_before=names_where(wanted.get("interrupt_before", graph.interrupt_before_nodes)),
-        interrupt_after=names_where(wanted.get("interrupt_after", graph.interrupt_after_nodes)),
-        output_channels=_output_keys(graph, wanted.get("output_keys", keys)),
-        step_timeout=graph.step_timeout,
-        retry=policies_of(graph.retry_policy),
-        cache=graph.cache_policy,
-        drain=lambda: None if control is None else control.drain_reason,
-        on_mismatch=_choice(wanted, "on_mismatch", mismatch, "error", "rerun", "reuse"),
-    )
+_CHOICES: Final[dict[str, tuple[tuple[str | None, ...], str]]] = {
+    "durability": (("async", "sync", "exit"), "'sync', 'async' or 'exit'"),
+    "on_mismatch": (("error", "rerun", "reuse"), "'error', 'rerun' or 'reuse'"),
+    "resume": ((None, "auto"), "'auto', or leave it out"),
+    "version": (("v1", "v2"), "'v1' or 'v2'"),
+}
+"""Options that are one of a few words, the default first, and what to use."""
 
 
-def _choice(wanted: Mapping[str, Any], name: str, hint: str, default: Any, *others: Any) -> Any:
-    value = wanted.get(name, default)
-    if value not in (default, *others):
-        raise ConfigurationError(f"{name}={value!r}; use {hint}")
-    return value
-
-
-def _modes(wanted: str | Sequence[str]) -> tuple[str, ...]:
-    modes = (wanted,) if isinstance(wanted, str) else tuple(wanted)
-    for mode in modes:
+def _check(graph: GraphDefinition, wanted: Mapping[str, Any]) -> None:
+    """Refuse an option of a run that cannot be."""
+    for name, (choices, hint) in _CHOICES.items():
+        if wanted[name] not in choices:
+            raise ConfigurationError(f"{name}={wanted[name]!r}; use {hint}")
+    for mode in (*names(wanted["stream_mode"]), *names(wanted["print_mode"])):
         if mode not in STREAM_MODES:
             raise ConfigurationError(
                 f"stream_mode {mode!r} is unknown; the modes are: {', '.join(STREAM_MODES)}"
             )
-    return modes
-
-
-def _output_keys(graph: GraphDefinition, wanted: str | Sequence[str]) -> Keys:
-    keys = keys_of(wanted)
-    for key in (keys,) if isinstance(keys, str) else keys:
+    for key in names(wanted["output_keys"]):
         if key not in graph.program.channels:
             raise ConfigurationError(
                 f"output_keys names {key!r}, which is no channel of {graph.name!r}; "
                 f"the channels are: {', '.join(graph.program.channels)}"
             )
-    return keys
 
 
 def _context(graph: GraphDefinition, context: Any) -> Any:
@@ -192,55 +171,67 @@ def _context(graph: GraphDefinition, context: Any) -> Any:
     return context
 
 
-# ---------------------------------------------------------------- how a run is shown
+# ---------------------------------------------------------------- runs side by side
 
 
-@dataclass(frozen=True, slots=True)
-class GraphOutput:
-    """What ``invoke(version="v2")`` returns."""
+def batch(
+    graph: Any,
+    inputs: Sequence[Any],
+    config: Config | Sequence[Config] | None = None,
+    *,
+    return_exceptions: bool = False,
+    **asked: Unpack[RunKeywords],
+) -> list[Any]:
+    """Run the graph on each of *inputs*, side by side, and return the outputs in order.
 
-    value: Any
-    """What the output channels hold."""
-    interrupts: tuple[Interrupt, ...] = ()
-    """What waits for an answer; empty if the run is done."""
+    Args:
+        graph: The graph.
+        inputs: What each run is given.
+        config: One for all, or one for each.
+        return_exceptions: Whether to return what a run raises in its place.
+        asked: As `Pregel.invoke` takes it.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - seldom needed
 
-    def __iter__(self) -> Iterator[Any]:
-        """Yield value and interrupts, for unpacking."""
-        return iter((self.value, self.interrupts))
-
-    def __getitem__(self, key: str) -> Any:
-        """Return what a plain output has under *key*, for programs that were written for one."""
-        if key == INTERRUPT:
-            return self.interrupts
-        value = self.value
-        return value[key] if isinstance(value, Mapping) else getattr(value, key)
-
-    def __contains__(self, key: object) -> bool:
-        """Return whether a plain output would have *key*."""
-        if key == INTERRUPT:
-            return bool(self.interrupts)
-        value = self.value
-        return key in value if isinstance(value, Mapping) else hasattr(value, str(key))
-
-
-def stream_item(graph: GraphDefinition, item: Item, request: InvokeRequest) -> Any:
-    """Return what a run emitted in the form that was asked for."""
-    namespace, mode, payload = item
-    if request.version == "v1":
-        parts = ((namespace,) if request.subgraphs else ()) + ((mode,) if request.labelled else ())
-        return (*parts, payload) if parts else payload
-    if mode != "values":
-        return {"type": mode, "ns": namespace, "data": payload}
-    interrupts = ()
-    if isinstance(payload, dict) and INTERRUPT in payload:
-        payload = dict(payload)
-        interrupts = payload.pop(INTERRUPT)
-    data = payload if namespace else graph.shaped(payload)
-    return {"type": mode, "ns": namespace, "data": data, "interrupts": interrupts}
+    configs, limit = _configs(config, len(inputs))
+    limit = limit or min(32, max(1, len(inputs)))
+    with ThreadPoolExecutor(limit, thread_name_prefix="flowpregel-batch") as pool:
+        invoke = partial(graph.invoke, **asked)
+        futures = [pool.submit(invoke, *each) for each in zip(inputs, configs, strict=True)]
+    if return_exceptions:
+        return [future.exception() or future.result() for future in futures]
+    return [future.result() for future in futures]
 
 
-def print_item(item: Item) -> None:
-    """Print what a run emitted, for ``print_mode`` and ``debug``."""
-    namespace, mode, payload = item
-    where = f" [{'|'.join(namespace)}]" if namespace else ""
-    sys.stdout.write(f"[{mode}]{where} {payload!r}\n")
+async def abatch(
+    graph: Any,
+    inputs: Sequence[Any],
+    config: Config | Sequence[Config] | None = None,
+    *,
+    return_exceptions: bool = False,
+    **asked: Unpack[RunKeywords],
+) -> list[Any]:
+    """`batch`, on the running event loop."""
+    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+    configs, limit = _configs(config, len(inputs))
+    slots = asyncio.Semaphore(limit or max(1, len(inputs)))
+
+    async def one(given: Any, own: Config | None) -> Any:
+        async with slots:
+            return await graph.ainvoke(given, own, **asked)
+
+    runs = [one(given, own) for given, own in zip(inputs, configs, strict=True)]
+    return await asyncio.gather(*runs, return_exceptions=return_exceptions)
+
+
+def _configs(
+    config: Config | Sequence[Config] | None, count: int
+) -> tuple[list[Config | None], int | None]:
+    """Return a config for each run, and how many may run at once, if that is bounded."""
+    is_one = config is None or isinstance(config, Mapping)
+    configs: list[Any] = [config] * count if is_one else [*(config or ())]
+    if len(configs) != count:
+        raise ValueError(f"batch got {count} inputs and {len(configs)} configs; give one for each")
+    first = configs[0] if configs else None
+    return configs, (first or {}).get("max_concurrency")

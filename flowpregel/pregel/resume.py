@@ -16,17 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from flowpregel._core.commands import Command
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import Emit, Steps
 from flowpregel._core.program import Keys, Program, read
-from flowpregel._core.records import Saved
+from flowpregel._core.records import Address, Saved
 from flowpregel._core.run_state import Result
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, InputMismatchError
-from flowpregel.pregel.request import InvokeRequest
+from flowpregel.pregel.config import ParsedConfig
 from flowpregel.pregel.snapshot import OpenCheckpoint, open_checkpoint
 
 DIGEST = "input_digest"
@@ -48,7 +48,14 @@ class Start:
     """The last checkpoint of a run that is over, whose result is asked for."""
 
 
-def start_of(program: Program, saver: BaseCheckpointSaver | None, request: InvokeRequest) -> Start:
+def start_of(
+    program: Program,
+    saver: BaseCheckpointSaver | None,
+    given: Any,
+    config: ParsedConfig,
+    *,
+    resume: Literal["auto"] | None,
+) -> Start:
     """Return how the run starts that a user asked for; its thread is read only if that matters.
 
     Raises:
@@ -56,57 +63,47 @@ def start_of(program: Program, saver: BaseCheckpointSaver | None, request: Invok
         ConfigurationError: ``resume="auto"`` without input to start with, or a
             run that was left unfinished and replaced by a later one.
     """
-    given, config = request.given, request.config
     start = Start(given=given, run_id=config.run_id)
     is_new = given is not None and not isinstance(given, Command)
-    depends = request.resume is not None or config.run_id is not None or not is_new
+    depends = resume is not None or config.run_id is not None or not is_new
     if saver is None or config.checkpoint_id is not None or not depends:
         return start
-    if request.resume is not None and not is_new:
+    if resume is not None and not is_new:
         raise ConfigurationError(
             'resume="auto" needs the input that a new run would start with; '
             "invoke(None) goes on without"
         )
     saved = saver.load(config.address, lazy_results=True)
     start = replace(start, loaded=(saved,))
-    if not is_new:
-        if config.run_id is None and saved is not None and open_checkpoint(program, saved).tasks:
-            return _as_before(start, saved)
-        return start
-    if config.run_id is not None and (saved is None or _run_id_of(saved) != config.run_id):
-        earlier = saver.history(config.address, filter={"run_id": config.run_id}, limit=1)
-        return _of_earlier(program, start, next(iter(earlier), None))
-    return _again(program, start, saved)
+    if is_new:
+        return _started_again(program, saver, config.address, start)
+    if config.run_id is None and saved is not None and open_checkpoint(program, saved).tasks:
+        return _as_before(start, saved)
+    return start
 
 
-def _again(program: Program, start: Start, saved: Saved | None) -> Start:
-    """Return the start of the thread's last run, or of a new one, with the input of *start*."""
+def _started_again(
+    program: Program, saver: BaseCheckpointSaver, address: Address, start: Start
+) -> Start:
+    """Return how a run starts, with input, that may have been started before."""
+    saved = start.loaded[0] if start.loaded else None
+    is_last = start.run_id is None or (saved is not None and start.run_id == _run_id_of(saved))
+    if not is_last:
+        earlier = saver.history(address, filter={"run_id": start.run_id}, limit=1)
+        saved = next(iter(earlier), None)
     opened = None if saved is None else open_checkpoint(program, saved)
     if opened is None or not (opened.tasks or start.run_id):
-        return _anew(start)
-    _check_input(program, opened, start.given)
-    if not opened.tasks:
-        return replace(start, over=saved)
-    return replace(_as_before(start, opened.saved), given=None)
-
-
-def _of_earlier(program: Program, start: Start, earlier: Saved | None) -> Start:
-    """Return the start of a run by its id, which the thread's last run does not have."""
-    if earlier is None:
-        return _anew(start)
-    opened = open_checkpoint(program, earlier)
-    if opened.tasks:
+        digest = digest_of(start.given, "the input", strict=False)
+        return replace(start, metadata={DIGEST: digest})
+    if opened.tasks and not is_last:
         raise ConfigurationError(
-            f"run {start.run_id!r} of thread {earlier.address.thread_id!r} was left unfinished, "
+            f"run {start.run_id!r} of thread {address.thread_id!r} was left unfinished, "
             "and a later run took its place: use another run_id"
         )
     _check_input(program, opened, start.given)
-    return replace(start, over=earlier)
-
-
-def _anew(start: Start) -> Start:
-    digest = digest_of(start.given, "the input", strict=False)
-    return replace(start, metadata={DIGEST: digest})
+    if not opened.tasks:
+        return replace(start, over=opened.saved)
+    return replace(_as_before(start, opened.saved), given=None)
 
 
 def _as_before(start: Start, saved: Saved) -> Start:

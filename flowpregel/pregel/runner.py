@@ -1,38 +1,33 @@
-"""Makes runs of a graph, outermost, nested and side by side, and hands them to the engine."""
+"""Makes runs of a graph, outermost and nested, and hands them to the engine."""
 
 from __future__ import annotations
 
+import sys
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
-from typing import Any, Unpack
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, aclosing, closing, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
+from flowpregel._core.commands import Interrupt
 from flowpregel._core.effects import StepContext, Steps
 from flowpregel._core.program import Nested, Options
 from flowpregel._core.records import INTERRUPT, Address, Arguments, Kind, Node, Task
 from flowpregel._core.run import run
 from flowpregel._engine.commits import Committers
-from flowpregel._engine.drivers import adrive, drive
+from flowpregel._engine.drivers import Item, adrive, drive
 from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._engine.inbox import now
 from flowpregel._engine.nested import RunContext
 from flowpregel._fault import fault
+from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import BaseCheckpointSaver, Lease
-from flowpregel.context import current_scope
+from flowpregel.context import RunControl, current_scope
 from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.config import Config, merged, parse
+from flowpregel.pregel.config import Config, ParsedConfig, merged, parse
 from flowpregel.pregel.definition import GraphDefinition, names_where
 from flowpregel.pregel.node import policies_of
-from flowpregel.pregel.progress import Item
-from flowpregel.pregel.request import (
-    GraphOutput,
-    InvokeRequest,
-    RunKeywords,
-    print_item,
-    stream_item,
-)
+from flowpregel.pregel.progress import ProgressView
 from flowpregel.pregel.resume import kept_result, start_of
 
 _OF_THE_OUTERMOST = (
@@ -44,106 +39,163 @@ _FROM_INSIDE = {"custom", "progress"}
 """What nested graphs give the stream even if it does not show subgraphs."""
 
 
+@dataclass(frozen=True, slots=True)
+class GraphOutput:
+    """What ``invoke(version="v2")`` returns."""
+
+    value: Any
+    """What the output channels hold."""
+    interrupts: tuple[Interrupt, ...] = ()
+    """What waits for an answer; empty if the run is done."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield value and interrupts, for unpacking."""
+        return iter((self.value, self.interrupts))
+
+    def __getitem__(self, key: str) -> Any:
+        """Return what a plain output has under *key*, for programs that were written for one."""
+        if key == INTERRUPT:
+            return self.interrupts
+        value = self.value
+        return value[key] if isinstance(value, Mapping) else getattr(value, key)
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether a plain output would have *key*."""
+        if key == INTERRUPT:
+            return bool(self.interrupts)
+        value = self.value
+        return key in value if isinstance(value, Mapping) else hasattr(value, str(key))
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class GraphRun:
-    """One outermost run of a graph: iterate over its items, then ask for its output.
+    """One outermost run of a graph: iterate over its items, then ask for its output."""
 
-    Args:
-        graph: What to run.
-        request: What was asked of the run.
-    """
-
-    def __init__(self, graph: GraphDefinition, request: InvokeRequest) -> None:
-        self._graph = graph
-        self._request = request
-        self._engine: Engine
+    graph: GraphDefinition
+    given: Any
+    """Its input."""
+    config: ParsedConfig
+    options: Options
+    """All but what the thread's saver decides."""
+    context: Any
+    control: RunControl | None
+    resume: Literal["auto"] | None
+    modes: tuple[str, ...]
+    """The stream modes that the user reads."""
+    labelled: bool
+    """Whether several modes were asked for, so that each item names its own."""
+    subgraphs: bool
+    """Whether nested graphs stream too, so that each item names its namespace."""
+    printed: tuple[str, ...]
+    """The stream modes that are printed."""
+    view: ProgressView | None
+    """Shows how far the run is."""
+    version: Literal["v1", "v2"]
+    engine: Engine = field(init=False)
 
     def items(self) -> Iterator[Any]:
         """Run to the end on this OS thread, and yield what the stream shows on the way."""
-        self._engine = Engine(run_plan(self._graph, self._request))
-        emitted = drive(self._engine)
+        emitted = self._driven()
         try:
-            for item in emitted:
+            while True:
+                with held():
+                    item = next(emitted, None)
+                if item is None:
+                    return
                 yield from self._shown(item)
         finally:
-            emitted.close()  # type: ignore[attr-defined]
-            self._close()
+            with held(), self._viewed():
+                emitted.close()
+
+    def _driven(self) -> Generator[Item, None, None]:
+        self.engine = Engine(run_plan(self))
+        yield from drive(self.engine)
 
     async def aitems(self) -> AsyncIterator[Any]:
         """Run to the end on the running event loop."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
-        loop = asyncio.get_running_loop()
-        self._engine = Engine(run_plan(self._graph, self._request), loop)
-        emitted = adrive(self._engine)
-        try:
-            async for item in emitted:
-                for shown in self._shown(item):
-                    yield shown
-        finally:
-            await emitted.aclose()  # type: ignore[attr-defined]
-            self._close()
+        self.engine = Engine(run_plan(self), asyncio.get_running_loop())
+        emitted = adrive(self.engine)
+        with self._viewed():
+            async with aclosing(emitted):  # type: ignore[type-var]
+                async for item in emitted:
+                    for shown in self._shown(item):
+                        yield shown
+
+    def _viewed(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self.view is None else closing(self.view)
 
     def _shown(self, item: Item) -> Iterator[Any]:
-        request = self._request
-        if request.view is not None:
-            request.view.see(item)
-        if item[1] in request.printed:
-            print_item(item)
-        if item[1] in request.modes:
-            yield stream_item(self._graph, item, request)
-
-    def _close(self) -> None:
-        if self._request.view is not None:
-            self._request.view.close()
+        """Yield what a run emitted in the form that was asked for, if it was."""
+        namespace, mode, payload = item
+        if self.view is not None:
+            self.view.see(item)
+        if mode in self.printed:
+            where = f" [{'|'.join(namespace)}]" if namespace else ""
+            sys.stdout.write(f"[{mode}]{where} {payload!r}\n")
+        if mode not in self.modes:
+            return
+        if self.version == "v1":
+            parts = ((namespace,) if self.subgraphs else ()) + ((mode,) if self.labelled else ())
+            yield (*parts, payload) if parts else payload
+            return
+        shown = {"type": mode, "ns": namespace, "data": payload}
+        if mode == "values":
+            interrupts = ()
+            if isinstance(payload, dict) and INTERRUPT in payload:
+                payload = dict(payload)
+                interrupts = payload.pop(INTERRUPT)
+            data = payload if namespace else self.graph.shaped(payload)
+            shown |= {"data": data, "interrupts": interrupts}
+        yield shown
 
     def output(self) -> Any:
         """Return what the run came to, once all its items were read."""
-        result = self._engine.result
+        result = self.engine.result
         assert result is not None
-        if self._request.version == "v2":
-            return GraphOutput(self._graph.shaped(result.values), result.interrupts)
+        if self.version == "v2":
+            return GraphOutput(self.graph.shaped(result.values), result.interrupts)
         if not result.interrupts:
             return result.values
         values = result.values if isinstance(result.values, dict) else {}
         return {**values, INTERRUPT: list(result.interrupts)}
 
 
-def run_plan(graph: GraphDefinition, request: InvokeRequest) -> RunPlan:
-    """Return what the engine is to do for *request*; the lease of its thread is taken."""
+def run_plan(asked: GraphRun) -> RunPlan:
+    """Return what the engine is to do for a run; the lease of its thread is taken."""
+    graph = asked.graph
     if graph.checkpointer is True:
         raise ConfigurationError(
             "checkpointer=True cannot be used for root graphs: it means the checkpointer of the "
             "graph around; give a saver or a path"
         )
-    if graph.saver is None and request.resume is not None:
+    if graph.saver is None and asked.resume is not None:
         raise ConfigurationError(
             f"resume='auto': graph {graph.name!r} has no checkpointer, so there is nothing "
             "to go on with; pass checkpointer= where it is built"
         )
     with ExitStack() as resources:
         if graph.saver is None:
-            return _plan(graph, request, None, resources)
-        address = request.config.address
+            return _plan(asked, None, resources)
+        address = asked.config.address
         resources.callback(fault, "lease.released.after")
         fault("lease.taken.before")
         lease = resources.enter_context(graph.saver.lease(address.thread_id, address.namespace))
         fault("lease.taken.after")
         resources.callback(fault, "lease.released.before")
-        return _plan(graph, request, lease, resources)
+        return _plan(asked, lease, resources)
 
 
-def _plan(
-    graph: GraphDefinition, request: InvokeRequest, lease: Lease | None, resources: ExitStack
-) -> RunPlan:
+def _plan(asked: GraphRun, lease: Lease | None, resources: ExitStack) -> RunPlan:
     """Return the plan of a run, which takes *resources* over."""
-    saver = graph.saver
-    config = request.config
+    graph, saver, config = asked.graph, asked.graph.saver, asked.config
     fault("run.start.before")
-    start = start_of(graph.program, saver, request)
+    start = start_of(graph.program, saver, asked.given, config, resume=asked.resume)
     fault("run.start.after")
     run_id = start.run_id or str(uuid.uuid4())
     options = replace(
-        request.options,
+        asked.options,
         loaded=start.loaded,
         metadata={**start.metadata, **config.metadata, "run_id": run_id},
         now=now(),
@@ -152,19 +204,18 @@ def _plan(
         options = for_saver(replace(options, address=config.address, fence=lease.fence), saver)
     committers = Committers()
     around = RunContext(
-        config=replace(config, run_id=start.run_id).shown(),
-        context=request.context,
+        config={**config.shown(), "run_id": start.run_id},
+        context=asked.context,
         store=graph.store,
-        control=request.control,
+        control=asked.control,
         committer=None if saver is None else committers.of(saver, options.durability),
         committers=committers,
         thread_id=config.thread_id,
         run_id=run_id,
-        namespace=config.namespace,
         executor=graph.executor,
-        modes=options.modes if request.subgraphs else options.modes & _FROM_INSIDE,
+        modes=options.modes if asked.subgraphs else options.modes & _FROM_INSIDE,
         options=options,
-        replayed_before=config.checkpoint_id if request.given is None else None,
+        replayed_before=config.checkpoint_id if asked.given is None else None,
     )
     if start.over is None:
         steps = run(graph.program, options, start.given)
@@ -182,13 +233,10 @@ def _plan(
 
 def for_saver(options: Options, saver: BaseCheckpointSaver) -> Options:
     """Return *options* for what *saver* can keep, and for the versions it makes."""
+    options = replace(options, keeps_deltas=saver.keeps_deltas)
     if not saver.owns_versions:
-        return replace(options, keeps_deltas=saver.keeps_deltas)
-    return replace(
-        options,
-        keeps_deltas=saver.keeps_deltas,
-        next_version=lambda newest, _: saver.get_next_version(newest, None),
-    )
+        return options
+    return replace(options, next_version=lambda newest, _: saver.get_next_version(newest, None))
 
 
 # ---------------------------------------------------------------- nested runs
@@ -262,69 +310,3 @@ def nested_run(
         variables=around.variables if task.variables is None else task.variables,
     )
     return run(graph.program, options, given), inside
-
-
-# ---------------------------------------------------------------- runs side by side
-
-
-def batch(
-    graph: Any,
-    inputs: Sequence[Any],
-    config: Config | Sequence[Config] | None = None,
-    *,
-    return_exceptions: bool = False,
-    **asked: Unpack[RunKeywords],
-) -> list[Any]:
-    """Run the graph on each of *inputs*, side by side, and return the outputs in order.
-
-    Args:
-        graph: The graph.
-        inputs: What each run is given.
-        config: One for all, or one for each.
-        return_exceptions: Whether to return what a run raises in its place.
-        asked: As `Pregel.invoke` takes it.
-    """
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - seldom needed
-
-    configs, limit = _configs(config, len(inputs))
-    limit = limit or min(32, max(1, len(inputs)))
-    with ThreadPoolExecutor(limit, thread_name_prefix="flowpregel-batch") as pool:
-        invoke = partial(graph.invoke, **asked)
-        futures = [pool.submit(invoke, *each) for each in zip(inputs, configs, strict=True)]
-    if return_exceptions:
-        return [future.exception() or future.result() for future in futures]
-    return [future.result() for future in futures]
-
-
-async def abatch(
-    graph: Any,
-    inputs: Sequence[Any],
-    config: Config | Sequence[Config] | None = None,
-    *,
-    return_exceptions: bool = False,
-    **asked: Unpack[RunKeywords],
-) -> list[Any]:
-    """`batch`, on the running event loop."""
-    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
-
-    configs, limit = _configs(config, len(inputs))
-    slots = asyncio.Semaphore(limit or max(1, len(inputs)))
-
-    async def one(given: Any, own: Config | None) -> Any:
-        async with slots:
-            return await graph.ainvoke(given, own, **asked)
-
-    runs = [one(given, own) for given, own in zip(inputs, configs, strict=True)]
-    return await asyncio.gather(*runs, return_exceptions=return_exceptions)
-
-
-def _configs(
-    config: Config | Sequence[Config] | None, count: int
-) -> tuple[list[Config | None], int | None]:
-    """Return a config for each run, and how many may run at once, if that is bounded."""
-    is_one = config is None or isinstance(config, Mapping)
-    configs: list[Any] = [config] * count if is_one else [*(config or ())]
-    if len(configs) != count:
-        raise ValueError(f"batch got {count} inputs and {len(configs)} configs; give one for each")
-    first = configs[0] if configs else None
-    return configs, (first or {}).get("max_concurrency")

@@ -1,21 +1,63 @@
-"""The states of threads: read, listed, and edited from outside."""
+"""The states of threads: read, listed, and edited from outside.
+
+An edit is a superstep: as if a node had written, or as new input.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from flowpregel._core.program import Options
-from flowpregel._core.records import Address, Saved, Task
+from flowpregel._core import ids
+from flowpregel._core.effects import Commit
+from flowpregel._core.program import Options, Program, State, new_state
+from flowpregel._core.records import (
+    INPUT,
+    INTERRUPT,
+    TASKS,
+    Address,
+    Batch,
+    Node,
+    Saved,
+    Source,
+    Task,
+    Write,
+)
+from flowpregel._core.run_state import Run
+from flowpregel._core.start import input_writes, not_before
+from flowpregel._core.stream_events import StreamEvents, outputs
+from flowpregel._core.update import Writes, barrier_of, check_writes
+from flowpregel._engine.drivers import run_to_end
 from flowpregel._engine.inbox import now
+from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.errors import ConfigurationError
+from flowpregel.context import RunClient, Scope, TaskInfo, current
+from flowpregel.errors import ConfigurationError, GraphInterrupt, InvalidUpdateError, ParentCommand
 from flowpregel.pregel.config import Config, ParsedConfig, config_for, parse
 from flowpregel.pregel.definition import GraphDefinition
-from flowpregel.pregel.edit import COPY, Edit, StateUpdate, grouped
 from flowpregel.pregel.runner import for_saver
-from flowpregel.pregel.snapshot import StateSnapshot, empty_snapshot, snapshot, with_near_seeds
+from flowpregel.pregel.snapshot import (
+    OpenCheckpoint,
+    StateSnapshot,
+    empty_snapshot,
+    open_checkpoint,
+    snapshot,
+    with_near_seeds,
+)
+
+END = "__end__"
+COPY = "__copy__"
+
+
+class StateUpdate(NamedTuple):
+    """One update of a thread's state."""
+
+    values: Any
+    as_node: str | None = None
+    """The node to act as; None: the one that wrote last."""
+    task_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +116,30 @@ class ThreadStates:
             raise ConfigurationError("No updates provided: each superstep needs at least one")
         graph, saver, parsed = self.opened(config)
         address = parsed.address
-        with saver.lease(address.thread_id, address.namespace) as lease:
-            for updates in supersteps:
-                address = _edited(graph, saver, parsed, address, updates, lease.fence)
+        with held(), saver.lease(address.thread_id, address.namespace) as lease:
+            options = for_saver(Options(namespace=address.namespace, fence=lease.fence), saver)
+            waiting = deque([StateUpdate(*update) for update in updates] for updates in supersteps)
+            while waiting:
+                updates, saved = waiting.popleft(), saver.load(address)
+                parents = {} if saved is None else saved.checkpoint.metadata.get("parents")
+                batch = edited(
+                    graph.program,
+                    replace(
+                        options,
+                        address=replace(address, checkpoint_id=None),
+                        metadata={**parsed.metadata, **({"parents": parents} if parents else {})},
+                        now=now(),
+                    ),
+                    saved,
+                    updates,
+                )
+                saver.commit((batch,))
+                assert batch.checkpoint is not None
+                address = replace(address, checkpoint_id=batch.checkpoint.id)
+                if updates[0].as_node == COPY and isinstance(updates[0].values, list):
+                    copied = saver.load(address)
+                    assert copied is not None
+                    waiting.extendleft(_of_copy(graph.program, copied, updates[0].values))
         return config_for(address, parsed.checkpoint_map)
 
 
@@ -106,32 +169,176 @@ def snapshot_of(
     return snapshot(graph.program, saved, live=live, task_state=state_of)
 
 
-def _edited(
-    graph: GraphDefinition,
-    saver: BaseCheckpointSaver,
-    parsed: ParsedConfig,
-    address: Address,
-    updates: Sequence[Any],
-    fence: int | None,
-) -> Address:
-    """Commit one superstep of updates, and return where it is."""
-    updates = [StateUpdate(*update) for update in updates]
-    saved = saver.load(address)
-    parents = {} if saved is None else saved.checkpoint.metadata.get("parents")
-    options = Options(
-        address=replace(address, checkpoint_id=None),
-        namespace=address.namespace,
-        metadata={**parsed.metadata, **({"parents": parents} if parents else {})},
-        fence=fence,
-        now=now(),
+# ---------------------------------------------------------------- edits
+
+
+def edited(
+    program: Program, options: Options, saved: Saved | None, updates: Sequence[StateUpdate]
+) -> Batch:
+    """Return what one superstep of updates on *saved* adds to a thread.
+
+    Args:
+        program: Whose thread it is.
+        options: Where its checkpoints are kept, and how.
+        saved: The checkpoint to edit; None: nothing happened on the thread.
+        updates: At least one.
+
+    Raises:
+        InvalidUpdateError: An update that cannot be made; the message says why.
+    """
+    first = updates[0]
+    special = first.as_node in (INPUT, COPY) or (first.as_node == END and first.values is None)
+    if special and len(updates) > 1:
+        raise InvalidUpdateError(
+            f"as_node={first.as_node!r} must be the only update of its superstep"
+        )
+    run, opened = _run_at(program, options, saved)
+    source: Source = "update"
+    if first.as_node == COPY:
+        if saved is None:
+            raise InvalidUpdateError("there is no checkpoint to copy on this thread")
+        run.kept_id = saved.checkpoint.parent_id
+        source = "fork"
+    elif first.as_node == INPUT:
+        writes = list(input_writes(program, first.values))
+        if not writes:
+            raise InvalidUpdateError(
+                f"the update as input has nothing for {program.input_channels}"
+            )
+        run.apply([Writes(writes, INPUT)])
+        source = "input"
+    elif not special:
+        run.apply(_written(run, opened, updates))
+    elif opened is not None:
+        # What is due ends: what tasks that are done wrote is applied, the others are dropped.
+        for task in opened.tasks:
+            task.writes = tuple(outputs(opened.pending.get(task.id, ())))
+        run.apply(barrier_of(opened.tasks))
+    if source != "input" or saved is not None:
+        run.step += 1
+    commit = run.save(source)[0]
+    assert isinstance(commit, Commit)
+    return commit.batch
+
+
+def _run_at(
+    program: Program, options: Options, saved: Saved | None
+) -> tuple[Run, OpenCheckpoint | None]:
+    """Return a run that stands at *saved*, and what that holds."""
+    events = StreamEvents(frozenset(), (), ())
+    if saved is None:
+        return Run(program, options, events, new_state(program), options.now), None
+    at = not_before(options.now, saved)
+    opened = open_checkpoint(program, saved, options.next_version, at)
+    run = Run(program, options, events, opened.state, at)
+    run.kept_id, run.step = saved.checkpoint.id, saved.checkpoint.step
+    # What a Command wrote is pending: the edited checkpoint is the first to hold it.
+    run.unsaved = opened.applied
+    return run, opened
+
+
+def _written(
+    run: Run, opened: OpenCheckpoint | None, updates: Sequence[StateUpdate]
+) -> list[Writes]:
+    """Return what nodes bring that *updates* act as, kept as writes of the tasks they are."""
+    task_ids = _ids_by_node(opened)
+    brought = []
+    for index, update in enumerate(updates):
+        if update.as_node is None and len(updates) > 1:
+            raise InvalidUpdateError("as_node is required when applying multiple updates")
+        node = _node_of(run.program, run.state, update.as_node)
+        writes = tuple(_run_writers(run.program, node, update.values, run.state))
+        check_writes(run.program, f"the update as {node.name!r}", writes)
+        brought.append(Writes(writes, node.name, (INTERRUPT,)))
+        if opened is not None and opened.saved.is_latest:
+            known = task_ids[node.name]
+            base = opened.saved.checkpoint.id
+            own = ids.task_id(base, INTERRUPT, index)
+            task_id = update.task_id or (known.popleft() if known else own)
+            kept = [write for write in writes if write[0] != TASKS]
+            run.keep(base, task_id, f"~{INTERRUPT}, {index:010d}", kept)
+    return brought
+
+
+def _node_of(program: Program, state: State, as_node: str | None) -> Node:
+    name = _last_writer(program, state) if as_node is None else as_node
+    if name is None:
+        raise InvalidUpdateError(
+            "Ambiguous update, specify as_node: several nodes wrote last, or none did"
+        )
+    node = program.nodes.get(name)
+    if node is None:
+        raise InvalidUpdateError(
+            f"Node {name!r} does not exist; the nodes are: {', '.join(sorted(program.nodes))}"
+        )
+    if not node.writers:
+        raise InvalidUpdateError(f"Node {name!r} has no writers, so it cannot update the state")
+    return node
+
+
+def _ids_by_node(opened: OpenCheckpoint | None) -> dict[str, deque[str]]:
+    """Return the ids of the tasks that are due, by the name of their node."""
+    found: dict[str, deque[str]] = defaultdict(deque)
+    for task in opened.tasks if opened else ():
+        found[task.name].append(task.id)
+    return found
+
+
+def _last_writer(program: Program, state: State) -> str | None:
+    """Return the node that ran last; None if that is not one node."""
+    if len(program.nodes) == 1:
+        return next(iter(program.nodes))
+    seen = sorted(
+        (version, name)
+        for name, versions in state.seen.items()
+        if name in program.nodes
+        for version in versions.values()
     )
-    batch = Edit(graph.program, for_saver(options, saver)).batch(saved, updates)
-    saver.commit((batch,))
-    assert batch.checkpoint is not None
-    made = replace(address, checkpoint_id=batch.checkpoint.id)
-    if updates[0].as_node == COPY and isinstance(updates[0].values, list) and updates[0].values:
-        copied = saver.load(made)
-        assert copied is not None
-        again = grouped(graph.program, copied, updates[0].values)
-        return _edited(graph, saver, parsed, made, again, fence)
-    return made
+    if not seen:
+        channels = program.input_channels
+        return channels if isinstance(channels, str) and channels in program.nodes else None
+    is_tie = len(seen) > 1 and seen[-1][0] == seen[-2][0]
+    return None if is_tie else seen[-1][1]
+
+
+def _of_copy(program: Program, saved: Saved, items: Sequence[Any]) -> Iterator[list[StateUpdate]]:
+    """Yield the superstep of a copy's updates, if there are any, each with the id of a due task."""
+    task_ids = _ids_by_node(open_checkpoint(program, saved))
+    by_node: dict[str | None, list[StateUpdate]] = defaultdict(list)
+    for item in items:
+        if not isinstance(item, Sequence) or isinstance(item, str) or len(item) < 2:
+            raise InvalidUpdateError(f"an update of a copy is (values, as_node), not {item!r}")
+        known = task_ids[item[1]]
+        task_id = known.popleft() if known else None
+        by_node[item[1]].append(StateUpdate(item[0], item[1], task_id))
+    if by_node:
+        yield [update for updates in by_node.values() for update in updates]
+
+
+def _run_writers(program: Program, node: Node, value: Any, state: State) -> Sequence[Write]:
+    """Return what the writers of *node* write for *value*, outside any run."""
+    scope = Scope(
+        TaskInfo(task_id="", name=node.name, namespace=node.name, step=0, stop=2),
+        RunClient(emit=_nothing, call=_nothing, beat=_nothing),
+        channels=state.channels,
+        managed={name: item.get(0, 2) for name, item in program.managed.items()},
+    )
+    token = current.set(scope)
+    try:
+        for writer in node.writers:
+            written = writer(value, scope)
+            is_async = hasattr(written, "__await__")
+            scope.writes.extend(run_to_end(written) if is_async else written)
+    except ParentCommand:
+        raise InvalidUpdateError("There is no parent graph: Command.PARENT in an update") from None
+    except GraphInterrupt as asked:
+        raise InvalidUpdateError(
+            f"the writers of node {node.name!r} cannot ask here: {asked.interrupts}"
+        ) from None
+    finally:
+        current.reset(token)
+    return scope.writes
+
+
+def _nothing(*_: Any) -> None:
+    """Connect the writers of an update to no run."""

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from flowpregel._lmdb.codec import decode, encode
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.records import digest_of
 from flowpregel._lmdb.store import open_store
@@ -125,13 +124,13 @@ class LMDBStore(ItemStore):
         return sorted(living, key=lambda item: item.number)
 
     def _item(self, record: bytes) -> StoredItem:
-        return StoredItem(*decode(self._store.codec, record, "an item"))
+        return StoredItem(*self._store.codec.decode(record, "an item"))
 
     def _encode(self, value: Any, what: str) -> Any:
-        return encode(self._store.codec, value, what)
+        return self._store.codec.encode(value, what)
 
     def _decode(self, kept: Any, what: str) -> Any:
-        return decode(self._store.codec, kept, what)
+        return self._store.codec.decode(kept, what)
 
     # -------------------------------------------------------- inside a transaction
 
@@ -147,7 +146,7 @@ class LMDBStore(ItemStore):
 
     def _keep(self, transaction: Any, place: bytes, item: StoredItem) -> None:
         record = tuple(getattr(item, name) for name in _FIELDS)
-        data = encode(self._store.codec, record, "an item")
+        data = self._store.codec.encode(record, "an item")
         self._table.put(transaction, b"i" + place, data)
         if item.ends_at is not None:
             self._table.put(transaction, _end(item.ends_at) + place, b"")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from flowpregel._lmdb.codec import PythonCodec, decode
+from flowpregel._lmdb.codec import ValueCodec
 from flowpregel._lmdb.records import SIZE, Seal, Table
 from flowpregel.errors import StoreCorruptError, StoreError, ValueEncodingError
 from flowpregel.executors.processes import messages, protocol, serialization
@@ -123,7 +123,7 @@ def test_with_its_checksum_made_anew_the_canary_sings() -> None:
 
     opened = table.get(place, KEY)
     assert opened is not None
-    decode(PythonCodec(), opened, "a value")
+    ValueCodec(None).decode(opened, "a value")
 
     assert ["it was unpickled"] == sprung
     sprung.clear()
@@ -132,25 +132,24 @@ def test_with_its_checksum_made_anew_the_canary_sings() -> None:
 # ---------------------------------------------------------------- values
 
 
-@given(st.sampled_from([b"n", b"t", b"b", b"i", b"z", b"x", b"c", b"?", b""]), st.binary())
-def test_a_value_that_is_no_pickle_is_decoded_or_refused(kind: bytes, rest: bytes) -> None:
+@given(st.sampled_from([b"z", b"m", b"x", b"?", b""]), st.binary())
+def test_a_value_that_is_no_pickle_is_refused(kind: bytes, rest: bytes) -> None:
     """By a named error."""
-    try:
-        found = decode(PythonCodec(), kind + rest, "a value")
-    except (StoreError, ValueEncodingError):
-        return
-    assert isinstance(found, str | bytes | int | None)
+    data = kind + rest
+    assume(data[:1] not in (b"i", b"t", b"p", b"c"))
+    with pytest.raises((StoreError, ValueEncodingError)):
+        ValueCodec(None).decode(data, "a value")
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=100))
 def test_buffers_that_are_not_there_cost_no_memory(count: int, size: int, rest: bytes) -> None:
     """A count and sizes beyond the end of the record."""
     assume(count * 8 > len(rest) or size > len(rest))
-    data = b"o" + count.to_bytes(4, "big") + size.to_bytes(8, "big") + rest
+    data = b"m\0\0" + count.to_bytes(4, "big") + size.to_bytes(8, "big") + rest
     tracemalloc.start()
     try:
         with pytest.raises((StoreError, ValueEncodingError)):
-            decode(PythonCodec(), data, "a value")
+            ValueCodec(None).decode(data, "a value")
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()

@@ -89,7 +89,7 @@ def test_resume_knows_the_flow_from_the_run(cli: Invoke) -> None:
     result = cli("resume", "shares")
 
     assert Code.FAILED == result.exit_code
-    assert "shares: 0 done, 1 failed; divide: 0 done, 1 failed" in result.stderr
+    assert "divide: 1 done, 1 of them before, 1 failed" in result.stderr
 
 
 def test_resume_of_a_thread_that_names_no_flow_asks_for_one(cli: Invoke, store: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowpregel import get_runtime, report_progress
-from flowpregel.cli.progress import Counters, RunView
+from flowpregel.cli.progress import RunView
 from flowpregel.errors import ConfigurationError
 from flowpregel.func import entrypoint, task
 from flowpregel.pregel.progress import ProgressView
@@ -163,21 +163,9 @@ def test_the_command_line_shows_how_far_running_tasks_are(
 ) -> None:
     """In its lines, beside the counts."""
     now = [0.0]
-    with RunView(lambda: now[0]) as view:
-        started = {"id": "1", "name": "work", "error": None, "interrupts": []}
-        view.event("debug", {"type": "task", "step": 1, "payload": started})
+    with RunView("flow", lambda: now[0]) as view:
+        view.see(((), "tasks", {"name": "work", "id": "1", "input": None}))
         now[0] = 3.0
-        view.event("progress", report(0.25))
+        view.see(((), "progress", report(0.25)))
 
-    assert "work: 0 done, 1 in flight, 0.25" in capsys.readouterr().err
-
-
-def test_the_counters_forget_what_a_task_said_when_it_ends() -> None:
-    """A table shows what runs."""
-    counters = Counters(0.0)
-    counters.reports["1"] = report(1)
-
-    ended = {"id": "1", "name": "work", "error": None, "interrupts": []}
-    counters.note({"type": "task_result", "step": 0, "payload": ended}, 1.0)
-
-    assert {} == counters.reports
+    assert "work: 0 done, 1 to do |    0.25" in capsys.readouterr().err

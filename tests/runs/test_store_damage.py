@@ -152,7 +152,7 @@ def test_without_the_checksum_the_canary_would_sing(path, tmp_path, monkeypatch)
     """What the check before is worth: the same store, read without it."""
     place = max(key for name, key in records(path) if name == b"deltas")
     sprung = tmp_path / "sprung"
-    delta = DeltaRecord(None, EMPTY, b"", b"p" + pickle.dumps(Canary(str(sprung))))
+    delta = DeltaRecord(None, EMPTY, (b"p" + pickle.dumps(Canary(str(sprung))),))
     put(path, b"deltas", place, bytes(17) + to_bytes(delta))
     monkeypatch.setattr(tables.Table, "opened", lambda self, key, record: record[17:])
 

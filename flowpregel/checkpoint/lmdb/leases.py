@@ -29,6 +29,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from flowpregel import _interrupts
 from flowpregel._core.records import Address
 from flowpregel._lmdb.locks import FileLock, Owner, holder_at, is_locked
 from flowpregel.checkpoint.base import Lease, OnConflict, check_on_conflict
@@ -149,9 +150,11 @@ class HeldLease:
         self._file: FileLock | None = None
         self._fence = 0
 
+    @_interrupts.held()
     def __enter__(self) -> Lease:
         pause = 0.001
         while not self._take():
+            _interrupts.deliver()
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
         lease = Lease(self._fence)
@@ -159,6 +162,7 @@ class HeldLease:
             WATCH.add(self._file, lease)
         return lease
 
+    @_interrupts.held()
     def __exit__(self, *exc_info: object) -> None:
         self._leases.forget(self._fence)
         WATCH.drop(self._fence)

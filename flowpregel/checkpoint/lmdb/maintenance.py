@@ -115,12 +115,14 @@ def _count_checkpoint(
 ) -> None:
     """Learn the names of channels, and count small values where they belong."""
     data = tables.checkpoints.get(transaction, key)
-    record = None if data is None else from_bytes(CheckpointRecord, data)
-    for name in record.versions if record is not None else ():
-        names[keys.digest(name)] = name
-    for name, value in record.inline.items() if record is not None else ():
-        stats.bytes_of_checkpoints -= len(value)
-        _add(stats, name, len(value))
+    if data is None:
+        return
+    record = from_bytes(CheckpointRecord, data)
+    names.update((keys.digest(name), name) for name in record.versions)
+    for name, place in record.places.items():
+        if isinstance(place, bytes):
+            stats.bytes_of_checkpoints -= len(place)
+            _add(stats, name, len(place))
 
 
 def _add(stats: Stats, channel: str, size: int) -> None:
@@ -175,24 +177,16 @@ def verify_checkpoints(
     """Read every checkpoint of *namespaces*; return what does not hold together."""
     problems = []
     for namespace in namespaces:
-        thread = f"thread {namespace.thread_id!r}"
+        thread, where = namespace.thread_id, f"thread {namespace.thread_id!r}"
         try:
-            found = read(partial(_ids, tables, namespace=namespace))
+            read(partial(tables.check_count, address=Address(thread, namespace.namespace)))
+            found = read(partial(tables.ids, namespace=namespace))
         except StoreError as error:
-            problems.append(f"{thread}: {error}")
+            problems.append(f"{where}: {error}")
             continue
         for identifier in found:
             try:
-                touch(Address(namespace.thread_id, namespace.namespace, identifier))
+                touch(Address(thread, namespace.namespace, identifier))
             except StoreError as error:
-                problems.append(f"{thread}, checkpoint {identifier}: {error}")
+                problems.append(f"{where}, checkpoint {identifier}: {error}")
     return problems
-
-
-def _ids(tables: Tables, transaction: Any, namespace: NamespaceRecord) -> list[str]:
-    """Return the ids of a namespace's checkpoints, after checking that none is missing."""
-    current = tables.namespace(transaction, namespace.thread_id, namespace.namespace)
-    if current is None:
-        return []
-    tables.check_count(transaction, current)
-    return [identifier for identifier, _ in tables.newest_first(transaction, current)]

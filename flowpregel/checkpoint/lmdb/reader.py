@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from operator import itemgetter
 from typing import Any, cast
 
 from flowpregel._core.copies import Replayed
@@ -28,15 +27,16 @@ from flowpregel._core.records import (
     Write,
     parted,
 )
-from flowpregel._lmdb.codec import Codec, decode
+from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint.base import matches
 from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.lmdb.tables import (
+    DELTA,
     EMPTY,
-    INLINE,
     CheckpointRecord,
     NamespaceRecord,
+    Place,
     Read,
     Tables,
     WritesRecord,
@@ -45,6 +45,7 @@ from flowpregel.checkpoint.lmdb.tables import (
 
 _PAGE = 8
 """How many checkpoints of a history are read in one transaction."""
+_FINISHED_CALL = {RETURN, CALLED}
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class DeltaChain:
     """The deltas of a channel up to a version, and the snapshot they start from, encoded."""
 
     seed: bytes | None
-    oldest_first: list[bytes]
+    oldest_first: list[tuple[bytes, ...]]
     positions: dict[Version | None, int]
     """How many deltas lead to each version."""
 
@@ -68,8 +69,8 @@ class CopiedCheckpoint:
     deltas: dict[str, tuple[DeltaChain, int]]
     """By channel: how many deltas of a chain, from the oldest on."""
     tasks: list[WritesRecord]
-    results: LazyResults | None = None
-    """Reads the results of calls that *tasks* leaves out, if there are any."""
+    leaves_results: bool
+    """Whether *tasks* leaves out results of calls that finished."""
 
 
 class Reader:
@@ -81,32 +82,28 @@ class Reader:
         codec: Decodes values.
     """
 
-    def __init__(self, tables: Tables, read: Read, codec: Codec) -> None:
+    def __init__(self, tables: Tables, read: Read, codec: ValueCodec) -> None:
         self.tables = tables
         self.read = read
         self.codec = codec
 
-    def load(
-        self, address: Address, before: str | None, *, lazy_results: bool = False
-    ) -> Saved | None:
+    def load(self, address: Address, before: str | None, *, lazy_results: bool) -> Saved | None:
         """Return the checkpoint at *address*, or None."""
-
-        def work(transaction: Any) -> CopiedCheckpoint | None:
-            return self._load(transaction, address, before, lazy_results)
-
-        copied: CopiedCheckpoint | None = self.read(work)
+        copied: CopiedCheckpoint | None = self.read(
+            partial(self._find, address=address, before=before, lazy_results=lazy_results)
+        )
         return None if copied is None else self._decoded(copied)
 
     def touch(self, address: Address) -> None:
         """Read all that `load` would, and decode nothing of it."""
-        self.read(lambda t: self._load(t, address, None, lazy_results=False))
+        self.read(partial(self._find, address=address))
 
     def history(
         self,
         address: Address,
-        filter: Mapping[str, Any] | None,
-        before: str | None,
-        limit: int | None,
+        filter: Mapping[str, Any] | None = None,
+        before: str | None = None,
+        limit: int | None = None,
         *,
         bare: bool = False,
     ) -> Iterator[Saved]:
@@ -121,7 +118,7 @@ class Reader:
         """
         found: Iterator[CopiedCheckpoint] = self._pages(address, before, limit, bare)
         if address.checkpoint_id is not None:
-            copied = self.read(lambda t: self._load(t, address, before, lazy_results=False))
+            copied = self.read(partial(self._find, address=address, before=before))
             found = iter(() if copied is None else (copied,))
         if filter:
             found = (each for each in found if matches(self._checkpoint(each, {}), filter))
@@ -134,34 +131,34 @@ class Reader:
         size = _PAGE if limit is None else min(max(limit, 1), _PAGE)
         # Neighbours in a history have most of their deltas in common.
         chains: dict[str, DeltaChain] = {}
+
+        def page_of(transaction: Any) -> list[CopiedCheckpoint]:
+            namespace = self.tables.namespace(transaction, address.thread_id, address.namespace)
+            if namespace is None:
+                return []
+            copying = _Copying(self.tables, transaction, namespace, chains, bare=bare)
+            found = self.tables.newest_first(transaction, namespace, before)
+            return [copying.copy(*each) for each in islice(found, size)]
+
         is_whole = before is None
         while True:
-            page = self.read(
-                partial(
-                    self._page, chains=chains, address=address, before=before, size=size, bare=bare
-                )
-            )
+            page = self.read(page_of)
             yield from page
             if len(page) < size:
                 break
             before = page[-1].id
         if is_whole:
-            self.read(partial(self._check_count, address=address))
+            self.read(partial(self.tables.check_count, address=address))
 
-    # ------------------------------------------------------------ inside a transaction
-
-    def _namespace(self, transaction: Any, address: Address) -> NamespaceRecord | None:
-        return self.tables.namespace(transaction, address.thread_id, address.namespace)
-
-    def _check_count(self, transaction: Any, address: Address) -> None:
-        namespace = self._namespace(transaction, address)
-        if namespace is not None:
-            self.tables.check_count(transaction, namespace)
-
-    def _load(
-        self, transaction: Any, address: Address, before: str | None, lazy_results: bool
+    def _find(
+        self,
+        transaction: Any,
+        address: Address,
+        before: str | None = None,
+        lazy_results: bool = False,
     ) -> CopiedCheckpoint | None:
-        namespace = self._namespace(transaction, address)
+        """Copy the checkpoint at *address*: the newest, if it names none."""
+        namespace = self.tables.namespace(transaction, address.thread_id, address.namespace)
         wanted = address.checkpoint_id
         if namespace is None or not namespace.checkpoints:
             return None
@@ -175,37 +172,24 @@ class Reader:
         record = self.tables.checkpoint(transaction, namespace, wanted)
         if record is None:
             return None
-        copying = _Copying(self.tables, transaction, namespace, {})
-        results = LazyResults(self, namespace, wanted) if lazy_results else None
-        return copying.copy(wanted, record, results=results)
+        copying = _Copying(self.tables, transaction, namespace, {}, lazy_results=lazy_results)
+        return copying.copy(wanted, record)
 
-    def _page(
-        self,
-        transaction: Any,
-        chains: dict[str, DeltaChain],
-        address: Address,
-        before: str | None,
-        size: int,
-        bare: bool,
-    ) -> list[CopiedCheckpoint]:
-        namespace = self._namespace(transaction, address)
-        if namespace is None:
-            return []
-        copying = _Copying(self.tables, transaction, namespace, chains)
-        found = self.tables.newest_first(transaction, namespace, before)
-        return [copying.copy(*each, bare=bare) for each in islice(found, size)]
-
-    # ------------------------------------------------------------ after it
+    # ------------------------------------------------------------ after the transaction
 
     def _decoded(self, copied: CopiedCheckpoint) -> Saved:
-        namespace = copied.namespace
+        namespace, decode = copied.namespace, self.codec.decode
+        values = {
+            name: decode(data, f"a value of channel {name!r}")
+            for name, data in copied.values.items()
+        }
         writes, ran = parted(self._writes(copied))
-        results = copied.results
+        left = None
+        if copied.leaves_results:
+            left = partial(self._result, keys.checkpoint(namespace.number, copied.id))
         return Saved(
             address=Address(namespace.thread_id, namespace.namespace, copied.id),
-            checkpoint=self._checkpoint(
-                copied, {name: self._value(data, name) for name, data in copied.values.items()}
-            ),
+            checkpoint=self._checkpoint(copied, values),
             writes=writes,
             ran=ran,
             deltas={
@@ -213,13 +197,11 @@ class Reader:
             },
             is_latest=copied.id == namespace.newest,
             newest_id=namespace.newest,
-            left=results if results is not None and results.count else None,
+            left=left,
         )
 
     def _checkpoint(self, copied: CopiedCheckpoint, values: Mapping[str, Any]) -> Checkpoint:
-        record, metadata = copied.record, {}
-        if record.metadata:
-            metadata = decode(self.codec, record.metadata, "the metadata of a checkpoint")
+        record, decode = copied.record, self.codec.decode
         return Checkpoint(
             id=copied.id,
             parent_id=record.parent_id,
@@ -231,7 +213,10 @@ class Reader:
             changed=record.changed,
             updated_channels=record.updated,
             values=values,
-            metadata=metadata,
+            metadata={
+                name: decode(data, "the metadata of a checkpoint")
+                for name, data in record.metadata.items()
+            },
         )
 
     def _writes(self, copied: CopiedCheckpoint) -> Iterator[tuple[str, PendingWrite]]:
@@ -240,21 +225,41 @@ class Reader:
         for task_id, path, writes, ran in tasks:
             if ran is not None:
                 yield path, PendingWrite(task_id, RAN, ran)
-            for _, channel, data in sorted(writes, key=itemgetter(0)):
+            for _, (channel, data) in sorted(writes.items()):
                 what = f"the write of task {task_id!r} to {channel!r}"
-                yield path, PendingWrite(task_id, channel, decode(self.codec, data, what))
+                yield path, PendingWrite(task_id, channel, self.codec.decode(data, what))
 
     def _deltas(self, chain: DeltaChain, end: int, channel: str) -> DeltaHistory:
-        codec, what = self.codec, f"what was added to channel {channel!r}"
+        decode, what = self.codec.decode, f"what was added to channel {channel!r}"
 
-        def decoded(many: Sequence[bytes]) -> tuple[tuple[Any, ...], ...]:
-            return tuple(decode(codec, each, what) for each in many)
+        def decoded(many: Sequence[tuple[bytes, ...]]) -> tuple[tuple[Any, ...], ...]:
+            return tuple(tuple(decode(data, what) for data in each) for each in many)
 
-        seed = MISSING if chain.seed is None else self._value(chain.seed, channel)
+        seed = MISSING
+        if chain.seed is not None:
+            seed = decode(chain.seed, f"a value of channel {channel!r}")
         return DeltaHistory(seed, Replayed(chain.oldest_first, end, decoded))
 
-    def _value(self, data: bytes, channel: str) -> Any:
-        return decode(self.codec, data, f"a value of channel {channel!r}")
+    def _result(self, prefix: bytes, task_id: str) -> Sequence[Write]:
+        """Return what is kept of a call, empty if it has not finished.
+
+        A run that goes on may have a hundred thousand of them. Its body asks for one
+        after the other, and drops it again.
+
+        Raises:
+            StoreCorruptError: Its record is damaged.
+            ValueEncodingError: Its result cannot be read back.
+        """
+        key = prefix + keys.digest(task_id)
+        data = self.read(partial(self.tables.writes.get, key=key))
+        writes = {} if data is None else from_bytes(WritesRecord, data).writes
+        if RETURN not in {channel for channel, _ in writes.values()}:
+            return ()
+        what = f"the write of task {task_id!r} to"
+        return [
+            (channel, self.codec.decode(value, f"{what} {channel!r}"))
+            for channel, value in writes.values()
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,38 +270,39 @@ class _Copying:
     transaction: Any
     namespace: NamespaceRecord
     chains: dict[str, DeltaChain]
+    bare: bool = False
+    """Leave out what the channels hold."""
+    lazy_results: bool = False
+    """Leave out the tasks that are finished calls and nothing else."""
 
-    def copy(
-        self,
-        identifier: str,
-        record: CheckpointRecord,
-        *,
-        bare: bool = False,
-        results: LazyResults | None = None,
-    ) -> CopiedCheckpoint:
-        """Return all that is kept of a checkpoint; *results* stay in the store."""
+    def copy(self, identifier: str, record: CheckpointRecord) -> CopiedCheckpoint:
+        """Return what is kept of a checkpoint."""
         values: dict[str, bytes] = {}
         deltas: dict[str, tuple[DeltaChain, int]] = {}
-        if not bare:
-            values.update(record.inline)
-            for name in record.stored:
-                values[name] = self._stored(name, record.versions.get(name))
-            for name in record.deltas:
-                version = record.versions.get(name)
+        for name, place in record.places.items() if not self.bare else ():
+            version = record.versions.get(name)
+            if place == DELTA:
                 chain = self.chains.get(name)
                 if chain is None or version not in chain.positions:
                     chain = self.chains[name] = self._chain(name, version)
                 deltas[name] = chain, chain.positions[version]
+            elif place != EMPTY:
+                values[name] = self._value(name, version, place)
+        tasks, leaves_results = [], False
         prefix = keys.checkpoint(self.namespace.number, identifier)
-        tasks = [
-            task
-            for _, data in self.tables.writes.scan(self.transaction, prefix)
-            for task in (from_bytes(WritesRecord, data),)
-            if results is None or not results.leaves(task)
-        ]
-        return CopiedCheckpoint(identifier, record, self.namespace, values, deltas, tasks, results)
+        for _, data in self.tables.writes.scan(self.transaction, prefix):
+            task = from_bytes(WritesRecord, data)
+            if self.lazy_results and {name for name, _ in task.writes.values()} == _FINISHED_CALL:
+                leaves_results = True
+            else:
+                tasks.append(task)
+        return CopiedCheckpoint(
+            identifier, record, self.namespace, values, deltas, tasks, leaves_results
+        )
 
-    def _stored(self, channel: str, version: Version | None) -> bytes:
+    def _value(self, channel: str, version: Version | None, place: Place) -> bytes:
+        if isinstance(place, bytes):
+            return place
         key = keys.value(self.namespace.number, version, channel)
         data = self.tables.values.get(self.transaction, key)
         if data is None:
@@ -304,57 +310,10 @@ class _Copying:
         return data
 
     def _chain(self, channel: str, version: Version | None) -> DeltaChain:
-        newest_first, seed, versions = [], None, []
-        for each, delta in self.tables.chain(self.transaction, self.namespace, channel, version):
-            versions.append(each)
-            newest_first.append(delta.writes)
-        if delta.kind == INLINE:
-            seed = delta.seed
-        elif delta.kind != EMPTY:
-            seed = self._stored(channel, delta.previous)
-        positions = {each: len(versions) - at for at, each in enumerate(versions)}
-        return DeltaChain(seed, newest_first[::-1], positions)
-
-
-class LazyResults:
-    """The results of calls that finished: left in the store, and read when a call is replayed.
-
-    A run that goes on may have a hundred thousand of them. Its body asks for one after
-    the other, and drops it again.
-
-    Args:
-        reader: Reads the store.
-        namespace: What they belong to.
-        checkpoint_id: The checkpoint that they were made on.
-    """
-
-    def __init__(self, reader: Reader, namespace: NamespaceRecord, checkpoint_id: str) -> None:
-        self._reader = reader
-        self._prefix = keys.checkpoint(namespace.number, checkpoint_id)
-        self.count = 0
-        """How many were left."""
-
-    def leaves(self, task: WritesRecord) -> bool:
-        """Return whether *task* is left in the store: it is a finished call and nothing else."""
-        is_left = {channel for _, channel, _ in task.writes} == {RETURN, CALLED}
-        self.count += is_left
-        return is_left
-
-    def __call__(self, task_id: str) -> Sequence[Write]:
-        """Return what is kept of the call, empty if it has not finished.
-
-        Raises:
-            StoreCorruptError: Its record is damaged.
-            ValueEncodingError: Its result cannot be read back.
-        """
-        key = self._prefix + keys.digest(task_id)
-        reader = self._reader
-        data = reader.read(lambda transaction: reader.tables.writes.get(transaction, key))
-        writes = () if data is None else from_bytes(WritesRecord, data).writes
-        if RETURN not in {channel for _, channel, _ in writes}:
-            return ()
-        what = f"the write of task {task_id!r} to"
-        return [
-            (channel, decode(reader.codec, value, f"{what} {channel!r}"))
-            for _, channel, value in writes
-        ]
+        found = [*self.tables.chain(self.transaction, self.namespace, channel, version)]
+        _, oldest = found[-1]
+        seed = None
+        if oldest.base != EMPTY:
+            seed = self._value(channel, oldest.previous, oldest.base)
+        positions = {each: len(found) - at for at, (each, _) in enumerate(found)}
+        return DeltaChain(seed, [delta.writes for _, delta in reversed(found)], positions)

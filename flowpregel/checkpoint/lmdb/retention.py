@@ -10,6 +10,7 @@ from typing import Any
 from flowpregel._core.records import INTERRUPT
 from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.lmdb.tables import (
+    DELTA,
     STORED,
     CheckpointRecord,
     NamespaceRecord,
@@ -136,7 +137,7 @@ class Sweeper:
         return any(
             channel == INTERRUPT
             for _, data in found
-            for _, channel, _ in from_bytes(WritesRecord, data).writes
+            for channel, _ in from_bytes(WritesRecord, data).writes.values()
         )
 
 
@@ -178,15 +179,17 @@ def _add_needed(
 ) -> None:
     """Add the values and deltas that a checkpoint needs to *needed*."""
     number, versions = namespace.number, record.versions
-    for name in record.stored:
-        needed.add(tables.values.name + keys.value(number, versions.get(name), name))
-    for name in record.deltas:
+    for name, kept in record.places.items():
+        if kept == STORED:
+            needed.add(tables.values.name + keys.value(number, versions.get(name), name))
+        if kept != DELTA:
+            continue
         for version, delta in tables.chain(transaction, namespace, name, versions.get(name)):
             place = tables.deltas.name + keys.value(number, version, name)
             if place in needed:
                 break
             needed.add(place)
-            if delta.kind == STORED:
+            if delta.base == STORED:
                 needed.add(tables.values.name + keys.value(number, delta.previous, name))
 
 
@@ -214,7 +217,8 @@ def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> N
             "or delete_thread it first"
         )
     for namespace in found:
-        twin = tables.ensure_namespace(transaction, target, namespace.namespace)
+        place = target, namespace.namespace
+        twin = tables.namespace(transaction, *place) or tables.new_namespace(transaction, *place)
         for table in tables.of_namespace:
             table.copy(transaction, keys.prefix(namespace.number), keys.prefix(twin.number))
         twin = twin._replace(

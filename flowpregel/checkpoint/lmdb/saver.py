@@ -23,6 +23,7 @@ from flowpregel.checkpoint.base import (
     check_strategy,
     thread_name,
 )
+from flowpregel.checkpoint.encoding import EncodedBatch, encode_batch
 from flowpregel.checkpoint.lmdb import maintenance
 from flowpregel.checkpoint.lmdb.leases import LeaseFiles
 from flowpregel.checkpoint.lmdb.maintenance import Stats, ThreadInfo, Verification
@@ -35,7 +36,7 @@ from flowpregel.checkpoint.lmdb.retention import (
     forget_thread,
 )
 from flowpregel.checkpoint.lmdb.tables import NamespaceRecord, Tables
-from flowpregel.checkpoint.lmdb.writer import EncodedBatch, put
+from flowpregel.checkpoint.lmdb.writer import put
 from flowpregel.errors import StoreError, StoreFullError
 
 
@@ -112,11 +113,16 @@ class LMDBSaver(BaseCheckpointSaver):
 
     def outline(self, address: Address) -> Iterator[Saved]:
         """Yield what `history` does, without what the channels held."""
-        return self._reader.history(address, None, None, None, bare=True)
+        return self._reader.history(address, bare=True)
+
+    def prepare(self, batch: Batch) -> EncodedBatch:
+        if isinstance(batch, EncodedBatch):
+            return batch
+        return encode_batch(batch, self._store.codec.encode)
 
     def commit(self, batches: Sequence[Batch]) -> None:
-        encoded = [EncodedBatch(batch, self._store.codec) for batch in batches]
-        for batch in batches:
+        encoded = [self.prepare(batch) for batch in batches]
+        for batch in encoded:
             if batch.fence is not None:
                 self._leases.check(batch.address, batch.fence)
 
@@ -339,7 +345,7 @@ class LMDBSaver(BaseCheckpointSaver):
             if found is not None:
                 ids = gone
                 if ids is None:
-                    ids = [each for each, _ in tables.newest_first(transaction, found)][1:]
+                    ids = tables.ids(transaction, found)[1:]
                 forget_checkpoints(tables, transaction, found, frozenset(ids))
 
         self._make_room(work)

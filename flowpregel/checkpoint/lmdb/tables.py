@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from flowpregel._core.records import Version
+from flowpregel._core.records import Address, Version
 from flowpregel._lmdb.files import DATABASES
 from flowpregel._lmdb.store import OpenStore
 from flowpregel.checkpoint.lmdb import keys
@@ -19,6 +19,11 @@ from flowpregel.checkpoint.lmdb import keys
 Record = TypeVar("Record", bound=tuple[Any, ...])
 Read = Callable[[Callable[[Any], Any]], Any]
 """Calls a function with a read transaction."""
+
+Place = bytes | int
+"""Where a channel's value at a version is: here, encoded, or `EMPTY`, `STORED` or `DELTA`."""
+EMPTY, STORED, DELTA = range(3)
+"""Nowhere, in ``values``, or in ``deltas``."""
 
 _NEXT = b"next namespace"
 _PIN = b"pin"
@@ -60,24 +65,16 @@ class CheckpointRecord(NamedTuple):
     """Wall-clock nanoseconds."""
     step: int
     source: str
-    versions: dict[str, Version]
+    versions: Mapping[str, Version]
     """Of all channels."""
-    seen: dict[str, dict[str, Version]]
+    seen: Mapping[str, Mapping[str, Version]]
     """For each node, the versions of its triggers when it last ran."""
     changed: tuple[str, ...]
     updated: tuple[str, ...] | None
-    metadata: bytes
-    inline: dict[str, bytes]
-    """The values that are small, encoded."""
-    stored: tuple[str, ...]
-    """The channels whose values are in ``values``, at their versions."""
-    deltas: tuple[str, ...]
-    """The channels that are kept as deltas; those in none of the three are empty."""
-
-
-EMPTY, INLINE, STORED, DELTA = range(4)
-"""Where a channel's value at a version is: nowhere, in the record itself, in ``values``,
-or in ``deltas``."""
+    metadata: Mapping[str, bytes]
+    """Each item, encoded."""
+    places: dict[str, Place]
+    """Where the value of each channel is; one that is not in it is empty."""
 
 
 class DeltaRecord(NamedTuple):
@@ -85,11 +82,10 @@ class DeltaRecord(NamedTuple):
 
     previous: Version | None
     """The version that it was added to."""
-    kind: int
-    """Where the value of that version is; `INLINE`: in *seed*."""
-    seed: bytes | None
-    writes: bytes
-    """The encoded tuple of what was added."""
+    base: Place
+    """Where the value of that version is."""
+    writes: tuple[bytes, ...]
+    """What was added, each encoded."""
 
 
 class WritesRecord(NamedTuple):
@@ -97,8 +93,8 @@ class WritesRecord(NamedTuple):
 
     task_id: str
     path: str
-    writes: tuple[tuple[int, str, bytes], ...]
-    """(position, channel, encoded value)."""
+    writes: dict[int, tuple[str, bytes]]
+    """By position: channel and encoded value."""
     ran: tuple[Any, ...] | None
     """When and where it ran (a `Ran`), if these are the writes it ended with."""
 
@@ -129,11 +125,8 @@ class Tables:
         data = self.threads.get(transaction, keys.of_namespace(thread_id, name))
         return None if data is None else from_bytes(NamespaceRecord, data)
 
-    def ensure_namespace(self, transaction: Any, thread_id: str, name: str) -> NamespaceRecord:
-        """Return a thread's namespace; a new one begins with the fences of those around it."""
-        found = self.namespace(transaction, thread_id, name)
-        if found is not None:
-            return found
+    def new_namespace(self, transaction: Any, thread_id: str, name: str) -> NamespaceRecord:
+        """Return a namespace that is to be put; it begins with the fences of those around it."""
         last = self.meta.get(transaction, _NEXT)
         number = 1 + (int.from_bytes(last, "big") if last else 0)
         self.meta.put(transaction, _NEXT, number.to_bytes(8, "big"))
@@ -142,9 +135,7 @@ class Tables:
             for outer in self.namespaces(transaction, thread_id)
             if not outer.namespace or name.startswith(outer.namespace + "|")
         ]
-        made = NamespaceRecord(number, thread_id, name, time.time_ns(), max(fences, default=0))
-        self.put_namespace(transaction, made)
-        return made
+        return NamespaceRecord(number, thread_id, name, time.time_ns(), max(fences, default=0))
 
     def put_namespace(self, transaction: Any, record: NamespaceRecord) -> None:
         """Keep a namespace as it is now."""
@@ -158,7 +149,8 @@ class Tables:
 
     def fence_off(self, transaction: Any, thread_id: str, name: str, fence: int) -> None:
         """Let only leases from *fence* on write a namespace and those inside it."""
-        self.ensure_namespace(transaction, thread_id, name)
+        if self.namespace(transaction, thread_id, name) is None:
+            self.put_namespace(transaction, self.new_namespace(transaction, thread_id, name))
         for each in self.namespaces(transaction, thread_id):
             inside = not name or each.namespace == name or each.namespace.startswith(name + "|")
             if inside and each.fence < fence:
@@ -207,12 +199,19 @@ class Tables:
         for key, data in found:
             yield keys.id_of(key), from_bytes(CheckpointRecord, data)
 
-    def check_count(self, transaction: Any, namespace: NamespaceRecord) -> None:
+    def ids(self, transaction: Any, namespace: NamespaceRecord) -> list[str]:
+        """Return the ids of a namespace's checkpoints, the newest first."""
+        return [identifier for identifier, _ in self.newest_first(transaction, namespace)]
+
+    def check_count(self, transaction: Any, address: Address) -> None:
         """Refuse a namespace that has lost a checkpoint.
 
         Raises:
             StoreCorruptError: It has.
         """
+        namespace = self.namespace(transaction, address.thread_id, address.namespace)
+        if namespace is None:
+            return
         prefix = keys.prefix(namespace.number)
         found = sum(1 for _ in self.checkpoints.scan_back(transaction, prefix))
         if found != namespace.checkpoints:
@@ -230,8 +229,8 @@ class Tables:
         near: CheckpointRecord | None,
         channel: str,
         version: Version | None,
-    ) -> tuple[int, bytes | None]:
-        """Return where a channel's value at *version* is, and the value if it is inline.
+    ) -> Place:
+        """Return where a channel's value at *version* is.
 
         Args:
             transaction: Open.
@@ -241,16 +240,16 @@ class Tables:
             version: One that a checkpoint made.
         """
         if near is not None and near.versions.get(channel) == version:
-            return place_in(near, channel)
+            return near.places.get(channel, EMPTY)
         key = keys.value(namespace.number, version, channel)
         if self.deltas.has(transaction, key):
-            return DELTA, None
+            return DELTA
         if self.values.has(transaction, key):
-            return STORED, None
+            return STORED
         for _, each in self.newest_first(transaction, namespace):
             if each.versions.get(channel) == version:
-                return place_in(each, channel)
-        return EMPTY, None
+                return each.places.get(channel, EMPTY)
+        return EMPTY
 
     def chain(
         self, transaction: Any, namespace: NamespaceRecord, channel: str, version: Version | None
@@ -263,7 +262,7 @@ class Tables:
                 raise self.deltas.corrupt(key, f"is missing: what was added to channel {channel!r}")
             delta = from_bytes(DeltaRecord, data)
             yield version, delta
-            if delta.kind != DELTA or delta.previous is None:
+            if delta.base != DELTA:
                 return
             version = delta.previous
 
@@ -280,12 +279,3 @@ class Tables:
     def is_pinned(self, transaction: Any, number: int, checkpoint_id: str) -> bool:
         """Return whether a checkpoint is pinned."""
         return self.meta.has(transaction, _PIN + keys.checkpoint(number, checkpoint_id))
-
-
-def place_in(record: CheckpointRecord, channel: str) -> tuple[int, bytes | None]:
-    """Return where a checkpoint has a channel's value, and the value if it is inline."""
-    if channel in record.inline:
-        return INLINE, record.inline[channel]
-    if channel in record.deltas:
-        return DELTA, None
-    return (STORED if channel in record.stored else EMPTY), None

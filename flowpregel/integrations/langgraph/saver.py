@@ -13,11 +13,7 @@ from heapq import merge
 from itertools import islice
 from typing import Any, Self
 
-from langgraph.checkpoint.base import (
-    BaseCheckpointSaver,
-    CheckpointTuple,
-    get_checkpoint_metadata,
-)
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_metadata
 
 from flowpregel._core.records import Address, Batch, Saved, TaskWrites
 from flowpregel.checkpoint import lmdb

@@ -15,7 +15,7 @@ from flowpregel.channels import LastValue, UntrackedValue
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import interrupt
 from flowpregel.errors import EmptyInputError, UnknownInterruptError
-from flowpregel.pregel.edit import Edit, StateUpdate
+from flowpregel.pregel.threads import StateUpdate, edited
 from tests.crash_driver import CrashDriver, Schedule
 from tests.unit.core.programs import ends, node, program, submitted
 
@@ -286,8 +286,7 @@ def test_an_edit_is_the_newest_although_the_clock_was_set_back() -> None:
     options = Options(address=Address("t"), now=1)
 
     for saved in history(driver):
-        edit = Edit(driver.program, options)
-        driver.saver.commit([edit.batch(saved, [StateUpdate("edited", "n")])])
+        driver.saver.commit([edited(driver.program, options, saved, [StateUpdate("edited", "n")])])
 
     assert ["input", "loop", "update", "update"] == [
         each.checkpoint.source for each in history(driver)
@@ -309,15 +308,16 @@ def test_results_of_before_a_second_start_from_an_edit_are_not_mixed_in() -> Non
     crash = Raised(OSError("crash"))
     driver = driver_of(node("asked", lambda _: next(results)), node("other"))
     driver.run("x")
-    edit = Edit(with_input_from("asked", driver.program), Options(address=Address("t")))
-    driver.saver.commit([edit.batch(history(driver)[-1], [StateUpdate("y", "asked")])])
-    edited = history(driver)[-1]
+    made = with_input_from("asked", driver.program)
+    options = Options(address=Address("t"))
+    driver.saver.commit([edited(made, options, history(driver)[-1], [StateUpdate("y", "asked")])])
+    edit = history(driver)[-1]
 
     for _ in range(2):
         broken = CrashDriver(
             driver.program,
             driver.saver,
-            Options(address=edited.address),
+            Options(address=edit.address),
             schedule=Schedule(ends(other=crash)),
         )
         with pytest.raises(OSError, match="crash"):
@@ -330,14 +330,14 @@ def test_results_of_before_a_second_start_from_an_edit_are_not_mixed_in() -> Non
 def test_answers_of_before_a_second_start_from_an_edit_are_not_taken() -> None:
     """Its questions are asked anew, and get the answers that are given then."""
     driver = driver_of(node("n", ask))
-    edit = Edit(with_input_from("n", driver.program), Options(address=Address("t")))
+    made, options = with_input_from("n", driver.program), Options(address=Address("t"))
     driver.run("x")
-    driver.saver.commit([edit.batch(history(driver)[-1], [StateUpdate("y", "n")])])
-    edited = history(driver)[-1]
-    past(driver, edited).run(None)
+    driver.saver.commit([edited(made, options, history(driver)[-1], [StateUpdate("y", "n")])])
+    edit = history(driver)[-1]
+    past(driver, edit).run(None)
     again(driver).run(Command(resume="old"))
 
-    past(driver, edited).run(None)
+    past(driver, edit).run(None)
     for answer in ("one", "two"):
         again(driver).run(Command(resume=answer))
 

@@ -12,7 +12,8 @@ from collections import Counter, OrderedDict, defaultdict, deque
 import numpy
 import pytest
 
-from flowpregel._lmdb.codec import PythonCodec, decode, encode
+from flowpregel._lmdb.codec import ValueCodec
+from flowpregel._lmdb.pickling import PythonCodec
 from flowpregel.errors import GraphInterrupt, StoreVersionError, ValueEncodingError
 from tests.unit.lmdb.values import (
     Color,
@@ -27,11 +28,12 @@ from tests.unit.lmdb.values import (
 )
 
 CODEC = PythonCodec()
+VALUES = ValueCodec(None)
 
 
 def back(value):
     """Return *value* as it comes back."""
-    return decode(CODEC, encode(CODEC, value, "a value"), "a value")
+    return VALUES.decode(VALUES.encode(value, "a value"), "a value")
 
 
 @pytest.mark.parametrize("value", [
@@ -197,7 +199,7 @@ def test_the_part_that_cannot_be_kept_is_named(value, place):
         assert back(value) == value
         return
     with pytest.raises(ValueEncodingError) as raised:
-        encode(CODEC, value, "the value of channel 'c'")
+        VALUES.encode(value, "the value of channel 'c'")
 
     assert f"channel 'c' cannot be kept: {place}" in str(raised.value)
 
@@ -205,7 +207,7 @@ def test_the_part_that_cannot_be_kept_is_named(value, place):
 def test_a_class_whose_reading_fails_is_named():
     data = b"p" + pickle.dumps(Breaks())
     with pytest.raises(ValueEncodingError, match=r"channel 'c'.*RuntimeError: broken"):
-        decode(CODEC, data, "a value of channel 'c'")
+        VALUES.decode(data, "a value of channel 'c'")
 
 
 class Breaks:
@@ -219,4 +221,4 @@ def fail():
 
 def test_an_unknown_format_is_refused_by_name():
     with pytest.raises(StoreVersionError, match="format b'Z'"):
-        decode(CODEC, b"Zabc", "a value")
+        VALUES.decode(b"Zabc", "a value")

@@ -119,11 +119,11 @@ def test_a_key_of_another_length_is_refused():
 
 def test_a_frame_that_says_another_size_is_not_opened():
     zstandard = pytest.importorskip("zstandard")
-    from flowpregel._lmdb.codec import StoreCodec
+    from flowpregel._lmdb.codec import ValueCodec
 
     bomb = zstandard.ZstdCompressor().compress(bytes(50_000_000))
     with pytest.raises(StoreCorruptError, match="size"):
-        StoreCodec(None).decode(b"z" + (100).to_bytes(8, "big") + bomb)
+        ValueCodec(None).decode(b"z" + (100).to_bytes(8, "big") + bomb, "a value")
 
 
 class JSONCodec:

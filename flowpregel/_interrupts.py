@@ -1,0 +1,127 @@
+"""Ctrl-C where it is safe.
+
+Python raises `KeyboardInterrupt` between any two instructions of the main thread: also between
+a lock's taking and the note that it was taken. What must not be broken off runs inside `held`:
+there the signal is kept, and its handler called when that ends, at `deliver`, or while
+`interruptible` calls the user's code. Who presses Ctrl-C a second time is not kept waiting.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
+
+Params = ParamSpec("Params")
+Value = TypeVar("Value")
+
+
+class _Hold:
+    """The signal's handler while it is held back.
+
+    Args:
+        handler: The handler whose place it takes: the program's.
+    """
+
+    def __init__(self, handler: Callable[[int, Any], Any]) -> None:
+        self.handler = handler
+        self.is_open = False
+        """Whether the program's handler is called at once: its own code runs."""
+        self.wake: Callable[[], None] | None = None
+        """Ends what the main thread waits for."""
+        self.kept: tuple[int, Any] | None = None
+
+    def __call__(self, number: int, frame: Any) -> None:
+        """Keep the signal, unless there is one already."""
+        if self.is_open or self.kept is not None:
+            self.handler(number, frame)
+            return
+        self.kept = number, frame
+        if self.wake is not None:
+            self.wake()
+
+    def deliver(self) -> None:
+        """Call the program's handler if a signal was kept."""
+        kept, self.kept = self.kept, None
+        if kept is not None:
+            self.handler(*kept)
+
+
+_hold: _Hold | None = None
+"""Of the main thread, the only one that runs handlers."""
+
+
+def _own() -> _Hold | None:
+    """Return the hold, on the main thread."""
+    is_main = _hold is not None and threading.current_thread() is threading.main_thread()
+    return _hold if is_main else None
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Hold Ctrl-C back until this ends. On other OS threads, which it never meets: nothing.
+
+    Raises:
+        KeyboardInterrupt: At the end, if it was pressed meanwhile; or whatever the program's
+            own handler raises.
+    """
+    global _hold
+    if (hold := _own()) is not None:
+        was, hold.is_open = hold.is_open, False
+        try:
+            yield
+        finally:
+            hold.is_open = was
+            if was:
+                hold.deliver()
+        return
+    handler: Any = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    hold = _Hold(handler)
+    signal.signal(signal.SIGINT, hold)
+    _hold = hold  # now: before, Ctrl-C could have kept the handler from being set
+    try:
+        yield
+    finally:
+        _hold = None
+        signal.signal(signal.SIGINT, handler)
+        hold.deliver()
+
+
+def interruptible(
+    call: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs
+) -> Value:
+    """Return ``call(*args, **kwargs)``, which Ctrl-C may break off at any instant."""
+    if (hold := _own()) is None or hold.is_open:
+        return call(*args, **kwargs)
+    hold.deliver()
+    hold.is_open = True
+    try:
+        return call(*args, **kwargs)
+    finally:
+        hold.is_open = False
+
+
+def deliver() -> None:
+    """Raise the `KeyboardInterrupt` that was held back, if there is one."""
+    if (hold := _own()) is not None:
+        hold.deliver()
+
+
+@contextmanager
+def waking(wake: Callable[[], None]) -> Iterator[None]:
+    """Have *wake* called, in a signal's handler, if Ctrl-C is pressed inside or was before."""
+    if (hold := _own()) is None:
+        yield
+        return
+    hold.wake = wake
+    if hold.kept is not None:
+        wake()
+    try:
+        yield
+    finally:
+        hold.wake = None

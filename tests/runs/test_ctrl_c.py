@@ -1,0 +1,98 @@
+"""Ctrl-C at random instants: the run ends with it, and goes on in the same process."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flowpregel import _interrupts
+from tests.soak.interrupts import KINDS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_that_is_interrupted_anywhere_ends_at_once_and_goes_on(
+    kind: str, tmp_path: Path
+) -> None:
+    """``python -m tests.soak.interrupts --count 2000`` does it more often."""
+    command = [sys.executable, "-m", "tests.soak.interrupts", "--kind", kind]
+    command += ["--folder", str(tmp_path), "--count", "40", "--seed", "5"]
+
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "'interrupted'" in done.stdout
+
+
+@pytest.fixture
+def pressed() -> list[str]:
+    """Return what was noted when Ctrl-C was pressed, in order, by a handler of the program's."""
+    return []
+
+
+@pytest.fixture(autouse=True)
+def handler(pressed: list[str]) -> Any:
+    """Have the program note Ctrl-C, and not end."""
+    before = signal.signal(signal.SIGINT, lambda *_: pressed.append("pressed"))
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_waits_for_the_end_of_what_is_held(pressed: list[str]) -> None:
+    """The program's own handler is called, once, and is in its place again."""
+    own = signal.getsignal(signal.SIGINT)
+
+    with _interrupts.held():
+        with _interrupts.held():
+            signal.raise_signal(signal.SIGINT)
+            pressed.append("held")
+        pressed.append("outer")
+
+    assert pressed == ["held", "outer", "pressed"]
+    assert signal.getsignal(signal.SIGINT) is own
+
+
+def test_a_second_ctrl_c_does_not_wait(pressed: list[str]) -> None:
+    """Whoever waits for something that does not end can get out."""
+    with _interrupts.held():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        pressed.append("held")
+
+    assert pressed == ["pressed", "held", "pressed"]
+
+
+def test_the_users_code_may_be_broken_off_inside(pressed: list[str]) -> None:
+    """What was pressed before comes first; what it holds in turn is held."""
+
+    def work() -> None:
+        pressed.append("work")
+        signal.raise_signal(signal.SIGINT)
+        with _interrupts.held():
+            signal.raise_signal(signal.SIGINT)
+            pressed.append("held in it")
+
+    with _interrupts.held():
+        signal.raise_signal(signal.SIGINT)
+        _interrupts.interruptible(work)
+        pressed.append("held")
+
+    assert pressed == ["pressed", "work", "pressed", "held in it", "pressed", "held"]
+
+
+def test_it_can_be_looked_for(pressed: list[str]) -> None:
+    """Where it is safe, and where the main thread waits."""
+    with _interrupts.held():
+        _interrupts.deliver()
+        signal.raise_signal(signal.SIGINT)
+        with _interrupts.waking(lambda: pressed.append("woken")):
+            _interrupts.deliver()
+            signal.raise_signal(signal.SIGINT)
+        pressed.append("held")
+
+    assert pressed == ["woken", "pressed", "woken", "held", "pressed"]

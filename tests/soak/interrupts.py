@@ -1,0 +1,216 @@
+"""``python -m tests.soak.interrupts --count 2000``: Ctrl-C at random instants of short runs.
+
+Each run is interrupted once, at a random instant of the time that it takes, and resumed at
+once in the same process. It has to end with `KeyboardInterrupt` within two seconds, and the
+resumed run with the right result. One process makes all the runs of one kind, so that what an
+interrupt leaves behind (a lock, a lease, an OS thread) is met by those after it. The exit status
+is 1 if a promise did not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import faulthandler
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+from flowpregel import LMDBSaver, StateGraph, entrypoint, task
+from flowpregel.errors import EmptyInputError
+
+KINDS: Final = [
+    *map("-".join, product(("inline", "threads", "processes"), ("sync", "async"))),
+    "states-sync",
+]
+"""What is interrupted: runs by executor and driver; reading and updating a thread's state."""
+SECONDS: Final = 2.0
+"""From the interrupt to `KeyboardInterrupt`, and from the call to a resumed run's result."""
+STUCK_AFTER: Final = 30.0
+"""Seconds after which a run that neither ends nor fails is given up, with its stacks."""
+WIDTH: Final = 3
+
+
+@task
+def double(number: int) -> int:
+    """Return twice *number*."""
+    return 2 * number
+
+
+def body_of(kind: str) -> Any:
+    """Return the body of the flow of *kind*: two rounds of a few calls."""
+    if kind.endswith("-async"):
+
+        async def aflow(start: int) -> int:
+            first = await asyncio.gather(*[double(start + n) for n in range(WIDTH)])
+            second = await asyncio.gather(*[double(n) for n in first])
+            return sum(second)
+
+        return aflow
+
+    def flow(start: int) -> int:
+        first = [future.result() for future in double.map(range(start, start + WIDTH))]
+        return sum(future.result() for future in double.map(first))
+
+    return flow
+
+
+def expected(start: int) -> int:
+    """Return what the flow returns for *start*."""
+    return sum(4 * (start + n) for n in range(WIDTH))
+
+
+@contextmanager
+def pressed(after: float) -> Iterator[None]:
+    """Press Ctrl-C *after* some seconds, unless this has ended by then; 0: never."""
+    try:
+        signal.setitimer(signal.ITIMER_REAL, after)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+class Storm:
+    """Runs and interrupts one kind of run, again and again, on one store.
+
+    Args:
+        kind: Which.
+        folder: Where the store is.
+        seed: Of the instants.
+    """
+
+    def __init__(self, kind: str, folder: Path, seed: int) -> None:
+        self.kind = kind
+        self.found: Counter[str] = Counter()
+        self._random = random.Random(f"{kind}{seed}")
+        self._saver = LMDBSaver(folder / f"{kind}.lmdb")
+        self._flow: Any
+        if kind == "states-sync":
+            graph = StateGraph(dict).add_node("add", lambda state: {"count": state["count"] + 1})
+            self._flow = graph.set_entry_point("add").compile(self._saver, executor="inline")
+        else:
+            executor = kind.partition("-")[0]
+            self._flow = entrypoint(checkpointer=self._saver, executor=executor)(body_of(kind))
+
+    def call(self, given: int | None, thread: str, after: float = 0.0) -> int:
+        """Invoke the flow; None goes on. Press Ctrl-C *after* some seconds, if it still runs."""
+        options: Any = {"thread_id": thread, "durability": "sync"}
+        if self.kind == "states-sync":
+            with pressed(after):
+                return self._states(given, {"configurable": {"thread_id": thread}})
+        if self.kind.endswith("-async"):
+
+            async def invoke() -> int:
+                # On the loop: asyncio's own beginning and end are not ours to make safe.
+                with pressed(after):
+                    return await self._flow.ainvoke(given, **options)
+
+            return asyncio.run(invoke())
+        with pressed(after):
+            return self._flow.invoke(given, **options)
+
+    def _states(self, given: int | None, config: dict[str, Any]) -> int:
+        if given is not None:
+            self._flow.update_state(config, {"count": expected(given)}, as_node="__start__")
+        seen = [self._flow.get_state(config).values for _ in range(5)]
+        if not seen[-1]:
+            raise EmptyInputError("nothing was kept")
+        count: int = seen[-1]["count"]
+        return count
+
+    def once(self, number: int, seconds: float) -> None:
+        """Interrupt run *number* within *seconds*, and resume it."""
+        thread = f"run-{number}"
+        after = self._random.uniform(0.0, seconds)
+        due = time.monotonic() + after
+        try:
+            result = self.call(number, thread, max(after, 1e-6))
+        except KeyboardInterrupt:
+            self.found["interrupted"] += 1
+            self._judge(time.monotonic() - due < SECONDS, "late")
+        except BaseException as error:  # noqa: BLE001 - counted, and fails the storm
+            self._judge(False, f"ended with {error!r}"[:200])
+        else:
+            self.found["not in time"] += 1
+            self._judge(result == expected(number), "wrong result")
+            return
+        self.resume(number, thread)
+
+    def resume(self, number: int, thread: str) -> None:
+        """Go on with run *number*, from its input if nothing was kept of it."""
+        began = time.monotonic()
+        try:
+            try:
+                result = self.call(None, thread)
+            except EmptyInputError:
+                result = self.call(number, thread)
+        except BaseException as error:  # noqa: BLE001 - counted, and fails the storm
+            self._judge(False, f"resumed with {error!r}"[:200])
+            return
+        # One that had ended before the interrupt has its result already.
+        self._judge(result in (None, expected(number)), f"resumed with {result!r}"[:200])
+        self._judge(time.monotonic() - began < SECONDS, "resumed late")
+
+    def _judge(self, holds: bool, broken: str) -> None:
+        if not holds:
+            self.found[f"! {broken}"] += 1
+
+    def run(self, count: int) -> Counter[str]:
+        """Interrupt *count* runs; return what was found, promises broken with a "!"."""
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+        for number in range(-5, 0):
+            self.call(number, f"first{number}")
+        began = time.monotonic()
+        for number in range(-15, -5):
+            self.call(number, f"first{number}")
+        usual = (time.monotonic() - began) / 10
+        for number in range(count):
+            faulthandler.dump_traceback_later(STUCK_AFTER, exit=True)
+            with suppress(KeyboardInterrupt):
+                self.once(number, 1.1 * usual)
+        faulthandler.cancel_dump_traceback_later()
+        self._saver.close()
+        return self.found
+
+
+def child(kind: str, folder: str, count: int, seed: int) -> int:
+    """Make the storm of one kind in this process, and print what was found."""
+    found = Storm(kind, Path(folder), seed).run(count)
+    print(f"{kind}: {dict(found)}", flush=True)
+    return 1 if any(each.startswith("!") for each in found) else 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Storm every kind, each in a process of its own, and return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.interrupts", description=__doc__)
+    parser.add_argument("--count", type=int, default=2000, help="interrupts in all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kind", choices=KINDS, help="only this one, in this process")
+    parser.add_argument("--folder", help="where its store is")
+    asked = parser.parse_args(arguments)
+    if asked.kind is not None:
+        return child(asked.kind, asked.folder, asked.count, asked.seed)
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="flowpregel-interrupts-") as folder:
+        for kind in KINDS:
+            command = [sys.executable, "-m", "tests.soak.interrupts", "--kind", kind]
+            command += ["--folder", folder, "--seed", str(asked.seed)]
+            command += ["--count", str(-(-asked.count // len(KINDS)))]
+            done = subprocess.run(command, check=False, env=os.environ)
+            failed += done.returncode != 0
+    print(f"{len(KINDS) - failed} of {len(KINDS)} kinds kept their promises")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
