@@ -62,7 +62,7 @@ def is_held_back(pool: ProcessExecutor) -> bool:
 
 def worker_of(pool: ProcessExecutor) -> Any:
     """Return the only worker."""
-    (worker,) = pool._pool.workers.all  # noqa: SLF001 - it is nobody else's business
+    (worker,) = pool._pool.workers  # noqa: SLF001 - it is nobody else's business
     return worker
 
 

@@ -166,7 +166,7 @@ class Soak:
 
     def _kill_worker_of(self, victims: list[Any]) -> None:
         wanted = {job.key for job in victims}
-        for worker in tuple(self._run.pool._pool.workers.all):  # noqa: SLF001 - as an enemy would
+        for worker in tuple(self._run.pool._pool.workers):  # noqa: SLF001 - as an enemy would
             with contextlib.suppress(ProcessLookupError, ValueError):
                 # The I/O thread may close the worker meanwhile.
                 task = worker.running()

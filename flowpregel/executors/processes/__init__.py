@@ -10,9 +10,9 @@
                                       |                | status |   log, print    |
     mailbox <--post(event)-- message_handler <---------+--------+-- link writer <-+
 
-* `executor`: the public face. `pool`: the tasks, and how they are stopped; `timeouts`: when
-  they are. `assign`: pure decisions, a worker's life. `workers`: all of them, `worker_process`:
-  one. `io_loop`: the OS thread that does it all, and its timers.
+* `executor`: the public face, for any OS thread. `io_loop`: the OS thread that does all else.
+* `pool`: the tasks, how they are stopped, and the workers; `timeouts`: when they are stopped.
+  `assign`: pure decisions, a worker's life. `worker_process`: one worker, and its link.
 * `message_handler`: what the frames from workers mean. `crash_report`: how a worker ended.
 * `protocol`: what both ends share. `messages`, `serialization`, `shared_memory`: what is in a
   frame, or beside it.

@@ -13,10 +13,11 @@ returns.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from flowpregel._core.records import Outcome, Raised, Withdrawn
@@ -246,39 +247,38 @@ class TaskQueue:
     """
 
     def __init__(self) -> None:
-        self._by_depth: dict[int, dict[int, InFlight]] = {}
+        self._by_depth: defaultdict[int, dict[int, InFlight]] = defaultdict(dict)
 
     def __bool__(self) -> bool:
-        return bool(self._by_depth)
+        return any(self._by_depth.values())
 
     def __iter__(self) -> Iterator[InFlight]:
-        for tasks in self._by_depth.values():
-            yield from tasks.values()
+        return chain.from_iterable(tasks.values() for tasks in self._by_depth.values())
 
     def add(self, task: InFlight) -> None:
         """Put *task* behind those of its depth."""
-        self._by_depth.setdefault(task.depth, {})[task.id] = task
+        self._by_depth[task.depth][task.id] = task
 
-    def add_first(self, tasks: Iterable[InFlight]) -> None:
+    def add_first(self, tasks: Sequence[InFlight]) -> None:
         """Put *tasks*, in their order, before those of their depth."""
-        for task in reversed([*tasks]):
-            others = self._by_depth.get(task.depth, {})
-            self._by_depth[task.depth] = {task.id: task, **others}
+        if tasks:
+            waiting = [*tasks, *self]
+            self._by_depth.clear()
+            for task in waiting:
+                self.add(task)
 
-    def remove(self, task: InFlight) -> None:
-        """Take out *task*."""
-        tasks = self._by_depth[task.depth]
-        del tasks[task.id]
-        if not tasks:
-            del self._by_depth[task.depth]
+    def discard(self, task: InFlight) -> None:
+        """Take out *task*, if it is there."""
+        self._by_depth[task.depth].pop(task.id, None)
 
     def first(self) -> Collection[InFlight]:
         """Return the tasks whose turn it is: the most deeply nested ones, in their order."""
-        return self._by_depth[max(self._by_depth)].values() if self._by_depth else ()
+        deepest = max((depth for depth, tasks in self._by_depth.items() if tasks), default=0)
+        return self._by_depth[deepest].values()
 
     def take(self, count: int) -> list[InFlight]:
         """Take out the first *count* tasks of `first`."""
         taken = [*islice(self.first(), count)]
         for task in taken:
-            self.remove(task)
+            self.discard(task)
         return taken

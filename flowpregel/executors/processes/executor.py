@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import atexit
 import concurrent.futures
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextvars import copy_context
 from functools import lru_cache, partial
 from itertools import count
-from typing import Any, Final, ParamSpec, Self, TypeVar, cast
+from typing import Any, Final, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from flowpregel._core.callee import Callee, name_of
 from flowpregel._core.effects import Call, Ended, Event
 from flowpregel._core.records import Arguments, Kind, Node, Outcome, Raised, Returned
 from flowpregel.context import TaskInfo
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import ConfigurationError, ExecutorUnavailableError, FlowPregelError
 from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
 from flowpregel.executors.calls import returned_by
 from flowpregel.executors.processes import messages, serialization
+from flowpregel.executors.processes.assign import InFlight
 from flowpregel.executors.processes.crash_report import memory_of
 from flowpregel.executors.processes.message_handler import MessageHandler
-from flowpregel.executors.processes.pool import Pool
+from flowpregel.executors.processes.pool import CLOSED, Pool
 from flowpregel.executors.processes.shared_memory import default_limit
 from flowpregel.executors.processes.worker_process import PoolSettings
 from flowpregel.executors.shared import captured
@@ -31,8 +35,10 @@ Params = ParamSpec("Params")
 Result = TypeVar("Result")
 _ROOM: Final = 512
 """Jobs for each worker that may be with the pool: some tens of milliseconds of the smallest."""
-_FIRST, _MOST = 64, 1024
-"""How many calls of a `map` are started together, at first and at most."""
+_ELSEWHERE: Final = (
+    "this pool of worker processes belongs to the process that this one was forked from: "
+    "make a ProcessExecutor of your own here"
+)
 _MOST_NODES: Final = 256
 _THREAD_VARIABLES: Final = (
     "OMP_NUM_THREADS",
@@ -89,11 +95,9 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         warm: bool = True,
         shared_memory: int | None = None,
     ) -> None:
-        _check_counts(
-            max_workers=max_workers,
-            worker_max_tasks=worker_max_tasks,
-            worker_max_rss=worker_max_rss,
-        )
+        _check_count("max_workers", max_workers)
+        _check_count("worker_max_tasks", worker_max_tasks)
+        _check_count("worker_max_rss", worker_max_rss)
         if grace < 0:
             raise ConfigurationError(f"grace is {grace!r}; it is seconds and cannot be negative")
         cpus = count_cpus()
@@ -114,24 +118,53 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         self._numbers = count(1)
         self._open: set[PoolFuture] = set()
         """Futures of calls of plain functions that have not ended."""
-        self._is_shut_down = False
+        self._is_closed = self._is_shut_down = False
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
         _executors.add(self)
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job* as soon as a worker is free; its `Ended` is posted exactly once."""
-        self._pool.take((job,), mailbox)
+        self.start_all((job,), mailbox)
 
     def start_all(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
         """Start several jobs; those that wait for a worker go to it together."""
-        self._pool.take(jobs, mailbox)
+        if self._is_closed or self._pid != os.getpid():
+            refusal = ExecutorUnavailableError(CLOSED if self._is_closed else _ELSEWHERE)
+            mailbox.post_all([Ended(*job.key, Raised(refusal)) for job in jobs])
+            return
+        tasks: list[InFlight] = []
+        try:
+            for job in jobs:
+                if job.variables is None:
+                    job.variables = copy_context()
+                try:
+                    tasks.append(self._pool.encoder.encode(job, mailbox))
+                except FlowPregelError as error:
+                    mailbox.post(Ended(*job.key, Raised(error)))
+        except BaseException:  # Ctrl-C
+            for task in tasks:
+                self._pool.release_own(task)
+            raise
+        with self._lock:
+            if not self._pool.loop.is_started:
+                # At exit, multiprocessing waits for all its children. What is registered
+                # after it runs before it, and ends ours.
+                import multiprocessing.util  # noqa: F401, PLC0415
+
+                atexit.register(self.close)
+                self._pool.start()
+        self._pool.loop.call(partial(self._pool.admit, tasks, mailbox))
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Withdraw a job that waits; if *kill*, stop it where it runs."""
-        self._pool.cancel(key, kill=kill)
+        self._pool.loop.call(partial(self._pool.cancel, key, kill))
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Send the outcome of a call down the link to the task that made it."""
-        self._handler.answer(call, outcome)
+        body = messages.pack_outcome(outcome, call.node.name, None)
+        task, request = call.reply
+        self._pool.loop.call(partial(self._handler.answer, task, request, body))
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
         """Have workers leave the contexts of a run that ended; return when they have.
@@ -139,34 +172,60 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         A worker that is busy with another run's task may take longer than the pool's
         grace: it is not waited for.
         """
+        if not self._pool.loop.is_started or self._pid != os.getpid():
+            return
         ended = None if error is None else messages.pack_outcome(Raised(error), "(the run)", None)
-        self._handler.leave(contexts, serialization.pack((tuple(contexts), ended)).data)
+        body = serialization.pack((tuple(contexts), ended)).data
+        asked: Future[list[Future[None]]] = Future()
+        self._pool.loop.call(partial(self._handler.leave, {*contexts}, body, asked))
+        concurrent.futures.wait(asked.result(), self._pool.settings.grace)
 
     def close(self) -> None:
         """Stop every task and end every worker. May be called again."""
-        self._pool.close()
+        if self._pid != os.getpid():
+            # In a fork: the workers and the I/O thread are the other process's.
+            return
+        with self._lock:
+            is_first, self._is_closed = not self._is_closed, True
+        if is_first:
+            self._pool.loop.call(self._pool.close)
+        self._pool.loop.join()
+        self._pool.release()
         self._handler.close()
+        atexit.unregister(self.close)
 
     @property
     def is_closed(self) -> bool:
         """Whether it was closed, and takes no more jobs."""
-        return self._pool.is_closed
+        return self._is_closed
 
     def worker_pids(self) -> list[int]:
         """Return the pids of its worker processes."""
-        return [each.pid for each in tuple(self._pool.workers.all)]
+        return [each.pid for each in tuple(self._pool.workers)]
 
     # ------------------------------------------------ plain functions
 
     def submit(
         self, fn: Callable[Params, Result], /, *args: Params.args, **kwargs: Params.kwargs
-    ) -> concurrent.futures.Future[Result]:
+    ) -> Future[Result]:
         """Call ``fn(*args, **kwargs)`` in a worker; return the future of its result.
 
         Raises:
             RuntimeError: The executor was shut down.
         """
-        return self._submit(fn, [Arguments(args, kwargs)])[0]
+        if self._is_closed or self._is_shut_down:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        try:
+            node = _node_of(fn)
+        except TypeError:  # it cannot be hashed
+            node = _node_of.__wrapped__(fn)
+        info = TaskInfo(f"call-{next(self._numbers)}", node.name, "", 0, 0)
+        job = Job(info, Kind.CALL, node, captured(Arguments(args, kwargs)))
+        future = PoolFuture(partial(self.cancel, job.key, kill=True))
+        self.start_all((job,), future)
+        self._open.add(future)
+        future.add_done_callback(self._open.discard)
+        return future
 
     def map(
         self,
@@ -191,45 +250,15 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
             TimeoutError: A result was not there in time; raised by the iterator.
         """
         end = None if timeout is None else time.monotonic() + timeout
-        calls = [Arguments(args, {}) for args in zip(*iterables, strict=False)]
-        return _results(self._submit(fn, calls), end)
-
-    def _submit(self, function: Callable[..., Any], calls: Sequence[Arguments]) -> list[PoolFuture]:
-        """Start a call of *function* for each of *calls*, and return their futures."""
-        if self.is_closed or self._is_shut_down:
-            raise RuntimeError("cannot schedule new futures after shutdown")
+        futures: list[Future[Result]] = []
         try:
-            node = _node_of(function)
-        except TypeError:  # it cannot be hashed
-            node = _node_of.__wrapped__(function)
-        futures: list[PoolFuture] = []
-        size = _FIRST
-        try:
-            while len(futures) < len(calls):
-                self._start_calls(node, calls[len(futures) : len(futures) + size], futures)
-                # The first few at once, so that no worker waits until all are packed.
-                size = min(2 * size, _MOST)
+            for args in zip(*iterables, strict=False):
+                futures.append(self.submit(fn, *args))  # noqa: PERF401 - what is there is cancelled
         except BaseException:
-            # Ctrl-C: the caller will not get the futures, and some may not have been started.
             for future in futures:
-                self._open.discard(future)
                 future.cancel()
             raise
-        return futures
-
-    def _start_calls(
-        self, node: Node, calls: Sequence[Arguments], futures: list[PoolFuture]
-    ) -> None:
-        """Start a call for each of *calls*, and add their futures to *futures*."""
-        jobs: list[Job] = []
-        own: dict[str, PoolFuture] = {}
-        for arguments in calls:
-            info = TaskInfo(f"call-{next(self._numbers)}", node.name, "", 0, 0)
-            jobs.append(Job(info, Kind.CALL, node, captured(arguments)))
-            own[info.task_id] = PoolFuture(partial(self.cancel, jobs[-1].key, kill=True))
-        futures += own.values()
-        self._open.update(own.values())
-        self._pool.take(jobs, cast("Mailbox", _CallMailbox(own, self._open.discard)))
+        return _results(futures, end)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; end the workers when those that were submitted have ended.
@@ -245,43 +274,30 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         if wait:
             self._drain()
         else:
-            threading.Thread(target=self._drain, name="flowpregel-shutdown").start()
+            threading.Thread(None, self._drain, "flowpregel-shutdown").start()
 
     def _drain(self) -> None:
         concurrent.futures.wait(tuple(self._open))
         self.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self.shutdown()
-
-
-def _results(futures: list[PoolFuture], end: float | None) -> Iterator[Any]:
+def _results(futures: list[Future[Result]], end: float | None) -> Iterator[Result]:
     """Yield the results of *futures*, which are there by *end* (monotonic seconds)."""
     futures.reverse()
     try:
         while futures:
-            # Popped first: who has a result need not keep the others' alive.
-            future = futures.pop()
             left = None if end is None else end - time.monotonic()
-            try:
-                value = future.result(left)
-            except BaseException:
-                future.cancel()
-                raise
-            yield value
-            del value
+            yield futures[-1].result(left)
+            # Whoever has a result need not keep the others' alive.
+            futures.pop()
     finally:
         for future in futures:
             future.cancel()
 
 
-def _check_counts(**counts: object) -> None:
-    for name, value in counts.items():
-        if value is not None and (not isinstance(value, int) or value < 1):
-            raise ConfigurationError(f"{name} is {value!r}; use a whole number, or None")
+def _check_count(name: str, value: object) -> None:
+    if value is not None and (not isinstance(value, int) or value < 1):
+        raise ConfigurationError(f"{name} is {value!r}; use a whole number, or None")
 
 
 def thread_caps(cpus: int, workers: int) -> Mapping[str, str]:
@@ -314,11 +330,13 @@ _executors: WeakSet[ProcessExecutor] = WeakSet()
 """Every pool of this program that is in use."""
 
 
-# ------------------------------------------------ plain functions
+class PoolFuture(Future[Any]):
+    """The result of a plain function in a worker, and its mailbox.
 
+    `cancel` stops the function even while it runs.
+    """
 
-class PoolFuture(concurrent.futures.Future[Any]):
-    """The result of a plain function in a worker; `cancel` stops it even while it runs."""
+    backlog = None
 
     def __init__(self, stop: Callable[[], None]) -> None:
         super().__init__()
@@ -331,32 +349,20 @@ class PoolFuture(concurrent.futures.Future[Any]):
         self._stop()
         return True
 
-
-class _CallMailbox:
-    """The mailbox of calls that were submitted together."""
-
-    def __init__(self, futures: dict[str, PoolFuture], done: Callable[[PoolFuture], None]) -> None:
-        self._futures = futures
-        self._done = done
-
     def post(self, event: Event) -> None:
-        """Settle the future of a call."""
-        if not isinstance(event, Ended):
-            return
-        future = self._futures.pop(event.task_id)
-        self._done(future)
-        if not future.set_running_or_notify_cancel():
+        """Settle it when the call has ended."""
+        if not isinstance(event, Ended) or not self.set_running_or_notify_cancel():
             return
         match event.outcome:
             case Returned(writes):
-                future.set_result(returned_by(writes))
+                self.set_result(returned_by(writes))
             case Raised(error):
-                future.set_exception(error)
+                self.set_exception(error)
             case _:
-                future.set_exception(RuntimeError("the pool was closed"))
+                self.set_exception(RuntimeError("the pool was closed"))
 
     def post_all(self, events: Sequence[Event]) -> None:
-        """Settle the futures of calls."""
+        """Settle it when the call has ended."""
         for event in events:
             self.post(event)
 
@@ -366,9 +372,6 @@ def _node_of(function: Callable[..., Any]) -> Node:
     """Return the node that calls *function*: the same each time, so that it is packed once."""
     callee = Callee(function, None, (), name_of(function))
     return Node(name=callee.name, steps=(callee,))
-
-
-# ------------------------------------------------ the pool that runs share
 
 
 _default_lock = threading.Lock()

@@ -26,7 +26,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Final, TypeAlias
 
@@ -60,38 +60,27 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
 
-@dataclass(slots=True)
-class _Watched:
-    """A descriptor, and what to do when it is ready."""
-
-    read: Action
-    write: Action | None = None
-    is_muted: bool = False
-    events: int = 0
-    """What the selector looks for."""
-
-
 class IOLoop:
     """Waits for descriptors, commands and timers, on one OS thread.
 
     Args:
         dispatch: Called at the end of each turn.
-        is_done: Tells whether the loop is to end.
     """
 
-    def __init__(self, dispatch: Action, is_done: Callable[[], bool]) -> None:
+    def __init__(self, dispatch: Action) -> None:
         self.timers = Timers()
         self._dispatch = dispatch
-        self._is_done = is_done
+        self.is_done = False
+        """Whether this turn is the last."""
         self._selector = selectors.DefaultSelector()
-        self._watched: dict[int, _Watched] = {}
+        self._watched: dict[int, dict[int, Action]] = {}
         self._commands: deque[Action] = deque()
         self._is_woken = False
         self._is_finished = False
         self._wake_read, self._wake_write = socket.socketpair()
         for end in (self._wake_read, self._wake_write):
             end.setblocking(False)
-        self.watch(self._wake_read.fileno(), self._on_wake)
+        self.watch(self._wake_read.fileno(), partial(self._wake_read.recv, 4096))
         self._thread = threading.Thread(target=self._run, name="flowpregel-io", daemon=True)
 
     # ------------------------------------------------ for any OS thread
@@ -107,13 +96,18 @@ class IOLoop:
             with contextlib.suppress(OSError):
                 self._wake_write.send(b"\0")
 
+    @property
+    def is_started(self) -> bool:
+        """Whether the I/O thread was started."""
+        return self._thread.ident is not None
+
     def start(self) -> None:
         """Start the I/O thread."""
         self._thread.start()
 
     def join(self) -> None:
         """Wait for the I/O thread's end, and close what it held."""
-        if self._thread.ident is not None and self._thread is not threading.current_thread():
+        if self.is_started and self._thread is not threading.current_thread():
             self._thread.join()
         self._wake_read.close()
         self._wake_write.close()
@@ -121,53 +115,29 @@ class IOLoop:
 
     # ------------------------------------------------ for the I/O thread
 
-    def watch(self, fd: int, read: Action) -> None:
-        """Call *read* whenever *fd* is readable."""
-        self._watched[fd] = _Watched(read)
-        self._update(fd)
+    def watch(self, fd: int, read: Action | None = None, write: Action | None = None) -> None:
+        """Call *read* whenever *fd* is readable, *write* whenever it can be written.
 
-    def watch_writable(self, fd: int, write: Action | None) -> None:
-        """Call *write* whenever *fd*, which is watched, can be written; None: no longer."""
-        if fd in self._watched:
-            self._watched[fd].write = write
-            self._update(fd)
-
-    def mute(self, fd: int, is_muted: bool) -> None:
-        """Leave *fd* unread for now, or read it again."""
-        if fd in self._watched:
-            self._watched[fd].is_muted = is_muted
-            self._update(fd)
-
-    def forget(self, fd: int) -> None:
-        """Watch *fd* no longer; must come before it is closed."""
-        watched = self._watched.pop(fd, None)
-        if watched is not None and watched.events:
+        Without both it is watched no longer; that must come before it is closed.
+        """
+        wanted = ((selectors.EVENT_WRITE, write), (selectors.EVENT_READ, read))
+        if self._watched.pop(fd, None):
             self._selector.unregister(fd)
-
-    def __contains__(self, fd: int) -> bool:
-        return fd in self._watched
-
-    def _update(self, fd: int) -> None:
-        """Have the selector look for what matters now at *fd*."""
-        watched = self._watched[fd]
-        events = 0 if watched.is_muted else selectors.EVENT_READ
-        events |= 0 if watched.write is None else selectors.EVENT_WRITE
-        before, watched.events = watched.events, events
-        if before and events:
-            self._selector.modify(fd, events)
-        elif events:
-            self._selector.register(fd, events)
-        elif before:
-            self._selector.unregister(fd)
+        if actions := {event: action for event, action in wanted if action is not None}:
+            self._selector.register(fd, sum(actions))
+            self._watched[fd] = actions
 
     # ------------------------------------------------ the loop
 
     def _run(self) -> None:
-        while not self._is_done():
+        while not self.is_done:
             due = self.timers.next()
             seconds = None if due is None else max(0.0, due - time.monotonic())
             for key, mask in self._selector.select(seconds):
-                self._read(key.fd, mask)
+                # An earlier one may have ended its watch.
+                for event, action in self._watched.get(key.fd, {}).items():
+                    if event & mask:
+                        _guarded(action)
             self._execute()
             for action in self.timers.due(time.monotonic()):
                 _guarded(action)
@@ -176,26 +146,12 @@ class IOLoop:
         self._execute()
         _guarded(self._dispatch)
 
-    def _read(self, fd: int, mask: int) -> None:
-        # An earlier one may have ended its watch.
-        watched = self._watched.get(fd)
-        if watched is not None and mask & selectors.EVENT_WRITE and watched.write is not None:
-            _guarded(watched.write)
-        if fd in self._watched and mask & selectors.EVENT_READ:
-            _guarded(self._watched[fd].read)
-
     def _execute(self) -> None:
         self._is_woken = False
-        while self._commands:
-            try:
-                command = self._commands.popleft()
-            except IndexError:
-                return
-            _guarded(command)
-
-    def _on_wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._wake_read.recv(4096)
+        # After the loop's end, several OS threads may be here.
+        with contextlib.suppress(IndexError):
+            while True:
+                _guarded(self._commands.popleft())
 
 
 def _guarded(action: Action) -> None:

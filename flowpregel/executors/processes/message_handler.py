@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import pickle
 import time
-from collections.abc import Collection
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Set
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from operator import attrgetter
 from typing import Final
 
-from flowpregel._core.effects import Call, Emitted
+from flowpregel._core.effects import Emitted
 from flowpregel._core.records import RETURN, Outcome, Raised, Returned
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import Backlog
@@ -22,7 +22,6 @@ from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.protocol import RAN, REQUEST, Frame
 from flowpregel.executors.processes.shared_memory import released_in
 from flowpregel.executors.processes.worker_process import WorkerProcess
-from flowpregel.executors.processes.workers import print_lines
 
 _log: Final = logging.getLogger("flowpregel.worker")
 _CHUNK_COST: Final = 256
@@ -30,6 +29,8 @@ _CHUNK_COST: Final = 256
 _TRY_AGAIN: Final = 1 << 20
 """Bytes after which a worker that could not be held back is looked at again."""
 _STORE_THREADS: Final = 4
+_RUNNING: Final = (protocol.EMITTED, protocol.BEAT, protocol.CALLED, protocol.ASKED)
+"""What a running task sends."""
 _LOG_FIELDS: Final = (
     ("task", "name"),
     ("task_id", "task_id"),
@@ -44,6 +45,8 @@ _LOG_FIELDS: Final = (
 class MessageHandler:
     """Acts on each frame that a worker has sent; on the I/O thread.
 
+    Its methods raise whatever keeps them from reading a frame: a user's class may raise anything.
+
     Args:
         pool: Whose workers.
     """
@@ -51,37 +54,32 @@ class MessageHandler:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._requests = count(1)
-        self._store_threads: ThreadPoolExecutor | None = None
-        pool.workers.on_frame = self.handle
+        # A store may wait for a disk or another process.
+        self._store_threads = ThreadPoolExecutor(_STORE_THREADS, "flowpregel-store")
+        pool.handlers |= {
+            protocol.FAILED: self._on_failed,
+            protocol.ENDED: self._on_ended,
+            protocol.RETURNED: self._on_returned,
+            protocol.LEFT: lambda worker, frame: worker.leaving.pop(frame.number).set_result(None),
+            protocol.PRINTED: _on_printed,
+            protocol.LOGGED: _on_logged,
+            **dict.fromkeys(_RUNNING, self._on_running),
+        }
 
-    def handle(self, worker: WorkerProcess, frame: Frame) -> None:
-        """Act on *frame*.
+    def _on_failed(self, worker: WorkerProcess, frame: Frame) -> None:
+        outcome = messages.unpack_outcome(frame.body, "in the pool's initializer", None)
+        worker.failure = outcome.error if isinstance(outcome, Raised) else None
 
-        Raises:
-            BaseException: It cannot be read; what a user's class raises included.
-        """
-        match frame.kind:
-            case protocol.ENDED:
-                self._on_ended(worker, worker.tasks[frame.number], frame)
-            case protocol.PRINTED | protocol.LOGGED:
-                _pass_on(worker, worker.tasks.get(frame.number), frame)
-            case protocol.EMITTED | protocol.BEAT | protocol.CALLED | protocol.ASKED:
-                if (task := worker.tasks.get(frame.number)) is not None:
-                    self._on_running(worker, task, frame)
-            case protocol.RETURNED:
-                for ref_id in released_in(frame.body):
-                    self._pool.arena.release(ref_id)
-                    worker.reads.discard(ref_id)
-            case protocol.READY:
-                self._pool.workers.mark_ready(worker)
-            case protocol.FAILED:
-                outcome = messages.unpack_outcome(frame.body, "in the pool's initializer", None)
-                worker.failure = outcome.error if isinstance(outcome, Raised) else None
-            case protocol.LEFT:
-                worker.leaving.pop(frame.number).set_result(None)
+    def _on_returned(self, worker: WorkerProcess, frame: Frame) -> None:
+        for ref_id in released_in(frame.body):
+            self._pool.arena.release(ref_id)
+            worker.reads.discard(ref_id)
 
-    def _on_running(self, worker: WorkerProcess, task: InFlight, frame: Frame) -> None:
+    def _on_running(self, worker: WorkerProcess, frame: Frame) -> None:
         """Act on what a running task has sent."""
+        task = worker.tasks.get(frame.number)
+        if task is None:
+            return
         policy = task.job.timeout
         if policy is not None and (frame.kind == protocol.BEAT or policy.refresh_on == "auto"):
             task.alive = time.monotonic()
@@ -90,9 +88,10 @@ class MessageHandler:
         elif frame.kind == protocol.CALLED:
             self._on_called(task, frame.body)
         elif frame.kind == protocol.ASKED:
-            self._on_asked(task, frame.body)
+            self._store_threads.submit(self._ask_store, task, frame.body)
 
-    def _on_ended(self, worker: WorkerProcess, task: InFlight, frame: Frame) -> None:
+    def _on_ended(self, worker: WorkerProcess, frame: Frame) -> None:
+        task = worker.tasks[frame.number]
         seconds, began, size = RAN.unpack_from(frame.body)
         at, caught, info = RAN.size + size, None, task.job.info
         try:
@@ -111,7 +110,8 @@ class MessageHandler:
         self._pool.finish(task, outcome, (began, seconds, "processes", worker.pid), caught)
 
     def _on_emitted(self, worker: WorkerProcess, task: InFlight, body: bytes) -> None:
-        self._pool.post(task.mailbox, Emitted(task.job.info.task_id, serialization.unpack(body)))
+        emitted = Emitted(task.job.info.task_id, serialization.unpack(body))
+        self._pool.events[task.mailbox].append(emitted)
         backlog: Backlog | None = getattr(task.mailbox, "backlog", None)
         if backlog is None or not backlog.add(len(body) + _CHUNK_COST):
             return
@@ -121,7 +121,7 @@ class MessageHandler:
         else:
             backlog.limit = backlog.size + _TRY_AGAIN
 
-    # ------------------------------------------------ calls
+    # ------------------------------------------------ what tasks ask for
 
     def _on_called(self, task: InFlight, body: bytes) -> None:
         call = self._pool.encoder.decode_call(task, body)
@@ -130,57 +130,18 @@ class MessageHandler:
         task.worker.open_calls += 1
         task.code.seconds = float("inf")
         self._pool.recall(task.worker)
-        self._pool.post(task.mailbox, call)
+        self._pool.events[task.mailbox].append(call)
 
-    def answer(self, call: Call, outcome: Outcome) -> None:
-        """Send the *outcome* of a call to the worker whose task made it."""
-        body = messages.pack_outcome(outcome, call.node.name, None)
-        task, request = call.reply
-        self._pool.loop.call(partial(self._answer, task, request, body))
-
-    def _answer(self, task: InFlight, request: int, body: bytes) -> None:
+    def answer(self, task: InFlight, request: int, body: bytes) -> None:
+        """Send what *task* waits for to its worker, if that still has it."""
+        if task.worker is None:
+            return
         if request in task.calls:
             task.calls.discard(request)
             task.worker.open_calls -= 1
-        self._reply(task, task.number, protocol.ANSWER, request, body)
+        task.worker.send(protocol.ANSWER, request, body)
 
-    def _reply(self, task: InFlight, number: int, kind: int, request: int, body: bytes) -> None:
-        """Send an answer to the worker of *task*, if it still has it."""
-        if task.worker is not None and task.number == number:
-            self._pool.workers.send(task.worker, kind, request, body)
-
-    # ------------------------------------------------ contexts
-
-    def leave(self, contexts: Collection[bytes], body: bytes) -> None:
-        """Have the workers leave *contexts*; return when they have, or after the grace."""
-        if self._pool.is_started and not self._pool.is_elsewhere:
-            asked: Future[list[Future[None]]] = Future()
-            self._pool.loop.call(partial(self._leave, {*contexts}, body, asked))
-            wait(asked.result(), self._pool.settings.grace)
-
-    def _leave(self, contexts: set[bytes], body: bytes, asked: Future[list[Future[None]]]) -> None:
-        workers = [each for each in self._pool.workers.all if each.contexts & contexts]
-        for worker in workers:
-            worker.contexts -= contexts
-            number = next(self._requests) & 0xFFFFFFFF
-            worker.leaving[number] = Future()
-            # One that was dismissed leaves all that it has entered.
-            if worker.state is not WorkerState.LEAVING:
-                self._pool.workers.send(worker, protocol.LEAVE, number, body)
-        asked.set_result([left for each in workers for left in each.leaving.values()])
-
-    # ------------------------------------------------ the store
-
-    def _on_asked(self, task: InFlight, body: bytes) -> None:
-        """Have the run's store answer a request.
-
-        It may wait for a disk or another process, so OS threads of their own ask it.
-        """
-        if self._store_threads is None:
-            self._store_threads = ThreadPoolExecutor(_STORE_THREADS, "flowpregel-store")
-        self._store_threads.submit(self._ask_store, task, task.number, body)
-
-    def _ask_store(self, task: InFlight, number: int, body: bytes) -> None:
+    def _ask_store(self, task: InFlight, body: bytes) -> None:
         (request,) = REQUEST.unpack_from(body)
         try:
             method, args, kwargs = serialization.unpack(body, None, REQUEST.size)
@@ -191,32 +152,45 @@ class MessageHandler:
         except Exception as error:  # noqa: BLE001 - the caller's to see
             outcome = Raised(error)
         answer = messages.pack_outcome(outcome, task.job.info.name, None)
-        send = partial(self._reply, task, number, protocol.ANSWER, request, answer)
-        self._pool.loop.call(send)
+        self._pool.loop.call(partial(self.answer, task, request, answer))
+
+    # ------------------------------------------------ contexts
+
+    def leave(self, contexts: Set[bytes], body: bytes, asked: Future[list[Future[None]]]) -> None:
+        """Have the workers leave *contexts*; set *asked* to the futures of when they have."""
+        workers = [each for each in self._pool.workers if each.contexts & contexts]
+        for worker in workers:
+            worker.contexts -= contexts
+            number = next(self._requests) & 0xFFFFFFFF
+            worker.leaving[number] = Future()
+            # One that was dismissed leaves all that it has entered.
+            if worker.state is not WorkerState.LEAVING:
+                worker.send(protocol.LEAVE, number, body)
+        asked.set_result([left for each in workers for left in each.leaving.values()])
 
     def close(self) -> None:
         """End the OS threads that ask stores."""
-        if self._store_threads is not None:
-            self._store_threads.shutdown(wait=False, cancel_futures=True)
+        self._store_threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _pass_on(worker: WorkerProcess, task: InFlight | None, frame: Frame) -> None:
-    """Pass on what a task prints or logs."""
-    if frame.kind == protocol.PRINTED:
-        text = frame.body.decode(errors="replace")
-        print_lines(worker, text, task, bool(frame.flags & protocol.STDERR))
-    elif frame.flags & protocol.STRUCTURED:
-        _log_event(frame.body)
-    else:
-        _log_record(frame.body, task, worker.pid)
+# ------------------------------------------------ what workers print and log
 
 
-def _log_record(body: bytes, task: InFlight | None, pid: int) -> None:
+def _on_printed(worker: WorkerProcess, frame: Frame) -> None:
+    text, to_stderr = frame.body.decode(errors="replace"), bool(frame.flags & protocol.STDERR)
+    worker.print(text, worker.tasks.get(frame.number), to_stderr)
+
+
+def _on_logged(worker: WorkerProcess, frame: Frame) -> None:
     """Give a worker's log record to the logger of its name, with what is known of its task."""
-    record = logging.makeLogRecord(pickle.loads(body))
+    if frame.flags & protocol.STRUCTURED:
+        _log_event(frame.body)
+        return
+    task = worker.tasks.get(frame.number)
+    record = logging.makeLogRecord(pickle.loads(frame.body))
     for name, attribute in _LOG_FIELDS:
         record.__dict__[name] = None if task is None else attrgetter(attribute)(task.job.info)
-    record.__dict__["pid"] = record.__dict__["worker_pid"] = pid
+    record.__dict__["pid"] = record.__dict__["worker_pid"] = worker.pid
     logger = logging.getLogger(record.name)
     if logger.isEnabledFor(record.levelno):
         logger.handle(record)

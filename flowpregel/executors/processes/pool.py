@@ -1,24 +1,20 @@
-"""The pool: the tasks it was given, and what becomes of them.
-
-Tasks are packed on the caller's OS thread; everything else happens on the I/O thread.
-"""
+"""The pool: the tasks it was given and what becomes of them, and its workers."""
 
 from __future__ import annotations
 
-import atexit
-import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Collection, Sequence
-from contextvars import copy_context
 from functools import partial
 from itertools import count
+from queue import SimpleQueue
 from typing import Final
 
 from flowpregel._core.effects import Ended, Event
 from flowpregel._core.records import Outcome, Raised, Span, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, FlowPregelError
-from flowpregel.executors.base import Job, JobKey, Mailbox
+from flowpregel.executors.base import JobKey, Mailbox
 from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.assign import (
     LARGEST_BATCH,
@@ -31,19 +27,25 @@ from flowpregel.executors.processes.assign import (
     WorkerState,
     assign,
 )
-from flowpregel.executors.processes.crash_report import PostMortem
+from flowpregel.executors.processes.crash_report import PostMortem, count_oom_kills, memory_of
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.messages import JobEncoder
 from flowpregel.executors.processes.shared_memory import Arena, segments_for
 from flowpregel.executors.processes.timeouts import TaskTimeouts
-from flowpregel.executors.processes.worker_process import STUCK_AFTER, PoolSettings, WorkerProcess
-from flowpregel.executors.processes.workers import START_TRIES, Workers
+from flowpregel.executors.processes.worker_process import (
+    STUCK_AFTER,
+    FrameHandler,
+    PoolSettings,
+    WorkerProcess,
+)
 
-_CLOSED: Final = "this pool of worker processes was closed"
+CLOSED: Final = "this pool of worker processes was closed"
+_START_TRIES: Final = 3
+_SPARE: Final = 8
 
 
 class Pool:
-    """Workers, the tasks in flight on them, and those that wait.
+    """Workers, the tasks in flight on them, and those that wait; on the I/O thread.
 
     Args:
         settings: How it is set up.
@@ -52,154 +54,80 @@ class Pool:
     def __init__(self, settings: PoolSettings) -> None:
         self.settings = settings
         self.arena = Arena(settings.shared_limit // 2, segments=segments_for(2))
-        self.loop = IOLoop(self._dispatch, lambda: self._is_closing and self.workers.are_gone)
-        self.workers = Workers(settings, self.loop)
-        self.workers.on_exit = self._on_exit
-        self.workers.on_hopeless = self._on_hopeless
+        self.loop = IOLoop(self._dispatch)
         self.encoder = JobEncoder(self.arena)
-        self.is_closed = False
-        """Whether it takes no more jobs."""
+        self.handlers: dict[int, FrameHandler] = {protocol.READY: self._on_ready}
+        """What is called with a worker and a frame that it has sent, by kind."""
+        self.workers: set[WorkerProcess] = set()
         self._is_closing = False
         """Whether it ends; what was taken before is withdrawn."""
         self._timeouts = TaskTimeouts(self.loop.timers, self._stop)
         self._tasks: dict[JobKey, InFlight] = {}
         self._queue = TaskQueue()
-        self._events: list[tuple[Mailbox, Event]] = []
+        self.events: defaultdict[Mailbox, list[Event]] = defaultdict(list)
+        """What is posted at the end of this turn of the loop."""
         self._looks_for_stuck = False
-        self.is_started = False
-        """Whether the I/O thread was started."""
         self._numbers = count(1)
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
         # Where a worker is looked at after each task, the next may be another's.
         each = settings.worker_max_tasks is not None or settings.worker_max_rss is not None
         self._batch = 1 if each else LARGEST_BATCH
+        self._wanted: SimpleQueue[bool] = SimpleQueue()
+        """A worker to start, for each True; False ends the OS thread that starts them."""
+        self._starting = 0
+        """How many workers are being started and have no process yet."""
+        self._keep = 0
+        """How many workers are there even if no task waits."""
+        self._failed_starts = 0
+        self._oom_kills = count_oom_kills()
 
-    # ------------------------------------------------ for any OS thread
-
-    def take(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
-        """Start *jobs*, each as soon as a worker is free."""
-        if (refusal := self._refusal()) is not None:
-            mailbox.post_all([Ended(*job.key, Raised(refusal)) for job in jobs])
-            return
-        tasks: list[InFlight] = []
-        failed: list[Event] = []
-        try:
-            for job in jobs:
-                if job.variables is None:
-                    job.variables = copy_context()
-                try:
-                    tasks.append(self.encoder.encode(job, mailbox))
-                except FlowPregelError as error:
-                    failed.append(Ended(*job.key, Raised(error)))
-        except BaseException:  # Ctrl-C
-            for task in tasks:
-                self._release_own(task)
-            raise
-        if failed:
-            mailbox.post_all(failed)
-        self._start()
-        self.loop.call(partial(self._admit, tasks, mailbox))
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """Whether this process is a fork of the one that has the workers."""
-        return self._pid != os.getpid()
-
-    def _refusal(self) -> Exception | None:
-        if self.is_elsewhere:
-            return ExecutorUnavailableError(
-                "this pool of worker processes belongs to the process that this one was forked "
-                "from: make a ProcessExecutor of your own here"
-            )
-        return ExecutorUnavailableError(_CLOSED) if self.is_closed else None
-
-    def _start(self) -> None:
-        if self.is_started:
-            return
-        with self._lock:
-            if self.is_started:
-                return
-            self.is_started = True
-        # At exit, multiprocessing waits for all its children. What is registered after it
-        # runs before it, and ends ours.
-        import multiprocessing.util  # noqa: F401, PLC0415
-
-        atexit.register(self.close)
+    def start(self) -> None:
+        """Start its OS threads."""
+        threading.Thread(None, self._start_wanted, "flowpregel-spawner", daemon=True).start()
+        self.loop.timers.add(time.monotonic() + self.settings.idle_after, self._dismiss_unused)
         self.loop.start()
-
-    def cancel(self, key: JobKey, *, kill: bool) -> None:
-        """Withdraw a job that waits; if *kill*, stop it where it runs."""
-        self.loop.call(partial(self._cancel, key, kill))
-
-    def close(self) -> None:
-        """Stop every task, end every worker."""
-        if self.is_elsewhere:
-            # In a fork: the workers and the I/O thread are the other process's.
-            return
-        with self._lock:
-            is_first, self.is_closed = not self.is_closed, True
-        if is_first:
-            self.loop.call(self._close)
-        self.loop.join()
-        self.workers.close()
-        self.arena.close()
-        atexit.unregister(self.close)
 
     # ------------------------------------------------ tasks in
 
-    def _admit(self, tasks: Sequence[InFlight], mailbox: Mailbox) -> None:
+    def admit(self, tasks: Sequence[InFlight], mailbox: Mailbox) -> None:
+        """Take *tasks*, which are packed, each to be sent as soon as a worker is free."""
         for task in tasks:
             self._tasks[task.job.key] = task
             self._queue.add(task)
         if self._is_closing:
             for task in tasks:
-                self._withdraw(
-                    task,
-                    Raised(ExecutorUnavailableError(_CLOSED)),
-                )
-        for worker in self.workers.all:
+                self.finish(task, Raised(ExecutorUnavailableError(CLOSED)))
+        for worker in self.workers:
             if worker.held_by is not mailbox:
                 # Its reader may be waiting for this run.
                 self.unhold(worker)
 
-    def _withdraw(self, task: InFlight, outcome: Outcome) -> None:
-        """End *task*, which waits."""
-        self._queue.remove(task)
-        self.finish(task, outcome)
-
-    def _cancel(self, key: JobKey, kill: bool) -> None:
+    def cancel(self, key: JobKey, kill: bool) -> None:
+        """Withdraw a task that waits; if *kill*, stop it where it runs."""
         task = self._tasks.get(key)
-        if task is None:
-            return
-        if task.worker is None:
-            self._withdraw(task, Withdrawn())
-        elif kill:
+        if task is not None and task.worker is None:
+            self.finish(task, Withdrawn())
+        elif task is not None and kill:
             self._stop(task, "cancel")
 
     def _dispatch(self) -> None:
         """Give waiting tasks to workers, start workers that are missing, and post events."""
-        keep = self.workers.keep
-        while not self._is_closing and (
-            self._queue or len(self.workers.all) + self.workers.spawning < keep
-        ):
+        can_send = not self._is_closing
+        while can_send and (self._queue or len(self.workers) + self._starting < self._keep):
             now = time.monotonic()
-            workers = sorted(self.workers.all, key=lambda each: each.idle_since, reverse=True)
-            limits = PoolLimits(self.settings.size, keep, self._batch)
+            workers = sorted(self.workers, key=lambda each: each.idle_since, reverse=True)
             loads = [each.load(now) for each in workers]
-            loads += self.workers.spawning * [WorkerLoad(WorkerState.STARTING)]
-            todo = assign(self._queue.first(), loads, limits)
-            for index, size in todo.sends:
+            loads += self._starting * [WorkerLoad(WorkerState.STARTING)]
+            limits = PoolLimits(self.settings.size, self._keep, self._batch)
+            starts, sends = assign(self._queue.first(), loads, limits)
+            for index, size in sends:
                 self._send(workers[index], self._queue.take(size))
-            for _ in range(todo.starts):
-                self.workers.start()
-            if not todo.sends:
-                break
-        events, self._events = self._events, []
-        while events:
-            mailbox = events[0][0]
-            own = [event for each, event in events if each is mailbox]
-            events = [each for each in events if each[0] is not mailbox]
+            for _ in range(starts):
+                self._starting += 1
+                self._wanted.put(True)
+            can_send = bool(sends)
+        self.loop.is_done = self._is_closing and not (self.workers or self._starting)
+        events, self.events = self.events, defaultdict(list)
+        for mailbox, own in events.items():
             mailbox.post_all(own)
 
     def _send(self, worker: WorkerProcess, tasks: Sequence[InFlight]) -> None:
@@ -210,42 +138,44 @@ class Pool:
         numbers: list[int] = []
         parts: list[bytes] = []
         for task in tasks:
-            body = self._ready_body(worker, task)
-            if body is None:
+            try:
+                body = self._pack_for(worker, task)
+            except FlowPregelError as error:
+                self.finish(task, Raised(error))
                 continue
             task.number = next(self._numbers) & 0xFFFFFFFF
             task.worker, worker.tasks[task.number] = worker, task
             task.sent = task.alive = now
-            worker.reads.update(ref.id for ref in task.refs)
-            worker.contexts.update(task.contexts)
+            numbers.append(task.number)
             size = len(task.code.digest) + len(body)
             parts += (protocol.TASK.pack(task.number, size), task.code.digest, body)
-            numbers.append(task.number)
-            self._timeouts.start(task)
+            if task.job.timeout is not None:
+                self._timeouts.start(task)
         if not numbers:
             return
         worker.note(WorkerEvent.SENT)
         if freed := worker.reader.take_released():
-            self.workers.send(worker, protocol.FREED, 0, freed)
+            worker.send(protocol.FREED, 0, freed)
         worker.give_tokens(numbers)
-        self.workers.send(worker, protocol.TASKS, 0, b"".join(parts))
+        worker.send(protocol.TASKS, 0, b"".join(parts))
         if len(worker.tasks) > 1 and not self._looks_for_stuck:
             self._looks_for_stuck = True
             self.loop.timers.add(now + STUCK_AFTER, self._look_for_stuck)
 
-    def _ready_body(self, worker: WorkerProcess, task: InFlight) -> bytes | None:
-        """Return *task* packed, once *worker* has what it needs for it; None: it has failed."""
+    def _pack_for(self, worker: WorkerProcess, task: InFlight) -> bytes:
+        """Return *task* packed, once *worker* has what it needs for it."""
+        body = self.encoder.pack(task)
         try:
-            body = self.encoder.pack(task)
-            if not worker.hand_over(task.refs, self.arena):
-                self._release_own(task)
-                body = self.encoder.pack(task, share=False)
-        except FlowPregelError as error:
-            self.finish(task, Raised(error))
-            return None
+            for ref in task.refs:
+                worker.door.send(ref.segment, self.arena.descriptor(ref))
+        except OSError:
+            self.release_own(task)
+            body = self.encoder.pack(task, share=False)
         if task.code.digest not in worker.known:
             worker.known.add(task.code.digest)
-            self.workers.send(worker, protocol.NODE, 0, task.code.digest + task.code.data)
+            worker.send(protocol.NODE, 0, task.code.digest + task.code.data)
+        worker.reads.update(ref.id for ref in task.refs)
+        worker.contexts.update(task.contexts)
         return body
 
     # ------------------------------------------------ tasks back
@@ -257,7 +187,7 @@ class Pool:
             self._detach(task)
             if task.stopping is not None:
                 self.finish(task, task.stopped())
-        self._queue.add_first(task for task in tasks if task.stopping is None)
+        self._queue.add_first([task for task in tasks if task.stopping is None])
 
     def _detach(self, task: InFlight) -> None:
         """Take *task*, whose worker has not opened what it was sent, from its worker."""
@@ -270,25 +200,25 @@ class Pool:
         del worker.tasks[task.number]
         worker.open_calls -= len(task.calls)
         task.calls.clear()
-        if not worker.tasks and worker.state is not WorkerState.GONE:
-            self.workers.rest(worker)
+        if worker.tasks or worker.state is WorkerState.GONE:
+            return
+        worker.note(WorkerEvent.EMPTIED)
+        worker.idle_since = time.monotonic()
+        if worker.state is WorkerState.IDLE and self._is_unwanted(worker):
+            worker.dismiss()
 
     def _look_for_stuck(self) -> None:
         """Take back what waits behind a slow task while a worker is idle."""
-        now, workers = time.monotonic(), self.workers.all
-        has_idle = any(each.state is WorkerState.IDLE for each in workers)
-        for worker in [*workers]:
-            if has_idle and worker.is_stuck(now):
-                self.recall(worker)
-        self._looks_for_stuck = any(len(each.tasks) > 1 for each in workers)
+        now = time.monotonic()
+        if any(each.state is WorkerState.IDLE for each in self.workers):
+            for worker in self.workers:
+                if worker.is_stuck(now):
+                    self.recall(worker)
+        self._looks_for_stuck = any(len(each.tasks) > 1 for each in self.workers)
         if self._looks_for_stuck:
             self.loop.timers.add(now + STUCK_AFTER, self._look_for_stuck)
 
     # ------------------------------------------------ tasks out
-
-    def post(self, mailbox: Mailbox, event: Event) -> None:
-        """Post *event* at the end of this turn of the loop."""
-        self._events.append((mailbox, event))
 
     def finish(
         self,
@@ -300,13 +230,14 @@ class Pool:
         """End *task*: free its worker, tell its run."""
         self._tasks.pop(task.job.key, None)
         if task.worker is None:
-            self._release_own(task)
+            self._queue.discard(task)
+            self.release_own(task)
         else:
             task.worker.served += 1
             self._free_worker(task)
-        self.post(task.mailbox, Ended(*task.job.key, outcome, span, caught))
+        self.events[task.mailbox].append(Ended(*task.job.key, outcome, span, caught))
 
-    def _release_own(self, task: InFlight) -> None:
+    def release_own(self, task: InFlight) -> None:
         """Release the shared memory of *task*, which no worker reads."""
         for ref in task.refs:
             self.arena.release(ref.id)
@@ -334,67 +265,135 @@ class Pool:
         """Leave the link of *worker* unread; False: that would hold up another run."""
         if task.stopping is not None or worker.held_by is not None:
             return False
-        mailbox = task.mailbox
         self.recall(worker)
         others = (*worker.tasks.values(), *self._queue)
-        if any(each.mailbox is not mailbox for each in others):
+        if any(each.mailbox is not task.mailbox for each in others):
             return False
-        worker.held_by = mailbox
-        self.loop.mute(worker.link.fileno(), True)
+        worker.held_by = task.mailbox
+        worker.watch_link()
         return True
 
     def unhold(self, worker: WorkerProcess) -> None:
         """Read the link of *worker* again, if it was left unread."""
         if worker.held_by is not None:
             worker.held_by = None
-            if worker.state is not WorkerState.GONE:
-                self.loop.mute(worker.link.fileno(), False)
+            worker.watch_link()
 
-    # ------------------------------------------------ workers
+    # ------------------------------------------------ how workers come
 
-    def _on_exit(self, worker: WorkerProcess, report: PostMortem) -> None:
-        running = worker.running()
-        lost = []
+    def _start_wanted(self) -> None:
+        """Start workers, on an OS thread that lives until all of them have ended."""
+        while self._wanted.get():
+            try:
+                made: WorkerProcess | BaseException = WorkerProcess(
+                    self.settings, self.loop, self.handlers, self._on_end
+                )
+            except BaseException as error:  # noqa: BLE001 - told to the tasks that wait
+                made = error
+            self.loop.call(partial(self._on_started, made))
+            del made
+
+    def _on_started(self, worker: WorkerProcess | BaseException) -> None:
+        self._starting -= 1
+        if isinstance(worker, BaseException):
+            self._on_failed_start(worker)
+            return
+        self.workers.add(worker)
+        worker.watch()
+        if self._is_closing:
+            worker.kill(CLOSED)
+
+    def _on_ready(self, worker: WorkerProcess, frame: protocol.Frame) -> None:
+        self._failed_starts = 0
+        worker.note(WorkerEvent.READY)
+        worker.idle_since = time.monotonic()
+        if worker.state is WorkerState.IDLE and self.settings.warm:
+            self._keep = self.settings.size
+
+    def _on_failed_start(self, error: BaseException) -> None:
+        """Note that a worker did not get ready; if that goes on, end all tasks that wait."""
+        self._failed_starts = (self._failed_starts + 1) % _START_TRIES
+        self._keep = 0
+        for task in [] if self._failed_starts else [*self._queue]:
+            failure = ExecutorUnavailableError(f"no worker process can be started: {error}")
+            failure.__cause__ = error
+            self.finish(task, Raised(failure))
+
+    # ------------------------------------------------ how workers go
+
+    def _is_unwanted(self, worker: WorkerProcess) -> bool:
+        """Return whether the idle *worker* is worn, or one too many."""
+        most_tasks, most_rss = self.settings.worker_max_tasks, self.settings.worker_max_rss
+        idle = sum(each.state is WorkerState.IDLE for each in self.workers)
+        # Spare ones: a worker whose task waits for calls is not counted.
+        return (
+            (most_tasks is not None and worker.served >= most_tasks)
+            or (most_rss is not None and memory_of(worker.pid) > most_rss)
+            or idle > 2 * self.settings.size + _SPARE
+        )
+
+    def _dismiss_unused(self) -> None:
+        """Dismiss workers that were idle for long; look again after as long."""
+        now, idle_after = time.monotonic(), self.settings.idle_after
+        for worker in self.workers:
+            if worker.state is WorkerState.IDLE and worker.idle_since + idle_after <= now:
+                self._keep = 0
+                worker.dismiss()
+        self.loop.timers.add(now + idle_after, self._dismiss_unused)
+
+    def _on_end(self, worker: WorkerProcess, exit_code: int | None, peak_rss: int | None) -> None:
+        is_failed_start = worker.state is WorkerState.STARTING or worker.failure is not None
+        self.workers.discard(worker)
+        worker.note(WorkerEvent.EXITED)
+        kills = count_oom_kills()
+        is_oom, self._oom_kills = kills > self._oom_kills, kills
+        tail = worker.tail.text()
+        report = PostMortem(worker.pid, exit_code, peak_rss, worker.killed, is_oom, tail)
+        self._end_tasks(worker, report)
+        for ref_id in worker.reads:
+            self.arena.release(ref_id)
+        for left in worker.leaving.values():
+            left.set_result(None)
+        if is_failed_start:
+            self._on_failed_start(worker.failure or report.error("(starting)"))
+
+    def _end_tasks(self, worker: WorkerProcess, report: PostMortem) -> None:
+        """End the task that *worker*, which is gone, has begun; the others wait again."""
+        running, again = worker.running(), []
         for task in [*worker.tasks.values()]:
-            if task is not running:
-                self._detach(task)
-                lost.append(task)
-            else:
+            died = Raised(report.error(task.job.info.name))
+            outcome = died if task.stopping is None else task.stopped()
+            if task is running:
                 # It did not live to tell when the task began.
                 seconds = time.monotonic() - task.sent
                 span = time.time_ns() - int(seconds * 1e9), seconds, "processes", worker.pid
-                died = Raised(report.error(task.job.info.name))
-                outcome = died if task.stopping is None else task.stopped()
                 self.finish(task, outcome, span)
-        for ref_id in worker.reads:
-            self.arena.release(ref_id)
-        self._queue.add_first([each for each in lost if self._goes_on(each, report, running)])
-        for left in worker.leaving.values():
-            left.set_result(None)
-
-    def _goes_on(self, task: InFlight, report: PostMortem, running: InFlight | None) -> bool:
-        """Return whether *task*, whose worker ended before it began, waits again; else end it."""
-        task.lost_starts += running is None
-        if task.stopping is not None:
-            self.finish(task, task.stopped())
-        elif task.lost_starts > START_TRIES:
+                continue
+            self._detach(task)
+            task.lost_starts += running is None
             # Workers may always end before they begin.
-            self.finish(task, Raised(report.error(task.job.info.name)))
-        else:
-            return True
-        return False
+            if task.stopping is not None or task.lost_starts > _START_TRIES:
+                self.finish(task, outcome)
+            else:
+                again.append(task)
+        self._queue.add_first(again)
 
-    def _on_hopeless(self, error: BaseException) -> None:
-        """End all tasks that wait: no worker can be started."""
-        for task in [*self._queue]:
-            failure = ExecutorUnavailableError(f"no worker process can be started: {error}")
-            failure.__cause__ = error
-            self._withdraw(task, Raised(failure))
-
-    def _close(self) -> None:
+    def close(self) -> None:
+        """End all tasks and workers: idle ones are told to exit, and have the grace for it."""
         self._is_closing = True
         for task in [*self._queue]:
-            self._withdraw(task, Withdrawn())
+            self.finish(task, Withdrawn())
         for task in self._tasks.values():
             task.stopping = "cancel"
-        self.workers.dismiss_all()
+        end = time.monotonic() + self.settings.grace
+        for worker in self.workers:
+            if worker.state is WorkerState.IDLE:
+                worker.dismiss()
+            elif worker.state is not WorkerState.LEAVING:
+                worker.kill(CLOSED)
+            self.loop.timers.add(end, partial(worker.kill, CLOSED))
+
+    def release(self) -> None:
+        """Give up what is left, after the I/O thread has ended."""
+        self._wanted.put(False)
+        self.arena.close()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from operator import methodcaller
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes import protocol
@@ -24,11 +27,10 @@ from flowpregel.executors.processes.assign import (
     WorkerState,
     next_state,
 )
-from flowpregel.executors.processes.crash_report import Tail
-from flowpregel.executors.processes.protocol import TOKEN, Frame, Parser, WorkerStatus, pack
-from flowpregel.executors.processes.serialization import BufferRef
+from flowpregel.executors.processes.crash_report import Tail, reap
+from flowpregel.executors.processes.io_loop import IOLoop
+from flowpregel.executors.processes.protocol import TOKEN, Frame, GarbageError, Parser, WorkerStatus
 from flowpregel.executors.processes.shared_memory import (
-    Arena,
     BufferReader,
     FdSocket,
     new_shared_file,
@@ -40,6 +42,11 @@ _CHUNK: Final = 1 << 16
 STUCK_AFTER: Final = 0.020
 """Seconds after which the tasks behind a slow one are taken back, if a worker is idle."""
 _ALL_TOKENS: Final = 1 << 16
+_PARTING: Final = 0.5
+"""Seconds that a worker may live on without its link."""
+_START_TIMEOUT: Final = 120.0
+"""Seconds that a worker may take to start; its initializer may load a model."""
+FrameHandler: TypeAlias = "Callable[[WorkerProcess, Frame], None]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,79 +85,33 @@ class Inherited:
         return methodcaller("detach"), (DupFd(self.fd),)
 
 
-class Link:
-    """The coordinator's end of a link: frames to and from one worker. It never blocks.
-
-    Args:
-        connection: A connected stream socket; the link owns it.
-        mark: Begins every frame on this link.
-    """
-
-    def __init__(self, connection: socket.socket, mark: int) -> None:
-        connection.setblocking(False)
-        self._socket = connection
-        self._mark = mark
-        self._parser = Parser(mark, protocol.UP)
-        self._outbox: deque[memoryview] = deque()
-
-    def fileno(self) -> int:
-        """Return the descriptor to watch."""
-        return self._socket.fileno()
-
-    def send(self, kind: int, number: int = 0, body: bytes = b"") -> bool:
-        """Send a frame, or as much as fits now; return whether nothing is left over."""
-        self._outbox.append(memoryview(pack(self._mark, kind, number, body)))
-        return len(self._outbox) == 1 and self.flush()
-
-    def flush(self) -> bool:
-        """Send what is left over; return whether nothing is left."""
-        while self._outbox:
-            part = self._outbox[0]
-            try:
-                sent = self._socket.send(part)
-            except BlockingIOError:
-                return False
-            except OSError:
-                # The worker is gone. Its end is noticed by its pidfd.
-                self._outbox.clear()
-                return True
-            if sent < len(part):
-                self._outbox[0] = part[sent:]
-                return False
-            self._outbox.popleft()
-        return True
-
-    def receive(self) -> tuple[list[Frame], int | None]:
-        """Return the frames that have arrived, and how many bytes did.
-
-        None: nothing is there now; 0: the other end is closed.
-
-        Raises:
-            GarbageError: What arrived is no frame.
-        """
-        try:
-            data = self._socket.recv(_CHUNK)
-        except BlockingIOError:
-            return [], None
-        except OSError:
-            return [], 0
-        return self._parser.feed(data), len(data)
-
-
 class WorkerProcess:
     """One worker: its state, its link, and the tasks it has.
 
     To make one starts its process. The kernel's death signal of a child fires when the OS
-    *thread* that started it ends, so that one must outlive the worker.
+    *thread* that started it ends, so that one must outlive the worker. All else happens
+    on the I/O thread.
 
     Args:
         settings: How its pool is set up.
+        loop: The I/O loop.
+        handlers: What is called with the worker and a frame that it has sent, by kind.
+        on_end: Called with the worker, its exit code and its peak memory when it has ended.
 
     Raises:
         BaseException: Whatever keeps it from being started.
     """
 
-    def __init__(self, settings: PoolSettings) -> None:
+    def __init__(
+        self,
+        settings: PoolSettings,
+        loop: IOLoop,
+        handlers: Mapping[int, FrameHandler],
+        on_end: Callable[[WorkerProcess, int | None, int | None], None],
+    ) -> None:
+        self._loop = loop
+        self._handlers = handlers
+        self._on_end = on_end
         self.state = WorkerState.STARTING
         self.tasks: dict[int, InFlight] = {}
         """The tasks it has by number, in the order in which it runs them."""
@@ -169,13 +130,16 @@ class WorkerProcess:
         """Buffers of the pool's arena that it reads."""
         self.held_by: Mailbox | None = None
         """The run whose reader is so far behind that the link is left unread."""
-        self.is_garbled = False
-        """Whether it has sent what cannot be read: nothing after that is believed."""
         self.killed: str | None = None
         """Why we killed it, if we did."""
         self.failure: BaseException | None = None
         """What its initializer raised."""
         self.tail = Tail()
+        self._is_deaf = False
+        """Whether nothing more that it sends is read, or believed."""
+        self._outbox: deque[memoryview] = deque()
+        """What its link did not take yet."""
+        self._is_full = False
         self._start(settings)
 
     def _start(self, settings: PoolSettings) -> None:
@@ -185,8 +149,8 @@ class WorkerProcess:
         with ExitStack() as far, ExitStack() as near:
             link, far_link = _socket_pair(near, far)
             door, far_door = _socket_pair(near, far)
-            self.stdout, far_stdout = _pipe(near, far)
-            self.stderr, far_stderr = _pipe(near, far)
+            self._stdout, far_stdout = _pipe(near, far)
+            self._stderr, far_stderr = _pipe(near, far)
             # Read at both ends: whoever reads a token has the task.
             self._tokens, self._tokens_write = _pipe(near, near)
             memory = new_shared_file(protocol.STATUS_SIZE)
@@ -206,9 +170,8 @@ class WorkerProcess:
             os.set_inheritable(self._tokens, False)
             self._status = WorkerStatus(memory)
             near.callback(self._status.close)
-            # None of our ends ever blocks.
-            door.setblocking(False)
-            for fd in (self._tokens, self._tokens_write, self.stdout, self.stderr):
+            ours = link.fileno(), door.fileno(), self._tokens, self._tokens_write
+            for fd in (*ours, self._stdout, self._stderr):
                 os.set_blocking(fd, False)
             self.pid: int = self.process.pid
             self._has_pidfd = hasattr(os, "pidfd_open")
@@ -217,8 +180,107 @@ class WorkerProcess:
             if self._has_pidfd:
                 near.callback(os.close, self.end)
             self._ends = near.pop_all()
-        self.link, self.door = Link(link, mark), FdSocket(door)
+        self._link, self._mark, self._parser = link, mark, Parser(mark, protocol.UP)
+        self.door = FdSocket(door)
         self.reader = BufferReader(self.door)
+
+    # ------------------------------------------------ its link
+
+    def watch(self) -> None:
+        """Begin to read what it sends and prints, and wait for its end."""
+        self.watch_link()
+        for fd, to_stderr in ((self._stdout, False), (self._stderr, True)):
+            self._loop.watch(fd, partial(self._read_stream, fd, to_stderr))
+        self._loop.watch(self.end, self._look_for_end)
+        self._loop.timers.add(time.monotonic() + _START_TIMEOUT, self._give_up_start)
+
+    def _give_up_start(self) -> None:
+        if self.state is WorkerState.STARTING:
+            self.kill(f"it was not ready after {_START_TIMEOUT:.0f} seconds")
+
+    def watch_link(self) -> None:
+        """Watch the link for what matters now: `held_by` leaves it unread."""
+        read = None if self._is_deaf or self.held_by is not None else self._read_link
+        self._loop.watch(self._link.fileno(), read, self._flush if self._outbox else None)
+
+    def send(self, kind: int, number: int = 0, body: bytes = b"") -> None:
+        """Send a frame, now or as soon as the link takes it."""
+        self._outbox.append(memoryview(protocol.pack(self._mark, kind, number, body)))
+        if len(self._outbox) == 1:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Send as much as fits now."""
+        try:
+            while self._outbox:
+                part = self._outbox[0]
+                sent = self._link.send(part)
+                if sent < len(part):
+                    self._outbox[0] = part[sent:]
+                else:
+                    self._outbox.popleft()
+        except BlockingIOError:
+            pass
+        except OSError:
+            # The worker is gone. Its end is noticed by its pidfd.
+            self._outbox.clear()
+        if self._is_full != bool(self._outbox):
+            self._is_full = not self._is_full
+            self.watch_link()
+
+    def _read_link(self) -> bool:
+        """Handle the frames that have arrived; return whether there may be more."""
+        try:
+            data = self._link.recv(_CHUNK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        why = None
+        try:
+            for frame in self._parser.feed(data):
+                self._handlers[frame.kind](self, frame)
+        except GarbageError as error:
+            why = f"it sent garbage on its link ({error})"
+        except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
+            # No other run, nor the rest of this one, is to pay for it.
+            cause = f"{type(error).__name__}: {error}"
+            why = f"what it sent cannot be read in the coordinator ({cause})"
+        if why is not None:
+            self.kill(why)
+        elif not data:
+            # How it ended, the kernel tells in a moment. One that only closed its link is no use.
+            leave = partial(self.kill, "it closed its link")
+            self._loop.timers.add(time.monotonic() + _PARTING, leave)
+        if why is not None or not data:
+            self._is_deaf = True
+            self.watch_link()
+        return not self._is_deaf
+
+    def _read_stream(self, fd: int, to_stderr: bool) -> None:
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self.print(data.decode(errors="replace"), self.running(), to_stderr)
+        else:
+            self._loop.watch(fd)
+
+    def print(self, text: str, task: InFlight | None, to_stderr: bool) -> None:
+        """Print what it has printed; each line begins with the name of its task."""
+        if to_stderr:
+            self.tail.write(text)
+        label = f"[{task.job.info.name}]" if task else f"[worker {self.pid}]"
+        stream = sys.stderr if to_stderr else sys.stdout
+        # The program may have closed its streams.
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.write("".join(f"{label} {line}\n" for line in text.splitlines()))
+            stream.flush()
+
+    # ------------------------------------------------ its tasks
 
     def is_stuck(self, now: float) -> bool:
         """Return whether the tasks behind the one that runs have waited for too long."""
@@ -257,19 +319,15 @@ class WorkerProcess:
             return []
         return [number for (number,) in TOKEN.iter_unpack(tokens)]
 
-    def hand_over(self, refs: Sequence[BufferRef], arena: Arena) -> bool:
-        """Give it the descriptors of *refs*; return False if it cannot take them now."""
-        try:
-            for ref in refs:
-                self.door.send(ref.segment, arena.descriptor(ref))
-        except OSError:
-            return False
-        return True
-
     def signal_stop(self, number: int) -> None:
         """Make the code of task *number* raise, if it still runs."""
         self._status.ask_to_stop(number)
         self._signal(STOP_SIGNAL)
+
+    def dismiss(self) -> None:
+        """Tell it, which is idle, to exit."""
+        self.note(WorkerEvent.DISMISSED)
+        self.send(protocol.STOP)
 
     def kill(self, why: str) -> None:
         """Kill the process now; its end is noticed like any other."""
@@ -289,15 +347,26 @@ class WorkerProcess:
             return False
         return True
 
-    def end_family(self) -> None:
-        """Kill what its tasks have started and left behind."""
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            return
+    # ------------------------------------------------ its end
 
-    def close(self) -> None:
-        """Close everything that connects it."""
+    def _look_for_end(self) -> None:
+        ended = reap(self.process)
+        if ended is None:
+            return
+        # What it has left in its link and its streams.
+        while not self._is_deaf and self._read_link():
+            pass
+        self._is_deaf = True
+        self._outbox.clear()
+        self.watch_link()
+        for fd, to_stderr in ((self._stdout, False), (self._stderr, True)):
+            self._read_stream(fd, to_stderr)
+            self._loop.watch(fd)
+        self._loop.watch(self.end)
+        # What its tasks have started and left behind ends too.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._on_end(self, *ended)
         self.reader.close()
         self._ends.close()
         # With it goes loky's own descriptor.

@@ -138,7 +138,7 @@ def test_tasks_that_were_taken_back_wait_first_and_in_their_order() -> None:
     for each in (third, gone):
         queue.add(each)
     queue.add_first([first, second])
-    queue.remove(gone)
+    queue.discard(gone)
 
     assert [first, second, third] == [*queue]
     assert [first, second] == queue.take(2)
