@@ -347,8 +347,7 @@ class Pool:
         worker.note(WorkerEvent.EXITED)
         kills = count_oom_kills()
         is_oom, self._oom_kills = kills > self._oom_kills, kills
-        tail = worker.tail.text()
-        report = PostMortem(worker.pid, exit_code, peak_rss, worker.killed, is_oom, tail)
+        report = PostMortem(worker.pid, exit_code, peak_rss, worker.killed, is_oom, worker.tail)
         self._end_tasks(worker, report)
         for ref_id in worker.reads:
             self.arena.release(ref_id)

@@ -39,10 +39,12 @@ from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.protocol import (
     DIGEST_SIZE,
     RAN,
+    RUNNING,
     TASK,
     TOKEN,
+    UNWANTED,
     Frame,
-    WorkerStatus,
+    map_status,
 )
 from flowpregel.executors.processes.shared_memory import (
     Arena,
@@ -50,8 +52,13 @@ from flowpregel.executors.processes.shared_memory import (
     FdSocket,
     released_in,
 )
-from flowpregel.executors.processes.worker_io import StoreProxy, WorkerLink, WorkerRunClient
-from flowpregel.executors.processes.worker_output import bind_fields, take_over
+from flowpregel.executors.processes.worker_io import (
+    StoreProxy,
+    WorkerLink,
+    WorkerRunClient,
+    bind_fields,
+    take_over,
+)
 
 if TYPE_CHECKING:
     from flowpregel.channels.context import Context
@@ -72,7 +79,7 @@ class WorkerSetup:
     door: Any
     """Stream socket: descriptors of shared memory, both ways."""
     status: Any
-    """Shared memory of its `WorkerStatus`."""
+    """Shared memory of its status."""
     tokens: Any
     """Pipe of the numbers of the tasks that it may begin."""
     stdout: Any
@@ -112,7 +119,7 @@ class Worker:
         for fd in (setup.link, setup.door, setup.status, setup.tokens):
             os.set_inheritable(fd, False)
         self._link = WorkerLink(socket.socket(fileno=setup.link), setup.mark)
-        self._status = WorkerStatus(setup.status)
+        self._status = map_status(setup.status)
         self._tokens = Tokens(setup.tokens)
         door = FdSocket(socket.socket(fileno=setup.door))
         self._reader = BufferReader(door)
@@ -177,7 +184,8 @@ class Worker:
         name, _ = self._nodes[digest]
         try:
             self._stoppable = True
-            if self._status.begin(number):
+            self._status[RUNNING] = number
+            if self._status[UNWANTED] == number:
                 # The signal came before the task did.
                 self._stopped = True
                 raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
@@ -257,7 +265,7 @@ class Worker:
 
     def _on_stop_signal(self, number: int, frame: Any) -> None:
         """Stop the running task if it is the one that is unwanted."""
-        if not self._stoppable or self._status.unwanted != self._link.task:
+        if not self._stoppable or self._status[UNWANTED] != self._link.task:
             return
         self._stopped, self._stoppable = True, False
         error = TaskCancelled("the task was stopped from outside")

@@ -27,9 +27,9 @@ from flowpregel.executors.processes.assign import (
     WorkerState,
     next_state,
 )
-from flowpregel.executors.processes.crash_report import Tail, reap
+from flowpregel.executors.processes.crash_report import last_lines, reap
 from flowpregel.executors.processes.io_loop import IOLoop
-from flowpregel.executors.processes.protocol import TOKEN, Frame, GarbageError, Parser, WorkerStatus
+from flowpregel.executors.processes.protocol import TOKEN, Frame, GarbageError, Parser
 from flowpregel.executors.processes.shared_memory import (
     BufferReader,
     FdSocket,
@@ -134,7 +134,8 @@ class WorkerProcess:
         """Why we killed it, if we did."""
         self.failure: BaseException | None = None
         """What its initializer raised."""
-        self.tail = Tail()
+        self.tail = ""
+        """The last lines that it has written to its stderr."""
         self._is_deaf = False
         """Whether nothing more that it sends is read, or believed."""
         self._outbox: deque[memoryview] = deque()
@@ -168,8 +169,8 @@ class WorkerProcess:
             self.process: Any = make(target=main, args=(setup,), env=dict(settings.env))
             self.process.start()
             os.set_inheritable(self._tokens, False)
-            self._status = WorkerStatus(memory)
-            near.callback(self._status.close)
+            self._status = protocol.map_status(memory)
+            near.callback(self._status.release)
             ours = link.fileno(), door.fileno(), self._tokens, self._tokens_write
             for fd in (*ours, self._stdout, self._stderr):
                 os.set_blocking(fd, False)
@@ -272,7 +273,7 @@ class WorkerProcess:
     def print(self, text: str, task: InFlight | None, to_stderr: bool) -> None:
         """Print what it has printed; each line begins with the name of its task."""
         if to_stderr:
-            self.tail.write(text)
+            self.tail = last_lines(self.tail + text)
         label = f"[{task.job.info.name}]" if task else f"[worker {self.pid}]"
         stream = sys.stderr if to_stderr else sys.stdout
         # The program may have closed its streams.
@@ -305,7 +306,7 @@ class WorkerProcess:
 
     def running(self) -> InFlight | None:
         """Return the task that it has begun and not ended."""
-        return self.tasks.get(self._status.running)
+        return self.tasks.get(self._status[protocol.RUNNING])
 
     def give_tokens(self, numbers: Sequence[int]) -> None:
         """Let it begin the tasks of these numbers."""
@@ -321,7 +322,7 @@ class WorkerProcess:
 
     def signal_stop(self, number: int) -> None:
         """Make the code of task *number* raise, if it still runs."""
-        self._status.ask_to_stop(number)
+        self._status[protocol.UNWANTED] = number
         self._signal(STOP_SIGNAL)
 
     def dismiss(self) -> None:
