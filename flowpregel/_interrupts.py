@@ -81,15 +81,16 @@ def held() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
         return
-    hold = _Hold(handler)
-    signal.signal(signal.SIGINT, hold)
-    _hold = hold  # now: before, Ctrl-C could have kept the handler from being set
+    own = _Hold(handler)
+    signal.signal(signal.SIGINT, own)
+    _hold = own  # now: before, Ctrl-C could have kept the handler from being set
     try:
         yield
     finally:
         _hold = None
-        signal.signal(signal.SIGINT, handler)
-        hold.deliver()
+        if signal.getsignal(signal.SIGINT) is own:  # else the user's code has set its own
+            signal.signal(signal.SIGINT, handler)
+        own.deliver()
 
 
 def interruptible(

@@ -10,9 +10,10 @@ from typing import Self
 from rich.live import Live
 from rich.text import Text
 
+from flowpregel._engine.drivers import Item
 from flowpregel.cli.console import rich_console
 from flowpregel.cli.preview import one_line, printable
-from flowpregel.pregel.progress import MODES, Item, ProgressView
+from flowpregel.pregel.progress import MODES, ProgressView
 
 __all__ = ["MODES", "RunView"]
 
