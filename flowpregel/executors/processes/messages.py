@@ -27,9 +27,9 @@ from flowpregel._core.records import (
     add_failed_calls,
     failed_calls,
 )
-from flowpregel.carried import Carried, bring, carried_by
+from flowpregel.carried import Carried, bring, carried_by, place_of
 from flowpregel.context import RunControl, RunInfo, RunValues, TaskInfo
-from flowpregel.errors import FlowPregelError, TaskSerializationError
+from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import Job, Mailbox
 from flowpregel.executors.processes.assign import InFlight, NodeCode
 from flowpregel.executors.processes.protocol import DIGEST_SIZE, REQUEST
@@ -91,23 +91,23 @@ def pack_job(job: Job, share: BufferWriter | None) -> Message:
     Raises:
         TaskSerializationError: A part of it cannot be pickled.
     """
-    info, run, control = job.info, job.info.run, job.control
+    run, control = job.info.run, job.control
     if control is not None:  # as it is now
         control = RunControl()
         control.request_drain(job.control.drain_reason)
-    content = (
-        _info_values(info),
-        tuple(run.values),
-        (run.thread_id, run.run_id, run.has_saver),
-        job.kind,
-        job.input,
-        job.channels,
-        job.managed,
-        job.store is not None,
-        control,
-        carried_by(job.variables, run.values.config),
-    )
     try:
+        content = (
+            _info_values(job.info),
+            tuple(run.values),
+            (run.thread_id, run.run_id, run.has_saver),
+            job.kind,
+            job.input,
+            job.channels,
+            job.managed,
+            job.store is not None,
+            control,
+            carried_by(job.variables, run.values.config),
+        )
         return pack(content, share)
     except Exception as error:
         raise _unpicklable_input(job, error) from error
@@ -157,8 +157,9 @@ def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
     parts += job.info.run.values._asdict().items()
     parts += (("answers", job.info.answers), ("error", job.info.error))
     parts += (("channels", job.channels), ("managed", job.managed))
-    if (carried := carried_by(job.variables, {})) is not None:
-        parts += ((f"context variable {name!r}", v) for (_, name), v in carried.values.items())
+    for variable, value in (job.variables or {}).items():
+        if (place := place_of(variable)) is not None:
+            parts.append((f"context variable {place[1]!r}", value))
     for name, part in parts:
         if why_not(part) is not None:
             what = "input" if name.startswith(("input", "arg")) else name
@@ -189,7 +190,7 @@ class JobEncoder:
         """Return *job* as the pool keeps it; from any OS thread.
 
         Raises:
-            FlowPregelError: A part of it cannot be pickled.
+            TaskSerializationError: A part of it cannot be pickled.
         """
         code = self._code_of(job.node, job.info.run.run_id)
         depth = self._depths.get(id(job.node), 0)
@@ -211,29 +212,24 @@ class JobEncoder:
         changes afterwards, its next run sees.
         """
         # With its name, for errors of a worker that cannot unpickle it.
-        data = dumps((node.name, pack_node(node)))
+        data = pickle.dumps((node.name, pack_node(node)))
         return self._known(blake2b(data, digest_size=DIGEST_SIZE).digest(), data)
 
     def pack(self, task: InFlight, *, share: bool = True) -> bytes:
         """Pack the job of *task* if it is not packed; return its bytes.
 
         Raises:
-            FlowPregelError: A part of it cannot be pickled.
+            TaskSerializationError: A part of it cannot be pickled.
         """
         if task.body is not None and share:
             return task.body
-        name, arena = task.job.info.name, self._arena
-        try:
-            task.body, task.refs = pack_job(task.job, arena if share else None)
-        except FlowPregelError:
-            raise
-        except Exception as error:
-            raise TaskSerializationError(name, "the input", "input", repr(error)) from error
+        arena = self._arena
+        task.body, task.refs = pack_job(task.job, arena if share else None)
         if arena.is_full:
             arena.is_full = False
             _log.warning(
                 "no shared memory is left for the input of task %r: it goes through the link, "
-                "which is slower", name,
+                "which is slower", task.job.info.name,
             )  # fmt: skip
         return task.body
 
@@ -272,13 +268,6 @@ _OUTCOMES: Final = (Returned, Raised, Interrupted, Escaped, Withdrawn)
 
 class WorkerTraceback(Exception):
     """The traceback of an error, as text, where it was raised."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
-
-    def __str__(self) -> str:
-        return f"\n\n{self.text}"
 
 
 def pack_outcome(outcome: Outcome, task: str, share: BufferWriter | None) -> bytes:
@@ -346,6 +335,6 @@ def unpack_outcome(data: bytes, origin: str, open_ref: Open | None, at: int = 0)
     if calls:
         add_failed_calls(error, calls)
     # A pickle leaves out the error that was being handled.
-    error.__cause__ = cause if cause is not None else WorkerTraceback(text)
+    error.__cause__ = cause if cause is not None else WorkerTraceback(f"\n\n{text}")
     error.add_note(f"{origin}\n{text}" if cause is not None else origin)
     return Raised(error)

@@ -4,7 +4,7 @@
 
     coordinator                                               worker
         |--- tokens: the numbers of the tasks it may begin ---->|   (pipe)
-        |--- frames: NODE, TASKS, ANSWER, STORED, ... --------->|   (socket)
+        |--- frames: NODE, TASKS, ANSWER, ... ----------------->|   (socket)
         |<-- frames: READY, ENDED, EMITTED, CALLED, ... --------|   (socket)
         |    status: which task runs, which is to stop          |   (shared memory)
 

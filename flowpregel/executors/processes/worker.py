@@ -229,7 +229,11 @@ class Worker:
         if job.store:
             job.store = StoreProxy(client.ask)
         if node.contexts:
-            self._keep_contexts(job.input)
+            from flowpregel.channels.context import contexts_in  # noqa: PLC0415 - all channels
+
+            # Kept: the run's next task finds them entered.
+            for channel in contexts_in(job.input):
+                self._contexts.setdefault(channel.held.token, channel)
         # Each task has its own context: what it sets does not leak into the next.
         context = job.variables or contextvars.Context()
         if "structlog" in sys.modules:
@@ -237,13 +241,6 @@ class Worker:
         return context.run(perform, job, client)
 
     # ------------------------------------------------ contexts
-
-    def _keep_contexts(self, given: Any) -> None:
-        """Keep the contexts that a task was given: the run's next task finds them entered."""
-        from flowpregel.channels.context import contexts_in  # noqa: PLC0415 - imports all channels
-
-        for channel in contexts_in(given):
-            self._contexts.setdefault(channel.held.token, channel)
 
     def _leave(self, frame: Frame) -> None:
         """Leave the contexts of a run that ended, and answer."""

@@ -306,26 +306,20 @@ class LogSender(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Send *record*, its message and traceback as text."""
         try:
-            body = pickle.dumps(_plain(record))
+            body = pickle.dumps(_fields_of(record))
         except Exception:  # noqa: BLE001 - logging's own rule: told on stderr, never raised
             self.handleError(record)
             return
         self._link.send(protocol.LOGGED, self._link.task, body)
 
 
-def _plain(record: logging.LogRecord) -> dict[str, Any]:
+def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
     """Return *record*'s fields, all of which can be pickled and are safe to unpickle."""
-    fields = {
-        name: _as_plain(value)
-        for name, value in record.__dict__.items()
-        if name not in ("args", "exc_info", "msg")
-    }
-    fields["msg"] = record.getMessage()
-    fields["args"] = None
+    text = {"msg": record.getMessage(), "args": None, "exc_info": None}
     if record.exc_info and not record.exc_text:
-        fields["exc_text"] = logging.Formatter().formatException(record.exc_info)
-    fields["exc_info"] = None
-    return fields
+        text["exc_text"] = logging.Formatter().formatException(record.exc_info)
+    rest = {name: _as_plain(value) for name, value in vars(record).items() if name not in text}
+    return rest | text
 
 
 def _as_plain(value: Any) -> Any:
