@@ -26,7 +26,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -169,13 +169,12 @@ class Worker:
             number, size = TASK.unpack_from(body, at)
             at += TASK.size + size
             if self._tokens.take(number):
-                # While the next task runs, its result is sent by another OS thread.
-                send = self._link.hold if at < len(body) else self._link.send
-                self._run_task(number, body[at - size : at], send)
+                # While the next task runs, another OS thread sends the result.
+                self._run_task(number, body[at - size : at], hold=at < len(body))
             if returned := self._reader.take_released():
                 self._link.send(protocol.RETURNED, 0, returned)
 
-    def _run_task(self, number: int, order: memoryview, send: Callable[..., None]) -> None:
+    def _run_task(self, number: int, order: memoryview, *, hold: bool) -> None:
         link = self._link
         client = WorkerRunClient(link, number)
         link.task, self._stopped = number, False
@@ -197,7 +196,7 @@ class Worker:
         if self._forked:
             # A fork of the worker that came out of the task: it is not the worker.
             os._exit(0)
-        link.forget_requests()
+        link.answers.clear()
         for printed in self._printed:  # the task may have put other streams in their place
             if printed.line:
                 printed.flush()
@@ -208,7 +207,7 @@ class Worker:
         ids = " ".join(caught or ()).encode()
         body = RAN.pack(time.monotonic() - began, at, len(ids)) + ids
         body += messages.pack_outcome(outcome, name, self._arena)
-        send(protocol.ENDED, number, body, flags)
+        link.send(protocol.ENDED, number, body, flags, hold=hold)
 
     def _perform(self, digest: bytes, order: memoryview, client: WorkerRunClient) -> Outcome:
         name, node = self._nodes[digest]

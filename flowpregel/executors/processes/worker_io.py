@@ -77,23 +77,24 @@ class WorkerLink:
         self._receiving = threading.Lock()
         self._receiver: threading.Thread | None = None
         self._requests = count(1)
-        self._answers: dict[int, Answer] = {}
+        self.answers: dict[int, Answer] = {}
+        """To requests of the task that runs, by number."""
         self.task = 0
         """The number of the task that runs."""
         threading.Thread(target=self._flush_held, name="flowpregel-flusher", daemon=True).start()
 
-    def send(self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0) -> None:
-        """Send a frame; it is on the link when this returns.
+    def send(
+        self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0, *, hold: bool = False
+    ) -> None:
+        """Send a frame: now, or if *hold* with the next, or in a moment.
 
         When the coordinator is gone, nothing happens.
         """
         self._outbox.append(protocol.pack(self._mark, kind, number, body, flags))
-        self._flush()
-
-    def hold(self, kind: int, number: int, body: bytes, flags: int = 0) -> None:
-        """Send a frame with the next that is sent, or in a moment."""
-        self._outbox.append(protocol.pack(self._mark, kind, number, body, flags))
-        self._is_held.set()
+        if hold:
+            self._is_held.set()
+        else:
+            self._flush()
 
     def _flush_held(self) -> None:
         while self._is_held.wait():
@@ -148,7 +149,7 @@ class WorkerLink:
     def request(self, kind: int, task: int, body: bytes, answer: Answer) -> Answer:
         """Send a request of *task*; return *answer*, which will have its result."""
         request = next(self._requests) & 0xFFFFFFFF
-        self._answers[request] = answer
+        self.answers[request] = answer
         if self._receiver is None:
             self._receiver = threading.Thread(
                 target=self._receive_all, name="flowpregel-reader", daemon=True
@@ -156,10 +157,6 @@ class WorkerLink:
             self._receiver.start()
         self.send(kind, task, REQUEST.pack(request) + body)
         return answer
-
-    def forget_requests(self) -> None:
-        """Forget the requests of a task that has ended: no answer will come."""
-        self._answers.clear()
 
     def _receive_all(self) -> None:
         with self._receiving:
@@ -177,7 +174,7 @@ class WorkerLink:
         for frame in self._parser.feed(data):
             if frame.kind != ANSWER:
                 self._orders.put(frame)
-            elif (answer := self._answers.pop(frame.number, None)) is not None:
+            elif (answer := self.answers.pop(frame.number, None)) is not None:
                 try:
                     answer.settle(messages.unpack_outcome(frame.body, "in a called task", None))
                 except BaseException as error:  # noqa: BLE001 - the caller is told
