@@ -14,7 +14,7 @@ from itertools import count
 from operator import attrgetter
 from typing import Any, Final
 
-from flowpregel._core.effects import Call
+from flowpregel._core.effects import Call, StepId
 from flowpregel._core.records import (
     Arguments,
     Escaped,
@@ -23,14 +23,15 @@ from flowpregel._core.records import (
     Outcome,
     Raised,
     Returned,
+    Task,
     Withdrawn,
     add_failed_calls,
     failed_calls,
 )
 from flowpregel.carried import Carried, bring, carried_by, place_of
-from flowpregel.context import RunControl, RunInfo, RunValues, TaskInfo
+from flowpregel.context import Job, RunControl, RunInfo
 from flowpregel.errors import TaskSerializationError
-from flowpregel.executors.base import Job, Mailbox
+from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes.assign import InFlight, NodeCode
 from flowpregel.executors.processes.protocol import DIGEST_SIZE, REQUEST
 from flowpregel.executors.processes.serialization import (
@@ -48,7 +49,14 @@ from flowpregel.executors.processes.shared_memory import Arena
 
 _log: Final = logging.getLogger("flowpregel.worker")
 
-_info_values: Final = attrgetter(*(each.name for each in fields(TaskInfo) if each.name != "run"))
+_TASK_FIELDS: Final = (
+    "id", "kind", "input", "path", "triggers", "namespace", "depth", "record", "first_started",
+    "attempt", "answers", "error",
+)  # fmt: skip
+_RUN_FIELDS: Final = ("config", "context", "thread_id", "run_id", "has_saver")
+_task_values: Final = attrgetter(*_TASK_FIELDS)
+_run_values: Final = attrgetter(*_RUN_FIELDS)
+_place_values: Final = attrgetter(*(field.name for field in fields(StepId)))
 _MOST_NODES: Final = 1024
 _LARGE: Final = 1 << 20
 """Bytes of a packed job that does not wait: it is packed again when a worker is free."""
@@ -91,22 +99,23 @@ def pack_job(job: Job, share: BufferWriter | None) -> Message:
     Raises:
         TaskSerializationError: A part of it cannot be pickled.
     """
-    run, control = job.info.run, job.control
-    if control is not None:  # as it is now
+    run, control = job.run, None
+    if run.control is not None:  # as it is now
         control = RunControl()
-        control.request_drain(job.control.drain_reason)
+        if (reason := run.control.drain_reason) is not None:
+            control.request_drain(reason)
     try:
         content = (
-            _info_values(job.info),
-            tuple(run.values),
-            (run.thread_id, run.run_id, run.has_saver),
-            job.kind,
-            job.input,
+            _task_values(job.task),
+            _place_values(job.place),
+            _run_values(run),
+            True if run.store is not None else None,
+            control,
+            job.attempt,
+            job.compares,
             job.channels,
             job.managed,
-            job.store is not None,
-            control,
-            carried_by(job.variables, run.values.config),
+            carried_by(job.variables, run.config),
         )
         return pack(content, share)
     except Exception as error:
@@ -126,46 +135,46 @@ def unpack_job(data: bytes | memoryview, node: Node, open_ref: Open | None, at: 
         BaseException: Whatever the unpickling of a part raises.
     """
     content = unpack(data, open_ref, at)
-    info, values, names, kind, given, channels, managed, store, control, carried = content
-    fields_of_task = (*info, RunInfo(RunValues(*values), *names))
+    task, place, run, store, control, attempt, compares, channels, managed, carried = content
     return Job(
-        TaskInfo(*fields_of_task),
-        kind,
-        node,
-        given,
-        channels=channels,
-        managed=managed,
-        store=store or None,
-        control=control,
-        variables=None if carried is None else variables_of(carried),
+        Task(node=node, **dict(zip(_TASK_FIELDS, task, strict=True))),
+        StepId(*place),
+        RunInfo(store=store, control=control, **dict(zip(_RUN_FIELDS, run, strict=True))),
+        attempt,
+        compares,
+        channels,
+        managed,
+        variables_of(carried),
     )
 
 
-def variables_of(carried: Carried) -> contextvars.Context:
+def variables_of(carried: Carried | None) -> contextvars.Context:
     """Return context variables that hold what was carried here, and nothing else."""
     context = contextvars.Context()
-    context.run(bring, carried)
+    if carried is not None:
+        context.run(bring, carried)
     return context
 
 
 def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
     """Return an error that names the part of *job* that cannot be pickled."""
-    parts: list[tuple[str, Any]] = [("input", job.input)]
-    if isinstance(job.input, Arguments):
-        parts = [(f"args[{index}]", part) for index, part in enumerate(job.input.args)]
-        parts += ((f"argument {name}", part) for name, part in job.input.kwargs.items())
-    parts += job.info.run.values._asdict().items()
-    parts += (("answers", job.info.answers), ("error", job.info.error))
-    parts += (("channels", job.channels), ("managed", job.managed))
-    for variable, value in (job.variables or {}).items():
+    given = job.task.input
+    parts: list[tuple[str, Any]] = [("input", given)]
+    if isinstance(given, Arguments):
+        parts = [(f"args[{index}]", part) for index, part in enumerate(given.args)]
+        parts += ((f"argument {name}", part) for name, part in given.kwargs.items())
+    parts += (("config", job.run.config), ("context", job.run.context))
+    parts += (("previous", job.place.previous), ("answers", job.task.answers))
+    parts += (("error", job.task.error), ("channels", job.channels), ("managed", job.managed))
+    for variable, value in job.variables.items():
         if (place := place_of(variable)) is not None:
             parts.append((f"context variable {place[1]!r}", value))
     for name, part in parts:
         if why_not(part) is not None:
             what = "input" if name.startswith(("input", "arg")) else name
             path, cause = find_culprit(part, name)
-            return TaskSerializationError(job.info.name, f"the {what}", path, cause)
-    return TaskSerializationError(job.info.name, "the input", "input", str(error))
+            return TaskSerializationError(job.task.name, f"the {what}", path, cause)
+    return TaskSerializationError(job.task.name, "the input", "input", str(error))
 
 
 # ------------------------------------------------ the pool's jobs, and its tasks' calls
@@ -192,13 +201,13 @@ class JobEncoder:
         Raises:
             TaskSerializationError: A part of it cannot be pickled.
         """
-        code = self._code_of(job.node, job.info.run.run_id)
-        depth = self._depths.get(id(job.node), 0)
+        code = self._code_of(job.task.node, job.run.run_id)
+        depth = self._depths.get(id(job.task.node), 0)
         contexts: list[bytes] = []
-        if job.node.contexts:
+        if job.task.node.contexts:
             from flowpregel.channels.context import contexts_in  # noqa: PLC0415 - all channels
 
-            contexts = [each.held.token for each in contexts_in(job.input)]
+            contexts = [each.held.token for each in contexts_in(job.task.input)]
         task = InFlight(next(self._ids), job, mailbox, code, depth, contexts)
         if len(self.pack(task)) > _LARGE:
             # Shared memory is full. Very many such jobs must not fill all other memory too.
@@ -229,7 +238,7 @@ class JobEncoder:
             arena.is_full = False
             _log.warning(
                 "no shared memory is left for the input of task %r: it goes through the link, "
-                "which is slower", task.job.info.name,
+                "which is slower", task.job.task.name,
             )  # fmt: skip
         return task.body
 
@@ -252,8 +261,7 @@ class JobEncoder:
             if len(self._called) > _MOST_NODES:
                 _, oldest = self._called.popitem(last=False)
                 self._depths.pop(id(oldest), None)
-        info = task.job.info
-        call = Call(info.task_id, info.attempt, node, arguments, fingerprint, describe)
+        call = Call(*task.job.key, node, arguments, fingerprint, describe)
         call.reply = (task, request)
         if carried is not None:
             call.variables = variables_of(carried)

@@ -28,6 +28,7 @@ from flowpregel.executors.processes.assign import (
     assign,
 )
 from flowpregel.executors.processes.crash_report import PostMortem, count_oom_kills, memory_of
+from flowpregel.executors.processes.guard import Guard
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.messages import JobEncoder
 from flowpregel.executors.processes.shared_memory import Arena, segments_for
@@ -78,6 +79,7 @@ class Pool:
         self._keep = 0
         """How many workers are there even if no task waits."""
         self._failed_starts = 0
+        self._guard = Guard()
         self._oom_kills = count_oom_kills()
 
     def start(self) -> None:
@@ -97,7 +99,7 @@ class Pool:
             for task in tasks:
                 self.finish(task, Raised(ExecutorUnavailableError(CLOSED)))
         for worker in self.workers:
-            if worker.held_by is not mailbox:
+            if worker.held_by not in (None, mailbox):
                 # Its reader may be waiting for this run.
                 self.unhold(worker)
 
@@ -112,13 +114,16 @@ class Pool:
     def _dispatch(self) -> None:
         """Give waiting tasks to workers, start workers that are missing, and post events."""
         can_send = not self._is_closing
-        while can_send and (self._queue or len(self.workers) + self._starting < self._keep):
+        while can_send:
+            waiting = self._queue.first()
+            if not waiting and len(self.workers) + self._starting >= self._keep:
+                break
             now = time.monotonic()
             workers = sorted(self.workers, key=lambda each: each.idle_since, reverse=True)
             loads = [each.load(now) for each in workers]
             loads += self._starting * [WorkerLoad(WorkerState.STARTING)]
             limits = PoolLimits(self.settings.size, self._keep, self._batch)
-            starts, sends = assign(self._queue.first(), loads, limits)
+            starts, sends = assign(waiting, loads, limits)
             for index, size in sends:
                 self._send(workers[index], self._queue.take(size))
             for _ in range(starts):
@@ -149,7 +154,7 @@ class Pool:
             numbers.append(task.number)
             size = len(task.code.digest) + len(body)
             parts += (protocol.TASK.pack(task.number, size), task.code.digest, body)
-            if task.job.timeout is not None:
+            if task.job.task.timeout is not None:
                 self._timeouts.start(task)
         if not numbers:
             return
@@ -181,19 +186,17 @@ class Pool:
     # ------------------------------------------------ tasks back
 
     def recall(self, worker: WorkerProcess) -> None:
-        """Take back the tasks that *worker* has not begun; those that are to stop end."""
-        tasks = [worker.tasks[n] for n in worker.take_tokens() if n in worker.tasks]
+        """Take back the tasks that *worker* has not begun."""
+        self._take_back([worker.tasks[n] for n in worker.take_tokens() if n in worker.tasks])
+
+    def _take_back(self, tasks: Sequence[InFlight]) -> None:
+        """Have *tasks*, which no worker has begun, wait again; end those that are to stop."""
         for task in tasks:
-            self._detach(task)
+            task.worker.reads.difference_update(ref.id for ref in task.refs)
+            self._free_worker(task)
             if task.stopping is not None:
                 self.finish(task, task.stopped())
         self._queue.add_first([task for task in tasks if task.stopping is None])
-
-    def _detach(self, task: InFlight) -> None:
-        """Take *task*, whose worker has not opened what it was sent, from its worker."""
-        worker = task.worker
-        worker.reads.difference_update(ref.id for ref in task.refs)
-        self._free_worker(task)
 
     def _free_worker(self, task: InFlight) -> None:
         worker, task.worker = task.worker, None
@@ -286,7 +289,7 @@ class Pool:
         while self._wanted.get():
             try:
                 made: WorkerProcess | BaseException = WorkerProcess(
-                    self.settings, self.loop, self.handlers, self._on_end
+                    self.settings, self.loop, self.handlers, self._guard, self._on_end
                 )
             except BaseException as error:  # noqa: BLE001 - told to the tasks that wait
                 made = error
@@ -358,24 +361,20 @@ class Pool:
 
     def _end_tasks(self, worker: WorkerProcess, report: PostMortem) -> None:
         """End the task that *worker*, which is gone, has begun; the others wait again."""
-        running, again = worker.running(), []
-        for task in [*worker.tasks.values()]:
-            died = Raised(report.error(task.job.info.name))
-            outcome = died if task.stopping is None else task.stopped()
-            if task is running:
-                # It did not live to tell when the task began.
-                seconds = time.monotonic() - task.sent
-                span = time.time_ns() - int(seconds * 1e9), seconds, "processes", worker.pid
-                self.finish(task, outcome, span)
-                continue
-            self._detach(task)
-            task.lost_starts += running is None
+        running = worker.running()
+        if running is not None:
+            # It did not live to tell when the task began.
+            seconds = time.monotonic() - running.sent
+            span = time.time_ns() - int(seconds * 1e9), seconds, "processes", worker.pid
+            died = Raised(report.error(running.job.task.name))
+            self.finish(running, died if running.stopping is None else running.stopped(), span)
+        lost = [*worker.tasks.values()]
+        self._take_back(lost)
+        for task in lost if running is None else ():
+            task.lost_starts += 1
             # Workers may always end before they begin.
-            if task.stopping is not None or task.lost_starts > _START_TRIES:
-                self.finish(task, outcome)
-            else:
-                again.append(task)
-        self._queue.add_first(again)
+            if task.lost_starts > _START_TRIES and task.stopping is None:
+                self.finish(task, Raised(report.error(task.job.task.name)))
 
     def close(self) -> None:
         """End all tasks and workers: idle ones are told to exit, and have the grace for it."""
@@ -395,4 +394,5 @@ class Pool:
     def release(self) -> None:
         """Give up what is left, after the I/O thread has ended."""
         self._wanted.put(False)
+        self._guard.close()
         self.arena.close()

@@ -28,6 +28,7 @@ from flowpregel.executors.processes.assign import (
     next_state,
 )
 from flowpregel.executors.processes.crash_report import last_lines, reap
+from flowpregel.executors.processes.guard import MARK, Guard
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.protocol import TOKEN, Frame, GarbageError, Parser
 from flowpregel.executors.processes.shared_memory import (
@@ -96,6 +97,7 @@ class WorkerProcess:
         settings: How its pool is set up.
         loop: The I/O loop.
         handlers: What is called with the worker and a frame that it has sent, by kind.
+        guard: Ends what its tasks have started, if the coordinator cannot.
         on_end: Called with the worker, its exit code and its peak memory when it has ended.
 
     Raises:
@@ -107,11 +109,14 @@ class WorkerProcess:
         settings: PoolSettings,
         loop: IOLoop,
         handlers: Mapping[int, FrameHandler],
+        guard: Guard,
         on_end: Callable[[WorkerProcess, int | None, int | None], None],
     ) -> None:
         self._loop = loop
         self._handlers = handlers
         self._on_end = on_end
+        self._guard = guard
+        self._guard_mark = guard.next_mark()
         self.state = WorkerState.STARTING
         self.tasks: dict[int, InFlight] = {}
         """The tasks it has by number, in the order in which it runs them."""
@@ -150,8 +155,9 @@ class WorkerProcess:
         with ExitStack() as far, ExitStack() as near:
             link, far_link = _socket_pair(near, far)
             door, far_door = _socket_pair(near, far)
-            self._stdout, far_stdout = _pipe(near, far)
-            self._stderr, far_stderr = _pipe(near, far)
+            stdout, far_stdout = _pipe(near, far)
+            stderr, far_stderr = _pipe(near, far)
+            self._streams = (stdout, False), (stderr, True)
             # Read at both ends: whoever reads a token has the task.
             self._tokens, self._tokens_write = _pipe(near, near)
             memory = new_shared_file(protocol.STATUS_SIZE)
@@ -166,13 +172,15 @@ class WorkerProcess:
                 segments=segments_for(2 * settings.size), log_levels=log_levels(),
             )  # fmt: skip
             make = get_context("loky").Process
-            self.process: Any = make(target=main, args=(setup,), env=dict(settings.env))
+            env = {**settings.env, MARK: self._guard_mark}
+            self.process: Any = make(target=main, args=(setup,), env=env)
             self.process.start()
+            self._guard.add(self.process.pid, self._guard_mark)
             os.set_inheritable(self._tokens, False)
             self._status = protocol.map_status(memory)
             near.callback(self._status.release)
-            ours = link.fileno(), door.fileno(), self._tokens, self._tokens_write
-            for fd in (*ours, self._stdout, self._stderr):
+            ours = link.fileno(), door.fileno(), self._tokens, self._tokens_write, stdout, stderr
+            for fd in ours:
                 os.set_blocking(fd, False)
             self.pid: int = self.process.pid
             self._has_pidfd = hasattr(os, "pidfd_open")
@@ -190,7 +198,7 @@ class WorkerProcess:
     def watch(self) -> None:
         """Begin to read what it sends and prints, and wait for its end."""
         self.watch_link()
-        for fd, to_stderr in ((self._stdout, False), (self._stderr, True)):
+        for fd, to_stderr in self._streams:
             self._loop.watch(fd, partial(self._read_stream, fd, to_stderr))
         self._loop.watch(self.end, self._look_for_end)
         self._loop.timers.add(time.monotonic() + _START_TIMEOUT, self._give_up_start)
@@ -274,7 +282,7 @@ class WorkerProcess:
         """Print what it has printed; each line begins with the name of its task."""
         if to_stderr:
             self.tail = last_lines(self.tail + text)
-        label = f"[{task.job.info.name}]" if task else f"[worker {self.pid}]"
+        label = f"[{task.job.task.name}]" if task else f"[worker {self.pid}]"
         stream = sys.stderr if to_stderr else sys.stdout
         # The program may have closed its streams.
         with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -360,13 +368,14 @@ class WorkerProcess:
         self._is_deaf = True
         self._outbox.clear()
         self.watch_link()
-        for fd, to_stderr in ((self._stdout, False), (self._stderr, True)):
+        for fd, to_stderr in self._streams:
             self._read_stream(fd, to_stderr)
             self._loop.watch(fd)
         self._loop.watch(self.end)
         # What its tasks have started and left behind ends too.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
+        self._guard.remove(self.pid, self._guard_mark, killed=self.killed is not None)
         self._on_end(self, *ended)
         self.reader.close()
         self._ends.close()
