@@ -27,7 +27,7 @@ ROOMS: Final = {
     "_core": Budget(18, 2400),
     "_engine": Budget(6, 949),  # 800
     "executors": Budget(8, 1017),  # 800, and 200 for `shared`
-    "executors/processes": Budget(18, 2977),  # 14 files, 1,900
+    "executors/processes": Budget(16, 2638),  # 14 files, 1,900
     "_lmdb": Budget(9, 1675),  # 1,100
     "checkpoint": Budget(13, 1757),  # 1,750
     "integrations": Budget(4, 400),
