@@ -304,14 +304,6 @@ class WorkerProcess:
             seconds = len(self.tasks) * max(last.seconds, 1e-5)
         return WorkerLoad(self.state, seconds, self.open_calls > 0)
 
-    def note(self, event: WorkerEvent) -> None:
-        """Change the state as *event* demands.
-
-        Raises:
-            WorkerStateError: It cannot happen now.
-        """
-        self.state = next_state(self.state, event)
-
     def running(self) -> InFlight | None:
         """Return the task that it has begun and not ended."""
         return self.tasks.get(self._status[protocol.RUNNING])
@@ -335,14 +327,14 @@ class WorkerProcess:
 
     def dismiss(self) -> None:
         """Tell it, which is idle, to exit."""
-        self.note(WorkerEvent.DISMISSED)
+        self.state = next_state(self.state, WorkerEvent.DISMISSED)
         self.send(protocol.STOP)
 
     def kill(self, why: str) -> None:
         """Kill the process now; its end is noticed like any other."""
         if self.state is WorkerState.GONE:
             return
-        self.note(WorkerEvent.KILLED)
+        self.state = next_state(self.state, WorkerEvent.KILLED)
         if self._signal(signal.SIGKILL) and self.killed is None:
             self.killed = why
 
