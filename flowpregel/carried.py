@@ -27,6 +27,8 @@ VariablePlace: TypeAlias = tuple[str | None, str]
 
 _HEADERS: Final = ("traceparent", "tracestate", "baggage")
 _MAIN: Final = "__main__"
+_OBSERVED: Final = frozenset({"opentelemetry.trace", "structlog.contextvars"})
+"""The modules without which a context has no span and no log fields."""
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 
 
@@ -78,22 +80,23 @@ def carry(variable: ContextVar[Value]) -> ContextVar[Value]:
 # ------------------------------------------------ in the caller's process
 
 
-def carried_by(context: Context | None, config: Mapping[str, Any]) -> Carried | None:
+def carried_by(context: Context, config: Mapping[str, Any]) -> Carried | None:
     """Return what travels of *context*, or None if that is nothing.
 
     Args:
-        context: The caller's, if it is known.
+        context: The caller's.
         config: The run's; its ``configurable`` may hold ``traceparent`` and its kin.
     """
     headers = headers_in(config)
-    if context is None:
-        return Carried({}, headers, {}) if headers else None
     values = {
         place: context[variable]
         for variable in tuple(_declared)
         if variable in context and (place := place_of(variable)) is not None
     }
-    traced, fields = context.copy().run(_observed)
+    traced: Mapping[str, str] = {}
+    fields: Mapping[str, Any] = {}
+    if _brought in context or not _OBSERVED.isdisjoint(sys.modules):
+        traced, fields = context.copy().run(_observed)
     if values or fields or traced or headers:
         return Carried(values, traced or headers, fields, bool(traced))
     return None

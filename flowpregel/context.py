@@ -4,86 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.effects import Report
+from flowpregel._core.effects import Report, StepId
 from flowpregel._core.ids import interrupt_id
-from flowpregel._core.records import Arguments, Node, Write
+from flowpregel._core.records import Arguments, Node, Task, Write
 from flowpregel.carried import headers_in, trace_headers
 from flowpregel.errors import ConfigurationError, GraphInterrupt
 
 PROGRESS_EVERY: Final = 0.05
 """Seconds for which a report of progress without a new message is left out."""
 NOTHING_REPORTED: Final = (float("-inf"), None)
-
-
-class RunValues(NamedTuple):
-    """What the user gave a run, and its thread."""
-
-    config: Mapping[str, Any]
-    """The run's config; `get_config` adds what is the task's own."""
-    context: Any
-    """The run's context, as the user gave it."""
-    previous: Any
-    """What the thread's previous run saved (functional API)."""
-
-
-@dataclass(slots=True, eq=False)
-class RunInfo:
-    """What every task of a run may know about it."""
-
-    values: RunValues = field(default_factory=lambda: RunValues({}, None, None))
-    thread_id: str | None = None
-    run_id: str | None = None
-    has_saver: bool = False
-    """Whether questions can be kept until they are answered."""
-    executor: Any = None
-    """Where nodes run that name no executor; unknown in a worker."""
-
-
-_NO_RUN = RunInfo()
-
-
-@dataclass(slots=True, eq=False)
-class TaskInfo:
-    """What a task may know about itself: plain data that travels with it."""
-
-    task_id: str
-    name: str
-    namespace: str
-    """``checkpoint_ns`` of graphs called in it, and the source of its interrupts' ids."""
-    step: int
-    stop: int
-    """The step at which the run reaches its recursion limit."""
-    attempt: int = 1
-    first_started: int = 0
-    """Wall-clock nanoseconds of the first attempt."""
-    triggers: tuple[str, ...] = ()
-    path: str = ""
-    answers: tuple[Any, ...] = ()
-    """Answers to its interrupts, in the order they were asked."""
-    checkpoint_id: str | None = None
-    error: Any = None
-    """The `NodeError` that an error handler is given."""
-    compares: bool = False
-    """Whether the calls it makes are recorded, and compared with the record."""
-    run: RunInfo = _NO_RUN
-    """What it shares with all tasks of its run. Last: what comes before travels by position."""
-
-
-@dataclass(slots=True, eq=False)
-class RunClient:
-    """The task's ends of what connects it to its run."""
-
-    emit: Callable[[Any], None]
-    """Give the run's stream a custom chunk, or a `Report`."""
-    call: Callable[[Node, Arguments, str | None, str], Any]
-    """Make a call (node, arguments, fingerprint, description); returns a future."""
-    beat: Callable[[], None]
-    """Show that the task is alive."""
 
 
 class RunControl:
@@ -116,16 +50,78 @@ class RunControl:
         return self._reason
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunInfo:
+    """What every task of a run may know about it."""
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """As the user gave it; `get_config` adds what is the task's own."""
+    context: Any = None
+    """The run's context, as the user gave it."""
+    thread_id: str | None = None
+    run_id: str | None = None
+    has_saver: bool = False
+    """Whether questions can be kept until they are answered."""
+    store: Any = None
+    """The long-term store, if there is one."""
+    control: RunControl | None = None
+    executor: Any = None
+    """Where nodes run that name no executor; unknown in a worker."""
+
+
+_NO_RUN = RunInfo()
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One attempt of one task: what an executor is given, and what code inside the task can see."""
+
+    task: Task
+    """Planned by the core. Of its node, what is called and its writers reach every executor."""
+    place: StepId
+    """The superstep that the task belongs to."""
+    run: RunInfo = _NO_RUN
+    attempt: int = 1
+    """The attempt that it is; by now the task may be at its next one."""
+    compares: bool = False
+    """Whether the calls it makes are recorded, and compared with the record."""
+    channels: Mapping[str, Any] = field(default_factory=dict)
+    """The channels named by ``node.reads``, as they are in this superstep. They
+    are the coordinator's own: a reader copies before it applies anything."""
+    managed: Mapping[str, Any] = field(default_factory=dict)
+    variables: Context = field(default_factory=Context)
+    """Context variables for it to run with; others may run with the same, so it is given a copy."""
+    executor: Any = None
+    """The `Executor` that it was given to, in the process that started it."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What its events are posted under: names it once in the life of a program."""
+        return self.task.id, self.attempt
+
+
+def nothing(*_: Any) -> None:
+    """Do nothing: the stream writer and its kin, for code outside a run."""
+
+
+@dataclass(slots=True, eq=False)
+class RunClient:
+    """The task's ends of what connects it to its run; by default to none."""
+
+    emit: Callable[[Any], None] = nothing
+    """Give the run's stream a custom chunk, or a `Report`."""
+    call: Callable[[Node, Arguments, str | None, str], Any] = nothing
+    """Make a call (node, arguments, fingerprint, description); returns a future."""
+    beat: Callable[[], None] = nothing
+    """Show that the task is alive."""
+
+
 @dataclass(slots=True, eq=False)
 class Scope:
     """What one attempt of a task can reach."""
 
-    info: TaskInfo
+    job: Job
     ends: RunClient
-    store: Any = None
-    control: RunControl | None = None
-    channels: Mapping[str, Any] = field(default_factory=dict)
-    managed: Mapping[str, Any] = field(default_factory=dict)
     asked: int = 0
     """How many interrupts it has passed or raised."""
     question: GraphInterrupt | None = None
@@ -147,10 +143,10 @@ class Scope:
         for name, value in self.writes if fresh else ():
             own.setdefault(name, []).append(value)
         for name in names:
-            if name in self.managed:
-                found[name] = self.managed[name]
+            if name in self.job.managed:
+                found[name] = self.job.managed[name]
                 continue
-            channel = self.channels[name]
+            channel = self.job.channels[name]
             if fresh and (name in own or channel.reacts_to_silence):
                 channel = channel.copy()
                 channel.update(own.get(name, ()))
@@ -214,20 +210,20 @@ def get_config() -> dict[str, Any]:
 
 def config_of(scope: Scope) -> dict[str, Any]:
     """Return the config that the task of *scope* is shown."""
-    info = scope.info
-    config = dict(info.run.values.config)
+    job, task = scope.job, scope.job.task
+    config = dict(job.run.config)
     config["metadata"] = {
         **config.get("metadata", {}),
-        "langgraph_step": info.step,
-        "langgraph_node": info.name,
-        "langgraph_triggers": info.triggers,
-        "langgraph_path": info.path,
-        "langgraph_checkpoint_ns": info.namespace,
+        "langgraph_step": job.place.step,
+        "langgraph_node": task.name,
+        "langgraph_triggers": task.triggers,
+        "langgraph_path": task.path,
+        "langgraph_checkpoint_ns": task.namespace,
     }
     config["configurable"] = {
         **config.get("configurable", {}),
-        "checkpoint_ns": info.namespace,
-        "checkpoint_id": info.checkpoint_id,
+        "checkpoint_ns": task.namespace,
+        "checkpoint_id": job.place.checkpoint_id,
     }
     return config
 
@@ -238,10 +234,10 @@ def get_store() -> Any:
     Raises:
         RuntimeError: Called outside of a run, or the run has no store.
     """
-    scope = current_scope("get_store()")
-    if scope.store is None:
+    store = current_scope("get_store()").job.run.store
+    if store is None:
         raise RuntimeError("this run has no store: pass store= where the graph is built")
-    return scope.store
+    return store
 
 
 def get_trace_context() -> dict[str, str]:
@@ -258,7 +254,7 @@ def get_trace_context() -> dict[str, str]:
     headers, scope = trace_headers(), current.get()
     if headers or scope is None:
         return headers
-    return dict(headers_in(scope.info.run.values.config))
+    return dict(headers_in(scope.job.run.config))
 
 
 def get_stream_writer() -> Callable[[Any], None]:
@@ -320,16 +316,16 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
         ...     return {"approved": interrupt({"really?": state["amount"]})}
     """
     scope = current_scope("interrupt()")
-    info = scope.info
-    if not info.run.has_saver:
+    task = scope.job.task
+    if not scope.job.run.has_saver:
         raise ConfigurationError(
-            f"node {info.name!r} called interrupt(), but the run has no checkpointer to "
+            f"node {task.name!r} called interrupt(), but the run has no checkpointer to "
             "keep the question until it is answered: pass checkpointer="
         )
     index, scope.asked = scope.asked, scope.asked + 1
-    if index < len(info.answers):
-        answer, validate = info.answers[index], getattr(response_schema, "model_validate", None)
+    if index < len(task.answers):
+        answer, validate = task.answers[index], getattr(response_schema, "model_validate", None)
         return answer if validate is None else validate(answer)
-    question = Interrupt(value, interrupt_id(info.namespace, index), response_schema)
+    question = Interrupt(value, interrupt_id(task.namespace, index), response_schema)
     scope.question = GraphInterrupt([question])
     raise scope.question

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast
 
-from flowpregel.context import RunControl, Scope, current_scope, report_progress
+from flowpregel.context import RunControl, Scope, current_scope, nothing, report_progress
 
 __all__ = ["ExecutionInfo", "RunControl", "Runtime", "get_runtime", "report_progress"]
 
@@ -28,19 +28,15 @@ class ExecutionInfo:
     """When the first attempt began: seconds since the epoch."""
 
 
-def _nothing(*_: Any) -> None:
-    """Do nothing: the stream writer and its kin, for code outside a run."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime(Generic[ContextT]):
     """What a run offers its tasks; ask for it with a parameter named ``runtime``."""
 
     context: ContextT = cast(Any, None)
     store: Any = None
-    stream_writer: Callable[[Any], None] = _nothing
-    heartbeat: Callable[[], None] = _nothing
-    progress: Callable[..., None] = _nothing
+    stream_writer: Callable[[Any], None] = nothing
+    heartbeat: Callable[[], None] = nothing
+    progress: Callable[..., None] = nothing
     """Say how far the task is: ``progress(done, total, message)``, as `report_progress` does."""
     previous: Any = None
     execution_info: ExecutionInfo | None = None
@@ -75,22 +71,22 @@ def get_runtime(context_schema: type[ContextT] | None = None) -> Runtime[Context
 
 def runtime_of(scope: Scope) -> Runtime[Any]:
     """Return the runtime that the task of *scope* is shown."""
-    info, values = scope.info, scope.info.run.values
+    job, task, run = scope.job, scope.job.task, scope.job.run
     return Runtime(
-        context=values.context,
-        store=scope.store,
+        context=run.context,
+        store=run.store,
         stream_writer=scope.ends.emit,
         heartbeat=scope.ends.beat,
         progress=scope.progress,
-        previous=values.previous,
+        previous=job.place.previous,
         execution_info=ExecutionInfo(
-            checkpoint_id=info.checkpoint_id,
-            checkpoint_ns=info.namespace,
-            task_id=info.task_id,
-            thread_id=info.run.thread_id,
-            run_id=info.run.run_id,
-            node_attempt=info.attempt,
-            node_first_attempt_time=info.first_started / 1e9,
+            checkpoint_id=job.place.checkpoint_id,
+            checkpoint_ns=task.namespace,
+            task_id=task.id,
+            thread_id=run.thread_id,
+            run_id=run.run_id,
+            node_attempt=job.attempt,
+            node_first_attempt_time=(task.first_started or 0) / 1e9,
         ),
-        control=scope.control,
+        control=run.control,
     )

@@ -57,10 +57,8 @@ from flowpregel._core.run import run
 from flowpregel._core.run_state import Result
 from flowpregel._core.stream_events import outputs
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.context import RunInfo, RunValues, TaskInfo
-from flowpregel.errors import NodeError
+from flowpregel.context import Job, RunInfo
 from flowpregel.executors.attempt import perform
-from flowpregel.executors.base import Job
 from flowpregel.executors.calls import CallFuture, LocalRunClient, caught_of
 
 __all__ = ["Crash", "CrashDriver", "Crashed", "Schedule", "Seen", "failing", "shuffled"]
@@ -301,11 +299,10 @@ class CrashDriver:
         match effect:
             case Emit():
                 self.emitted.append((effect.mode, effect.payload))
-            case Resolve():
-                self.resolved += effect.answers
-                for call, outcome in effect.answers:
-                    if call.reply is not None:
-                        call.reply.settle(outcome)
+            case Resolve(call, outcome):
+                self.resolved.append((call, outcome))
+                if call.reply is not None:
+                    call.reply.settle(outcome)
             case Look():
                 return {key: self.cache[key] for key in effect.keys if key in self.cache}
             case Share():
@@ -351,36 +348,16 @@ class CrashDriver:
         outcome, caught = self._schedule.script(task), None
         if outcome is None:
             ends = LocalRunClient(job := self._job(task, setting), self, self._turn)
-            outcome = perform(job, ends)
+            outcome = job.variables.run(perform, job, ends)
             caught = caught_of(outcome, ends.made)
         if self._dropped:
             raise Crashed
         self.post(Ended(task.id, task.attempt, outcome, None, caught))
 
     def _job(self, task: Task, setting: StepContext) -> Job:
-        node, parent, has_saver = task.node, task.parent, self.saver is not None
-        error = None
-        if task.error is not None and parent is not None:
-            error = NodeError(parent.name, task.error)
-        return Job(
-            info=TaskInfo(
-                task_id=task.id,
-                name=node.name,
-                namespace=task.namespace,
-                step=setting.step,
-                stop=setting.stop,
-                attempt=task.attempt,
-                triggers=task.triggers,
-                path=task.path,
-                answers=task.answers,
-                error=error,
-                run=RunInfo(RunValues({}, None, setting.previous), has_saver=has_saver),
-            ),
-            kind=task.kind,
-            node=node,
-            input=task.input,
-            channels={name: setting.channels[name] for name in node.reads},
-        )
+        channels = {name: setting.channels[name] for name in task.node.reads}
+        around = RunInfo(has_saver=self.saver is not None)
+        return Job(task, setting, around, task.attempt, channels=channels)
 
 
 def shuffled(seed: int) -> Order:

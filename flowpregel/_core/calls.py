@@ -77,11 +77,11 @@ class Calls:
     def __init__(self, run: Run, place: StepId) -> None:
         self._run = run
         self._place = place
-        self._waiting: dict[str, list[Call]] = {}
-        """The calls that wait for each running task: one for each attempt of the body."""
+        self._running: dict[str, tuple[Task, list[Call]]] = {}
+        """Each task that runs, and the calls that wait for it: one for each attempt of the body."""
         self.bodies: dict[str, BodyCalls] = {}
         """What is known of the bodies that made a call, by task id."""
-        self._kept: dict[str, list[Write]] = {}
+        self.kept: dict[str, Sequence[Write]] = {}
         """What was recorded in this superstep, of bodies that may be tried again."""
 
     def plan(self, caller: Task, call: Call) -> Task | None:
@@ -98,42 +98,28 @@ class Calls:
         if outcome is not None:
             if task.writes:
                 self._run.after.extend(self._run.stream_events.updates(task, cached=True))
-            self._answer(call, outcome)
+            self._run.after.append(Resolve(call, outcome))
             return None
-        if task.id in self._waiting:
-            self._waiting[task.id].append(call)
+        if task.id in self._running:
+            self._running[task.id][1].append(call)
             return None
-        self._waiting[task.id] = [call]
+        self._running[task.id] = task, [call]
         self.bodies.setdefault(caller.id, BodyCalls()).running += 1
         return task
-
-    def _answer(self, call: Call, outcome: Outcome) -> None:
-        """Resolve *call* once the outcome is kept."""
-        after = self._run.after
-        if after and isinstance(after[-1], Resolve):
-            after[-1].answers.append((call, outcome))
-        else:
-            after.append(Resolve([(call, outcome)]))
 
     # ------------------------------------------------------------ records
 
     def _recorded(self, task: Task) -> tuple[Sequence[Write], tuple[str | None, str] | None]:
         """Return what was recorded under the id of *task*, and which call that was."""
         run = self._run
-        kept: Sequence[Write] = self._kept.get(task.id, ())
+        kept: Sequence[Write] = self.kept.get(task.id, ())
         if not kept and run.hand_back:
             kept = run.pending.get(task.id) or (run.left(task.id) if run.left else ())
         for channel, value in kept:
             if channel == CALLED:
                 return kept, value
-        return kept, self._record_of(task)
-
-    def _record_of(self, task: Task) -> tuple[str | None, str] | None:
-        """Return the record of which call *task* is, if it runs and calls of its kind have one."""
-        if task.id not in self._waiting:
-            return None
-        call = self._waiting[task.id][0]
-        return None if call.fingerprint is None else (call.fingerprint, call.describe)
+        running = self._running.get(task.id)
+        return kept, None if running is None else running[0].record
 
     def _replayed(self, task: Task, call: Call) -> Outcome | None:
         """Return what was recorded of a call, None if nothing that can be used again."""
@@ -147,8 +133,8 @@ class Calls:
                     task.id = ids.task_id(task.id, call.fingerprint)
                     task.namespace = f"{task.namespace.rpartition(':')[0]}:{task.id}"
                     recorded, was = self._recorded(task)
-        if call.node.role == "graph":
-            # It has checkpoints of its own to go on from.
+        if not recorded or call.node.role == "graph":
+            # A graph has checkpoints of its own to go on from.
             return None
         if done := outputs(recorded):
             task.writes = tuple(done)
@@ -159,39 +145,28 @@ class Calls:
                 return self.failed(task, value)
         return None
 
-    def recorded(self, task: Task, writes: Sequence[Write]) -> Sequence[Write]:
-        """Return *writes* of a call, with the record of which call it was.
-
-        They are kept here too if the body that made the call may be tried again.
-        """
-        if (record := self._record_of(task)) is not None:
-            # Last: the places of the other writes do not depend on it.
-            writes = (*writes, (CALLED, record))
-        assert task.parent is not None
-        if task.parent.node.retry or self._run.options.retry:
-            self._kept[task.id] = list(writes)
-        return writes
-
     # ------------------------------------------------------------ ends
 
-    def resolve(self, task: Task, outcome: Outcome) -> None:
-        """Answer those who wait for *task*, once how it ended is kept."""
+    def resolve(self, task: Task, outcome: Outcome) -> Outcome | None:
+        """Answer those who wait for *task*, once how it ended is kept.
+
+        Returns:
+            How the body that made the call ended, if it had ended before and *task* was
+            the last of its calls that ran.
+        """
         assert task.parent is not None
-        for call in self._waiting.pop(task.id):
-            self._answer(call, outcome)
-        self.bodies[task.parent.id].running -= 1
+        _, waiting = self._running.pop(task.id)
+        self._run.after.extend(Resolve(call, outcome) for call in waiting)
+        calls = self.bodies[task.parent.id]
+        calls.running -= 1
+        if calls.running or calls.outcome is None:
+            return None
+        held, calls.outcome = calls.outcome, None
+        return calls.final_outcome(held)
 
     def has_ended(self, body: Task) -> bool:
         """Return whether *body* has ended, and calls that it made were running then."""
         return body.id in self.bodies and self.bodies[body.id].outcome is not None
-
-    def released(self, body: Task) -> Outcome | None:
-        """Return how *body* ended before its calls, which have all ended now; once."""
-        calls = self.bodies.get(body.id)
-        if calls is None or calls.running:
-            return None
-        outcome, calls.outcome = calls.outcome, None
-        return None if outcome is None else calls.final_outcome(outcome)
 
     # ------------------------------------------------------------ failures and interrupts
 
@@ -199,7 +174,7 @@ class Calls:
         """Note that a call failed, perhaps when its body had ended already; return its outcome."""
         assert task.parent is not None
         # A call that only an earlier attempt of the body made is not this one's to raise.
-        waiting = self._waiting.get(task.id)
+        _, waiting = self._running.get(task.id, (task, None))
         asked = waiting is None or any(call.attempt == task.parent.attempt for call in waiting)
         failure = CallFailure(task, error if asked else None, self.has_ended(task.parent))
         self.bodies.setdefault(task.parent.id, BodyCalls()).failures[task.id] = failure
@@ -224,7 +199,7 @@ class Calls:
     def _forget(self, task: Task) -> None:
         """Keep that *task* is to be tried again, in the place of its failure."""
         run = self._run
-        self._kept.pop(task.id, None)
+        self.kept.pop(task.id, None)
         if before := run.pending.get(task.id):
             run.pending[task.id] = [each for each in before if each[0] != ERROR]
         run.keep(run.checkpoint_id, task.id, task.path, _FORGOTTEN)

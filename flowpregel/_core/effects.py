@@ -31,17 +31,17 @@ class StepId:
     namespace: str
     step: int
     stop: int
+    previous: Any = None
+    """What the thread's previous run saved (functional API)."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class StepContext(StepId):
     """What the tasks of one superstep have in common."""
 
     channels: Mapping[str, Any]
     """The live channels; they do not change while tasks run."""
     managed: Mapping[str, Any]
-    previous: Any
-    """What the thread's previous run saved."""
     resuming: bool
     answers: Mapping[str, Any]
     """Answers that nested graphs may be waiting for, by interrupt id."""
@@ -66,9 +66,10 @@ class Cancel:
 
 @dataclass(slots=True)
 class Resolve:
-    """Hand the callers of these calls their outcomes; the reply is None."""
+    """Hand the caller of a call its outcome; the reply is None."""
 
-    answers: list[tuple[Call, Outcome]]
+    call: Call
+    outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from flowpregel._core.effects import Cancel, Effect, Ended, StepContext, Submit,
 from flowpregel._core.plan import handler_task
 from flowpregel._core.program import read
 from flowpregel._core.records import (
+    CALLED,
     ERROR,
     ERROR_SOURCE,
     INTERRUPT,
@@ -159,7 +160,13 @@ class Outcomes:
         del self.open[task.id]
         match outcome:
             case Returned(writes):
-                self._returned(task, writes)
+                task.writes = writes or ((NO_WRITES, None),)
+                self.keep(task, task.writes)
+                if task.cache_key is not None:
+                    self.shared[task.cache_key[:2]] = task.writes, task.cache_key[2]
+                if (events := self.run.stream_events).shows_tasks:
+                    self.run.after.extend(events.updates(task))
+                    self.run.after.extend(events.ended(task, self.run.step, self.run.now))
             case Raised():
                 self._raised(task, outcome.error)
             case Interrupted():
@@ -178,30 +185,23 @@ class Outcomes:
     def resolve(self, task: Task, outcome: Outcome) -> None:
         """Answer those who wait for this call, and settle its body if that waited for it."""
         assert task.parent is not None
-        self.calls.resolve(task, outcome)
-        if (held := self.calls.released(task.parent)) is not None:
+        if (held := self.calls.resolve(task, outcome)) is not None:
             self.settle(task.parent, held)
 
     def keep(self, task: Task, writes: Sequence[Write]) -> None:
         """Keep the writes that *task* ended with, and how it ran if its executor reported it."""
         run, ran = self.run, None
-        if task.kind is Kind.CALL:
-            writes = self.calls.recorded(task, writes)
+        if task.record is not None:
+            # Last: the places of the other writes do not depend on it.
+            writes = (*writes, (CALLED, task.record))
+        if task.kind is Kind.CALL and task.parent and (task.parent.node.retry or run.options.retry):
+            self.calls.kept[task.id] = writes
         if task.span is not None:
             began, seconds, executor, pid = task.span
             attempts = 0 if executor == "cache" else task.attempt
             error = line_of(writes[0][1]) if writes[0][0] == ERROR else ""
             ran = Ran(task.name, began, seconds, attempts, executor, pid, error)
         run.keep(run.checkpoint_id, task.id, task.path, writes, ran)
-
-    def _returned(self, task: Task, writes: Sequence[Write]) -> None:
-        run = self.run
-        task.writes = writes or ((NO_WRITES, None),)
-        self.keep(task, task.writes)
-        if task.cache_key is not None:
-            self.shared[task.cache_key[:2]] = task.writes, task.cache_key[2]
-        run.after.extend(run.stream_events.updates(task))
-        run.after.extend(run.stream_events.ended(task, run.step, run.now))
 
     def _raised(self, task: Task, error: BaseException) -> None:
         run = self.run

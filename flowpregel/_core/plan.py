@@ -8,8 +8,9 @@ from typing import Any
 from flowpregel._core import ids
 from flowpregel._core.commands import Send
 from flowpregel._core.effects import Call, StepId
-from flowpregel._core.program import Program, State
+from flowpregel._core.program import Names, Program, State
 from flowpregel._core.records import INTERRUPT, PULLED, TASKS, Kind, Node, Task
+from flowpregel.errors import NodeError
 
 PUSHED = ("__pregel_push",)
 """The trigger of a task that was sent: no channel, so nothing is marked as seen."""
@@ -148,6 +149,7 @@ def call_task(caller: Task, call: Call, place: StepId) -> Task:
         parent=caller,
         timeout=node.timeout,
         depth=caller.depth + 1,
+        record=None if call.fingerprint is None else (call.fingerprint, call.describe),
         variables=call.variables,
     )
 
@@ -158,7 +160,7 @@ def handler_task(program: Program, failed: Task, error: BaseException, place: St
     node = program.nodes[failed.node.handler]
     path = f"{failed.path}, node_error_handler"
     task = _task(node, Kind.HANDLER, failed.input, path, place, failed.triggers)
-    task.error = error
+    task.error = NodeError(failed.name, error)
     task.parent = failed
     return task
 
@@ -170,13 +172,11 @@ def too_deep(name: str) -> RecursionError:
     )
 
 
-def breaks_before(state: State, tasks: Iterable[Task], where: frozenset[str] | str) -> bool:
+def breaks_before(state: State, tasks: Iterable[Task], where: Names) -> bool:
     """Return whether a breakpoint on one of *tasks* stops the run here.
 
     A breakpoint at which the run stopped before does not stop it again until a channel changes.
     """
-    if not where:
-        return False
     shown: Mapping[str, Any] = state.seen.get(INTERRUPT, {})
     if not any(
         name not in shown or version > shown[name] for name, version in state.versions.items()

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from flowpregel._core.callee import Callee
+from flowpregel.errors import NodeError
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 
 Version: TypeAlias = int | str | float
@@ -137,6 +138,8 @@ class Task:
     timeout: TimeoutPolicy | None = None
     depth: int = 0
     """In how many tasks of its run it is nested."""
+    record: tuple[str, str] | None = None
+    """Which call it is, if calls of its kind are compared: fingerprint and description."""
     variables: Any = None
     """The context variables of who called it; None: those of who started the run."""
     first_started: int | None = None
@@ -149,7 +152,7 @@ class Task:
     answers: tuple[Any, ...] = ()
     """Answers to its interrupts so far, in order."""
     cache_key: tuple[tuple[str, ...], str, float | None] | None = None
-    error: BaseException | None = None
+    error: NodeError | None = None
     """The failure that a HANDLER task handles."""
     calls: int = 0
     """How many calls its body has made in this attempt."""

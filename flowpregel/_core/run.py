@@ -68,7 +68,8 @@ def _repeat(run: Run) -> Steps:
         yield from _show_checkpoint(run, tasks)
         if not tasks:
             break
-        if breaks_before(run.state, tasks, options.interrupt_before):
+        before, after = options.interrupt_before, options.interrupt_after
+        if before and breaks_before(run.state, tasks, before):
             return (yield from _pause(run))
         if (reason := options.drain()) is not None:
             raise GraphDrained(reason)
@@ -76,7 +77,7 @@ def _repeat(run: Run) -> Steps:
         if paused:
             return (yield from _ask(run, tasks))
         yield from _end(run, tasks)
-        if breaks_before(run.state, tasks, options.interrupt_after):
+        if after and breaks_before(run.state, tasks, after):
             yield from _show_checkpoint(run, None)
             return (yield from _pause(run))
         run.hand_back, run.resuming = True, False

@@ -124,11 +124,17 @@ def _take_in(run: Run, saved: Saved | None, given: Any) -> Steps:
         _check_next(run, saved)
     if command is not None and nested is None:
         yield from _obey(run, command, keep=not forks)
-    _apply_own_writes(run)
-    if run.resuming:
-        yield from _go_on(run, forks=forks)
-    else:
+    if writes := _own_writes(run):
+        applied = run.apply([Writes(writes)])
+        if run.updated is not None:
+            run.updated |= applied.updated
+    if not run.resuming:
         yield from _start_anew(run, given)
+        return
+    # Past the breakpoint that stopped here.
+    run.state.seen[INTERRUPT] = dict(run.state.versions)
+    run.show()
+    yield from run.save("fork") if forks else run.flush()
 
 
 def _check_next(run: Run, saved: Saved) -> None:
@@ -303,20 +309,6 @@ def _pending_interrupts(run: Run) -> list[str]:
 def _own_writes(run: Run) -> list[Write]:
     """Return the writes that the run itself made: those of `Command.update` and `goto`."""
     return [write for write in run.pending.get(RUN_TASK_ID, ()) if write[0] not in SILENT_WRITES]
-
-
-def _apply_own_writes(run: Run) -> None:
-    if writes := _own_writes(run):
-        applied = run.apply([Writes(writes)])
-        if run.updated is not None:
-            run.updated |= applied.updated
-
-
-def _go_on(run: Run, *, forks: bool) -> Steps:
-    """Continue after the loaded checkpoint, past the breakpoint that stopped there."""
-    run.state.seen[INTERRUPT] = dict(run.state.versions)
-    run.show()
-    yield from run.save("fork") if forks else run.flush()
 
 
 def _start_anew(run: Run, given: Any) -> Steps:

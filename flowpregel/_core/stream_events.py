@@ -38,6 +38,8 @@ class StreamEvents:
         self.outputs = frozenset(names(output_channels))
         self._streams = frozenset(names(stream_channels))
         self._wants_tasks = bool(modes & {"tasks", "debug"})
+        self.shows_tasks = self._wants_tasks or "updates" in modes
+        """Whether somebody reads of a task that it started, or ended; else ask for no event."""
         self.wants_checkpoints = bool(modes & {"checkpoints", "debug"})
 
     def updates(self, task: Task, *, cached: bool = False) -> Iterable[Emit]:

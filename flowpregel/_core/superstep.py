@@ -109,19 +109,22 @@ class Superstep:
         """Start the tasks that are due; some may be done already."""
         run = self.run
         due = [left for task in self.tasks.copy() if (left := self._left_to_do(task)) is not None]
-        for task in self.tasks:
-            run.after.extend(run.stream_events.started(task, run.step, run.now))
-        for task in self.tasks:
-            if task.writes:
-                run.after.extend(run.stream_events.updates(task, cached=True))
-        due = yield from self._without_shared(due)
+        if run.stream_events.shows_tasks:
+            for task in self.tasks:
+                run.after.extend(run.stream_events.started(task, run.step, run.now))
+            for task in self.tasks:
+                if task.writes:
+                    run.after.extend(run.stream_events.updates(task, cached=True))
+        if run.options.cache or any(task.node.cache for task in due):
+            due = yield from self._without_shared(due)
         if run.options.step_timeout is not None:
             yield from self._set_deadline(run.options.step_timeout)
             if self.outcomes.stopped is not None:
                 return
         for task in due:
             self.outcomes.open[task.id] = task
-            answer_from_pending(run, task)
+            if run.pending or run.answers:
+                answer_from_pending(run, task)
         yield from run.flush()
         self.outcomes.submit(due, self.outcomes.effects)
         yield from self._at_once()
@@ -129,6 +132,8 @@ class Superstep:
     def _left_to_do(self, task: Task) -> Task | None:
         """Return what is to run of a planned task: itself, its error handler, or nothing."""
         writes = self.run.pending.get(task.id, ()) if self.run.hand_back else ()
+        if not writes:
+            return task
         if done := outputs(writes):
             task.writes = tuple(done)
             return None
@@ -198,11 +203,13 @@ class Superstep:
         if task is None:
             return
         outcomes.open[task.id] = task
-        run.after.extend(run.stream_events.started(task, run.step, run.now))
+        if run.stream_events.shows_tasks:
+            run.after.extend(run.stream_events.started(task, run.step, run.now))
         if outcomes.stopped is not None:
             outcomes.settle(task, Withdrawn())
             return
-        answer_from_pending(run, task)
+        if run.pending or run.answers:
+            answer_from_pending(run, task)
         if task.node.cache is None:
             outcomes.submit((task,), outcomes.effects)
         else:

@@ -271,27 +271,24 @@ class Engine:
                     case Wait(deadline):
                         self._runs.wait(run, deadline)
                         return None
-                    case effects.Emit() | effects.Resolve() | effects.Cancel():
-                        self._do(run, effect)
+                    case effects.Resolve(call, outcome):
+                        self._tasks.resolve(call, outcome)
+                    case effects.Emit(mode, payload, namespace):
+                        own = tuple(filter(None, run.around.namespace.split("|")))
+                        self.outbox.append((own if namespace is None else namespace, mode, payload))
+                    case effects.Cancel(task_id, kill):
+                        self._cancel(task_id, kill=kill)
                     case _:
                         return IORequest(run, effect)
         return self._end(run, run.end)
 
-    def _do(self, run: ActiveRun, effect: effects.Emit | effects.Resolve | effects.Cancel) -> None:
-        """Do what needs no waiting."""
-        match effect:
-            case effects.Resolve(answers):
-                self._tasks.resolve(answers)
-            case effects.Emit(mode, payload, namespace):
-                if namespace is None:
-                    namespace = tuple(filter(None, run.around.namespace.split("|")))
-                self.outbox.append((namespace, mode, payload))
-            case effects.Cancel(task_id, kill):
-                nested = self._runs.nested.get(task_id)
-                if nested is None or nested.end is not None:
-                    self._tasks.cancel(task_id, kill=kill)
-                elif kill:
-                    nested.stop("the run was stopped")
+    def _cancel(self, task_id: str, *, kill: bool) -> None:
+        """Stop a task, or the nested run that it is."""
+        nested = self._runs.nested.get(task_id)
+        if nested is None or nested.end is not None:
+            self._tasks.cancel(task_id, kill=kill)
+        elif kill:
+            nested.stop("the run was stopped")
 
     def _submit(self, run: ActiveRun, effect: effects.Submit) -> None:
         """Start tasks; those that are nested graphs become runs."""

@@ -74,7 +74,7 @@ class RunInbox:
         """Return the first `MOST_AT_ONCE` events, without waiting."""
         while len(self._events) < MOST_AT_ONCE and not self._posted.empty():
             self._events.extend(self._posted.get_nowait())
-        if not self._events:
+        if not self._events and self.backlog.size:
             self.backlog.clear()
         return [self._events.popleft() for _ in range(min(len(self._events), MOST_AT_ONCE))]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -22,33 +23,25 @@ from flowpregel._core.records import (
 )
 from flowpregel._core.run_state import Result
 from flowpregel._engine.commits import Committer, Committers
-from flowpregel.context import RunControl, RunInfo, RunValues
+from flowpregel.context import RunInfo
 from flowpregel.errors import ParentCommand, TaskCancelled
 from flowpregel.executors.base import Stopwatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RunContext:
-    """What every task of a run, and every graph nested in it, is given."""
+class RunContext(RunInfo):
+    """What every graph nested in a run is given: what its tasks are, and how it is kept."""
 
-    config: Mapping[str, Any]
-    context: Any = None
-    store: Any = None
-    control: RunControl | None = None
     committer: Committer | None = None
     committers: Committers = field(default_factory=Committers)
     """Those of all savers that the run and the graphs nested in it keep their state with."""
-    thread_id: str | None = None
-    run_id: str | None = None
     namespace: str = ""
-    executor: Any = None
-    """Where nodes run that name no executor."""
     modes: frozenset[str] = frozenset()
     """What a nested run tells the stream."""
-    options: Options | None = None
+    options: Options = field(default_factory=Options)
     """The options of the run itself: what a nested run inherits."""
-    variables: Any = None
-    """The context variables of the caller of a nested run; None: those of the outermost one's."""
+    variables: Context = field(default_factory=copy_context)
+    """The context variables of who started the run: those of its nodes."""
     replayed_before: str | None = None
     """The checkpoint that the outermost run is replayed from, for graphs nested in it."""
 
@@ -85,23 +78,9 @@ class ActiveRun:
     """Whether it was told to end."""
     channels: Mapping[str, Any] = field(default_factory=dict)
     """Its live channels, known once it has submitted a task."""
-    info: RunInfo | None = None
     watch: Stopwatch = field(default_factory=Stopwatch)
     end: Result | BaseException | None = None
     """What it returned or raised."""
-
-    def info_in(self, setting: StepContext) -> RunInfo:
-        """Return what its tasks may know about it."""
-        if self.info is None:
-            around = self.around
-            self.info = RunInfo(
-                RunValues(around.config, around.context, setting.previous),
-                thread_id=around.thread_id,
-                run_id=around.run_id,
-                has_saver=around.committer is not None,
-                executor=around.executor,
-            )
-        return self.info
 
     def stop(self, reason: str) -> None:
         """Tell it to end, once."""

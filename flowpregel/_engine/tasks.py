@@ -15,10 +15,10 @@ from flowpregel._core.effects import Call, Ended, Event, StepContext
 from flowpregel._core.records import Node, Outcome, Raised, Task, Withdrawn
 from flowpregel._engine.nested import ActiveRun
 from flowpregel._fault import fault
-from flowpregel.context import TaskInfo
-from flowpregel.errors import ConfigurationError, NodeError
+from flowpregel.context import Job
+from flowpregel.errors import ConfigurationError
 from flowpregel.executors.attempt import async_in_sync_run
-from flowpregel.executors.base import Executor, Job, Mailbox, default_executor
+from flowpregel.executors.base import Executor, Mailbox, default_executor
 from flowpregel.executors.threads import BodyThreads, InlineExecutor, ThreadExecutor
 
 NAMES: Final = ("processes", "threads", "inline")
@@ -61,9 +61,9 @@ class ConcurrencyLimit:
     def acquire(self, jobs: Sequence[Job], *, first: bool = False) -> list[Job]:
         """Queue *jobs*, at the front if *first*; return those that may start now."""
         for job in reversed(jobs) if first else jobs:
-            self._waiting[job.info.task_id] = job
+            self._waiting[job.task.id] = job
             if first:
-                self._waiting.move_to_end(job.info.task_id, last=False)
+                self._waiting.move_to_end(job.task.id, last=False)
         return self.release(())
 
     def release(self, task_ids: Iterable[str]) -> list[Job]:
@@ -71,7 +71,7 @@ class ConcurrencyLimit:
         self._running.difference_update(task_ids)
         count = min(self._most - len(self._running), len(self._waiting))
         ready = [self._waiting.popitem(last=False)[1] for _ in range(count)]
-        self._running.update(job.info.task_id for job in ready)
+        self._running.update(job.task.id for job in ready)
         return ready
 
     def withdraw(self, task_id: str) -> Job | None:
@@ -136,7 +136,7 @@ class TaskStarter:
             if node.contexts:
                 self._entered.add(executor)
             jobs = _jobs(run, alike, setting, executor)
-            self._jobs.update((job.info.task_id, job) for job in jobs)
+            self._jobs.update((job.task.id, job) for job in jobs)
             is_below = parent is not None and parent.node.role != "body"
             limit = self._limit_for(node, executor, is_below=is_below)
             # Before those that wait: these would all wait for what waits behind them.
@@ -162,7 +162,8 @@ class TaskStarter:
             TypeError: An async node, in a sync run that cannot await it.
         """
         if on_loop or any(
-            step.is_async or (self._is_async and step.coroutine is not None) for step in node.steps
+            step.func is None or (self._is_async and step.coroutine is not None)
+            for step in node.steps
         ):
             if not self._is_async and node.role == "leaf" and not node.is_task:
                 raise async_in_sync_run(node.name)
@@ -245,12 +246,11 @@ class TaskStarter:
         if (job := self._jobs.get(task_id)) is not None:
             job.executor.cancel(job.key, kill=kill)
 
-    def resolve(self, answers: Iterable[tuple[Call, Outcome]]) -> None:
-        """Hand the callers of these calls their outcomes, if they still run."""
-        for call, outcome in answers:
-            if (job := self._jobs.get(call.caller)) is not None:
-                job.executor.resolve(call, outcome)
-            fault("task.resolved")
+    def resolve(self, call: Call, outcome: Outcome) -> None:
+        """Hand the caller of a call its outcome, if it still runs."""
+        if (job := self._jobs.get(call.caller)) is not None:
+            job.executor.resolve(call, outcome)
+        fault("task.resolved")
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
         """Have the contexts of a run that ended left wherever its nodes have entered them."""
@@ -288,8 +288,8 @@ def _jobs(
     run: ActiveRun, tasks: Sequence[Task], setting: StepContext, executor: Executor
 ) -> list[Job]:
     """Return a job for each of *tasks*, which are of one node."""
-    node, around, info = tasks[0].node, run.around, run.info_in(setting)
-    compares = info.has_saver or bool(node.retry or (around.options and around.options.retry))
+    node, around = tasks[0].node, run.around
+    compares = around.has_saver or bool(node.retry or around.options.retry)
     channels = {name: setting.channels[name] for name in node.reads if name in setting.channels}
     managed = {
         name: value.get(setting.step, setting.stop)
@@ -298,30 +298,13 @@ def _jobs(
     }
     return [
         Job(
-            info=TaskInfo(
-                task_id=task.id,
-                name=node.name,
-                namespace=task.namespace,
-                step=setting.step,
-                stop=setting.stop,
-                attempt=task.attempt,
-                first_started=task.first_started or 0,
-                triggers=task.triggers,
-                path=task.path,
-                answers=task.answers,
-                checkpoint_id=setting.checkpoint_id,
-                error=task.parent and task.error and NodeError(task.parent.name, task.error),
-                compares=compares,
-                run=info,
-            ),
-            kind=task.kind,
-            node=node,
-            input=task.input,
-            timeout=task.timeout,
-            channels=channels,
-            managed=managed,
-            store=around.store,
-            control=around.control,
+            task,
+            setting,
+            around,
+            task.attempt,
+            compares,
+            channels,
+            managed,
             variables=around.variables if task.variables is None else task.variables,
             executor=executor,
         )

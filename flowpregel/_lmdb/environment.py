@@ -27,6 +27,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import lmdb
@@ -40,8 +41,6 @@ from flowpregel.errors import StoreBusyError, StoreCorruptError, StoreError, Sto
 
 Result = TypeVar("Result")
 Work = Callable[[Any], Result]
-
-_MOST_AT_ONCE = 1000
 
 OPEN: dict[str, Environment] = {}
 REGISTRY = threading.Lock()
@@ -77,7 +76,7 @@ class Environment:
         self.shared: dict[str, Any] = {}  # by all users of the store in this process
         self._map_size = max(map_size, files.SMALLEST_MAP)
         self._registers = lock
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         self._data = os.path.join(path, errors.DATA)
         self._lmdb: Any = None
         self._gate = Gate()  # every transaction is inside
@@ -100,11 +99,6 @@ class Environment:
             self.shut()  # else its locks are held by nobody
             raise
 
-    @property
-    def is_inherited(self) -> bool:
-        """Whether a process that this one was forked from opened it."""
-        return self._pid != os.getpid()
-
     # ------------------------------------------------------------ transactions
 
     @held()
@@ -113,13 +107,12 @@ class Environment:
 
         What it returns must be copies: nothing of the map may leave.
         """
-
-        def attempt() -> Result:
-            with self._live().begin() as transaction:
-                return work(transaction)
-
-        result: Result = self._repeated(attempt)
+        result: Result = self._repeated(partial(self._read, work))
         return result
+
+    def _read(self, work: Work[Result]) -> Result:
+        with self._live().begin() as transaction:
+            return work(transaction)
 
     @held()
     def write(self, work: Work[Any], *, timeout: float) -> Any:
@@ -139,57 +132,49 @@ class Environment:
         self._queue.append(request)
         try:
             if not self._writer.acquire(timeout=timeout):
-                if self._withdraw(request):
+                with suppress(ValueError):
+                    self._queue.remove(request)
                     raise StoreBusyError(self.path, "another OS thread of this process", timeout)
                 self._writer.acquire()  # it is being committed: how that ends has to be known
             try:
                 if not request.done:
-                    self._commit_queue(request, timeout)
+                    self._commit_waiting(request, timeout)
             finally:
                 self._writer.release()
         finally:
-            if not request.done:
-                self._withdraw(request)
+            with suppress(ValueError):  # it is there if this OS thread was interrupted
+                self._queue.remove(request)
         if request.error is not None:
             raise request.error
         return request.result
 
-    def _withdraw(self, request: CommitRequest) -> bool:
-        """Take a request back; return False if it is being committed, or was."""
-        try:
+    def _commit_waiting(self, request: CommitRequest, timeout: float) -> None:
+        """Commit *request* and whatever else waits."""
+        with suppress(ValueError):  # whoever took it along was interrupted
             self._queue.remove(request)
-        except ValueError:
-            return False
-        return True
-
-    def _commit_queue(self, request: CommitRequest, timeout: float) -> None:
-        """Commit *request* and whatever waits."""
-        self._withdraw(request)
         group = [request]
-        while self._queue and len(group) < _MOST_AT_ONCE:
-            with suppress(IndexError):  # it was taken back just now
+        with suppress(IndexError):
+            while True:
                 group.append(self._queue.popleft())
+        parts = deque([group])
         try:
             with self._locked(timeout):
-                self._commit_group(group)
+                while parts:
+                    part = parts.popleft()
+                    try:
+                        results = self._repeated(partial(self._commit, part))
+                    except Exception as error:  # noqa: BLE001 - raised in the OS thread that asked
+                        if len(part) == 1:
+                            part[0].error, part[0].done = error, True
+                        else:
+                            # One may be to blame: each on its own, so that the others are kept.
+                            parts.extend([each] for each in part)
+                    else:
+                        for each, result in zip(part, results, strict=True):
+                            each.result, each.done = result, True
         except StoreError as error:
             for each in group:
-                if not each.done:
-                    each.error, each.done = error, True
-
-    def _commit_group(self, group: Sequence[CommitRequest]) -> None:
-        try:
-            results = self._repeated(lambda: self._commit(group))
-        except Exception as error:  # noqa: BLE001 - it is raised in the OS thread that asked
-            if len(group) == 1:
-                group[0].error, group[0].done = error, True
-                return
-            # One of them may be to blame: each on its own, so that the others are kept.
-            for request in group:
-                self._commit_group([request])
-        else:
-            for request, result in zip(group, results, strict=True):
-                request.result, request.done = result, True
+                each.error, each.done = error, True
 
     def _commit(self, group: Sequence[CommitRequest]) -> list[Any]:
         """Return what each request's work returned, once all are on disk."""
@@ -269,9 +254,9 @@ class Environment:
 
     def _live(self) -> Any:
         """Return LMDB's environment, for use inside the gate, unless it is closed or a parent's."""
-        if self.is_inherited:
+        if self.pid != os.getpid():
             raise StoreReadOnlyError(
-                f"{self.path} was opened before a fork (by process {self._pid}); "
+                f"{self.path} was opened before a fork (by process {self.pid}); "
                 "a forked process cannot use it: start one that opens it itself"
             )
         if self._lmdb is None:
@@ -299,11 +284,12 @@ class Environment:
                 self.databases[name] = self._lmdb.open_db(name, create=False)
             if pages:
                 files.check_keys(self._lmdb, self.databases, self.path)
-        except (lmdb.Error, StoreCorruptError) as error:
+        except lmdb.Error as error:
             self._unmap()
-            if isinstance(error, StoreCorruptError):
-                raise
             raise errors.of_lmdb(error, self.path) from error
+        except StoreCorruptError:
+            self._unmap()
+            raise
 
     def _unmap(self) -> None:
         if self._lmdb is not None:
@@ -390,7 +376,7 @@ class Environment:
         """Close the file, whoever uses it."""
         if OPEN.get(self.path) is self:
             del OPEN[self.path]
-        if self.is_inherited:
+        if self.pid != os.getpid():
             return  # it is the parent's
         with self._gate.alone():
             self._unmap()

@@ -39,12 +39,10 @@ _NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "fuse.sshfs", "ncpfs"}
 )
 _MAGIC = 0xBEEFC0DE
-_META = struct.Struct("<II8xQ")  # magic, format, map size
-_META_AT = 16
-_NEWER_META_AT = 24  # LMDB 1.0 has a longer page header
-_PAGE_SIZE_AT = 40  # LMDB keeps the page size in the first database's md_pad
-_LAST_PAGE_AT = 136  # the transaction's number follows it
-_META_SIZE = 152
+_META = struct.Struct("<16xII16xI92xQQ")
+"""Magic, format, page size (which LMDB keeps in the first database's md_pad), last page in use,
+the transaction that wrote it."""
+_NEWER_META = struct.Struct("<24xII")  # LMDB 1.0 has a longer page header
 _FORMAT = 1  # LMDB 0.9; 1.0 writes 3
 
 
@@ -136,12 +134,17 @@ def create(folder: str, fill: Callable[[str], None]) -> bool:
             for file in os.listdir(draft):
                 sync(os.path.join(draft, file))
             sync(draft)
-            is_ours = _move(draft, folder)
+            try:
+                os.rename(draft, folder)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not exists(folder):
+                    raise
+                return False
             sync(parent)
         finally:
             os.close(held)
             shutil.rmtree(draft, ignore_errors=True)
-    return is_ours
+    return True
 
 
 def _drop_abandoned(parent: str, prefix: str, suffix: str) -> None:
@@ -183,17 +186,6 @@ def put_in_place(draft: str, folder: str) -> None:
     sync(made)
     os.replace(made, os.path.join(folder, DATA))
     sync(folder)
-
-
-def _move(draft: str, folder: str) -> bool:
-    """Give *draft* its name; return False if another store has it."""
-    try:
-        os.rename(draft, folder)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not exists(folder):
-            raise
-        return False
-    return True
 
 
 def sync(path: str) -> None:
@@ -275,9 +267,9 @@ def _metas(path: str) -> tuple[int, tuple[_Meta, _Meta]]:
     """Return the size of a file, and its meta pages."""
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
-        first = _read_meta(file.read(_META_SIZE), path, size)
+        first = _read_meta(file.read(_META.size), path, size)
         file.seek(first.page)
-        return size, (first, _read_meta(file.read(_META_SIZE), path, size))
+        return size, (first, _read_meta(file.read(_META.size), path, size))
 
 
 def _in_turn(metas: tuple[_Meta, _Meta]) -> bool:
@@ -290,11 +282,11 @@ def _in_turn(metas: tuple[_Meta, _Meta]) -> bool:
 
 def _read_meta(head: bytes, path: str, size: int) -> _Meta:
     """Return what a meta page says, after seeing that it is one."""
-    if len(head) < _LAST_PAGE_AT + 16:
+    if len(head) < _META.size:
         raise StoreCorruptError(f"{path} is cut off: it has only {size} bytes; restore a backup")
-    magic, version, _ = _META.unpack_from(head, _META_AT)
-    if magic != _MAGIC and _META.unpack_from(head, _NEWER_META_AT)[0] == _MAGIC:
-        magic, version, _ = _META.unpack_from(head, _NEWER_META_AT)
+    magic, version, page, last, transaction = _META.unpack(head)
+    if magic != _MAGIC:
+        magic, version = _NEWER_META.unpack_from(head)
     if magic != _MAGIC:
         raise StoreCorruptError(f"{path} is damaged, or no store: it does not begin like one")
     if version != _FORMAT:
@@ -302,10 +294,8 @@ def _read_meta(head: bytes, path: str, size: int) -> _Meta:
             f"{path} was written by another LMDB engine (data format {version}, not {_FORMAT}); "
             "it was not touched: open it with the release that wrote it"
         )
-    (page,) = struct.unpack_from("<I", head, _PAGE_SIZE_AT)
     if page < 512 or page > 65536 or page & (page - 1):
         raise StoreCorruptError(f"{path} is damaged: it gives its page size as {page}")
-    last, transaction = struct.unpack_from("<QQ", head, _LAST_PAGE_AT)
     return _Meta(page, last, transaction)
 
 
@@ -335,10 +325,7 @@ def make_ballast(folder: str) -> None:
     except OSError:  # it is there, or nothing can be made here
         return
     try:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file, 0, _BALLAST_SIZE)
-        else:
-            os.write(file, bytes(_BALLAST_SIZE))
+        os.write(file, os.urandom(_BALLAST_SIZE))  # no file system makes less of that
     except OSError:  # the disk is full already
         os.unlink(path)
     finally:

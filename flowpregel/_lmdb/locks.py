@@ -18,10 +18,10 @@ import os
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 
 from flowpregel import _interrupts
 from flowpregel.errors import StoreError
@@ -29,102 +29,39 @@ from flowpregel.errors import StoreError
 _FIRST_PAUSE = 0.00005
 _LONGEST_PAUSE = 0.01
 _NAME_SIZE = 256
+FENCE, ASKED = _NAME_SIZE, _NAME_SIZE + 8
+"""Where numbers stand in a lock's file, after the holder's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process: its host, the boot of that host, its pid, and when it started.
-
-    A pid is used again after its process ended, so the start time belongs to
-    it; and pids start anew with each boot.
-    """
+    """A process that holds a lock: one that is held is held by a living process."""
 
     host: str
-    boot: str
     pid: int
-    start: int
-    """Clock ticks since the boot, 0 where the system does not tell."""
-
-    def is_alive(self) -> bool:
-        """Return whether the process still runs, as far as this host can know.
-
-        A process of another host counts as alive: nothing here can tell.
-        """
-        here = this_process()
-        if self.host != here.host:
-            return True
-        if self.boot != here.boot:
-            return False
-        if not _exists(self.pid):
-            return False
-        started = _status(self.pid)[1]
-        return not (self.start and started) or started == self.start
 
     def __str__(self) -> str:
         text = f"process {self.pid} on {self.host}"
-        if self.host == this_process().host and self.is_alive():
-            if _status(self.pid)[0] in ("T", "t"):
+        with suppress(OSError), open(f"/proc/{self.pid}/stat", "rb") as file:
+            is_stopped = file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+            if is_stopped and self.host == socket.gethostname():
                 text += " (it is stopped: SIGCONT lets it go on)"
-        elif self.host == this_process().host:
-            text += " (it has ended)"
         return text
-
-    def to_bytes(self) -> bytes:
-        """Return the owner as `from_bytes` reads it."""
-        return json.dumps(asdict(self)).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Owner | None:
         """Return the owner in *data*, or None if there is none to be read."""
         try:
             found = json.loads(data)
-            return cls(
-                str(found["host"]), str(found["boot"]), int(found["pid"]), int(found["start"])
-            )
+            return cls(str(found["host"]), int(found["pid"]))
         except (ValueError, TypeError, KeyError):
             return None
 
 
-def this_process() -> Owner:
-    """Return the owner that this process is."""
-    return _owner(os.getpid())
-
-
-@lru_cache(maxsize=1)
-def _owner(pid: int) -> Owner:
-    return Owner(socket.gethostname(), _boot(), pid, _status(pid)[1])
-
-
-def _boot() -> str:
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True  # it is there, and belongs to someone else
-    return _status(pid)[0] not in ("Z", "X")
-
-
-def _status(pid: int) -> tuple[str, int]:
-    """Return the state letter and the start time of a process ("" and 0: not told)."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return "", 0
-    return fields[0].decode("ascii"), int(fields[19])
-
-
 class FileLock:
     """A lock between processes, with the name of its holder in the file.
+
+    A process that this one forks does not inherit it: else the lock would outlive its owner.
 
     Args:
         path: The file; created with mode 0600 if it is not there.
@@ -133,8 +70,10 @@ class FileLock:
     def __init__(self, path: str) -> None:
         self.path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        _OPEN.add(self)
         os.fchmod(self._file, 0o600)  # whatever the umask took away
-        self._me = this_process().to_bytes().ljust(_NAME_SIZE)
+        me = asdict(Owner(socket.gethostname(), os.getpid()))
+        self._me = json.dumps(me).encode().ljust(_NAME_SIZE)
 
     def acquire(self, timeout: float) -> bool:
         """Take the lock; return False if it is not free within *timeout* seconds."""
@@ -168,40 +107,25 @@ class FileLock:
         """Return who took the lock last, as the file tells."""
         return Owner.from_bytes(os.pread(self._file, _NAME_SIZE, 0))
 
-    def keep_fence(self, fence: int) -> None:
-        """Write a number beside the holder's name."""
-        os.pwrite(self._file, fence.to_bytes(8, "big"), _NAME_SIZE)
+    def read(self, place: int) -> int:
+        """Return the number that was written last at *place* (0: none)."""
+        return int.from_bytes(os.pread(self._file, 8, place), "big")
 
-    def fence(self) -> int:
-        """Return the number that was kept last (0: none)."""
-        return int.from_bytes(os.pread(self._file, 8, _NAME_SIZE), "big")
+    def write(self, place: int, number: int) -> None:
+        """Write a number at `FENCE` or at `ASKED`."""
+        os.pwrite(self._file, number.to_bytes(8, "big"), place)
 
-    def ask_to_stop(self) -> None:
-        """Write beside the fence that its holder is asked to stop."""
-        os.pwrite(self._file, os.pread(self._file, 8, _NAME_SIZE), _NAME_SIZE + 8)
-
-    def asked_to_stop(self) -> int:
-        """Return the fence of the holder that was asked to stop last (0: none)."""
-        return int.from_bytes(os.pread(self._file, 8, _NAME_SIZE + 8), "big")
-
-    def is_at(self, path: str) -> bool:
-        """Return whether the file is the one that *path* names now."""
-        try:
-            there = os.stat(path)
-        except FileNotFoundError:
-            return False
-        return os.path.samestat(there, os.fstat(self._file))
+    def is_current(self) -> bool:
+        """Return whether the file is the one that its path names now."""
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.stat(self.path), os.fstat(self._file))
+        return False
 
     def unlink(self) -> None:
         """Remove the file's name, if it is still this one's."""
-        if self.is_at(self.path):
+        if self._file >= 0 and self.is_current():
             with suppress(FileNotFoundError):
                 os.unlink(self.path)
-
-    def remove(self) -> None:
-        """Remove the file and give the lock up."""
-        self.unlink()
-        self.close()
 
     def close(self) -> None:
         """Close the file; the lock is given up with it."""
@@ -210,30 +134,25 @@ class FileLock:
             self._file = -1
 
 
-def is_locked(path: str) -> bool:
-    """Return whether someone holds the lock on the file at *path*."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(file)
-    return False
+_OPEN: weakref.WeakSet[FileLock] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for lock in _OPEN:
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_close_all)
 
 
 def holder_at(path: str) -> Owner | None:
-    """Return who holds the lock on the file at *path*; None: nobody, or its name is not told."""
-    if not is_locked(path):
-        return None
-    try:
-        with open(path, "rb") as file:
+    """Return who holds the lock on the file at *path*, or None if nobody does."""
+    with suppress(OSError), open(path, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
             return Owner.from_bytes(file.read(_NAME_SIZE))
-    except OSError:
-        return None
+    return None
 
 
 class Presence:

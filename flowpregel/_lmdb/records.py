@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
@@ -149,7 +149,9 @@ class Table:
             Whether there was something, which is replaced.
         """
         handle = self._databases[self.name]
-        replaced = self._drop_chunks(transaction, key)
+        old = transaction.get(key, db=handle)
+        if old is not None and kind_of(old) == _CHUNKED:
+            self.delete(transaction, key)
         kind = _WHOLE
         if len(payload) > CHUNK:
             kind, view = _CHUNKED, memoryview(payload)
@@ -161,11 +163,14 @@ class Table:
         # LMDB fills a page to its end only where the greatest key is appended.
         if not transaction.put(key, record, append=True, db=handle):
             transaction.put(key, record, db=handle)
-        return replaced
+        return old is not None
 
     def delete(self, transaction: Any, key: bytes) -> bool:
         """Drop what is at *key*; return whether there was something."""
-        self._drop_chunks(transaction, key)
+        record = transaction.get(key, db=self.handle)
+        if record is not None and kind_of(record) == _CHUNKED:
+            for place, _ in _chunks(key, _COUNTS.unpack(self.opened(key, record))[1]):
+                transaction.delete(place, db=self.handle)
         return bool(transaction.delete(key, db=self.handle))
 
     def has(self, transaction: Any, key: bytes) -> bool:
@@ -175,32 +180,23 @@ class Table:
     # ------------------------------------------------------------ many records
 
     def scan(
-        self, transaction: Any, prefix: bytes, start: bytes = b""
+        self, transaction: Any, prefix: bytes, start: bytes = b"", *, backwards: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, payload) of all keys that begin with *prefix*, from *start* on."""
-        with transaction.cursor(db=self.handle) as cursor:
-            found = cursor.set_range(start or prefix)
-            yield from self._walk(transaction, prefix, cursor, cursor.next, found)
+        """Yield (key, payload) of all keys that begin with *prefix*, from *start* on.
 
-    def scan_back(
-        self, transaction: Any, prefix: bytes, before: bytes = b""
-    ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what `scan` does, the greatest key first; only keys smaller than *before*."""
+        With *backwards* the greatest key comes first, of those that are smaller than *start*.
+        """
         with transaction.cursor(db=self.handle) as cursor:
-            found = cursor.set_range(before or after(prefix))
-            found = cursor.prev() if found else cursor.last()
-            yield from self._walk(transaction, prefix, cursor, cursor.prev, found)
-
-    def _walk(
-        self, transaction: Any, prefix: bytes, cursor: Any, step: Callable[[], bool], found: bool
-    ) -> Iterator[tuple[bytes, bytes]]:
-        while found:
-            key, record = cursor.item()
-            if not key.startswith(prefix):
-                return
-            if kind_of(record) != _PIECE:
-                yield key, self._payload(transaction, key, record)
-            found = step()
+            found = cursor.set_range(start or (after(prefix) if backwards else prefix))
+            if backwards:
+                found = cursor.prev() if found else cursor.last()
+            while found:
+                key, record = cursor.item()
+                if not key.startswith(prefix):
+                    return
+                if kind_of(record) != _PIECE:
+                    yield key, self._payload(transaction, key, record)
+                found = cursor.prev() if backwards else cursor.next()
 
     def keys(self, transaction: Any, prefix: bytes) -> list[bytes]:
         """Return all keys that begin with *prefix*, those of chunks included."""
@@ -212,14 +208,6 @@ class Table:
                         break
                     found.append(key)
         return found
-
-    def first_key(self, transaction: Any, prefix: bytes) -> bytes | None:
-        """Return the first key with *prefix*, or None."""
-        with transaction.cursor(db=self.handle) as cursor:
-            if not cursor.set_range(prefix):
-                return None
-            key: bytes = cursor.key()
-            return key if key.startswith(prefix) else None
 
     def copy(self, transaction: Any, source: bytes, target: bytes) -> None:
         """Copy everything whose key begins with *source* to keys that begin with *target*."""
@@ -291,15 +279,6 @@ class Table:
         if len(payload) != size or len(pieces) != count:
             raise self.corrupt(key, "has not the length it says")
         return payload
-
-    def _drop_chunks(self, transaction: Any, key: bytes) -> bool:
-        """Drop the chunks of what is at *key*; return whether there is something."""
-        record = transaction.get(key, db=self._databases[self.name])
-        if record is not None and kind_of(record) == _CHUNKED:
-            for place, _ in _chunks(key, _COUNTS.unpack(self.opened(key, record))[1]):
-                if not transaction.delete(place, db=self.handle):
-                    break
-        return record is not None
 
 
 def _chunks(key: bytes, size: int) -> Iterator[tuple[bytes, int]]:

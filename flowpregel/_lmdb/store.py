@@ -12,7 +12,7 @@ import atexit
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ from flowpregel.errors import StoreBusyError, StoreError, StoreReadOnlyError
 _PAUSE = 0.02
 """Seconds before the next try to find a store that nobody has open."""
 _PART = 64 << 20
-"""Bytes that are put in one transaction when records are sealed anew."""
+"""Bytes that are put in one transaction when records are sealed anew: it is in memory."""
 _LEAST_MAP = 16 << 20
 
 
@@ -102,7 +102,7 @@ def open_environment(
     real = files.real_path(path)
     with REGISTRY:
         found = OPEN.get(real)
-        if found is None or found.is_inherited:
+        if found is None or found.pid != os.getpid():
             if not options.allow_network:
                 files.refuse_network(real)
             if not files.exists(real):
@@ -156,33 +156,24 @@ def open_store(
             lock=lock,
             options=options,
         )
-        try:
+        with ExitStack() as closing:
+            closing.callback(environment.close)
             record = environment.read(partial(_header_in, environment.databases))
             header = Header.read(record, environment.path)
             trusted = options.trust is True and header.key != seal.id
-            _check(environment, record, header, seal, trusted=trusted)
-        except BaseException:
-            environment.close()
-            raise
-        if not trusted:
-            return OpenStore(environment, seal, wrapped)
-        environment.close()
+            if not trusted:
+                header.check(record, seal, environment.path)
+            elif environment.readonly:
+                raise _cannot_be_sealed(environment.path)
+            header.check_encryption(seal, environment.path, readonly=environment.readonly)
+            if not trusted:
+                closing.pop_all()
+                return OpenStore(environment, seal, wrapped)
         _take_over(environment.path, record, replace(header, key=seal.id), seal, until)
 
 
 def _header_in(databases: Mapping[bytes, Any], transaction: Any) -> bytes:
     return transaction.get(files.HEADER, db=databases[b"meta"]) or b""
-
-
-def _check(
-    environment: Environment, record: bytes, header: Header, seal: Seal, *, trusted: bool
-) -> None:
-    """Refuse a store that cannot be used with *seal*; *trusted*: it will be sealed anew."""
-    if not trusted:
-        header.check(record, seal, environment.path)
-    elif environment.readonly:
-        raise _cannot_be_sealed(environment.path)
-    header.check_encryption(seal, environment.path, readonly=environment.readonly)
 
 
 def _take_over(path: str, record: bytes, header: Header, seal: Seal, until: float) -> None:

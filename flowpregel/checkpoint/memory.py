@@ -89,26 +89,35 @@ class InMemorySaver(BaseCheckpointSaver):
         before: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Saved]:
-        left = -1 if limit is None else max(limit, 0)
-        for checkpoint_id in self._newest_first(address, before):
-            if left == 0:
-                return
-            with self._lock:
-                data = self._data(address)
-                if not data.matches(checkpoint_id, filter):
-                    continue
-                saved = data.read(address, checkpoint_id)
-            left -= 1
-            yield saved
+        return self._states(address, filter, before, limit)
 
     def outline(self, address: Address) -> Iterator[Saved]:
         """Yield what `history` does, without what the channels held."""
-        for checkpoint_id in self._newest_first(address, None):
+        return self._states(address, with_channels=False)
+
+    def _states(
+        self,
+        address: Address,
+        filter: Mapping[str, Any] | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+        *,
+        with_channels: bool = True,
+    ) -> Iterator[Saved]:
+        with self._lock:
+            newest_first = self._data(address).ids[::-1]
+        left = len(newest_first) if limit is None else limit
+        for each in newest_first:
+            if left <= 0:
+                return
+            if address.checkpoint_id not in (None, each) or (before is not None and each >= before):
+                continue
             with self._lock:
                 data = self._data(address)
-                if checkpoint_id not in data.checkpoints:
+                if not data.matches(each, filter):
                     continue
-                saved = data.read(address, checkpoint_id, with_channels=False)
+                saved = data.read(address, each, with_channels=with_channels)
+            left -= 1
             yield saved
 
     def commit(self, batches: Sequence[Batch]) -> None:
@@ -189,15 +198,6 @@ class InMemorySaver(BaseCheckpointSaver):
         """Return the namespaces of a thread that have anything, by name."""
         namespaces = self._threads.get(thread_id, {})
         return {name: data for name, data in namespaces.items() if data.ids or data.writes}
-
-    def _newest_first(self, address: Address, before: str | None) -> list[str]:
-        with self._lock:
-            ids = self._data(address).ids[::-1]
-        return [
-            each
-            for each in ids
-            if address.checkpoint_id in (None, each) and (before is None or each < before)
-        ]
 
 
 MemorySaver = InMemorySaver

@@ -14,20 +14,20 @@ running task, stream, take calls back) is said in `capabilities`.
 from __future__ import annotations
 
 import concurrent.futures
-import contextvars
 import os
 import pickle
 import threading
+from dataclasses import replace
 from struct import Struct
 from typing import Any, Final
 
 from flowpregel._core.effects import Call, Ended
 from flowpregel._core.records import Outcome, Raised, Span, Withdrawn
 from flowpregel.channels.context import contexts_in
-from flowpregel.context import RunClient
+from flowpregel.context import Job, RunClient
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
 from flowpregel.executors.attempt import perform
-from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
+from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox, Stopwatch
 from flowpregel.executors.processes import messages
 from flowpregel.executors.processes.worker_io import StoreProxy
 
@@ -58,10 +58,8 @@ class FuturesExecutor(Executor):
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Submit *job*; its `Ended` is posted exactly once."""
-        if job.variables is None:
-            job.variables = contextvars.copy_context()
         try:
-            node = messages.pack_node(job.node)
+            node = messages.pack_node(job.task.node)
             body, _ = messages.pack_job(job, None)
             future = self._engine.submit(perform_packed, node, body, _HERE)
         except Exception as error:  # noqa: BLE001 - the task's failure, told as such
@@ -101,21 +99,20 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
         watch = Stopwatch()
         code = pickle.loads(node)
         job = messages.unpack_job(body, code, None)
-        if job.store:
-            job.store = StoreProxy(_no_store)
+        if job.run.store:
+            job.run = replace(job.run, store=StoreProxy(_no_store))
         # There is no way back while a task runs, and nobody listens for signs of life.
-        client = RunClient(emit=lambda chunk: None, call=_no_call, beat=lambda: None)
-        context = job.variables or contextvars.Context()
-        outcome = context.run(perform, job, client)
+        client = RunClient(call=_no_call)
+        outcome = job.variables.run(perform, job, client)
         if code.contexts and home != _HERE:
             # Whether another task of the run comes here, nobody knows.
-            for channel in contexts_in(job.input):
+            for channel in contexts_in(job.task.input):
                 channel.close(outcome.error if isinstance(outcome, Raised) else None)
     except BaseException as error:  # noqa: BLE001 - the engine may be ended by what escapes
         return _RAN.pack(0, 0, 0) + messages.pack_outcome(Raised(error), "?", None)
     began, seconds, _, pid = watch.stop("futures")
     head = _RAN.pack(began, seconds, pid)
-    return head + messages.pack_outcome(outcome, job.info.name, None)
+    return head + messages.pack_outcome(outcome, job.task.name, None)
 
 
 def _end_of(job: Job, future: concurrent.futures.Future[bytes]) -> tuple[Outcome, Span | None]:
@@ -124,12 +121,12 @@ def _end_of(job: Job, future: concurrent.futures.Future[bytes]) -> tuple[Outcome
     error = future.exception()
     if isinstance(error, concurrent.futures.BrokenExecutor):
         cause = f"its engine broke: {error}"
-        died = WorkerDiedError(job.info.name, 0, cause)
+        died = WorkerDiedError(job.task.name, 0, cause)
         died.__cause__ = error
         return Raised(died), None
     if error is not None:
         return Raised(error), None
-    origin = f"in task {job.info.name!r} (attempt {job.info.attempt}), on another executor"
+    origin = f"in task {job.task.name!r} (attempt {job.attempt}), on another executor"
     try:
         answer = future.result()
         began, seconds, pid = _RAN.unpack_from(answer)

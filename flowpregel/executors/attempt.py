@@ -24,7 +24,7 @@ from flowpregel._core.records import (
     Withdrawn,
 )
 from flowpregel._fault import fault
-from flowpregel.context import RunClient, Scope, config_of, current
+from flowpregel.context import Job, RunClient, Scope, config_of, current
 from flowpregel.errors import (
     ConfigurationError,
     GraphInterrupt,
@@ -33,29 +33,25 @@ from flowpregel.errors import (
     TaskCancelled,
     TaskExitError,
 )
-from flowpregel.executors.base import Job
 from flowpregel.executors.shared import with_values
 from flowpregel.runtime import runtime_of
 
 
 def perform(job: Job, client: RunClient) -> Outcome:
-    """Run an attempt of a sync node and return how it ended; raises nothing."""
-    return perform_in(scope_of(job, client), job)
+    """Run an attempt of a sync node and return how it ended; raises nothing.
 
-
-def perform_in(scope: Scope, job: Job) -> Outcome:
-    """Run an attempt of a sync node that can reach what *scope* says; raises nothing."""
-    token = current.set(scope)
+    The context variables are the task's own: they are left as the task leaves them.
+    """
+    scope = Scope(job, client)
+    current.set(scope)
     try:
-        steps = _attempt(job, scope)
+        steps = _attempt(scope)
         for awaited in steps:
             steps.close()
-            return Raised(_not_awaited(job.node.name, awaited))
+            return Raised(_not_awaited(job.task.name, awaited))
         return Returned(scope.writes)
     except BaseException as error:  # noqa: BLE001 - how it ended is the result
         return outcome_of(job, error)
-    finally:
-        current.reset(token)
 
 
 async def aperform(job: Job, client: RunClient) -> Outcome:
@@ -64,10 +60,10 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
     Raises:
         asyncio.CancelledError: The attempt was cancelled from outside.
     """
-    scope = scope_of(job, client)
-    token = current.set(scope)
+    scope = Scope(job, client)
+    current.set(scope)
     try:
-        steps = _attempt(job, scope, prefer_async=True)
+        steps = _attempt(scope, prefer_async=True)
         reply: Any = None
         failure: BaseException | None = None
         while True:
@@ -83,8 +79,6 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
         if _is_cancelled_from_outside(error):
             raise
         return outcome_of(job, error)
-    finally:
-        current.reset(token)
 
 
 def _is_cancelled_from_outside(error: BaseException) -> bool:
@@ -94,16 +88,11 @@ def _is_cancelled_from_outside(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
-def scope_of(job: Job, client: RunClient) -> Scope:
-    """Return what an attempt of *job* can reach."""
-    return Scope(job.info, client, job.store, job.control, job.channels, job.managed)
-
-
 def outcome_of(job: Job, error: BaseException) -> Outcome:
     """Say how an attempt ended that *error* left."""
     match error:
         case GraphInterrupt():
-            return Interrupted(error.interrupts, job.info.answers)
+            return Interrupted(error.interrupts, job.task.answers)
         case ParentCommand():
             return Escaped(error.command)
         case TaskCancelled():
@@ -111,8 +100,8 @@ def outcome_of(job: Job, error: BaseException) -> Outcome:
         case Exception():
             return Raised(error)
         case SystemExit() | KeyboardInterrupt():
-            return Raised(TaskExitError(job.node.name, repr(error)))
-    cancelled = NodeCancelledError(job.node.name)
+            return Raised(TaskExitError(job.task.name, repr(error)))
+    cancelled = NodeCancelledError(job.task.name)
     cancelled.__cause__ = error
     return Raised(cancelled)
 
@@ -139,26 +128,26 @@ def future_returned(name: str) -> TypeError:
     return TypeError(f"{name!r} returned a future: return what its .result() gives")
 
 
-def _attempt(job: Job, scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any, None]:
+def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any, None]:
     """Call the node's steps, then its writers; yield what is to be awaited.
 
     What they wrote is in *scope* afterwards.
     """
-    node = job.node
-    value = job.input
+    task = scope.job.task
+    node, value = task.node, task.input
     if isinstance(value, Arguments):
         value = with_values(value)
-    fault("task.before", scope.info.task_id)
+    fault("task.before", task.id)
     if node.contexts:
         value = _entered(node.contexts, value)
     for callee in node.steps:
         result = call(callee, value, scope, prefer_async=prefer_async)
         value = (yield result) if hasattr(result, "__await__") else result
-    fault("task.after", scope.info.task_id)
+    fault("task.after", task.id)
     if scope.question is not None:
         # It asked, and an `except` that catches everything caught the question.
         raise scope.question
-    if job.kind is Kind.CALL:
+    if task.kind is Kind.CALL:
         scope.writes = [(RETURN, value)]
         return
     for writer in node.writers:
@@ -207,13 +196,13 @@ def _inject(wanted: Injection, callee: Callee, scope: Scope, kwargs: dict[str, A
         case "runtime":
             value = runtime_of(scope)
         case "store":
-            value = scope.store
+            value = scope.job.run.store
         case "error":
-            value = scope.info.error
+            value = scope.job.task.error
         case "previous":
-            value = scope.info.run.values.previous
+            value = scope.job.place.previous
         case _:
-            value = scope.info.run.values.context
+            value = scope.job.run.context
     if value is None and not wanted.required:
         return
     if value is None and wanted.name in ("store", "error") and not wanted.optional:

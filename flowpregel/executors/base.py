@@ -12,55 +12,23 @@
 
 from __future__ import annotations
 
-import contextvars
 import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
 
 from flowpregel._core.effects import Call, Event
-from flowpregel._core.records import Kind, Node, Outcome, Span
-from flowpregel.context import TaskInfo
-from flowpregel.policies import TimeoutPolicy
+from flowpregel._core.records import Outcome, Span
+from flowpregel.context import Job
 
 BACKLOG: Final = 8 << 20
 """Bytes of chunks that a run may be behind before its tasks are held back."""
 
 JobKey: TypeAlias = tuple[str, int]
 """(task id, attempt): names one attempt of one task, once in the life of a program."""
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """One attempt of one task, self-contained."""
-
-    info: TaskInfo
-    kind: Kind
-    node: Node
-    """The same object for every task of the node: what to call and its writers."""
-    input: Any
-    timeout: TimeoutPolicy | None = None
-    channels: Mapping[str, Any] = field(default_factory=dict)
-    """The channels named by ``node.reads``, as they are in this superstep. They
-    are the coordinator's own: a reader copies before it applies anything."""
-    managed: Mapping[str, Any] = field(default_factory=dict)
-    store: Any = None
-    """The run's long-term store, if it has one."""
-    control: Any = None
-    """The run's `RunControl`, if it was given one."""
-    variables: contextvars.Context | None = None
-    """Context variables for it to run with; others may run with the same, so it is given
-    a copy. None: those that `start` is called with."""
-    executor: Any = None
-    """The `Executor` that it was given to, in the process that started it."""
-
-    @property
-    def key(self) -> JobKey:
-        """What its events are posted under."""
-        return self.info.task_id, self.info.attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,9 +24,9 @@ from flowpregel._core.records import (
     Write,
     failed_calls,
 )
-from flowpregel.context import RunClient, current
+from flowpregel.context import Job, RunClient, current
 from flowpregel.errors import GraphInterrupt, ParentCommand, TaskCancelled
-from flowpregel.executors.base import Job, Mailbox
+from flowpregel.executors.base import Mailbox
 from flowpregel.executors.shared import captured, runs_elsewhere
 
 if TYPE_CHECKING:
@@ -97,18 +97,15 @@ class CallFuture(concurrent.futures.Future[ResultT]):
         self._look(".exception()")
         return super().exception(timeout)
 
-    def set_result(self, result: ResultT) -> None:
-        """Take the result, which only the holders of the future need from now on."""
-        if self._open_calls is not None:
-            self._open_calls.discard(self)
-        super().set_result(result)
-
     def settle(self, outcome: Outcome) -> None:
         """Take the *outcome* of the call."""
         # A body that was stopped has been told so already.
         with suppress(concurrent.futures.InvalidStateError):
             match outcome:
                 case Returned(writes):
+                    if self._open_calls is not None:
+                        # Only the holders of the future need the result from now on.
+                        self._open_calls.discard(self)
                     self.set_result(returned_by(writes))
                 case Raised(error):
                     self.set_exception(error)
@@ -240,34 +237,30 @@ class LocalRunClient(RunClient):
 
     def emit(self, payload: Any) -> None:
         """Give the run's stream a custom chunk, or a `Report`."""
-        self._mailbox.post(Emitted(self._job.info.task_id, payload))
+        self._mailbox.post(Emitted(self._job.task.id, payload))
 
     def call(self, node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
         """Make a call, and return its future."""
-        info = self._job.info
+        job = self._job
         if not self.made.count and self._before_first is not None:
             self._before_first()
-        if runs_elsewhere(node, info.run.executor):
+        if runs_elsewhere(node, job.run.executor):
             may_wait = self._turn is None and not _on_event_loop()
             arguments = captured(arguments, may_wait=may_wait)
         # Not CallFuture[Any](...): the alias would add an attribute to each future.
         future: CallFuture[Any] = CallFuture(self._turn, self.made)
         call = Call(
-            info.task_id, info.attempt, node, arguments, fingerprint, describe, future,
+            job.task.id, job.attempt, node, arguments, fingerprint, describe, future,
             copy_context(),
         )  # fmt: skip
         self._mailbox.post(call)
-        if self._may_wait:
-            self._hold_back()
-        return future
-
-    def _hold_back(self) -> None:
-        """Back-pressure for a body that makes calls faster than its run starts them."""
         backlog = self._mailbox.backlog
-        if backlog is not None and backlog.add(_CALL_SIZE):
+        if self._may_wait and backlog is not None and backlog.add(_CALL_SIZE):
+            # The body makes calls faster than its run starts them.
             taken = threading.Event()
             if backlog.hold(taken.set):
                 taken.wait(_LONGEST_HOLD)
+        return future
 
     def beat(self) -> None:
         """Do nothing: tasks in this process have no idle timeout."""

@@ -11,10 +11,10 @@ from typing import Any
 
 from flowpregel._core.effects import Ended
 from flowpregel._core.records import Outcome, Raised, Withdrawn
-from flowpregel.context import RunClient
+from flowpregel.context import Job, RunClient
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.attempt import aperform, outcome_of
-from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
+from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox, Stopwatch
 from flowpregel.executors.calls import (
     LocalRunClient,
     OpenCalls,
@@ -50,8 +50,8 @@ class CoroutineExecutor(Executor):
         self._loop.call_soon_threadsafe(self._begin, job, mailbox)
 
     def _begin(self, job: Job, mailbox: Mailbox) -> None:
-        context = None if job.variables is None else job.variables.copy()
-        task = asyncio.get_running_loop().create_task(self._run(job, mailbox), context=context)
+        loop, variables = asyncio.get_running_loop(), job.variables.copy()
+        task = loop.create_task(self._run(job, mailbox), context=variables)
         self._tasks[job.key] = task
 
         def forget(done: asyncio.Task[None]) -> None:
@@ -100,7 +100,7 @@ class CoroutineExecutor(Executor):
 
 async def _timed(job: Job, client: RunClient, calls: OpenCalls) -> Outcome:
     """Run an attempt, and stop it when it takes too long or shows no sign of life."""
-    policy = job.timeout
+    policy = job.task.timeout
     if policy is None:
         calls.home = asyncio.current_task()
         return await aperform(job, client)
@@ -128,8 +128,8 @@ async def _timed(job: Job, client: RunClient, calls: OpenCalls) -> Outcome:
             await asyncio.wait({attempt})
     elapsed = now - began
     if elapsed >= run_limit:
-        return Raised(NodeTimeoutError(job.node.name, elapsed, "run", run_limit))
-    return Raised(NodeTimeoutError(job.node.name, elapsed, "idle", idle_limit))
+        return Raised(NodeTimeoutError(job.task.name, elapsed, "run", run_limit))
+    return Raised(NodeTimeoutError(job.task.name, elapsed, "idle", idle_limit))
 
 
 def _seconds(limit: Any) -> float:

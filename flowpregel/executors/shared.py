@@ -124,7 +124,7 @@ def runs_elsewhere(node: Node, default: Any) -> bool:
         node: What is called.
         default: The executor of nodes that name none.
     """
-    if node.role != "leaf" or any(step.is_async for step in node.steps):
+    if node.role != "leaf" or any(step.func is None for step in node.steps):
         return False
     executor = default if node.executor is None else node.executor
     if executor is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import os
 import threading
 import time
@@ -13,9 +12,10 @@ from typing import Any, Final
 from flowpregel._core.effects import Ended
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel._interrupts import interruptible
+from flowpregel.context import Job
 from flowpregel.errors import TaskExitError
 from flowpregel.executors.attempt import perform
-from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox, Stopwatch
+from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox, Stopwatch
 from flowpregel.executors.calls import (
     CallFuture,
     LocalRunClient,
@@ -46,7 +46,7 @@ class ThreadExecutor(Executor):
         self._limit = max_workers or min(32, (os.cpu_count() or 1) + 4)
         self._name = name
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[Job, Mailbox, contextvars.Context]] = deque()
+        self._waiting: deque[tuple[Job, Mailbox]] = deque()
         self._threads: list[threading.Thread] = []
         self._running: dict[JobKey, OpenCalls] = {}
         self._parents: set[JobKey] = set()
@@ -55,9 +55,8 @@ class ThreadExecutor(Executor):
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job* when a place is free."""
-        variables = contextvars.copy_context() if job.variables is None else job.variables
         with self._changed:
-            self._waiting.append((job, mailbox, variables))
+            self._waiting.append((job, mailbox))
             self._make_room()
 
     def _make_room(self) -> None:
@@ -106,11 +105,11 @@ class ThreadExecutor(Executor):
                 self._changed.wait_for(lambda: self._closing or self._is_due())
                 if not self._is_due():
                     return
-                job, mailbox, variables = self._waiting.popleft()
+                job, mailbox = self._waiting.popleft()
                 client = self._client_of(job, mailbox)
                 self._running[job.key] = client.made
             watch = Stopwatch()
-            outcome = variables.copy().run(perform, job, client)
+            outcome = job.variables.copy().run(perform, job, client)
             caught = caught_of(outcome, client.made)
             with self._changed:
                 del self._running[job.key]
@@ -199,8 +198,7 @@ def _outcome_of(job: Job, client: LocalRunClient) -> Outcome:
     Raises:
         KeyboardInterrupt: By Ctrl-C, which is meant for the whole program.
     """
-    variables = contextvars.copy_context() if job.variables is None else job.variables.copy()
-    outcome = variables.run(perform, job, client)
+    outcome = job.variables.copy().run(perform, job, client)
     match outcome:
         case Raised(TaskExitError(what=what)) if what.startswith("KeyboardInterrupt"):
             raise KeyboardInterrupt

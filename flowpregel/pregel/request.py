@@ -13,7 +13,7 @@ from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
 from flowpregel.events import StreamMode
 from flowpregel.pregel.config import Config, ConfigKeywords, merged, parse
-from flowpregel.pregel.definition import GraphDefinition, Where, keys_of, names_where
+from flowpregel.pregel.definition import GraphDefinition, Where, keys_of
 from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.progress import MODES as VIEWED
 from flowpregel.pregel.progress import ProgressView, progress_is_on
@@ -108,8 +108,8 @@ def run_of(
         options=Options(
             durability=Durability(wanted["durability"]),
             recursion_limit=config.recursion_limit,
-            interrupt_before=names_where(wanted["interrupt_before"]),
-            interrupt_after=names_where(wanted["interrupt_after"]),
+            interrupt_before=wanted["interrupt_before"],
+            interrupt_after=wanted["interrupt_after"],
             output_channels=keys_of(wanted["output_keys"]),
             modes=frozenset((*modes, *printed, *(VIEWED if view else ()))),
             step_timeout=graph.step_timeout,
@@ -118,7 +118,7 @@ def run_of(
             drain=lambda: None if control is None else control.drain_reason,
             on_mismatch=wanted["on_mismatch"],
         ),
-        context=_context(graph, wanted.get("context")),
+        context=_context(graph.context_schema, wanted.get("context")),
         control=control,
         resume=wanted["resume"],
         modes=modes,
@@ -158,17 +158,15 @@ def _check(graph: GraphDefinition, wanted: Mapping[str, Any]) -> None:
             )
 
 
-def _context(graph: GraphDefinition, context: Any) -> Any:
+def _context(schema: type[Any] | None, context: Any) -> Any:
     """Return *context* in the form that its schema gives it."""
-    schema = graph.context_schema
-    if schema is None or not isinstance(context, Mapping):
+    makes_objects = hasattr(schema, "__dataclass_fields__") or hasattr(schema, "model_validate")
+    if schema is None or not makes_objects or not isinstance(context, Mapping):
         return context
-    if hasattr(schema, "__dataclass_fields__") or hasattr(schema, "model_validate"):
-        try:
-            return schema(**context)
-        except TypeError as error:
-            raise ConfigurationError(f"context does not fit {schema.__name__}: {error}") from error
-    return context
+    try:
+        return schema(**context)
+    except TypeError as error:
+        raise ConfigurationError(f"context does not fit {schema.__name__}: {error}") from error
 
 
 # ---------------------------------------------------------------- runs side by side

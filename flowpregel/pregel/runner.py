@@ -25,7 +25,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver, Lease
 from flowpregel.context import RunControl, current_scope
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.config import Config, ParsedConfig, merged, parse
-from flowpregel.pregel.definition import GraphDefinition, names_where
+from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.progress import ProgressView
 from flowpregel.pregel.resume import kept_result, start_of
@@ -212,6 +212,7 @@ def _plan(asked: GraphRun, lease: Lease | None, resources: ExitStack) -> RunPlan
         committers=committers,
         thread_id=config.thread_id,
         run_id=run_id,
+        has_saver=saver is not None,
         executor=graph.executor,
         modes=options.modes if asked.subgraphs else options.modes & _FROM_INSIDE,
         options=options,
@@ -269,7 +270,6 @@ def nested_run(
     namespace = graph.namespace_at(task.namespace)
     own_id = config.checkpoint_map.get(namespace)
     outer = around.options
-    assert outer is not None
     parents = {**outer.metadata.get("parents", {}), outer.namespace: setting.checkpoint_id}
     options = replace(
         outer,
@@ -277,8 +277,8 @@ def nested_run(
         namespace=namespace,
         loaded=None,
         recursion_limit=config.recursion_limit,
-        interrupt_before=names_where(graph.interrupt_before_nodes),
-        interrupt_after=names_where(graph.interrupt_after_nodes),
+        interrupt_before=graph.interrupt_before_nodes,
+        interrupt_after=graph.interrupt_after_nodes,
         output_channels=graph.program.output_channels,
         modes=around.modes,
         step_timeout=graph.step_timeout,
@@ -303,6 +303,7 @@ def nested_run(
     inside = replace(
         around,
         committer=committer,
+        has_saver=committer is not None,
         namespace=namespace,
         options=options,
         store=around.store if graph.store is None else graph.store,

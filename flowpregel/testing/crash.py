@@ -128,7 +128,7 @@ def effect(what: str) -> None:
     """
     if log := os.environ.get(_fault.TRACE):
         scope = current.get()
-        task_id = "-" if scope is None else scope.info.task_id
+        task_id = "-" if scope is None else scope.job.task.id
         _fault.fault("effect.before")
         _fault.append(log, f"{_EFFECT}\t{os.getpid()}\t0\t{task_id} {what}\n")
         _fault.fault("effect.after")

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from flowpregel._core.callee import Callee, callee_of
-from flowpregel._core.effects import Call, Emitted, Ended
-from flowpregel._core.records import RETURN, Arguments, Kind, Node, Outcome, Raised, Returned
+from flowpregel._core.effects import Call, Emitted, Ended, StepId
+from flowpregel._core.records import RETURN, Arguments, Kind, Node, Outcome, Raised, Returned, Task
 from flowpregel._engine.inbox import RunInbox
-from flowpregel.context import TaskInfo, current
-from flowpregel.executors.base import Job
+from flowpregel.context import Job, RunInfo, current
 from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.policies import TimeoutPolicy
 
@@ -25,14 +24,12 @@ def node_of(function: Callable[..., Any]) -> Node:
     return Node(name=function.__name__, steps=(callee_of(function),))
 
 
-def job_of(function: Any, given: Any = None, *, timeout: Any = None, **rest: Any) -> Job:
+def job_of(function: Any, given: Any = None, *, timeout: Any = None, **of_run: Any) -> Job:
     """Return a job for a function or node."""
     node = function if isinstance(function, Node) else node_of(function)
-    info = TaskInfo(task_id=f"task-{next(_numbers)}", name=node.name, namespace="", step=0, stop=25)
-    return Job(
-        info=info, kind=Kind.CALL, node=node, input=given,
-        timeout=TimeoutPolicy.coerce(timeout), **rest,
-    )  # fmt: skip
+    task = Task(f"task-{next(_numbers)}", node, Kind.CALL, given, "")
+    task.timeout = TimeoutPolicy.coerce(timeout)
+    return Job(task, StepId("", "", 0, 25), RunInfo(**of_run))
 
 
 class Run:
@@ -58,7 +55,7 @@ class Run:
     def outcomes(self, *jobs: Job, seconds: float = 30.0) -> list[Outcome]:
         """Wait until *jobs* have ended, and say how."""
         found: dict[str, Outcome] = {}
-        wanted = [job.info.task_id for job in jobs]
+        wanted = [job.task.id for job in jobs]
         deadline = time.monotonic() + seconds
         while not set(wanted) <= found.keys():
             left = deadline - time.monotonic()
@@ -84,7 +81,7 @@ class Run:
                 self.chunks.append(event.payload)
             case Call() as call:
                 child = self.start(call.node, call.arguments)
-                self._calls[child.info.task_id] = call
+                self._calls[child.task.id] = call
             case Ended():
                 self.ended_at[event.task_id] = time.monotonic()
                 call = self._calls.pop(event.task_id, None)

@@ -80,7 +80,7 @@ def test_a_call_from_a_task_is_refused_where_it_cannot_be_carried(adapted: Any) 
 def put(_: Any) -> None:
     scope = current.get()
     assert scope is not None
-    scope.store.put(("a",), "b", {})
+    scope.job.run.store.put(("a",), "b", {})
 
 
 def test_the_store_is_refused_where_it_cannot_be_reached() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from flowpregel._lmdb.locks import FileLock
+from flowpregel._lmdb.locks import ASKED, FENCE, FileLock
 from flowpregel.checkpoint.base import Lease
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.lmdb.leases import LeaseWatch
@@ -65,12 +65,12 @@ def test_a_request_reaches_no_later_run(tmp_path: Path) -> None:
     file = FileLock(str(tmp_path / "lease"))
     file.acquire(0)
     for fence in (5, 6):
-        file.keep_fence(fence)
+        file.write(FENCE, fence)
         lease = Lease(fence)
         lease.stop = lambda _, fence=fence: told.append(str(fence))  # type: ignore[misc]
         watch.add(file, lease)
         if fence == 5:
-            file.ask_to_stop()
+            file.write(ASKED, 5)
         watch.look()
         watch.drop(fence)
     file.close()
@@ -84,10 +84,10 @@ def test_a_run_that_cannot_be_told_yet_is_told_when_it_can(tmp_path: Path) -> No
     watch = LeaseWatch()
     file = FileLock(str(tmp_path / "lease"))
     file.acquire(0)
-    file.keep_fence(5)
+    file.write(FENCE, 5)
     lease = Lease(5)
     watch.add(file, lease)
-    file.ask_to_stop()
+    file.write(ASKED, 5)
 
     watch.look()
     lease.stop = told.append

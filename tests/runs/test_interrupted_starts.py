@@ -6,7 +6,8 @@ import pytest
 
 from flowpregel._core.effects import Call, Ended
 from flowpregel._core.records import RETURN, Outcome, Returned
-from flowpregel.executors.base import Executor, Job, JobKey, Mailbox
+from flowpregel.context import Job
+from flowpregel.executors.base import Executor, JobKey, Mailbox
 from flowpregel.func import entrypoint, task
 
 

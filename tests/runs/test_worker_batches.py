@@ -40,7 +40,7 @@ def test_a_slow_task_in_a_batch_holds_up_nobody(run: Run) -> None:
 
     run.outcomes(*fast)
 
-    assert slow.info.task_id not in run.ended_at
+    assert slow.task.id not in run.ended_at
     assert value_of(run.outcomes(slow)[0])
 
 
@@ -128,7 +128,7 @@ def test_cancelling_tasks_of_a_batch_costs_no_other_task(tmp_path: Any) -> None:
         open(second, "w").close()
         wait_until(lambda: ended.update(run.some(0.01)) or len(ended) == 60, 10)
 
-    outcomes = [ended[job.info.task_id] for job in jobs]
+    outcomes = [ended[job.task.id] for job in jobs]
     assert [Withdrawn()] * 20 == outcomes[20:40]
     assert {worker} == {value_of(each) for each in outcomes[:20] + outcomes[40:]}
 
@@ -142,9 +142,9 @@ def tell(number: int) -> tuple[Any, ...]:
     scope = current_scope("tell")
     scope.ends.emit(number)
     print(f"task {number}")
-    config: Any = scope.info.run.values.config
+    config: Any = scope.job.run.config
     config["seen"] = (*config.get("seen", ()), number)
-    return number, before, scope.info.task_id, config["seen"]
+    return number, before, scope.job.task.id, config["seen"]
 
 
 @pytest.mark.slow
@@ -158,7 +158,7 @@ def test_each_task_of_a_batch_has_its_own_of_everything(pool: Any, capfd: Any) -
         outcomes = run.outcomes(*batch)
 
     values = [value_of(each) for each in outcomes]
-    expected = [(n, 0, job.info.task_id, (n,)) for n, job in enumerate(jobs)]
+    expected = [(n, 0, job.task.id, (n,)) for n, job in enumerate(jobs)]
     assert expected == values
     assert [0] * 40 + [*range(200)] == sorted(run.chunks)
     assert {f"[tell] task {n}" for n in range(200)} <= {*capfd.readouterr().out.splitlines()}

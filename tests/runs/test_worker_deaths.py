@@ -110,7 +110,7 @@ def test_siblings_of_a_killed_task_finish_undisturbed(run: Run, tmp_path: Path) 
 
     for _ in range(3):
         assert isinstance(error_of(run.outcome(die_of, signal.SIGKILL)), WorkerDiedError)
-    assert sibling.info.task_id not in run.ended_at
+    assert sibling.task.id not in run.ended_at
     end.touch()
 
     assert is_alive(value_of(run.outcomes(sibling)[0]))

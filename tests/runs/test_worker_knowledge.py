@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Outcome
-from flowpregel.context import RunInfo, RunValues, current_scope
+from flowpregel.context import RunInfo, current_scope
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.processes import ProcessExecutor
 from tests.runs.pooling import Run, error_of, job_of, value_of
@@ -24,19 +24,19 @@ def pool() -> Iterator[ProcessExecutor]:
 
 def knowing(context: Any) -> RunInfo:
     """Return what tasks know of a run that was given *context*."""
-    return RunInfo(RunValues({}, context, None), run_id="r")
+    return RunInfo(context=context, run_id="r")
 
 
 def outcome(run: Run, info: RunInfo, function: Any) -> Outcome:
     """Run a task of the run that *info* is about."""
     job = job_of(function)
-    job.info.run = info
+    job.run = info
     run.pool.start(job, run.mailbox)
     return run.outcomes(job)[0]
 
 
 def context(_: Any) -> Any:
-    return current_scope("a test").info.run.values.context
+    return current_scope("a test").job.run.context
 
 
 def length(_: Any) -> int:

@@ -157,12 +157,12 @@ class Soak:
         while victims:
             self._kill_worker_of(victims)
             ended |= self._run.some(0.01)
-            victims = [job for job in victims if job.info.task_id not in ended]
-        rest = [job for job in jobs if job.info.task_id not in ended]
+            victims = [job for job in victims if job.task.id not in ended]
+        rest = [job for job in jobs if job.task.id not in ended]
         ended |= dict(
-            zip((j.info.task_id for j in rest), self._run.outcomes(*rest, seconds=300), strict=True)
+            zip((j.task.id for j in rest), self._run.outcomes(*rest, seconds=300), strict=True)
         )
-        return [ended[job.info.task_id] for job in jobs]
+        return [ended[job.task.id] for job in jobs]
 
     def _kill_worker_of(self, victims: list[Any]) -> None:
         wanted = {job.key for job in victims}

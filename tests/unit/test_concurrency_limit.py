@@ -5,22 +5,22 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel._core.records import Kind, Node
+from flowpregel._core.effects import StepId
+from flowpregel._core.records import Kind, Node, Task
 from flowpregel._engine.tasks import ConcurrencyLimit
-from flowpregel.context import TaskInfo
-from flowpregel.executors.base import Job
+from flowpregel.context import Job
 
 NODE = Node(name="n")
 
 
 def group(*names: str) -> list[Job]:
     """Return jobs of these names."""
-    return [Job(TaskInfo(name, "n", "", 0, 1), Kind.CALL, NODE, None) for name in names]
+    return [Job(Task(name, NODE, Kind.CALL, None, ""), StepId("", "", 0, 1)) for name in names]
 
 
 def ids(jobs: list[Job]) -> list[str]:
     """Return the ids of the tasks that may start."""
-    return [job.info.task_id for job in jobs]
+    return [job.task.id for job in jobs]
 
 
 def test_those_who_came_first_go_first() -> None:
@@ -45,7 +45,7 @@ def test_who_is_withdrawn_takes_no_place() -> None:
 
     withdrawn = limit.withdraw("b")
     assert withdrawn is not None
-    assert "b" == withdrawn.info.task_id
+    assert "b" == withdrawn.task.id
     assert limit.withdraw("b") is None
     assert limit.withdraw("a") is None, "it runs"
     assert ["c"] == ids(limit.release(["a"]))

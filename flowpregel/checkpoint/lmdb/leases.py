@@ -25,13 +25,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
-from flowpregel import _interrupts
 from flowpregel._core.records import Address
-from flowpregel._lmdb.locks import FileLock, Owner, holder_at, is_locked
+from flowpregel._interrupts import deliver, held
+from flowpregel._lmdb.locks import ASKED, FENCE, FileLock, Owner, holder_at
 from flowpregel.checkpoint.base import Lease, OnConflict, check_on_conflict
 from flowpregel.checkpoint.lmdb import keys
 from flowpregel.errors import LeaseLostError, StoreError, ThreadBusyError
@@ -40,8 +40,6 @@ FOLDER = "leases"
 PERIOD: Final = 0.2
 """Seconds between two reads of the requests to stop."""
 REASON: Final = "it was cancelled from outside"
-_LINGER: Final = 5.0
-"""Seconds for which the OS thread waits for the next lease."""
 _LONGEST_PAUSE = 0.05
 
 Fences = Callable[[Address, int], int]
@@ -58,59 +56,52 @@ class LeaseFiles:
     def __init__(self, path: str) -> None:
         self._path = os.path.join(path, FOLDER)
         self._lock = threading.Lock()
-        self._held: dict[int, Address] = {}
-        """What each lease is of, by its fence."""
-        self._newest: dict[Address, int] = {}
-        """The same the other way round: with many runs at once, to look is too slow."""
+        self._held: set[tuple[str, int]] = set()
+        """The thread and the fence of each."""
         self._last = 0
 
-    def hold(self, address: Address, on_conflict: OnConflict, fences: Fences) -> HeldLease:
-        """Return a context that holds the right to write at *address*.
+    @contextmanager
+    def hold(self, address: Address, on_conflict: OnConflict, fences: Fences) -> Iterator[Lease]:
+        """Hold the right to write at *address*.
 
         Raises:
             ConfigurationError: *on_conflict* is none of its three words.
+            ThreadBusyError: It is held, and *on_conflict* is ``"raise"``.
         """
         check_on_conflict(on_conflict)
-        return HeldLease(self, address, on_conflict, fences)
+        file, fence = None, 0
+        try:
+            with held():
+                file, replaced = self._acquire(address, on_conflict)
+                known = max(replaced or 0, file.read(FENCE), fences(address, 0))
+                with self._lock:
+                    fence = self._last = max(time.time_ns(), known + 1, self._last + 1)
+                self._held.add((address.thread_id, fence))
+                file.write(FENCE, fence)
+                if replaced is not None:
+                    fences(address, fence)
+                lease = Lease(fence)
+                WATCH.add(file, lease)
+            yield lease
+        finally:
+            with held():
+                self._held.discard((address.thread_id, fence))
+                WATCH.drop(fence)
+                if file is not None:
+                    file.unlink()
+                    file.close()
 
     def check(self, address: Address, fence: int) -> None:
         """Raise unless this process holds the lease that *fence* belongs to.
 
-        Whether another process has taken it over is seen in the transaction.
+        Whether another run has taken it over is seen in the transaction.
         """
-        held = self._held.get(fence)
-        if held is None or held.thread_id != address.thread_id:
+        if (address.thread_id, fence) not in self._held:
             raise LeaseLostError(address.thread_id, address.namespace, "a newer run")
-
-    def note(self, address: Address, at_least: int) -> int:
-        """Give a lease its fence: later than every one before, and than *at_least*."""
-        with self._lock:
-            fence = max(time.time_ns(), at_least + 1, self._last + 1)
-            self._last = fence
-            self._held.pop(self._newest.get(address, fence), None)
-            self._held[fence] = address
-            self._newest[address] = fence
-            return fence
-
-    def forget(self, fence: int) -> None:
-        """End a lease."""
-        with self._lock:
-            address = self._held.pop(fence, None)
-            if address is not None:
-                del self._newest[address]
-
-    def is_held(self, address: Address) -> bool:
-        """Return whether a run, of this process or another, holds the lease at *address*."""
-        return is_locked(self._name(address))
-
-    def _name(self, address: Address) -> str:
-        return os.path.join(
-            self._path, keys.of_namespace(address.thread_id, address.namespace).hex()
-        )
 
     def owner(self, address: Address) -> Owner | None:
         """Return who holds the lease at *address*; None: nobody does."""
-        return holder_at(self._name(address))
+        return holder_at(self.file(address))
 
     def ask_to_stop(self, address: Address) -> Owner | None:
         """Ask the run that holds the lease at *address* to stop; return whose it is.
@@ -125,97 +116,40 @@ class LeaseFiles:
             file = FileLock(self.file(address))
         except PermissionError as error:
             raise StoreError(f"cannot ask {owner} to stop: {error}") from error
-        file.ask_to_stop()
+        file.write(ASKED, file.read(FENCE))
         file.close()
         return owner
 
     def file(self, address: Address) -> str:
         """Return the path of the lock file for *address*."""
+        name = keys.of_namespace(address.thread_id, address.namespace).hex()
+        return os.path.join(self._path, name)
+
+    def _acquire(self, address: Address, on_conflict: OnConflict) -> tuple[FileLock, int | None]:
+        """Return the locked file of a lease, and the fence of the one that was taken over."""
+        replaced, pause = None, 0.001
         with suppress(FileExistsError):
             os.mkdir(self._path, 0o700)
             os.chmod(self._path, 0o700)  # whatever the umask took away
-        return self._name(address)
-
-
-class HeldLease:
-    """The context of `LeaseFiles.hold`."""
-
-    def __init__(
-        self, leases: LeaseFiles, address: Address, on_conflict: OnConflict, fences: Fences
-    ) -> None:
-        self._leases = leases
-        self._address = address
-        self._on_conflict = on_conflict
-        self._fences = fences
-        self._file: FileLock | None = None
-        self._fence = 0
-
-    @_interrupts.held()
-    def __enter__(self) -> Lease:
-        pause = 0.001
-        while not self._take():
-            _interrupts.deliver()
+        while True:
+            file = FileLock(self.file(address))
+            with ExitStack() as closing:
+                closing.callback(file.close)
+                if file.acquire(0.0):
+                    # It may have been removed by its last owner since it was opened.
+                    if file.is_current():
+                        closing.pop_all()
+                        return file, replaced
+                elif (owner := file.holder()) is None:
+                    pass  # it has the lock, and its name is yet to be written
+                elif on_conflict == "takeover":
+                    replaced = max(replaced or 0, file.read(FENCE))
+                    file.unlink()
+                elif on_conflict == "raise":
+                    raise ThreadBusyError(address.thread_id, address.namespace, str(owner))
+            deliver()
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
-        lease = Lease(self._fence)
-        if self._file is not None:
-            WATCH.add(self._file, lease)
-        return lease
-
-    @_interrupts.held()
-    def __exit__(self, *exc_info: object) -> None:
-        self._leases.forget(self._fence)
-        WATCH.drop(self._fence)
-        if self._file is not None:
-            file, self._file = self._file, None
-            file.remove()
-
-    def _take(self) -> bool:
-        """Take the lease; return False if it is held and is to be waited for."""
-        path = self._leases.file(self._address)
-        file = FileLock(path)
-        try:
-            # The file may have been removed by its last owner since it was opened.
-            if file.acquire(0.0):
-                if not file.is_at(path):
-                    file.close()
-                    return False
-                self._begin(file, taken_over=False)
-                return True
-            owner = file.holder()
-            if owner is None:  # it has the lock, and its name is yet to be written
-                file.close()
-                return False
-            return self._dispute(file, owner)
-        except BaseException:
-            file.close()
-            raise
-
-    def _dispute(self, file: FileLock, owner: Owner) -> bool:
-        """Do what is to be done when *owner* holds the lease."""
-        # A lock outlives its owner only in a process the owner forked.
-        if self._on_conflict == "takeover" or not owner.is_alive():
-            known = file.fence()
-            file.unlink()
-            file.close()
-            replacement = FileLock(self._leases.file(self._address))
-            if not replacement.acquire(0.0):
-                replacement.close()
-                return False
-            self._begin(replacement, taken_over=True, known=known)
-            return True
-        file.close()
-        if self._on_conflict == "raise":
-            raise ThreadBusyError(self._address.thread_id, self._address.namespace, str(owner))
-        return False
-
-    def _begin(self, file: FileLock, *, taken_over: bool, known: int = 0) -> None:
-        known = max(known, file.fence(), self._fences(self._address, 0))
-        self._fence = self._leases.note(self._address, known)
-        file.keep_fence(self._fence)
-        if taken_over:
-            self._fences(self._address, self._fence)
-        self._file = file
 
 
 class LeaseWatch:
@@ -226,50 +160,46 @@ class LeaseWatch:
 
     def renew(self) -> None:
         """Begin anew: in a fork, nobody here holds anything."""
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._held: dict[int, tuple[FileLock, Lease]] = {}
         self._thread: threading.Thread | None = None
 
     def add(self, file: FileLock, lease: Lease) -> None:
         """Watch a lease that is held from now on."""
         assert lease.fence is not None
-        with self._changed:
+        with self._lock:
             self._held[lease.fence] = file, lease
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._work, name="flowpregel-leases", daemon=True
-                )
-                self._thread.start()
-            self._changed.notify_all()
+                thread = threading.Thread(target=self._work, name="flowpregel-leases", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def drop(self, fence: int) -> None:
         """Watch a lease no more; its file may be closed when this returns."""
-        with self._changed:
+        with self._lock:
             self._held.pop(fence, None)
 
     def look(self) -> None:
         """Tell the owners that are asked to stop."""
-        with self._changed:
-            asked = [
-                lease
+        with self._lock:
+            asked = {
+                fence: lease.stop
                 for fence, (file, lease) in self._held.items()
-                if lease.stop is not None and file.asked_to_stop() == fence
-            ]
-            for lease in asked:
-                assert lease.fence is not None
-                del self._held[lease.fence]
-        for lease in asked:
-            if lease.stop is not None:
-                lease.stop(REASON)
+                if lease.stop is not None and file.read(ASKED) == fence
+            }
+            for fence in asked:
+                del self._held[fence]
+        for stop in asked.values():
+            stop(REASON)
 
     def _work(self) -> None:
         while True:
-            with self._changed:
-                if not self._held and not self._changed.wait(_LINGER) and not self._held:
+            time.sleep(PERIOD)
+            with self._lock:
+                if not self._held:
                     self._thread = None
                     return
             self.look()
-            time.sleep(PERIOD)
 
 
 WATCH: Final = LeaseWatch()

@@ -330,7 +330,7 @@ class LMDBSaver(BaseCheckpointSaver):
         for each in self._used(thread_id):
             address = Address(each.thread_id, each.namespace)
             if not each.namespace and (newest := self.load(address)) is not None:
-                running = self._leases.is_held(address)
+                running = self._leases.owner(address) is not None
                 yield maintenance.info_of(each, newest, running=running)
 
     def _used(self, thread_id: str | None) -> Iterator[NamespaceRecord]:

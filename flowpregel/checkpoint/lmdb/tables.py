@@ -195,7 +195,9 @@ class Tables:
     ) -> Iterator[tuple[str, CheckpointRecord]]:
         """Yield the id and record of each checkpoint (smaller than *before*)."""
         bound = b"" if before is None else keys.checkpoint(namespace.number, before)
-        found = self.checkpoints.scan_back(transaction, keys.prefix(namespace.number), bound)
+        found = self.checkpoints.scan(
+            transaction, keys.prefix(namespace.number), bound, backwards=True
+        )
         for key, data in found:
             yield keys.id_of(key), from_bytes(CheckpointRecord, data)
 
@@ -213,7 +215,7 @@ class Tables:
         if namespace is None:
             return
         prefix = keys.prefix(namespace.number)
-        found = sum(1 for _ in self.checkpoints.scan_back(transaction, prefix))
+        found = sum(1 for _ in self.checkpoints.scan(transaction, prefix))
         if found != namespace.checkpoints:
             key = keys.of_namespace(namespace.thread_id, namespace.namespace)
             raise self.threads.corrupt(

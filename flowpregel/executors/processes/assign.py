@@ -21,8 +21,9 @@ from itertools import chain, islice
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from flowpregel._core.records import Outcome, Raised, Withdrawn
+from flowpregel.context import Job
 from flowpregel.errors import NodeTimeoutError
-from flowpregel.executors.base import Job, Mailbox
+from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes.serialization import BufferRef
 
 BATCH_SECONDS: Final = 0.010
@@ -218,17 +219,17 @@ class InFlight:
     @property
     def seconds(self) -> float:
         """How long it is expected to run; infinity if it must not share a batch."""
-        return self.code.seconds if self.job.timeout is None else float("inf")
+        return self.code.seconds if self.job.task.timeout is None else float("inf")
 
     def stopped(self) -> Outcome:
         """Return how it ended, when it was told to stop."""
-        policy, since = self.job.timeout, self.sent
+        policy, since = self.job.task.timeout, self.sent
         if policy is None or self.stopping is None or self.stopping == "cancel":
             return Withdrawn()
         limit = policy.run_timeout
         if self.stopping == "idle":
             limit, since = policy.idle_timeout, self.alive
-        seconds, name = time.monotonic() - since, self.job.info.name
+        seconds, name = time.monotonic() - since, self.job.task.name
         return Raised(NodeTimeoutError(name, seconds, self.stopping, cast("float", limit)))
 
 

@@ -16,11 +16,11 @@ from typing import Any, Final, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from flowpregel._core.callee import Callee, name_of
-from flowpregel._core.effects import Call, Ended, Event
-from flowpregel._core.records import Arguments, Kind, Node, Outcome, Raised, Returned
-from flowpregel.context import TaskInfo
+from flowpregel._core.effects import Call, Ended, Event, StepId
+from flowpregel._core.records import Arguments, Kind, Node, Outcome, Raised, Returned, Task
+from flowpregel.context import Job
 from flowpregel.errors import ConfigurationError, ExecutorUnavailableError, FlowPregelError
-from flowpregel.executors.base import Capabilities, Executor, Job, JobKey, Mailbox
+from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
 from flowpregel.executors.calls import returned_by
 from flowpregel.executors.processes import messages, serialization
 from flowpregel.executors.processes.assign import InFlight
@@ -136,8 +136,6 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         tasks: list[InFlight] = []
         try:
             for job in jobs:
-                if job.variables is None:
-                    job.variables = copy_context()
                 try:
                     tasks.append(self._pool.encoder.encode(job, mailbox))
                 except FlowPregelError as error:
@@ -219,8 +217,9 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
             node = _node_of(fn)
         except TypeError:  # it cannot be hashed
             node = _node_of.__wrapped__(fn)
-        info = TaskInfo(f"call-{next(self._numbers)}", node.name, "", 0, 0)
-        job = Job(info, Kind.CALL, node, captured(Arguments(args, kwargs)))
+        arguments = captured(Arguments(args, kwargs))
+        called = Task(f"call-{next(self._numbers)}", node, Kind.CALL, arguments, "")
+        job = Job(called, StepId("", "", 0, 0), variables=copy_context())
         future = PoolFuture(partial(self.cancel, job.key, kill=True))
         self.start_all((job,), future)
         self._open.add(future)

@@ -32,14 +32,14 @@ _STORE_THREADS: Final = 4
 _RUNNING: Final = (protocol.EMITTED, protocol.BEAT, protocol.CALLED, protocol.ASKED)
 """What a running task sends."""
 _LOG_FIELDS: Final = (
-    ("task", "name"),
-    ("task_id", "task_id"),
+    ("task", "task.name"),
+    ("task_id", "task.id"),
     ("attempt", "attempt"),
-    ("step", "step"),
+    ("step", "place.step"),
     ("thread_id", "run.thread_id"),
     ("run_id", "run.run_id"),
 )
-"""What a log record is given, and where a `TaskInfo` has it."""
+"""What a log record is given, and where a `Job` has it."""
 
 
 class MessageHandler:
@@ -80,7 +80,7 @@ class MessageHandler:
         task = worker.tasks.get(frame.number)
         if task is None:
             return
-        policy = task.job.timeout
+        policy = task.job.task.timeout
         if policy is not None and (frame.kind == protocol.BEAT or policy.refresh_on == "auto"):
             task.alive = time.monotonic()
         if frame.kind == protocol.EMITTED:
@@ -93,24 +93,24 @@ class MessageHandler:
     def _on_ended(self, worker: WorkerProcess, frame: Frame) -> None:
         task = worker.tasks[frame.number]
         seconds, began, size = RAN.unpack_from(frame.body)
-        at, caught, info = RAN.size + size, None, task.job.info
+        at, caught, name = RAN.size + size, None, task.job.task.name
         try:
             if frame.flags & protocol.CAUGHT:
                 caught = frame.body[RAN.size : at].decode().split()
             else:
                 task.code.measured(seconds)
-            origin = f"in task {info.name!r} (attempt {info.attempt}), worker pid {worker.pid}"
+            origin = f"in task {name!r} (attempt {task.job.attempt}), worker pid {worker.pid}"
             outcome = messages.unpack_outcome(frame.body, origin, worker.reader.open, at)
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
             cause = f"{type(error).__name__}: {error} (in the coordinator)"
-            outcome = Raised(TaskSerializationError(info.name, "the result", "result", cause))
+            outcome = Raised(TaskSerializationError(name, "the result", "result", cause))
         if frame.flags & protocol.STOPPED and task.stopping is not None:
             outcome = task.stopped()
         worker.heard = time.monotonic()
         self._pool.finish(task, outcome, (began, seconds, "processes", worker.pid), caught)
 
     def _on_emitted(self, worker: WorkerProcess, task: InFlight, body: bytes) -> None:
-        emitted = Emitted(task.job.info.task_id, serialization.unpack(body))
+        emitted = Emitted(task.job.task.id, serialization.unpack(body))
         self._pool.events[task.mailbox].append(emitted)
         backlog: Backlog | None = getattr(task.mailbox, "backlog", None)
         if backlog is None or not backlog.add(len(body) + _CHUNK_COST):
@@ -147,11 +147,11 @@ class MessageHandler:
             method, args, kwargs = serialization.unpack(body, None, REQUEST.size)
             if method.startswith("_"):
                 raise AttributeError(method)  # noqa: TRY301 - told to the caller like any other
-            value = getattr(task.job.store, method)(*args, **kwargs)
+            value = getattr(task.job.run.store, method)(*args, **kwargs)
             outcome: Outcome = Returned(((RETURN, value),))
         except Exception as error:  # noqa: BLE001 - the caller's to see
             outcome = Raised(error)
-        answer = messages.pack_outcome(outcome, task.job.info.name, None)
+        answer = messages.pack_outcome(outcome, task.job.task.name, None)
         self._pool.loop.call(partial(self.answer, task, request, answer))
 
     # ------------------------------------------------ contexts
@@ -189,7 +189,7 @@ def _on_logged(worker: WorkerProcess, frame: Frame) -> None:
     task = worker.tasks.get(frame.number)
     record = logging.makeLogRecord(pickle.loads(frame.body))
     for name, attribute in _LOG_FIELDS:
-        record.__dict__[name] = None if task is None else attrgetter(attribute)(task.job.info)
+        record.__dict__[name] = None if task is None else attrgetter(attribute)(task.job)
     record.__dict__["pid"] = record.__dict__["worker_pid"] = worker.pid
     logger = logging.getLogger(record.name)
     if logger.isEnabledFor(record.levelno):

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from itertools import count
 from typing import Any, Final, cast
 
-from flowpregel._core.effects import Call
+from flowpregel._core.effects import Call, StepId
 from flowpregel._core.records import (
     Arguments,
     Escaped,
@@ -27,9 +27,9 @@ from flowpregel._core.records import (
     failed_calls,
 )
 from flowpregel.carried import Carried, bring, carried_by
-from flowpregel.context import RunControl
+from flowpregel.context import Job, RunControl, RunInfo
 from flowpregel.errors import FlowPregelError, TaskSerializationError
-from flowpregel.executors.base import Job, Mailbox
+from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes.assign import InFlight, NodeCode
 from flowpregel.executors.processes.protocol import DIGEST_SIZE, REQUEST
 from flowpregel.executors.processes.serialization import (
@@ -89,20 +89,26 @@ def pack_job(job: Job, share: BufferWriter | None) -> Message:
     Raises:
         TaskSerializationError: A part of it cannot be pickled.
     """
-    run, control = job.info.run, job.control
-    if control is not None:  # as it is now
+    task, place, run, control = job.task, job.place, job.run, job.run.control
+    if control is not None and (reason := control.drain_reason) is not None:  # as it is now
         control = RunControl()
-        control.request_drain(job.control.drain_reason)
-    slim: Any = replace(
-        job,
-        info=replace(job.info, run=replace(run, executor=None)),
-        node=cast("Node", None),
-        timeout=None,
-        store=job.store is not None,
-        control=control,
-        variables=cast("Any", carried_by(job.variables, run.values.config)),
-        executor=None,
-    )
+        control.request_drain(reason)
+    slim = Job(
+        replace(
+            task, node=cast("Node", None), parent=None, timeout=None, variables=None, writes=(),
+            cache_key=None,
+        ),
+        StepId(place.checkpoint_id, place.namespace, place.step, place.stop, place.previous),
+        RunInfo(
+            config=run.config, context=run.context, thread_id=run.thread_id, run_id=run.run_id,
+            has_saver=run.has_saver, store=run.store is not None, control=control,
+        ),
+        job.attempt,
+        job.compares,
+        job.channels,
+        job.managed,
+        cast("Any", carried_by(job.variables, run.config)),
+    )  # fmt: skip
     try:
         return pack(slim, share)
     except Exception as error:
@@ -122,36 +128,37 @@ def unpack_job(data: bytes | memoryview, node: Node, open_ref: Open | None, at: 
         BaseException: Whatever the unpickling of a part raises.
     """
     job: Job = unpack(data, open_ref, at)
-    job.node = node
-    if job.variables is not None:
-        job.variables = variables_of(cast("Any", job.variables))
+    job.task.node = node
+    job.variables = variables_of(cast("Any", job.variables))
     return job
 
 
-def variables_of(carried: Carried) -> contextvars.Context:
+def variables_of(carried: Carried | None) -> contextvars.Context:
     """Return context variables that hold what was carried here, and nothing else."""
     context = contextvars.Context()
-    context.run(bring, carried)
+    if carried is not None:
+        context.run(bring, carried)
     return context
 
 
 def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
     """Return an error that names the part of *job* that cannot be pickled."""
-    parts: list[tuple[str, Any]] = [("input", job.input)]
-    if isinstance(job.input, Arguments):
-        parts = [(f"args[{index}]", part) for index, part in enumerate(job.input.args)]
-        parts += ((f"argument {name}", part) for name, part in job.input.kwargs.items())
-    parts += job.info.run.values._asdict().items()
-    parts += (("answers", job.info.answers), ("error", job.info.error))
-    parts += (("channels", job.channels), ("managed", job.managed))
+    given = job.task.input
+    parts: list[tuple[str, Any]] = [("input", given)]
+    if isinstance(given, Arguments):
+        parts = [(f"args[{index}]", part) for index, part in enumerate(given.args)]
+        parts += ((f"argument {name}", part) for name, part in given.kwargs.items())
+    parts += (("config", job.run.config), ("context", job.run.context))
+    parts += (("previous", job.place.previous), ("answers", job.task.answers))
+    parts += (("error", job.task.error), ("channels", job.channels), ("managed", job.managed))
     if (carried := carried_by(job.variables, {})) is not None:
         parts += ((f"context variable {name!r}", v) for (_, name), v in carried.values.items())
     for name, part in parts:
         if why_not(part) is not None:
             what = "input" if name.startswith(("input", "arg")) else name
             path, cause = find_culprit(part, name)
-            return TaskSerializationError(job.info.name, f"the {what}", path, cause)
-    return TaskSerializationError(job.info.name, "the input", "input", str(error))
+            return TaskSerializationError(job.task.name, f"the {what}", path, cause)
+    return TaskSerializationError(job.task.name, "the input", "input", str(error))
 
 
 # ------------------------------------------------ the pool's jobs, and its tasks' calls
@@ -178,13 +185,13 @@ class JobEncoder:
         Raises:
             FlowPregelError: A part of it cannot be pickled.
         """
-        code = self._code_of(job.node, job.info.run.run_id)
-        depth = self._depths.get(id(job.node), 0)
+        code = self._code_of(job.task.node, job.run.run_id)
+        depth = self._depths.get(id(job.task.node), 0)
         contexts: list[bytes] = []
-        if job.node.contexts:
+        if job.task.node.contexts:
             from flowpregel.channels.context import contexts_in  # noqa: PLC0415 - all channels
 
-            contexts = [each.held.token for each in contexts_in(job.input)]
+            contexts = [each.held.token for each in contexts_in(job.task.input)]
         task = InFlight(next(self._ids), job, mailbox, code, depth, contexts)
         if len(self.pack(task)) > _LARGE:
             # Shared memory is full. Very many such jobs must not fill all other memory too.
@@ -209,7 +216,7 @@ class JobEncoder:
         """
         if task.body is not None and share:
             return task.body
-        name, arena = task.job.info.name, self._arena
+        name, arena = task.job.task.name, self._arena
         try:
             task.body, task.refs = pack_job(task.job, arena if share else None)
         except FlowPregelError:
@@ -243,8 +250,7 @@ class JobEncoder:
             if len(self._called) > _MOST_NODES:
                 _, oldest = self._called.popitem(last=False)
                 self._depths.pop(id(oldest), None)
-        info = task.job.info
-        call = Call(info.task_id, info.attempt, node, arguments, fingerprint, describe)
+        call = Call(*task.job.key, node, arguments, fingerprint, describe)
         call.reply = (task, request)
         if carried is not None:
             call.variables = variables_of(carried)

@@ -29,6 +29,7 @@ from flowpregel.executors.processes.assign import (
     next_state,
 )
 from flowpregel.executors.processes.crash_report import PostMortem, count_oom_kills, memory_of
+from flowpregel.executors.processes.guard import Guard
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.messages import JobEncoder
 from flowpregel.executors.processes.shared_memory import Arena, segments_for
@@ -79,6 +80,7 @@ class Pool:
         self._keep = 0
         """How many workers are there even if no task waits."""
         self._failed_starts = 0
+        self._guard = Guard()
         self._oom_kills = count_oom_kills()
 
     def start(self) -> None:
@@ -153,7 +155,7 @@ class Pool:
             numbers.append(task.number)
             size = len(task.code.digest) + len(body)
             parts += (protocol.TASK.pack(task.number, size), task.code.digest, body)
-            if task.job.timeout is not None:
+            if task.job.task.timeout is not None:
                 self._timeouts.start(task)
         if not numbers:
             return
@@ -296,7 +298,7 @@ class Pool:
         while self._wanted.get():
             try:
                 made: WorkerProcess | BaseException = WorkerProcess(
-                    self.settings, self.loop, self.handlers, self._on_end
+                    self.settings, self.loop, self.handlers, self._guard, self._on_end
                 )
             except BaseException as error:  # noqa: BLE001 - told to the tasks that wait
                 made = error
@@ -363,7 +365,7 @@ class Pool:
             # It did not live to tell when the task began.
             seconds = time.monotonic() - running.sent
             span = time.time_ns() - int(seconds * 1e9), seconds, "processes", worker.pid
-            died = Raised(report.error(running.job.info.name))
+            died = Raised(report.error(running.job.task.name))
             self.finish(running, died if running.stopping is None else running.stopped(), span)
         lost = [*worker.tasks.values()]
         self._take_back(lost)
@@ -371,7 +373,7 @@ class Pool:
             task.lost_starts += 1
             # Workers may always end before they begin.
             if task.lost_starts > _START_TRIES and task.stopping is None:
-                self.finish(task, Raised(report.error(task.job.info.name)))
+                self.finish(task, Raised(report.error(task.job.task.name)))
 
     def close(self) -> None:
         """End all tasks and workers: idle ones are told to exit, and have the grace for it."""
@@ -391,4 +393,5 @@ class Pool:
     def release(self) -> None:
         """Give up what is left, after the I/O thread has ended."""
         self._wanted.put(False)
+        self._guard.close()
         self.arena.close()

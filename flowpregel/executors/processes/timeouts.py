@@ -26,7 +26,7 @@ class TaskTimeouts:
 
     def start(self, task: InFlight) -> None:
         """Start the timeouts of *task*, which its worker begins now."""
-        policy = task.job.timeout
+        policy = task.job.task.timeout
         if policy is None:
             return
         if policy.run_timeout is not None:

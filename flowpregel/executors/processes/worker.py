@@ -14,7 +14,6 @@ task has made a call, one that reads the link.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import ctypes
 import faulthandler
 import logging
@@ -27,7 +26,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
@@ -216,15 +215,14 @@ class Worker:
             failure = TaskSerializationError(name, f"the {what}", what, cause)
             failure.__cause__ = error
             return Raised(failure)
-        if job.store:
-            job.store = StoreProxy(client.ask)
+        if job.run.store:
+            job.run = replace(job.run, store=StoreProxy(client.ask))
         if node.contexts:
-            self._keep_contexts(job.input)
+            self._keep_contexts(job.task.input)
         # Each task has its own context: what it sets does not leak into the next.
-        context = job.variables or contextvars.Context()
         if "structlog" in sys.modules:
-            context.run(bind_fields, self._link, job.info)
-        return context.run(perform, job, client)
+            job.variables.run(bind_fields, self._link, job)
+        return job.variables.run(perform, job, client)
 
     # ------------------------------------------------ contexts
 

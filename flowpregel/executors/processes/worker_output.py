@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, cast
 
-from flowpregel.context import TaskInfo
+from flowpregel.context import Job
 from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.worker_io import WorkerLink
 
@@ -130,7 +130,7 @@ def take_over(link: WorkerLink, log_levels: Mapping[str, int]) -> tuple[Printed,
 # ------------------------------------------------ structlog
 
 
-def bind_fields(link: WorkerLink, info: TaskInfo) -> None:
+def bind_fields(link: WorkerLink, job: Job) -> None:
     """Have structlog send its events, with the fields of the task that begins."""
     structlog = sys.modules["structlog"]
     if not structlog.is_configured():
@@ -146,11 +146,11 @@ def bind_fields(link: WorkerLink, info: TaskInfo) -> None:
             cache_logger_on_first_use=False,
         )
     structlog.contextvars.bind_contextvars(
-        thread_id=info.run.thread_id,
-        run_id=info.run.run_id,
-        step=info.step,
-        task=info.name,
-        attempt=info.attempt,
+        thread_id=job.run.thread_id,
+        run_id=job.run.run_id,
+        step=job.place.step,
+        task=job.task.name,
+        attempt=job.attempt,
         pid=os.getpid(),
     )
 

@@ -28,6 +28,7 @@ from flowpregel.executors.processes.assign import (
     next_state,
 )
 from flowpregel.executors.processes.crash_report import Tail, reap
+from flowpregel.executors.processes.guard import MARK, Guard
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.protocol import TOKEN, Frame, GarbageError, Parser, WorkerStatus
 from flowpregel.executors.processes.shared_memory import (
@@ -96,6 +97,7 @@ class WorkerProcess:
         settings: How its pool is set up.
         loop: The I/O loop.
         handlers: What is called with the worker and a frame that it has sent, by kind.
+        guard: Ends what its tasks have started, if the coordinator cannot.
         on_end: Called with the worker, its exit code and its peak memory when it has ended.
 
     Raises:
@@ -107,11 +109,14 @@ class WorkerProcess:
         settings: PoolSettings,
         loop: IOLoop,
         handlers: Mapping[int, FrameHandler],
+        guard: Guard,
         on_end: Callable[[WorkerProcess, int | None, int | None], None],
     ) -> None:
         self._loop = loop
         self._handlers = handlers
         self._on_end = on_end
+        self._guard = guard
+        self._guard_mark = guard.next_mark()
         self.state = WorkerState.STARTING
         self.tasks: dict[int, InFlight] = {}
         """The tasks it has by number, in the order in which it runs them."""
@@ -166,8 +171,10 @@ class WorkerProcess:
                 segments=segments_for(2 * settings.size), log_levels=log_levels(),
             )  # fmt: skip
             make = get_context("loky").Process
-            self.process: Any = make(target=main, args=(setup,), env=dict(settings.env))
+            env = {**settings.env, MARK: self._guard_mark}
+            self.process: Any = make(target=main, args=(setup,), env=env)
             self.process.start()
+            self._guard.add(self.process.pid, self._guard_mark)
             os.set_inheritable(self._tokens, False)
             self._status = WorkerStatus(memory)
             near.callback(self._status.close)
@@ -274,7 +281,7 @@ class WorkerProcess:
         """Print what it has printed; each line begins with the name of its task."""
         if to_stderr:
             self.tail.write(text)
-        label = f"[{task.job.info.name}]" if task else f"[worker {self.pid}]"
+        label = f"[{task.job.task.name}]" if task else f"[worker {self.pid}]"
         stream = sys.stderr if to_stderr else sys.stdout
         # The program may have closed its streams.
         with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -359,6 +366,7 @@ class WorkerProcess:
         # What its tasks have started and left behind ends too.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
+        self._guard.remove(self.pid, self._guard_mark, killed=self.killed is not None)
         self._on_end(self, *ended)
         self.reader.close()
         self._ends.close()

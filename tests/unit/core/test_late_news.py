@@ -100,7 +100,7 @@ def test_a_call_that_is_made_after_the_run_was_stopped_is_withdrawn() -> None:
     made = call_of(body)
 
     assert Cancel(body.id, True) == steps.send(Wakeup([Stopped("bye"), made], 2, 0))
-    assert Resolve([(made, Withdrawn())]) == steps.send(None)
+    assert Resolve(made, Withdrawn()) == steps.send(None)
     assert isinstance(steps.send(None), Wait)
     with pytest.raises(TaskCancelled, match="bye"):
         steps.send(Wakeup([Ended(body.id, 1, Withdrawn())], 3, 0))
@@ -183,7 +183,8 @@ def test_a_failure_that_was_kept_as_text_is_handled_all_the_same() -> None:
 
     assert ["handled"] == repaired.run(None).values
     (handler,) = submitted(repaired)
-    assert "node 'n' failed in an earlier run" == str(handler.error)
+    assert handler.error is not None
+    assert "node 'n' failed in an earlier run" == str(handler.error.error)
 
 
 def test_a_task_costs_no_more_workers_than_its_policy_gives_it() -> None:

@@ -161,7 +161,8 @@ def test_a_handler_runs_in_the_superstep_of_what_it_handles() -> None:
     assert ["handled"] == driver.run(1).values
     failed, handler = submitted(driver)
     assert failed.input == handler.input
-    assert "boom" == str(handler.error)
+    assert handler.error is not None
+    assert ("n", "boom") == (handler.error.node, str(handler.error.error))
 
 
 def test_the_failure_is_kept_before_its_handler_starts() -> None:

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from flowpregel._core.records import Kind, Node
-from flowpregel.context import TaskInfo
-from flowpregel.executors.base import Job
+from flowpregel._core.effects import StepId
+from flowpregel._core.records import Kind, Node, Task
+from flowpregel.context import Job
 from flowpregel.executors.processes.assign import (
     BATCH_SECONDS,
     TRANSITIONS,
@@ -35,7 +35,7 @@ LONG = WorkerLoad(WorkerState.BUSY, UNKNOWN)
 PARENT = WorkerLoad(WorkerState.BUSY, UNKNOWN, is_waiting=True)
 
 
-class Task(NamedTuple):
+class Waiting(NamedTuple):
     """One that waits."""
 
     seconds: float
@@ -79,7 +79,7 @@ def test_tasks_are_assigned(
     queue: list[float], workers: list[WorkerLoad], limits: PoolLimits, starts: int, sends: Any
 ) -> None:
     """By what waits, what the workers do, and how many there may be."""
-    assert (starts, sends) == assign([Task(each) for each in queue], workers, limits)
+    assert (starts, sends) == assign([Waiting(each) for each in queue], workers, limits)
 
 
 @pytest.mark.parametrize("state", WorkerState)
@@ -111,10 +111,9 @@ def test_a_worker_that_leaves_gets_no_more_tasks() -> None:
 # ------------------------------------------------ the queue
 
 
-def task(number: int, depth: int = 0, **of_job: Any) -> InFlight:
+def task(number: int, depth: int = 0, **of_task: Any) -> InFlight:
     """Return a task that waits."""
-    info = TaskInfo(task_id="t", name="n", namespace="", step=0, stop=1)
-    job = Job(info=info, kind=Kind.PULL, node=Node(name="n"), input=None, **of_job)
+    job = Job(Task("t", Node(name="n"), Kind.PULL, None, "", **of_task), StepId("", "", 0, 1))
     nobody: Any = None
     return InFlight(number, job, nobody, NodeCode(b"digest", b"code", TINY), depth)
 

@@ -1,0 +1,142 @@
+"""The guard: a small process that ends what tasks have started, when nobody else can.
+
+A worker is killed with its coordinator, by the kernel, before any code of ours runs in it. What
+its tasks had started (a shell, a subprocess) would live on. The guard is a child of the coordinator
+too, in a session of its own: it waits for the coordinator's end, and then kills the process groups
+of all workers. On Linux it also finds the processes that left those groups, by the mark in the
+environment that a worker hands down to every program it starts.
+
+It is told of workers on its standard input, a line each: what became of it, the pid, the mark. It
+runs as a script of its own and imports nothing of the package, to be small and to start quickly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import time
+
+MARK = "FLOWPREGEL_WORKER"
+"""The environment variable that marks a worker, and what it starts."""
+_LOOK_EVERY = 1.0
+_ROUNDS = 20
+"""How often it looks again for what was being started while it looked."""
+
+
+class Guard:
+    """The coordinator's end. Only used on the OS thread that starts workers and the I/O thread."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._name = secrets.token_hex(8)
+        self._count = 0
+
+    def next_mark(self) -> str:
+        """Return the mark of a worker that is about to be started."""
+        self._count += 1
+        return f"{self._name}.{self._count}"
+
+    def add(self, pid: int, mark: str) -> None:
+        """Have worker *pid* watched over."""
+        if self._process is None:
+            # Without a guard the workers still die with the coordinator.
+            with contextlib.suppress(OSError):
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", __file__, str(os.getpid())],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+        self._tell(f"+ {pid} {mark}\n")
+
+    def remove(self, pid: int, mark: str, *, killed: bool) -> None:
+        """Note that worker *pid* has ended; if it was *killed*, so do all that its task started."""
+        self._tell(f"{'x' if killed else '-'} {pid} {mark}\n")
+
+    def _tell(self, line: str) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError):  # somebody has killed it
+                os.write(self._process.stdin.fileno(), line.encode())
+
+    def close(self) -> None:
+        """End the guard, when it has done what it was told."""
+        if self._process is not None:
+            with contextlib.suppress(OSError):
+                self._process.communicate()
+            self._process = None
+
+
+# -------------------------------------------------------------------- the guard's own process
+
+
+def end_group(pid: int) -> None:
+    """Kill what is left of the process group of worker *pid*."""
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def end_marked(marks: set[bytes]) -> None:
+    """Kill every process that was started with one of *marks* in its environment (Linux)."""
+    for _ in range(_ROUNDS):
+        found = [pid for pid in processes() if mark_of(pid) in marks]
+        for pid in found:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if not found:
+            return
+        time.sleep(0.01)
+
+
+def processes() -> list[int]:
+    """Return the pids of all processes that can be seen."""
+    with contextlib.suppress(OSError):
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return []
+
+
+def mark_of(pid: int) -> bytes:
+    """Return the mark that process *pid* was started with, or nothing."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+        for entry in file.read().split(b"\0"):
+            name, _, value = entry.partition(b"=")
+            if name == MARK.encode():
+                return value
+    return b""
+
+
+def guard(coordinator: int) -> None:
+    """Watch over the workers of *coordinator* until it ends, or wants no more."""
+    workers: dict[int, bytes] = {}
+    watched = [0]
+    with contextlib.suppress(OSError, AttributeError):  # not every system has pidfds
+        watched.append(os.pidfd_open(coordinator))
+    unread = b""
+    while os.getppid() == coordinator:
+        if 0 not in select.select(watched, [], [], _LOOK_EVERY)[0]:
+            continue
+        data = os.read(0, 1 << 16)
+        *lines, unread = (unread + data).split(b"\n")
+        for line in lines:
+            verb, pid, mark = line.split(b" ")
+            if verb == b"+":
+                workers[int(pid)] = mark
+            else:
+                workers.pop(int(pid), None)
+            if verb == b"x":
+                end_marked({mark})
+        if not data:  # the coordinator has closed its pool
+            break
+    for left in workers:
+        end_group(left)
+    if workers:
+        end_marked({*workers.values()})
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    guard(int(sys.argv[1]))
