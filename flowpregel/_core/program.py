@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
@@ -16,7 +16,7 @@ from flowpregel.policies import CachePolicy, RetryPolicy
 Keys: TypeAlias = str | tuple[str, ...]
 """One channel, whose bare value is meant, or several, which make a dict."""
 
-Names: TypeAlias = frozenset[str] | Literal["*"]
+Names: TypeAlias = Collection[str] | Literal["*"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

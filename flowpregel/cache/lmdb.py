@@ -2,7 +2,7 @@
 
 In the database ``cache`` of a store::
 
-    "v" + place (32)             ► use (8), expires (8), namespace, key, value
+    "v" + place (32)             ► use (8), expires (8), value
     "u" + use (8)                ► place: the order in which values were used
     "n"                          ► how many values, the last use's number
 
@@ -27,9 +27,10 @@ from flowpregel.errors import ConfigurationError
 
 __all__ = ["LMDBCache"]
 
-_HEAD = struct.Struct(">QdI")
+_HEAD = struct.Struct(">Qd")
 _COUNTS = struct.Struct(">QQ")
 _FOR_EVER = float("inf")
+_PLACE = 32
 
 
 class LMDBCache(BaseCache):
@@ -74,19 +75,14 @@ class LMDBCache(BaseCache):
         now = self._clock()
         places = {key: _place(key) for key in keys}
 
-        def work(transaction: Any) -> dict[FullKey, bytes]:
-            records = {
-                key: self._table.get(transaction, b"v" + place) for key, place in places.items()
-            }
-            return {key: record for key, record in records.items() if record is not None}
+        def work(transaction: Any) -> dict[FullKey, bytes | None]:
+            return {key: self._table.get(transaction, b"v" + at) for key, at in places.items()}
 
         found = {}
         for key, record in self._store.environment.read(work).items():
-            _, expires, size = _HEAD.unpack_from(record)
-            if expires > now:
-                found[key] = self._store.codec.decode(
-                    record[_HEAD.size + size :], f"the cached {key!r}"
-                )
+            if record is not None and _HEAD.unpack_from(record)[1] > now:
+                value = record[_HEAD.size :]
+                found[key] = self._store.codec.decode(value, f"the cached {key!r}")
         with self._lock:
             for key in found:
                 self._used.pop(places[key], None)
@@ -95,30 +91,29 @@ class LMDBCache(BaseCache):
 
     def set(self, pairs: Mapping[FullKey, tuple[Any, float | None]]) -> None:
         now = self._clock()
-        encoded = {
-            key: (
-                self._store.codec.encode(value, f"the value of {key!r}"),
+        encoded = [
+            (
+                _place(key),
                 _FOR_EVER if ttl is None else now + ttl,
+                self._store.codec.encode(value, f"the value of {key!r}"),
             )
             for key, (value, ttl) in pairs.items()
-        }
+        ]
         with self._lock:
             used, self._used = [*self._used], {}
 
         def work(transaction: Any) -> None:
             count, last = self._counts(transaction)
             for place in used:
-                last = self._note_use(transaction, place, last)
-            for key, (data, expires) in encoded.items():
-                place = _place(key)
-                count += not self._forget(transaction, place)
+                if (record := self._take(transaction, place)) is not None:
+                    last += 1
+                    self._put(transaction, place, last.to_bytes(8, "big") + record[8:])
+            for place, until, data in encoded:
+                count += self._take(transaction, place) is None
                 last += 1
-                namespace = repr(tuple(key[0])).encode("utf-8", "surrogatepass")
-                head = _HEAD.pack(last, expires, len(namespace))
-                self._table.put(transaction, b"v" + place, head + namespace + data)
-                self._table.put(transaction, b"u" + last.to_bytes(8, "big"), place)
-            while count > self._max_entries:
-                self._drop_oldest(transaction)
+                self._put(transaction, place, _HEAD.pack(last, until) + data)
+            while count > self._max_entries and (oldest := self._oldest(transaction)):
+                self._take(transaction, oldest)
                 count -= 1
             self._table.put(transaction, b"n", _COUNTS.pack(count, last))
 
@@ -134,7 +129,7 @@ class LMDBCache(BaseCache):
             for namespace in namespaces or ():
                 for key in self._table.keys(transaction, b"v" + digest_of(namespace)):
                     if len(key) == 1 + _PLACE:  # those of chunks are longer
-                        count -= self._forget(transaction, key[1:])
+                        count -= self._take(transaction, key[1:]) is not None
             self._table.put(transaction, b"n", _COUNTS.pack(count, last))
 
         self._store.environment.write(work, timeout=self._options.lock_timeout)
@@ -153,38 +148,25 @@ class LMDBCache(BaseCache):
 
     def _counts(self, transaction: Any) -> tuple[int, int]:
         record = self._table.get(transaction, b"n")
-        if record is None:
-            return 0, 0
-        count, last = _COUNTS.unpack(record)
+        count, last = _COUNTS.unpack(record or bytes(_COUNTS.size))
         return count, last
 
-    def _note_use(self, transaction: Any, place: bytes, last: int) -> int:
-        record = self._table.get(transaction, b"v" + place)
-        if record is None:
-            return last
-        last += 1
-        use, expires, size = _HEAD.unpack_from(record)
-        self._table.delete(transaction, b"u" + use.to_bytes(8, "big"))
-        self._table.put(transaction, b"u" + last.to_bytes(8, "big"), place)
-        head = _HEAD.pack(last, expires, size)
-        self._table.put(transaction, b"v" + place, head + record[_HEAD.size :])
-        return last
-
-    def _forget(self, transaction: Any, place: bytes) -> bool:
-        record = self._table.get(transaction, b"v" + place)
-        if record is None:
-            return False
-        use = _HEAD.unpack_from(record)[0]
-        self._table.delete(transaction, b"u" + use.to_bytes(8, "big"))
-        return self._table.delete(transaction, b"v" + place)
-
-    def _drop_oldest(self, transaction: Any) -> None:
+    def _oldest(self, transaction: Any) -> bytes | None:
         oldest = next(self._table.scan(transaction, b"u"), None)
-        if oldest is not None:
-            self._forget(transaction, oldest[1])
+        return None if oldest is None else oldest[1]
 
+    def _put(self, transaction: Any, place: bytes, record: bytes) -> None:
+        """Keep *record*, which begins with the number of its use, in the order of use."""
+        self._table.put(transaction, b"v" + place, record)
+        self._table.put(transaction, b"u" + record[:8], place)
 
-_PLACE = 32
+    def _take(self, transaction: Any, place: bytes) -> bytes | None:
+        """Return the record at *place*, which is gone then; None if there was none."""
+        record = self._table.get(transaction, b"v" + place)
+        if record is not None:
+            self._table.delete(transaction, b"u" + record[:8])
+            self._table.delete(transaction, b"v" + place)
+        return record
 
 
 def _place(key: FullKey) -> bytes:

@@ -11,7 +11,7 @@ import shlex
 import sys
 import time
 import traceback
-from contextlib import closing, nullcontext, redirect_stdout
+from contextlib import closing, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,15 +110,12 @@ def answer(
     with targets.flow_on(found, options["store"]) as app:
         questions = {each.id: each.value for each in app.get_state(thread_id=thread).interrupts}
     question = _chosen(questions, interrupt_id, thread)
+    given: Any = value
+    if not text:
+        with suppress(ValueError):
+            given = json.loads(value)
     request = RunRequest(flow=found, thread_id=thread, **options)
-    return perform(request, Command(resume={question: value if text else _json_or_text(value)}))
-
-
-def _json_or_text(value: str) -> Any:
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
+    return perform(request, Command(resume={question: given}))
 
 
 def _chosen(questions: dict[str, Any], interrupt_id: str | None, thread_id: str) -> str:

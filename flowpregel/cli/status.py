@@ -63,7 +63,8 @@ def _work(task_id: str, writes: list[PendingWrite], step: int, ran: Ran | None) 
     name = str(called[1]) if isinstance(called, tuple) else ran and ran.name
     work = Work(id=task_id, name=name, step=step, state="unfinished", ran=ran)
     if done:
-        return replace(work, state="done", result=_result(done))
+        values = {write.channel: write.value for write in done if write.channel != NO_WRITES}
+        return replace(work, state="done", result=values.get(RETURN, values))
     # An error that is to be tried again is taken back, but for its text.
     error = control.get(ERROR) or (ran.error if ran is not None else None)
     if error:
@@ -72,12 +73,6 @@ def _work(task_id: str, writes: list[PendingWrite], step: int, ran: Ran | None) 
     if isinstance(asked, Sequence) and asked:
         return replace(work, state="waiting", interrupts=tuple(asked))
     return work
-
-
-def _result(done: list[PendingWrite]) -> Any:
-    written = [write for write in done if write.channel != NO_WRITES]
-    values = {write.channel: write.value for write in written}
-    return values.get(RETURN, values)
 
 
 def status_of(saved: Saved, *, running: bool) -> Status:

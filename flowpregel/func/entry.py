@@ -93,7 +93,7 @@ class entrypoint:
     def __call__(self, func: Callable[..., Any]) -> Pregel:
         """Return the workflow of *func*."""
         name = name_of(func)
-        _check_body(func, name, has_timeout=self.timeout is not None)
+        parameters = _check_body(func, name, has_timeout=self.timeout is not None)
         writes = [
             ChannelWriteEntry(END, mapper=_value_of),
             ChannelWriteEntry(PREVIOUS, mapper=_save_of),
@@ -108,7 +108,7 @@ class entrypoint:
             timeout=self.timeout,
             role="body",
         )
-        given, returned, saved = _types_of(func, name)
+        given, returned, saved = _types_of(func, parameters[0].name if parameters else "")
         graph = Pregel(
             nodes={name: node},
             channels={
@@ -139,7 +139,8 @@ def _save_of(returned: Any) -> Any:
     return returned.save if isinstance(returned, entrypoint.final) else returned
 
 
-def _check_body(func: Any, name: str, *, has_timeout: bool) -> None:
+def _check_body(func: Any, name: str, *, has_timeout: bool) -> list[inspect.Parameter]:
+    """Refuse what cannot be a workflow, and return its parameters, as far as they are known."""
     if not callable(func):
         raise ConfigurationError(f"@entrypoint() takes a function, not {func!r}")
     if is_generator_function(func):
@@ -151,7 +152,7 @@ def _check_body(func: Any, name: str, *, has_timeout: bool) -> None:
     try:
         parameters = [*inspect.signature(func).parameters.values()]
     except (TypeError, ValueError):
-        return
+        return []
     if parameters and parameters[0].name == "self" and inspect.isfunction(func):
         raise ConfigurationError(
             f"entrypoint {name!r} is a method, and nothing would give it its object: make the "
@@ -167,18 +168,15 @@ def _check_body(func: Any, name: str, *, has_timeout: bool) -> None:
             f"entrypoint {name!r} is sync, and its body cannot be stopped when its timeout is "
             "over: give the timeout to its tasks, or make it async"
         )
+    return parameters
 
 
-def _types_of(func: Any, name: str) -> tuple[Any, Any, Any]:
-    """Return the types of a body's input, of what it returns, and of what it saves."""
+def _types_of(func: Any, first: str) -> tuple[Any, Any, Any]:
+    """Return the types of a body's input (*first*), of what it returns, and of what it saves."""
     try:
         hints = typing.get_type_hints(func)
     except Exception:  # noqa: BLE001 - annotations may name what is not there at run time
         hints = dict(getattr(func, "__annotations__", {}))
-    try:
-        first = next(iter(inspect.signature(func).parameters), "")
-    except (TypeError, ValueError):
-        first = ""
     given, returned = hints.get(first, Any), hints.get("return", Any)
     saved = returned
     if get_origin(returned) is entrypoint.final:

@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
-from functools import partial, update_wrapper
+from functools import cached_property, partial, update_wrapper
 from operator import attrgetter
 from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
@@ -79,9 +79,6 @@ class TaskFunction(Generic[P, R]):
         self.name = options.name or name_of(func)
         """What streams and messages call it."""
         self._bound: tuple[Any, ...] = ()
-        self._node: Node | None = None
-        self._chunked: Node | None = None
-        self._identity: str | None = None
         update_wrapper(self, func, assigned=_COPIED, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[R]:
@@ -97,7 +94,7 @@ class TaskFunction(Generic[P, R]):
             fingerprint = self._fingerprint(given, kwargs)
             text = described(self.name, given, kwargs)
         made: TaskFuture[R] = scope.ends.call(
-            self._node or self.node, Arguments(given, kwargs), fingerprint, text
+            self.node, Arguments(given, kwargs), fingerprint, text
         )
         return made
 
@@ -152,15 +149,15 @@ class TaskFunction(Generic[P, R]):
             )
         bound = self._bound
         items = [(*bound, *each) for each in zip(*iterables, strict=True)]
-        if self._chunked is None:
-            self._chunked = _chunked(self.node)
         scope, futures = self._scope(), list[ItemFuture[R]]()
         for first, chunk in chunks_of(items, size):
             fingerprint, text = None, self.name
             if scope.job.compares:
                 fingerprint = f"map {self._fingerprint((chunk,), {})}"
                 text = f"{self.name}.map({len(chunk)} items from {first})"
-            made = scope.ends.call(self._chunked, Arguments((first, chunk), {}), fingerprint, text)
+            made = scope.ends.call(
+                self._chunk_node, Arguments((first, chunk), {}), fingerprint, text
+            )
             futures += [ItemFuture(made, index) for index in range(len(chunk))]
         return futures
 
@@ -186,46 +183,47 @@ class TaskFunction(Generic[P, R]):
         """Where its shared results are kept: named after its function and that one's code."""
         return space_of("task", (self.func,), self.options.version)
 
-    @property
+    @cached_property
     def node(self) -> Node:
         """What the core runs: the same for every call."""
-        if self._node is None:
-            options = self.options
-            callee = callee_of(self.func, takes_input=False)
-            if self._home is not None:
-                named = _ByName(self)
-                if callee.is_async:
-                    callee = replace(callee, coroutine=named)
-                else:
-                    callee = replace(callee, func=named)
-            self._node = Node(
-                name=self.name,
-                steps=(callee,),
-                retry=policies_of(options.retry_policy),
-                cache=options.cache_policy,
-                space=() if options.cache_policy is None else self.cache_namespace,
-                timeout=cast("TimeoutPolicy | None", options.timeout),
-                executor=options.executor,
-                is_task=True,
-            )
-        return self._node
+        options = self.options
+        callee = callee_of(self.func, takes_input=False)
+        if self._home is not None:
+            form = "coroutine" if callee.is_async else "func"
+            callee = replace(callee, **{form: _ByName(self)})  # type: ignore[arg-type]
+        return Node(
+            name=self.name,
+            steps=(callee,),
+            retry=policies_of(options.retry_policy),
+            cache=options.cache_policy,
+            space=() if options.cache_policy is None else self.cache_namespace,
+            timeout=cast("TimeoutPolicy | None", options.timeout),
+            executor=options.executor,
+            is_task=True,
+        )
 
-    @property
+    @cached_property
+    def _chunk_node(self) -> Node:
+        """What the core runs for a chunk: many calls as one."""
+        (callee,) = self.node.steps
+        chunked = ChunkedCall(callee)
+        func, coroutine = (None, chunked.in_coroutine) if callee.is_async else (chunked, None)
+        return replace(self.node, steps=(Callee(func, coroutine, (), callee.name),))
+
+    @cached_property
     def identity(self) -> str:
         """A digest of which function it is: its qualified name and its version or code."""
-        if self._identity is None:
-            name = home_of(self.func)[1]
-            version = self.options.version
-            code = code_digest(self.func) if version is None else f"version {version}"
-            self._identity = arguments_digest((name, code), {}, name)[:16]
-        return self._identity
+        name = home_of(self.func)[1]
+        version = self.options.version
+        code = code_digest(self.func) if version is None else f"version {version}"
+        return arguments_digest((name, code), {}, name)[:16]
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
         """Return the task as a method of *instance*, which is the first argument of its calls."""
         if instance is None or self._bound:
             return self
         bound = TaskFunction[Any, R](self.func, self.options)
-        bound._node, bound._identity = self.node, self.identity
+        bound.node, bound.identity = self.node, self.identity
         bound._bound = (instance,)
         bound.func = types.MethodType(self.func, instance)
         return bound
@@ -250,17 +248,6 @@ class TaskFunction(Generic[P, R]):
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         return self._home or (TaskFunction, (self.func, self.options))
-
-
-def _chunked(node: Node) -> Node:
-    """Return the node that runs many calls of the task whose node is *node* as one."""
-    (callee,) = node.steps
-    chunked = ChunkedCall(callee)
-    if callee.is_async:
-        together = Callee(None, chunked.in_coroutine, (), callee.name)
-    else:
-        together = Callee(chunked, None, (), callee.name)
-    return replace(node, steps=(together,))
 
 
 class _ByName:

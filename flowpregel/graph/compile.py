@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial, wraps
 from typing import Any, TypeAlias
 
@@ -33,7 +34,15 @@ from flowpregel.channels import (
 )
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
-from flowpregel.graph.names import DEFAULT_HANDLER, END, START, TAG_HIDDEN, join_of, trigger_of
+from flowpregel.graph.names import (
+    DEFAULT_HANDLER,
+    END,
+    ROOT,
+    START,
+    TAG_HIDDEN,
+    join_of,
+    trigger_of,
+)
 from flowpregel.graph.schema import Schema, is_model
 from flowpregel.graph.spec import GraphSpec, NodeSpec
 from flowpregel.graph.writes import BranchWriter, InputValidator, NodeWriter
@@ -111,24 +120,19 @@ def compile_graph(builder: GraphSpec, **pregel: Any) -> CompiledStateGraph:
         ConfigurationError: Its parts do not fit together.
     """
     lowering = _Lowering(builder)
-    output = builder.schemas[builder.output_schema]
+    output = tuple(builder.schemas[builder.output_schema].channels)
+    streamed = tuple(builder.channels)
     return CompiledStateGraph(
         builder=builder,
         nodes=lowering.nodes,
         channels={**lowering.channels, **builder.managed},
         input_channels=START,
-        output_channels=output.selection if output.is_root else tuple(output.channels),
-        stream_channels=_streamed(builder),
+        output_channels=ROOT if output == (ROOT,) else output,
+        stream_channels=ROOT if streamed == (ROOT,) else streamed,
         stream_mode="updates",
         context_schema=builder.context_schema,
         **pregel,
     )
-
-
-def _streamed(builder: GraphSpec) -> str | tuple[str, ...]:
-    keys = tuple(builder.channels)
-    state = builder.schemas[builder.state_schema]
-    return state.selection if state.is_root and len(keys) == 1 else keys
 
 
 class _Lowering:
@@ -229,16 +233,21 @@ class _Lowering:
 
 def _with_defaults(builder: GraphSpec) -> dict[str, NodeSpec]:
     """Return the graph's nodes with its defaults filled in, and its default handler."""
-    defaults = builder.defaults
-    specs = dict(builder.nodes)
-    handler = None
-    if defaults.error_handler is not None:
-        handler = DEFAULT_HANDLER
-        if handler in specs:
-            raise ConfigurationError(f"node name {handler!r} is taken by the default error handler")
-        schema = builder.schemas[builder.state_schema]
-        specs[handler] = NodeSpec(action=defaults.error_handler, schema=schema, is_handler=True)
-    return {name: defaults.applied_to(spec, handler) for name, spec in specs.items()}
+    specs, defaults = dict(builder.nodes), dict(builder.defaults)
+    if "error_handler" in defaults:
+        if DEFAULT_HANDLER in specs:
+            raise ConfigurationError(
+                f"node name {DEFAULT_HANDLER!r} is taken by the default error handler"
+            )
+        action, schema = defaults["error_handler"], builder.schemas[builder.state_schema]
+        specs[DEFAULT_HANDLER] = NodeSpec(action=action, schema=schema, is_handler=True)
+        defaults["error_handler"] = DEFAULT_HANDLER
+    for name, spec in specs.items():
+        # A handler of failures is neither cached nor handled itself.
+        given = defaults.keys() - ({"cache_policy", "error_handler"} if spec.is_handler else ())
+        left_open = {key: defaults[key] for key in given if getattr(spec, key) is None}
+        specs[name] = replace(spec, **left_open)
+    return specs
 
 
 def _reads(branches: list[BranchWriter], more: tuple[str, ...] = ()) -> tuple[str, ...]:

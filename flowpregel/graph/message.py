@@ -45,10 +45,10 @@ def add_messages(left: Any, right: Any) -> list[Any]:
     if left is None or right is None:
         raise ConfigurationError("add_messages takes two lists of messages, and got None")
     merged = [_identified(message) for message in _listed(left)]
-    places = {_id_of(message): index for index, message in enumerate(merged)}
+    places = {_field(message, "id"): index for index, message in enumerate(merged)}
     removed: set[Any] = set()
     for message in map(_identified, _listed(right)):
-        key = _id_of(message)
+        key = _field(message, "id")
         if _removes(message) and key == REMOVE_ALL_MESSAGES:
             merged, places, removed = [], {}, set()
         elif _removes(message):
@@ -63,7 +63,7 @@ def add_messages(left: Any, right: Any) -> list[Any]:
         else:
             places[key] = len(merged)
             merged.append(message)
-    return [message for message in merged if _id_of(message) not in removed]
+    return [message for message in merged if _field(message, "id") not in removed]
 
 
 class MessagesState(TypedDict):
@@ -76,15 +76,12 @@ def _listed(messages: Any) -> Iterable[Any]:
     return messages if isinstance(messages, list) else [messages]
 
 
-def _id_of(message: Any) -> Any:
-    return message.get("id") if isinstance(message, Mapping) else getattr(message, "id", None)
+def _field(message: Any, name: str) -> Any:
+    return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
 
 
 def _removes(message: Any) -> bool:
-    if isinstance(message, RemoveMessage):
-        return True
-    kind = message.get("type") if isinstance(message, Mapping) else getattr(message, "type", None)
-    return kind == "remove"
+    return isinstance(message, RemoveMessage) or _field(message, "type") == "remove"
 
 
 def _identified(message: Any) -> Any:
@@ -97,7 +94,7 @@ def _identified(message: Any) -> Any:
         message = {"role": message[0], "content": message[1]}
     elif isinstance(message, str):
         message = {"role": "user", "content": message}
-    if _id_of(message) is not None:
+    if _field(message, "id") is not None:
         return message
     if isinstance(message, Mapping):
         return {**message, "id": str(uuid.uuid4())}

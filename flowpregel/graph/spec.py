@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from flowpregel.channels.base import BaseChannel
@@ -35,29 +35,6 @@ class NodeSpec:
     is_handler: bool = False
     """Whether it handles failures of other nodes."""
     executor: Any = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeDefaults:
-    """What nodes get that do not say it themselves."""
-
-    retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None
-    cache_policy: CachePolicy | None = None
-    error_handler: Any = None
-    timeout: TimeoutPolicy | None = None
-
-    def applied_to(self, spec: NodeSpec, handler: str | None) -> NodeSpec:
-        """Return *spec* with what it leaves open filled in.
-
-        A handler of failures is neither cached nor handled itself.
-        """
-        names = ["retry_policy", "timeout"]
-        if not spec.is_handler:
-            names += ["cache_policy", "error_handler"]
-        given: Any = replace(self, error_handler=handler)
-        return replace(
-            spec, **{name: getattr(given, name) for name in names if getattr(spec, name) is None}
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -96,8 +73,8 @@ class GraphSpec:
         self.state_schema = state_schema
         self.input_schema = state_schema if input_schema is None else input_schema
         self.output_schema = state_schema if output_schema is None else output_schema
-        self.defaults = NodeDefaults()
-        """What `set_node_defaults` was given."""
+        self.defaults: dict[str, Any] = {}
+        """Fields of a `NodeSpec`, for nodes that leave them open; ``error_handler``: the action."""
         self._add_schema(self.state_schema)
         self._add_schema(self.input_schema, "input")
         self._add_schema(self.output_schema, "output")

@@ -165,8 +165,7 @@ class StateGraph(GraphSpec):
             "error_handler": error_handler,
             "timeout": TimeoutPolicy.coerce(timeout),
         }
-        changed: dict[str, Any] = {key: val for key, val in given.items() if val is not None}
-        self.defaults = replace(self.defaults, **changed)
+        self.defaults |= {key: value for key, value in given.items() if value is not None}
         return self
 
     # ------------------------------------------------------------ edges

@@ -46,7 +46,7 @@ class ParsedConfig:
     checkpoint_map: Mapping[str, str] = field(default_factory=dict)
     recursion_limit: int = DEFAULT_RECURSION_LIMIT
     max_concurrency: int | None = None
-    tags: tuple[str, ...] = ()
+    tags: list[str] = field(default_factory=list)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     configurable: Mapping[str, Any] = field(default_factory=dict)
     run_id: str | None = None
@@ -67,14 +67,7 @@ class ParsedConfig:
 
     def shown(self) -> dict[str, Any]:
         """Return the config that the run's own code is shown."""
-        return {
-            "configurable": dict(self.configurable),
-            "recursion_limit": self.recursion_limit,
-            "max_concurrency": self.max_concurrency,
-            "tags": list(self.tags),
-            "metadata": dict(self.metadata),
-            "run_id": self.run_id,
-        }
+        return {name: getattr(self, name) for name in (*_TOP_LEVEL, "configurable")}
 
 
 def config_for(address: Address, parents: Mapping[str, str]) -> dict[str, Any]:
@@ -150,7 +143,7 @@ def parse(config: Config | None) -> ParsedConfig:
         checkpoint_map=configurable.get("checkpoint_map") or {},
         recursion_limit=_checked(config, "recursion_limit", DEFAULT_RECURSION_LIMIT),
         max_concurrency=_checked(config, "max_concurrency"),
-        tags=tuple(_checked(config, "tags", ())),
+        tags=[*_checked(config, "tags", ())],
         metadata=metadata,
         configurable=configurable,
         run_id=None if run_id is None else str(run_id),

@@ -9,7 +9,7 @@ from dataclasses import InitVar, dataclass
 from functools import cached_property
 from typing import Any, Literal, Self, TypeAlias, TypedDict
 
-from flowpregel._core.program import Keys, Names, Program, compile_program, names
+from flowpregel._core.program import Keys, Program, compile_program, names
 from flowpregel._core.records import INPUT, SILENT_WRITES, TASKS
 from flowpregel._engine.tasks import check_executor
 from flowpregel.channels import Topic
@@ -254,11 +254,6 @@ def _with_topic(channels: Mapping[str, Any]) -> dict[str, Any]:
 def keys_of(keys: str | Sequence[str]) -> Keys:
     """Return one channel name, or several as a tuple."""
     return keys if isinstance(keys, str) else tuple(keys)
-
-
-def names_where(where: Where | None) -> Names:
-    """Return node names, or ``"*"`` for all, in the core's form."""
-    return "*" if where == "*" else frozenset(where or ())
 
 
 def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:

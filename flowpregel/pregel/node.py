@@ -88,26 +88,6 @@ def _map(before: Callable[[Any], Any], after: Callable[[Any], Any] | None, value
     return made if after is None else after(made)
 
 
-def _writer_of(
-    channels: Sequence[str | ChannelWriteEntry], named: Mapping[str, Any]
-) -> ChannelWrite:
-    """Return what ``write_to(*channels, **named)`` stands for.
-
-    A named callable maps the output and writes nothing for None; any other
-    named value is written as it is.
-    """
-    found = [
-        item if isinstance(item, ChannelWriteEntry) else ChannelWriteEntry(item)
-        for item in channels
-    ]
-    for channel, value in named.items():
-        if callable(value):
-            found.append(ChannelWriteEntry(channel, skip_none=True, mapper=value))
-        else:
-            found.append(ChannelWriteEntry(channel, value))
-    return ChannelWrite(found)
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class PregelNode:
     """A function, the channels that trigger it, those it reads, and its writers.
@@ -169,7 +149,13 @@ class PregelNode:
         if isinstance(other, ChannelWrite):
             return self._copy(writers=[*self.writers, other])
         if isinstance(other, Mapping):
-            return self._copy(writers=[*self.writers, *_writers_in(other)])
+            for key, part in other.items():
+                if not isinstance(part, ChannelWrite):
+                    raise ConfigurationError(
+                        f"{key!r} in a dict at the end of a pipe is {part!r}; "
+                        "use Channel.write_to(...)"
+                    )
+            return self._copy(writers=[*self.writers, *other.values()])
         return self._copy(**self._with_step(other))
 
     def _with_step(self, step: Any) -> dict[str, Any]:
@@ -252,15 +238,6 @@ def checked_cache_policy(policy: CachePolicy | None) -> CachePolicy | None:
     return policy
 
 
-def _writers_in(parts: Mapping[str, Any]) -> list[ChannelWrite]:
-    for key, part in parts.items():
-        if not isinstance(part, ChannelWrite):
-            raise ConfigurationError(
-                f"{key!r} in a dict at the end of a pipe is {part!r}; use Channel.write_to(...)"
-            )
-    return list(parts.values())
-
-
 class NodeBuilder(PregelNode):
     """A `PregelNode` that is built step by step.
 
@@ -312,7 +289,7 @@ class NodeBuilder(PregelNode):
 
     def write_to(self, *channels: str | ChannelWriteEntry, **named: Any) -> Self:
         """Write the output to *channels*; a named callable maps it, a named value replaces it."""
-        self._writes.extend(_writer_of(channels, named).writes)
+        self._writes.extend(Channel.write_to(*channels, **named).writes)
         return self._set(writers=[ChannelWrite(self._writes)] if self._writes else [])
 
     def meta(self, *tags: str, **metadata: Any) -> Self:
@@ -373,8 +350,21 @@ class Channel:
 
     @staticmethod
     def write_to(*channels: str | ChannelWriteEntry, **named: Any) -> ChannelWrite:
-        """Return what writes a node's output to *channels*; see `NodeBuilder.write_to`."""
-        return _writer_of(channels, named)
+        """Return what writes a node's output to *channels*.
+
+        A named callable maps the output and writes nothing for None; any other
+        named value is written as it is.
+        """
+        found = [
+            item if isinstance(item, ChannelWriteEntry) else ChannelWriteEntry(item)
+            for item in channels
+        ]
+        for channel, value in named.items():
+            if callable(value):
+                found.append(ChannelWriteEntry(channel, skip_none=True, mapper=value))
+            else:
+                found.append(ChannelWriteEntry(channel, value))
+        return ChannelWrite(found)
 
 
 def _under(key: str, value: Any) -> dict[str, Any]:

@@ -10,12 +10,13 @@ from flowpregel._engine.drivers import elsewhere
 from flowpregel._interrupts import held
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
+from flowpregel.pregel import threads
 from flowpregel.pregel.config import Config, merged
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.request import RunKeywords, StreamKeywords, abatch, batch, is_quiet, run_of
 from flowpregel.pregel.runner import call_nested, nested_run
 from flowpregel.pregel.snapshot import StateSnapshot
-from flowpregel.pregel.threads import StateUpdate, ThreadStates
+from flowpregel.pregel.threads import StateUpdate
 
 if TYPE_CHECKING:
     from flowpregel.pregel.drawing import Graph, RunDrawing
@@ -184,11 +185,6 @@ class Pregel(GraphDefinition):
 
     # ------------------------------------------------------------ states of threads
 
-    @property
-    def threads(self) -> ThreadStates:
-        """The states of the graph's threads."""
-        return ThreadStates(self)
-
     def get_state(
         self, config: Config | None = None, *, subgraphs: bool = False, **settings: Any
     ) -> StateSnapshot:
@@ -204,7 +200,7 @@ class Pregel(GraphDefinition):
         Raises:
             ConfigurationError: There is no checkpointer, or no thread_id.
         """
-        return self.threads.state(merged(self.config, config, **settings), deep=subgraphs)
+        return threads.state(self, merged(self.config, config, **settings), deep=subgraphs)
 
     def get_state_history(
         self,
@@ -224,7 +220,7 @@ class Pregel(GraphDefinition):
             limit: At most this many.
         """
         merged_config = merged(self.config, config, **settings)
-        return self.threads.history(merged_config, filter=filter, before=before, limit=limit)
+        return threads.history(self, merged_config, filter=filter, before=before, limit=limit)
 
     def update_state(
         self,
@@ -266,7 +262,7 @@ class Pregel(GraphDefinition):
             ConfigurationError: There is nothing to apply.
             InvalidUpdateError: An update cannot be made.
         """
-        return self.threads.update(merged(self.config, config, **settings), supersteps)
+        return threads.update(self, merged(self.config, config, **settings), supersteps)
 
     async def aget_state_history(
         self, config: Config | None = None, **asked: Any
@@ -335,7 +331,7 @@ class Pregel(GraphDefinition):
         from flowpregel.pregel import runs  # noqa: PLC0415 - seldom needed
         from flowpregel.pregel.drawing import draw_run  # noqa: PLC0415 - seldom needed
 
-        graph, saver, parsed = self.threads.opened(merged(self.config, config, **settings))
+        graph, saver, parsed = threads.opened(self, merged(self.config, config, **settings))
         assert isinstance(graph, Pregel)
         address = parsed.address
         reader = runs.RunReader(graph, saver, runs.nested_addresses(saver, address.thread_id))

@@ -107,9 +107,8 @@ class ProgressView:
         for name, count in [*self._counts.items()]:
             if name == self._name:
                 continue
-            before, done, failed, asking = (
-                count[each] for each in ("before", "done", "failed", "asking")
-            )
+            before, done = count["before"], count["done"]
+            failed, asking = count["failed"], count["asking"]
             left = count["started"] - done - failed - asking
             parts = [f"{before + done:,} done"]
             parts += [f"{before:,} of them before"] if before else []
@@ -150,39 +149,24 @@ def workers_text() -> str:
     return f"{count} worker{'s' * (count > 1)} with {size / 1e6:,.0f} MB" if count else ""
 
 
-def _way_to_show(out: TextIO) -> tuple[Callable[[list[str]], None], float]:
+def _way_to_show(out: TextIO) -> tuple[Callable[[list[str]], object], float]:
     """Return a function that shows lines on *out*, and the seconds between two calls."""
-    if _in_notebook():
+    shell = sys.modules.get("IPython")
+    if shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell":
         from importlib import import_module  # noqa: PLC0415 - seldom needed
 
         shown: Any = import_module("IPython.display")
         handle = shown.display(shown.Pretty(""), display_id=True)
         return lambda lines: handle.update(shown.Pretty("\n".join(lines))), 0.2
-    if out.isatty():
-        return _over(out), 0.1
-    return lambda lines: _line(out, lines), 2.0
-
-
-def _in_notebook() -> bool:
-    shell = sys.modules.get("IPython")
-    found = None if shell is None else shell.get_ipython()
-    return type(found).__name__ == "ZMQInteractiveShell"
-
-
-def _over(out: TextIO) -> Callable[[list[str]], None]:
-    """Return a function that writes lines over those it wrote before."""
+    if not out.isatty():
+        return lambda lines: print(" |".join(lines), file=out, flush=True), 2.0
     written = 0
 
     def over(lines: list[str]) -> None:
+        """Write over the lines that were written before."""
         nonlocal written
         back = f"\x1b[{written}F\x1b[J" if written else ""
-        out.write(back + "".join(f"{line}\n" for line in lines))
-        out.flush()
+        print(back + "\n".join(lines), file=out, flush=True)
         written = len(lines)
 
-    return over
-
-
-def _line(out: TextIO, lines: list[str]) -> None:
-    out.write(" |".join(lines) + "\n")
-    out.flush()
+    return over, 0.1

@@ -13,7 +13,7 @@ from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
 from flowpregel.events import StreamMode
 from flowpregel.pregel.config import Config, ConfigKeywords, merged, parse
-from flowpregel.pregel.definition import GraphDefinition, Where, keys_of, names_where
+from flowpregel.pregel.definition import GraphDefinition, Where, keys_of
 from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.progress import MODES as VIEWED
 from flowpregel.pregel.progress import ProgressView, progress_is_on
@@ -76,27 +76,12 @@ def run_of(
         ConfigurationError: Something cannot be; the message says what.
         TypeError: A keyword that nobody knows.
     """
-    wanted: dict[str, Any] = {
-        "stream_mode": graph.stream_mode,
-        "print_mode": (),
-        "output_keys": graph.stream_channels_asis if streams else graph.output_channels,
-        "interrupt_before": graph.interrupt_before_nodes,
-        "interrupt_after": graph.interrupt_after_nodes,
-        "debug": graph.debug,
-        "progress": progress_is_on.get(),
-        **{name: choices[0] for name, (choices, _) in _CHOICES.items()},
-    }
-    wanted |= {
-        key: value
-        for key, value in asked.items()
-        if key in OPTIONS and (value is not None or key == "on_mismatch")
-    }
+    wanted = _wanted(graph, asked, streams=streams)
     settings = {key: value for key, value in asked.items() if key not in OPTIONS}
     config = parse(merged(graph.config, given_config, **settings))
     if config.namespace:
         # The checkpoint of a nested graph is found when that is called: by the map of them.
         config = replace(config, namespace="", checkpoint_id=config.checkpoint_map.get(""))
-    _check(graph, wanted)
     modes = names(wanted["stream_mode"]) if streams or not is_quiet(asked) else ()
     printed = ("updates", "values") if wanted["debug"] else names(wanted["print_mode"])
     view = ProgressView(graph.name) if wanted["progress"] else None
@@ -108,8 +93,8 @@ def run_of(
         options=Options(
             durability=Durability(wanted["durability"]),
             recursion_limit=config.recursion_limit,
-            interrupt_before=names_where(wanted["interrupt_before"]),
-            interrupt_after=names_where(wanted["interrupt_after"]),
+            interrupt_before=wanted["interrupt_before"],
+            interrupt_after=wanted["interrupt_after"],
             output_channels=keys_of(wanted["output_keys"]),
             modes=frozenset((*modes, *printed, *(VIEWED if view else ()))),
             step_timeout=graph.step_timeout,
@@ -118,12 +103,11 @@ def run_of(
             drain=lambda: None if control is None else control.drain_reason,
             on_mismatch=wanted["on_mismatch"],
         ),
-        context=_context(graph, wanted.get("context")),
+        context=_context(graph.context_schema, wanted.get("context")),
         control=control,
         resume=wanted["resume"],
         modes=modes,
-        labelled=asked.get("stream_mode") is not None
-        and not isinstance(wanted["stream_mode"], str),
+        labelled=not isinstance(asked.get("stream_mode"), str | None),
         subgraphs=wanted.get("subgraphs", False),
         printed=printed,
         view=view,
@@ -140,8 +124,27 @@ _CHOICES: Final[dict[str, tuple[tuple[str | None, ...], str]]] = {
 """Options that are one of a few words, the default first, and what to use."""
 
 
-def _check(graph: GraphDefinition, wanted: Mapping[str, Any]) -> None:
-    """Refuse an option of a run that cannot be."""
+def _wanted(graph: GraphDefinition, asked: Mapping[str, Any], *, streams: bool) -> dict[str, Any]:
+    """Return the options of a run, with the defaults filled in.
+
+    Raises:
+        ConfigurationError: One cannot be.
+    """
+    wanted: dict[str, Any] = {
+        "stream_mode": graph.stream_mode,
+        "print_mode": (),
+        "output_keys": graph.stream_channels_asis if streams else graph.output_channels,
+        "interrupt_before": graph.interrupt_before_nodes,
+        "interrupt_after": graph.interrupt_after_nodes,
+        "debug": graph.debug,
+        "progress": progress_is_on.get(),
+        **{name: choices[0] for name, (choices, _) in _CHOICES.items()},
+    }
+    wanted |= {
+        key: value
+        for key, value in asked.items()
+        if key in OPTIONS and (value is not None or key == "on_mismatch")
+    }
     for name, (choices, hint) in _CHOICES.items():
         if wanted[name] not in choices:
             raise ConfigurationError(f"{name}={wanted[name]!r}; use {hint}")
@@ -156,19 +159,18 @@ def _check(graph: GraphDefinition, wanted: Mapping[str, Any]) -> None:
                 f"output_keys names {key!r}, which is no channel of {graph.name!r}; "
                 f"the channels are: {', '.join(graph.program.channels)}"
             )
+    return wanted
 
 
-def _context(graph: GraphDefinition, context: Any) -> Any:
+def _context(schema: type[Any] | None, context: Any) -> Any:
     """Return *context* in the form that its schema gives it."""
-    schema = graph.context_schema
-    if schema is None or not isinstance(context, Mapping):
+    makes_objects = hasattr(schema, "__dataclass_fields__") or hasattr(schema, "model_validate")
+    if schema is None or not makes_objects or not isinstance(context, Mapping):
         return context
-    if hasattr(schema, "__dataclass_fields__") or hasattr(schema, "model_validate"):
-        try:
-            return schema(**context)
-        except TypeError as error:
-            raise ConfigurationError(f"context does not fit {schema.__name__}: {error}") from error
-    return context
+    try:
+        return schema(**context)
+    except TypeError as error:
+        raise ConfigurationError(f"context does not fit {schema.__name__}: {error}") from error
 
 
 # ---------------------------------------------------------------- runs side by side

@@ -87,7 +87,9 @@ def _started_again(
 ) -> Start:
     """Return how a run starts, with input, that may have been started before."""
     saved = start.loaded[0] if start.loaded else None
-    is_last = start.run_id is None or (saved is not None and start.run_id == _run_id_of(saved))
+    is_last = start.run_id is None or (
+        saved is not None and start.run_id == str(saved.checkpoint.metadata.get("run_id"))
+    )
     if not is_last:
         earlier = saver.history(address, filter={"run_id": start.run_id}, limit=1)
         saved = next(iter(earlier), None)
@@ -109,12 +111,8 @@ def _started_again(
 def _as_before(start: Start, saved: Saved) -> Start:
     metadata = saved.checkpoint.metadata
     kept = {DIGEST: metadata[DIGEST]} if DIGEST in metadata else {}
-    return replace(start, run_id=start.run_id or _run_id_of(saved), metadata=kept)
-
-
-def _run_id_of(saved: Saved) -> str | None:
-    run_id = saved.checkpoint.metadata.get("run_id")
-    return None if run_id is None else str(run_id)
+    run_id = None if metadata.get("run_id") is None else str(metadata["run_id"])
+    return replace(start, run_id=start.run_id or run_id, metadata=kept)
 
 
 def _check_input(program: Program, opened: OpenCheckpoint, given: Any) -> None:

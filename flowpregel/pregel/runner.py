@@ -25,7 +25,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver, Lease
 from flowpregel.context import RunControl, current_scope
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.config import Config, ParsedConfig, merged, parse
-from flowpregel.pregel.definition import GraphDefinition, names_where
+from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.progress import ProgressView
 from flowpregel.pregel.resume import kept_result, start_of
@@ -277,8 +277,8 @@ def nested_run(
         namespace=namespace,
         loaded=None,
         recursion_limit=config.recursion_limit,
-        interrupt_before=names_where(graph.interrupt_before_nodes),
-        interrupt_after=names_where(graph.interrupt_after_nodes),
+        interrupt_before=graph.interrupt_before_nodes,
+        interrupt_after=graph.interrupt_after_nodes,
         output_channels=graph.program.output_channels,
         modes=around.modes,
         step_timeout=graph.step_timeout,

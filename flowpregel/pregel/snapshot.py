@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from flowpregel._core import copies, ids
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import Replayed
-from flowpregel._core.effects import StepId
+from flowpregel._core.effects import StepContext
 from flowpregel._core.plan import plan
 from flowpregel._core.program import Program, State, load_state, read
 from flowpregel._core.records import (
@@ -92,7 +93,7 @@ def open_checkpoint(
     pending: dict[str, list[Write]] = {}
     for item in saved.writes:
         pending.setdefault(item.task_id, []).append((item.channel, item.value))
-    place = StepId(checkpoint.id, saved.address.namespace, step, step + 2)
+    place = StepContext(checkpoint.id, saved.address.namespace, step, step + 2)
     tasks = plan(program, state, None, place)
     own = [write for write in pending.get(RUN_TASK_ID, ()) if write[0] not in SILENT_WRITES]
     applied = None
@@ -194,17 +195,18 @@ def with_near_seeds(program: Program, history: Iterable[Saved]) -> Iterator[Save
     each state gets a copy of the result to go on from: what is done to it, no
     other state sees.
     """
-    seeds: dict[str, _DeltaSeed | None] = {}
+    seeds: dict[str, _DeltaSeed] = {}
     for saved in history:
-        deltas = {
-            name: _nearer(program.channels.get(name), name, found, seeds)
-            for name, found in saved.deltas.items()
-        }
+        deltas = dict(saved.deltas)
+        for name, found in saved.deltas.items():
+            # What a user's reducer or class raises here, it raises again for each state.
+            with suppress(Exception):
+                deltas[name] = _nearer(program.channels.get(name), name, found, seeds)
         yield replace(saved, deltas=deltas) if deltas else saved
 
 
 def _nearer(
-    declared: Any, name: str, found: DeltaHistory, seeds: dict[str, _DeltaSeed | None]
+    declared: Any, name: str, found: DeltaHistory, seeds: dict[str, _DeltaSeed]
 ) -> DeltaHistory:
     """Return *found*, or what leads to the same value from a nearer seed.
 
@@ -212,33 +214,20 @@ def _nearer(
         declared: The channel, as its program declares it.
         name: Its name.
         found: What is kept of it.
-        seeds: By channel: what is at hand; None: its values cannot be copied.
+        seeds: By channel: what is at hand.
     """
     writes = found.writes
     if not isinstance(writes, Replayed) or not isinstance(declared, DeltaChannel):
         return found
     seed = seeds.get(name)
     if seed is None or not writes.shares(seed.writes) or len(writes) < len(seed.writes):
-        if len(writes) < _FEWEST or (name in seeds and seed is None):
+        if len(writes) < _FEWEST:
             return found
         start = writes.until(len(writes) - _STEP)
-        seed = seeds[name] = _seed(declared, name, found.seed, start)
-    if seed is None:
-        return found
-    value = copies.bring_back(seed.kept, f"channel {name!r}")
-    return DeltaHistory(value, writes.since(len(seed.writes)))
-
-
-def _seed(
-    declared: DeltaChannel[Any, Any], name: str, start: Any, writes: Replayed
-) -> _DeltaSeed | None:
-    """Return what *start* and *writes* come to, or None if that cannot be copied."""
-    try:
-        channel = declared.from_checkpoint(start)
+        channel = declared.from_checkpoint(found.seed)
         channel.key = name
-        channel.replay(writes)
-        kept = copies.keep(channel.value, f"channel {name!r}")
-        copies.bring_back(kept, f"channel {name!r}")
-    except Exception:  # noqa: BLE001 - a user's reducer or class; reading each state raises it
-        return None
-    return _DeltaSeed(writes, kept)
+        channel.replay(start)
+        seed = _DeltaSeed(start, copies.keep(channel.value, f"channel {name!r}"))
+    value = copies.bring_back(seed.kept, f"channel {name!r}")
+    seeds[name] = seed
+    return DeltaHistory(value, writes.since(len(seed.writes)))

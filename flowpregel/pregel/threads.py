@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flowpregel._core import ids
-from flowpregel._core.effects import Commit, StepId
+from flowpregel._core.effects import Commit, StepContext
 from flowpregel._core.program import Options, Program, State, new_state
 from flowpregel._core.records import (
     INPUT,
@@ -61,87 +61,91 @@ class StateUpdate(NamedTuple):
     task_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadStates:
-    """The states of the threads of a graph; `Pregel` documents the arguments.
+def opened(
+    graph: GraphDefinition, config: Config
+) -> tuple[GraphDefinition, BaseCheckpointSaver, ParsedConfig]:
+    """Return the graph whose namespace a config names, what keeps its states, and the config.
 
     Args:
-        graph: The outermost graph. A config may name a namespace of one in it.
+        graph: The outermost graph.
+        config: May name a namespace of a graph in it.
+
+    Raises:
+        ConfigurationError: There is no checkpointer, or no such graph.
     """
-
-    graph: GraphDefinition
-
-    def opened(self, config: Config) -> tuple[GraphDefinition, BaseCheckpointSaver, ParsedConfig]:
-        """Return the graph whose namespace a config names, the saver, and the config.
-
-        Raises:
-            ConfigurationError: There is no checkpointer, or no such graph.
-        """
-        graph, saver, parsed = self.graph, self.graph.saver, parse(config)
-        if saver is None:
+    inner, saver, parsed = graph, graph.saver, parse(config)
+    if saver is None:
+        raise ConfigurationError(
+            f"No checkpointer set: graph {graph.name!r} keeps no state to look at; "
+            "pass checkpointer= where it is built"
+        )
+    parts = [part.split(":", 1)[0] for part in parsed.namespace.split("|")]
+    path = [part for part in parts if part and not part.isdigit()]
+    for name in path:
+        found = dict(inner.get_subgraphs()).get(name)
+        if found is None:
             raise ConfigurationError(
-                f"No checkpointer set: graph {graph.name!r} keeps no state to look at; "
-                "pass checkpointer= where it is built"
+                f"Subgraph {'|'.join(path)!r} not found in graph {graph.name!r}"
             )
-        if not parsed.namespace:
-            return graph, saver, parsed
-        parts = [part.split(":", 1)[0] for part in parsed.namespace.split("|")]
-        path = "|".join(part for part in parts if not part.isdigit())
-        for _, inner in graph.get_subgraphs(namespace=path):
-            return inner, saver, parsed
-        raise ConfigurationError(f"Subgraph {path!r} not found in graph {graph.name!r}")
+        inner, saver = found, found.saver or saver
+    return inner, saver, parsed
 
-    def state(self, config: Config, *, deep: bool) -> StateSnapshot:
-        """Return a thread's state; *deep*: with the states of nested graphs."""
-        graph, saver, parsed = self.opened(config)
-        saved = saver.load(parsed.address)
-        if saved is None:
-            return empty_snapshot(dict(config))
-        return snapshot_of(graph, saver, saved, live=parsed.checkpoint_id is None, deep=deep)
 
-    def history(
-        self, config: Config, *, before: Config | None, **asked: Any
-    ) -> Iterator[StateSnapshot]:
-        """Yield a thread's states, newest first; *asked*: ``filter`` and ``limit``."""
-        graph, saver, parsed = self.opened(config)
-        bound = None if before is None else parse(before).checkpoint_id
-        address = replace(parsed.address, checkpoint_id=None)
-        for saved in with_near_seeds(graph.program, saver.history(address, before=bound, **asked)):
-            yield snapshot_of(graph, saver, saved)
+def state(graph: GraphDefinition, config: Config, *, deep: bool) -> StateSnapshot:
+    """Return a thread's state; *deep*: with the states of nested graphs."""
+    graph, saver, parsed = opened(graph, config)
+    saved = saver.load(parsed.address)
+    if saved is None:
+        return empty_snapshot(dict(config))
+    return snapshot_of(graph, saver, saved, live=parsed.checkpoint_id is None, deep=deep)
 
-    def update(self, config: Config, supersteps: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        """Apply supersteps of updates, and return the config of the last checkpoint."""
-        if not supersteps:
-            raise ConfigurationError("No supersteps provided")
-        if not all(supersteps):
-            raise ConfigurationError("No updates provided: each superstep needs at least one")
-        graph, saver, parsed = self.opened(config)
-        address = parsed.address
-        with held(), saver.lease(address.thread_id, address.namespace) as lease:
-            options = for_saver(Options(namespace=address.namespace, fence=lease.fence), saver)
-            waiting = deque([StateUpdate(*update) for update in updates] for updates in supersteps)
-            while waiting:
-                updates, saved = waiting.popleft(), saver.load(address)
-                parents = {} if saved is None else saved.checkpoint.metadata.get("parents")
-                batch = edited(
-                    graph.program,
-                    replace(
-                        options,
-                        address=replace(address, checkpoint_id=None),
-                        metadata={**parsed.metadata, **({"parents": parents} if parents else {})},
-                        now=now(),
-                    ),
-                    saved,
-                    updates,
-                )
-                saver.commit((batch,))
-                assert batch.checkpoint is not None
-                address = replace(address, checkpoint_id=batch.checkpoint.id)
-                if updates[0].as_node == COPY and isinstance(updates[0].values, list):
-                    copied = saver.load(address)
-                    assert copied is not None
-                    waiting.extendleft(_of_copy(graph.program, copied, updates[0].values))
-        return config_for(address, parsed.checkpoint_map)
+
+def history(
+    graph: GraphDefinition, config: Config, *, before: Config | None, **asked: Any
+) -> Iterator[StateSnapshot]:
+    """Yield a thread's states, newest first; *asked*: ``filter`` and ``limit``."""
+    graph, saver, parsed = opened(graph, config)
+    bound = None if before is None else parse(before).checkpoint_id
+    address = replace(parsed.address, checkpoint_id=None)
+    for saved in with_near_seeds(graph.program, saver.history(address, before=bound, **asked)):
+        yield snapshot_of(graph, saver, saved)
+
+
+def update(
+    graph: GraphDefinition, config: Config, supersteps: Sequence[Sequence[Any]]
+) -> dict[str, Any]:
+    """Apply supersteps of updates, and return the config of the last checkpoint."""
+    if not supersteps:
+        raise ConfigurationError("No supersteps provided")
+    if not all(supersteps):
+        raise ConfigurationError("No updates provided: each superstep needs at least one")
+    graph, saver, parsed = opened(graph, config)
+    address = parsed.address
+    with held(), saver.lease(address.thread_id, address.namespace) as lease:
+        options = for_saver(Options(namespace=address.namespace, fence=lease.fence), saver)
+        waiting = deque([StateUpdate(*update) for update in updates] for updates in supersteps)
+        while waiting:
+            updates, saved = waiting.popleft(), saver.load(address)
+            parents = {} if saved is None else saved.checkpoint.metadata.get("parents")
+            batch = edited(
+                graph.program,
+                replace(
+                    options,
+                    address=replace(address, checkpoint_id=None),
+                    metadata={**parsed.metadata, **({"parents": parents} if parents else {})},
+                    now=now(),
+                ),
+                saved,
+                updates,
+            )
+            saver.commit((batch,))
+            assert batch.checkpoint is not None
+            address = replace(address, checkpoint_id=batch.checkpoint.id)
+            if updates[0].as_node == COPY and isinstance(updates[0].values, list):
+                copied = saver.load(address)
+                assert copied is not None
+                waiting.extendleft(_of_copy(graph.program, copied, updates[0].values))
+    return config_for(address, parsed.checkpoint_map)
 
 
 def snapshot_of(
@@ -162,10 +166,11 @@ def snapshot_of(
         configurable = {"thread_id": address.thread_id}
         if not deep:
             return {"configurable": {**configurable, "checkpoint_ns": address.namespace}}
-        kept = saver.load(address)
+        keeps = inner.saver or saver
+        kept = keeps.load(address)
         if kept is None:
             return empty_snapshot({"configurable": configurable})
-        return snapshot_of(inner, saver, kept, live=True, deep=True)
+        return snapshot_of(inner, keeps, kept, live=True, deep=True)
 
     return snapshot(graph.program, saved, live=live, task_state=state_of)
 
@@ -319,9 +324,8 @@ def _of_copy(program: Program, saved: Saved, items: Sequence[Any]) -> Iterator[l
 def _run_writers(program: Program, node: Node, value: Any, state: State) -> Sequence[Write]:
     """Return what the writers of *node* write for *value*, outside any run."""
     task = Task("", node, Kind.PULL, value, "", namespace=node.name)
-    managed = {name: item.get(0, 2) for name, item in program.managed.items()}
-    place = StepId("", "", 0, 2)
-    scope = Scope(Job(task, place, channels=state.channels, managed=managed), RunClient())
+    place = StepContext("", "", 0, 2, channels=state.channels, managed=program.managed)
+    scope = Scope(Job(task, place), RunClient())
     token = current.set(scope)
     try:
         for writer in node.writers:

@@ -120,8 +120,7 @@ class LMDBStore(ItemStore):
     def _living(self, records: list[bytes], now: float) -> list[StoredItem]:
         """Return the items in *records* that have not ended, in the order they were put."""
         items = map(self._item, records)
-        living = (item for item in items if item.ends_at is None or item.ends_at > now)
-        return sorted(living, key=lambda item: item.number)
+        return sorted((each for each in items if each.lives_at(now)), key=lambda item: item.number)
 
     def _item(self, record: bytes) -> StoredItem:
         return StoredItem(*self._store.codec.decode(record, "an item"))
@@ -138,7 +137,7 @@ class LMDBStore(ItemStore):
         before = self._forget(transaction, place)
         if item is None:
             return
-        if before is not None and (before.ends_at is None or before.ends_at > item.updated_at):
+        if before is not None and before.lives_at(item.updated_at):
             item.number, item.created_at = before.number, before.created_at
         else:
             item.number, item.created_at = self._next_number(transaction), item.updated_at
@@ -162,8 +161,7 @@ class LMDBStore(ItemStore):
         return item
 
     def _next_number(self, transaction: Any) -> int:
-        found = self._table.get(transaction, b"n")
-        number = 1 + (int.from_bytes(found, "big") if found else 0)
+        number = 1 + int.from_bytes(self._table.get(transaction, b"n") or b"", "big")
         self._table.put(transaction, b"n", number.to_bytes(8, "big"))
         return number
 

@@ -8,7 +8,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from heapq import heappop, heappush
 from typing import Any, ClassVar, TypeAlias
 
 from flowpregel._core.copies import bring_back, keep
@@ -42,6 +41,7 @@ _SECONDS = 60
 
 ItemKey: TypeAlias = tuple[tuple[str, ...], str]
 """(namespace, key)."""
+_LEAST_SWEPT = 1_000
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +62,14 @@ class StoredItem:
     vectors: tuple[tuple[float, ...], ...]
     value: Any
     """As `ItemStore._encode` returns it."""
+
+    def lives_at(self, now: float) -> bool:
+        """Return whether its time is not over."""
+        return self.ends_at is None or self.ends_at > now
+
+
+Hit: TypeAlias = tuple[float | None, StoredItem]
+"""An item, and how well it fits a query, if there is one."""
 
 
 class ItemStore(BaseStore):
@@ -93,13 +101,16 @@ class ItemStore(BaseStore):
             op.query for op in todo if isinstance(op, SearchOp) and op.query
         )
         found = self._exchange(todo, self._prepared(todo, now), now)
+        results: list[Result] = []
         read: list[StoredItem] = []
-        answers = [
-            self._answer(op, items, queries, read) for op, items in zip(todo, found, strict=True)
-        ]
-        if restarted := [item for item in read if item.ttl is not None]:
-            self._restart(restarted, now)
-        return answers
+        for op, items in zip(todo, found, strict=True):
+            hits = self._hits(op, items, queries)
+            results.append(self._result(op, hits))
+            if isinstance(op, GetOp | SearchOp) and self._restarts(op.refresh_ttl):
+                read += [item for _, item in hits if item.ttl is not None]
+        if read:
+            self._restart(read, now)
+        return results
 
     # -------------------------------------------------------- given by a subclass
 
@@ -151,41 +162,12 @@ class ItemStore(BaseStore):
             )
         return puts
 
-    def _answer(
-        self,
-        op: Op,
-        items: list[StoredItem],
-        queries: Mapping[str, Query],
-        read: list[StoredItem],
-    ) -> Result:
-        """Return the answer to *op*; add to *read* the items whose time to live starts again."""
-        match op:
-            case GetOp():
-                if not items:
-                    return None
-                self._add_read(items, op.refresh_ttl, read)
-                return Item(**self._fields(items[0]))
-            case SearchOp():
-                return self._search(op, items, queries, read)
-            case ListNamespacesOp():
-                found = {
-                    item.namespace[: op.max_depth]
-                    for item in items
-                    if all(matches(item.namespace, each) for each in op.match_conditions or ())
-                }
-                return sorted(found)[op.offset : op.offset + op.limit]
-            case PutOp():
-                return None
-
-    def _search(
-        self,
-        op: SearchOp,
-        items: list[StoredItem],
-        queries: Mapping[str, Query],
-        read: list[StoredItem],
-    ) -> list[SearchItem]:
+    def _hits(self, op: Op, items: list[StoredItem], queries: Mapping[str, Query]) -> list[Hit]:
+        """Return those of *items* that answer *op*, a search's with their scores, best first."""
+        if not isinstance(op, SearchOp):
+            return [(None, item) for item in items]
         prefix = tuple(op.namespace_prefix)
-        found: list[tuple[float | None, StoredItem]] = [
+        found: list[Hit] = [
             (score(queries[op.query], item.words, item.vectors) if op.query else None, item)
             for item in items
             if item.namespace[: len(prefix)] == prefix
@@ -193,16 +175,28 @@ class ItemStore(BaseStore):
         ]
         if op.query:
             found.sort(key=lambda each: -1.0 if each[0] is None else each[0], reverse=True)
-        found = found[op.offset : op.offset + op.limit]
-        self._add_read([item for _, item in found], op.refresh_ttl, read)
-        return [SearchItem(**self._fields(item), score=fit) for fit, item in found]
+        return found[op.offset : op.offset + op.limit]
 
-    def _add_read(
-        self, items: list[StoredItem], asked: bool | None, read: list[StoredItem]
-    ) -> None:
+    def _result(self, op: Op, hits: list[Hit]) -> Result:
+        match op:
+            case GetOp():
+                return Item(**self._fields(hits[0][1])) if hits else None
+            case SearchOp():
+                return [SearchItem(**self._fields(item), score=fit) for fit, item in hits]
+            case ListNamespacesOp():
+                found = {
+                    item.namespace[: op.max_depth]
+                    for _, item in hits
+                    if all(matches(item.namespace, each) for each in op.match_conditions or ())
+                }
+                return sorted(found)[op.offset : op.offset + op.limit]
+            case PutOp():
+                return None
+
+    def _restarts(self, asked: bool | None) -> bool:
+        """Return whether a read starts the time to live again."""
         default = (self.ttl_config or {}).get("refresh_on_read", True)
-        if default if asked is None else asked:
-            read.extend(items)
+        return default if asked is None else asked
 
     def _value(self, item: StoredItem) -> Any:
         return self._decode(item.value, f"the value of {item.key!r}")
@@ -313,24 +307,25 @@ class InMemoryStore(ItemStore):
         super().__init__(index, ttl, clock)
         self._lock = threading.RLock()
         self._items: dict[ItemKey, StoredItem] = {}
-        self._expiring: list[tuple[float, int, StoredItem]] = []
-        """A heap with one entry for each item that ends: when to look at it."""
-        self._entries = 0
+        self._most = _LEAST_SWEPT
+        """With more items than this, those that have ended are cleared away."""
 
     def _exchange(
         self, ops: Sequence[Op], puts: Mapping[ItemKey, StoredItem | None], now: float
     ) -> list[list[StoredItem]]:
         with self._lock:
-            self._drop_ended(now)
-            found = [self._candidates(op) for op in ops]
+            found = [[item for item in self._candidates(op) if item.lives_at(now)] for op in ops]
             for place, item in puts.items():
-                if item is None:
-                    self._items.pop(place, None)
-                    continue
-                if place in self._items:
-                    item.created_at = self._items[place].created_at
-                self._items[place] = item
-                self._expect(item)
+                before = self._items.get(place)
+                if item is not None and before is not None and before.lives_at(now):
+                    item.created_at = before.created_at
+                else:
+                    self._items.pop(place, None)  # one that ended goes to the end of the order
+                if item is not None:
+                    self._items[place] = item
+            if len(self._items) > self._most:
+                self._items = {at: item for at, item in self._items.items() if item.lives_at(now)}
+                self._most = max(_LEAST_SWEPT, 2 * len(self._items))
         return found
 
     def _candidates(self, op: Op) -> list[StoredItem]:
@@ -342,7 +337,6 @@ class InMemoryStore(ItemStore):
     def _restart(self, items: Sequence[StoredItem], now: float) -> None:
         with self._lock:
             for item in items:
-                # Its entry in the heap is corrected when it comes up.
                 item.ends_at = now + (item.ttl or 0.0)
 
     def _encode(self, value: Any, what: str) -> Any:
@@ -350,19 +344,3 @@ class InMemoryStore(ItemStore):
 
     def _decode(self, kept: Any, what: str) -> Any:
         return bring_back(kept, what)
-
-    def _expect(self, item: StoredItem) -> None:
-        if item.ends_at is not None:
-            self._entries += 1  # decides between equal times
-            heappush(self._expiring, (item.ends_at, self._entries, item))
-
-    def _drop_ended(self, now: float) -> None:
-        while self._expiring and self._expiring[0][0] <= now:
-            item = heappop(self._expiring)[2]
-            place = item.namespace, item.key
-            if self._items.get(place) is not item or item.ends_at is None:
-                continue  # it was put again, with an entry of its own
-            if item.ends_at <= now:
-                del self._items[place]
-            else:
-                self._expect(item)

@@ -37,7 +37,7 @@ def fill(path: Path, options: StoreOptions | None = None) -> None:
     with LMDBStore(path, options=options) as store:
         store.put(("people", "old"), "ada", {"born": 1815})
     with LMDBCache(path, options=options) as cache:
-        cache.set({(("squares",), "3"): (9, None)})
+        cache.set({(("squares",), "3"): ("nine", None)})
 
 
 def everything(path: Path, options: StoreOptions | None = None) -> dict[str, Any]:

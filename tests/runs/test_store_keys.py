@@ -29,7 +29,7 @@ pytest.importorskip("cryptography")
 PLAIN = StoreOptions()
 ONE = StoreOptions(encryption_key=b"1" * 32)
 TWO = StoreOptions(encryption_key=b"2" * 16)
-NAMES = b"plain", b"long long", b"__interrupt__", b"people", b"born", b"squares"
+NAMES = b"plain", b"long long", b"__interrupt__", b"people", b"born", b"nine"
 """What is in a store that must not be read in its file: names and values."""
 
 

@@ -73,8 +73,10 @@ def killed(path: Path, first: int, lines: int) -> int:
     for _ in range(lines):
         told(process)
     process.kill()
-    rest, _ = process.communicate(timeout=60)
-    assert -signal.SIGKILL == process.returncode
+    assert process.stdout is not None
+    with process.stdout as out:
+        rest = out.read()  # `communicate` would miss the lines that `told` read ahead
+    assert -signal.SIGKILL == process.wait(timeout=60)
     return int((rest.rpartition("\n")[0].split("\n")[-1:] or [""])[0] or first + lines - 1)
 
 

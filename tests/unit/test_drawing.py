@@ -283,11 +283,6 @@ class TestGraphOf:
 
         assert pairs(made) == [(START, "one"), ("one", "one"), ("one", END)]
 
-    def test_sends_are_conditional(self) -> None:
-        made = graph_of({"one": ["a"], "two": []}, {}, "a", "b", sends={"one": ["two"]})
-
-        assert Edge("one", "two", None, True) in made.edges
-
     def test_markers_are_there_only_where_something_leads_to_them(self) -> None:
         assert list(graph_of({"one": []}, {}, "a", "b").nodes) == ["one"]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import chain, islice
@@ -138,38 +138,32 @@ def assign(
     running = sum(each.state is WorkerState.BUSY and not each.is_waiting for each in workers)
     present = sum(each.state is not WorkerState.LEAVING and not each.is_waiting for each in workers)
     wanted = min(limits.size, max(limits.keep, running + len(queue)))
-    batches = _Batches(queue)
+    waiting = (each.seconds for each in queue)
+    following = next(waiting, None)
+
+    def take(least: int, most: int) -> int:
+        """Return how many of the next tasks make a batch."""
+        nonlocal following
+        count, total = 0, 0.0
+        while following is not None and count < most:
+            total += following
+            if total > BATCH_SECONDS and count >= least:
+                break
+            count += 1
+            following = next(waiting, None)
+        return count
+
     share = -(-len(queue) // limits.size)
     idle = (n for n, each in enumerate(workers) if each.state is WorkerState.IDLE)
     free = islice(idle, max(0, limits.size - running))
-    sends = [(index, batches.take(1, min(share, limits.batch))) for index in free]
+    sends = [(index, take(1, min(share, limits.batch))) for index in free]
     # Rounded down: the last tasks go to the worker that is free first.
     share = len(queue) // limits.size
     for index, each in enumerate(workers):
         has_room = each.state is WorkerState.BUSY and each.seconds <= BATCH_SECONDS
-        if not has_room or each.is_waiting or limits.batch == 1:
-            continue
-        sends.append((index, batches.take(0, min(share, limits.batch))))
+        if has_room and not each.is_waiting and limits.batch > 1:
+            sends.append((index, take(0, min(share, limits.batch))))
     return Assignment(max(0, wanted - present), [each for each in sends if each[1]])
-
-
-class _Batches:
-    """Cuts a queue into batches, from its front."""
-
-    def __init__(self, queue: Iterable[Waiting]) -> None:
-        self._seconds = (each.seconds for each in queue)
-        self._next = next(self._seconds, None)
-
-    def take(self, least: int, most: int) -> int:
-        """Return how many of the next tasks make a batch."""
-        count, total = 0, 0.0
-        while self._next is not None and count < most:
-            total += self._next
-            if total > BATCH_SECONDS and count >= least:
-                break
-            count += 1
-            self._next = next(self._seconds, None)
-        return count
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -229,14 +223,14 @@ class InFlight:
 
     def stopped(self) -> Outcome:
         """Return how it ended, when it was told to stop."""
-        policy, now, name = self.job.task.timeout, time.monotonic(), self.job.task.name
-        if policy is None or self.stopping in (None, "cancel"):
+        policy, since = self.job.task.timeout, self.sent
+        if policy is None or self.stopping is None or self.stopping == "cancel":
             return Withdrawn()
-        if self.stopping == "run":
-            limit = cast("float", policy.run_timeout)
-            return Raised(NodeTimeoutError(name, now - self.sent, "run", limit))
-        limit = cast("float", policy.idle_timeout)
-        return Raised(NodeTimeoutError(name, now - self.alive, "idle", limit))
+        limit = policy.run_timeout
+        if self.stopping == "idle":
+            limit, since = policy.idle_timeout, self.alive
+        seconds, name = time.monotonic() - since, self.job.task.name
+        return Raised(NodeTimeoutError(name, seconds, self.stopping, cast("float", limit)))
 
 
 class TaskQueue:
@@ -249,9 +243,6 @@ class TaskQueue:
 
     def __init__(self) -> None:
         self._by_depth: defaultdict[int, dict[int, InFlight]] = defaultdict(dict)
-
-    def __bool__(self) -> bool:
-        return any(self._by_depth.values())
 
     def __iter__(self) -> Iterator[InFlight]:
         return chain.from_iterable(tasks.values() for tasks in self._by_depth.values())
@@ -281,5 +272,5 @@ class TaskQueue:
         """Take out the first *count* tasks of `first`."""
         taken = [*islice(self.first(), count)]
         for task in taken:
-            self.discard(task)
+            del self._by_depth[task.depth][task.id]
         return taken

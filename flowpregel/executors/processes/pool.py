@@ -26,6 +26,7 @@ from flowpregel.executors.processes.assign import (
     WorkerLoad,
     WorkerState,
     assign,
+    next_state,
 )
 from flowpregel.executors.processes.crash_report import PostMortem, count_oom_kills, memory_of
 from flowpregel.executors.processes.guard import Guard
@@ -99,7 +100,7 @@ class Pool:
             for task in tasks:
                 self.finish(task, Raised(ExecutorUnavailableError(CLOSED)))
         for worker in self.workers:
-            if worker.held_by is not mailbox:
+            if worker.held_by not in (None, mailbox):
                 # Its reader may be waiting for this run.
                 self.unhold(worker)
 
@@ -114,13 +115,16 @@ class Pool:
     def _dispatch(self) -> None:
         """Give waiting tasks to workers, start workers that are missing, and post events."""
         can_send = not self._is_closing
-        while can_send and (self._queue or len(self.workers) + self._starting < self._keep):
+        while can_send:
+            waiting = self._queue.first()
+            if not waiting and len(self.workers) + self._starting >= self._keep:
+                break
             now = time.monotonic()
             workers = sorted(self.workers, key=lambda each: each.idle_since, reverse=True)
             loads = [each.load(now) for each in workers]
             loads += self._starting * [WorkerLoad(WorkerState.STARTING)]
             limits = PoolLimits(self.settings.size, self._keep, self._batch)
-            starts, sends = assign(self._queue.first(), loads, limits)
+            starts, sends = assign(waiting, loads, limits)
             for index, size in sends:
                 self._send(workers[index], self._queue.take(size))
             for _ in range(starts):
@@ -130,7 +134,7 @@ class Pool:
         self.loop.is_done = self._is_closing and not (self.workers or self._starting)
         events, self.events = self.events, defaultdict(list)
         for mailbox, own in events.items():
-            mailbox.post_all(own)
+            mailbox.post(*own)
 
     def _send(self, worker: WorkerProcess, tasks: Sequence[InFlight]) -> None:
         """Send *tasks* to *worker*, which is idle or has little left to do."""
@@ -155,7 +159,7 @@ class Pool:
                 self._timeouts.start(task)
         if not numbers:
             return
-        worker.note(WorkerEvent.SENT)
+        worker.state = next_state(worker.state, WorkerEvent.SENT)
         if freed := worker.reader.take_released():
             worker.send(protocol.FREED, 0, freed)
         worker.give_tokens(numbers)
@@ -183,19 +187,17 @@ class Pool:
     # ------------------------------------------------ tasks back
 
     def recall(self, worker: WorkerProcess) -> None:
-        """Take back the tasks that *worker* has not begun; those that are to stop end."""
-        tasks = [worker.tasks[n] for n in worker.take_tokens() if n in worker.tasks]
+        """Take back the tasks that *worker* has not begun."""
+        self._take_back([worker.tasks[n] for n in worker.take_tokens() if n in worker.tasks])
+
+    def _take_back(self, tasks: Sequence[InFlight]) -> None:
+        """Have *tasks*, which no worker has begun, wait again; end those that are to stop."""
         for task in tasks:
-            self._detach(task)
+            task.worker.reads.difference_update(ref.id for ref in task.refs)
+            self._free_worker(task)
             if task.stopping is not None:
                 self.finish(task, task.stopped())
         self._queue.add_first([task for task in tasks if task.stopping is None])
-
-    def _detach(self, task: InFlight) -> None:
-        """Take *task*, whose worker has not opened what it was sent, from its worker."""
-        worker = task.worker
-        worker.reads.difference_update(ref.id for ref in task.refs)
-        self._free_worker(task)
 
     def _free_worker(self, task: InFlight) -> None:
         worker, task.worker = task.worker, None
@@ -204,9 +206,17 @@ class Pool:
         task.calls.clear()
         if worker.tasks or worker.state is WorkerState.GONE:
             return
-        worker.note(WorkerEvent.EMPTIED)
+        worker.state = next_state(worker.state, WorkerEvent.EMPTIED)
+        if worker.state is not WorkerState.IDLE:
+            return
         worker.idle_since = time.monotonic()
-        if worker.state is WorkerState.IDLE and self._is_unwanted(worker):
+        most_tasks, most_rss = self.settings.worker_max_tasks, self.settings.worker_max_rss
+        is_worn = (most_tasks is not None and worker.served >= most_tasks) or (
+            most_rss is not None and memory_of(worker.pid) > most_rss
+        )
+        idle = sum(each.state is WorkerState.IDLE for each in self.workers)
+        # Spare ones: a worker whose task waits for calls is not counted.
+        if is_worn or idle > 2 * self.settings.size + _SPARE:
             worker.dismiss()
 
     def _look_for_stuck(self) -> None:
@@ -307,7 +317,7 @@ class Pool:
 
     def _on_ready(self, worker: WorkerProcess, frame: protocol.Frame) -> None:
         self._failed_starts = 0
-        worker.note(WorkerEvent.READY)
+        worker.state = next_state(worker.state, WorkerEvent.READY)
         worker.idle_since = time.monotonic()
         if worker.state is WorkerState.IDLE and self.settings.warm:
             self._keep = self.settings.size
@@ -323,17 +333,6 @@ class Pool:
 
     # ------------------------------------------------ how workers go
 
-    def _is_unwanted(self, worker: WorkerProcess) -> bool:
-        """Return whether the idle *worker* is worn, or one too many."""
-        most_tasks, most_rss = self.settings.worker_max_tasks, self.settings.worker_max_rss
-        idle = sum(each.state is WorkerState.IDLE for each in self.workers)
-        # Spare ones: a worker whose task waits for calls is not counted.
-        return (
-            (most_tasks is not None and worker.served >= most_tasks)
-            or (most_rss is not None and memory_of(worker.pid) > most_rss)
-            or idle > 2 * self.settings.size + _SPARE
-        )
-
     def _dismiss_unused(self) -> None:
         """Dismiss workers that were idle for long; look again after as long."""
         now, idle_after = time.monotonic(), self.settings.idle_after
@@ -346,11 +345,10 @@ class Pool:
     def _on_end(self, worker: WorkerProcess, exit_code: int | None, peak_rss: int | None) -> None:
         is_failed_start = worker.state is WorkerState.STARTING or worker.failure is not None
         self.workers.discard(worker)
-        worker.note(WorkerEvent.EXITED)
+        worker.state = next_state(worker.state, WorkerEvent.EXITED)
         kills = count_oom_kills()
         is_oom, self._oom_kills = kills > self._oom_kills, kills
-        tail = worker.tail.text()
-        report = PostMortem(worker.pid, exit_code, peak_rss, worker.killed, is_oom, tail)
+        report = PostMortem(worker.pid, exit_code, peak_rss, worker.killed, is_oom, worker.tail)
         self._end_tasks(worker, report)
         for ref_id in worker.reads:
             self.arena.release(ref_id)
@@ -361,24 +359,20 @@ class Pool:
 
     def _end_tasks(self, worker: WorkerProcess, report: PostMortem) -> None:
         """End the task that *worker*, which is gone, has begun; the others wait again."""
-        running, again = worker.running(), []
-        for task in [*worker.tasks.values()]:
-            died = Raised(report.error(task.job.task.name))
-            outcome = died if task.stopping is None else task.stopped()
-            if task is running:
-                # It did not live to tell when the task began.
-                seconds = time.monotonic() - task.sent
-                span = time.time_ns() - int(seconds * 1e9), seconds, "processes", worker.pid
-                self.finish(task, outcome, span)
-                continue
-            self._detach(task)
-            task.lost_starts += running is None
+        running = worker.running()
+        if running is not None:
+            # It did not live to tell when the task began.
+            seconds = time.monotonic() - running.sent
+            span = time.time_ns() - int(seconds * 1e9), seconds, "processes", worker.pid
+            died = Raised(report.error(running.job.task.name))
+            self.finish(running, died if running.stopping is None else running.stopped(), span)
+        lost = [*worker.tasks.values()]
+        self._take_back(lost)
+        for task in lost if running is None else ():
+            task.lost_starts += 1
             # Workers may always end before they begin.
-            if task.stopping is not None or task.lost_starts > _START_TRIES:
-                self.finish(task, outcome)
-            else:
-                again.append(task)
-        self._queue.add_first(again)
+            if task.lost_starts > _START_TRIES and task.stopping is None:
+                self.finish(task, Raised(report.error(task.job.task.name)))
 
     def close(self) -> None:
         """End all tasks and workers: idle ones are told to exit, and have the grace for it."""

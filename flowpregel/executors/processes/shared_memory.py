@@ -25,13 +25,13 @@ import time
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from itertools import count
 from pickle import PickleBuffer
 from queue import Empty, SimpleQueue
 from struct import Struct
 from typing import Any, Final
+from weakref import WeakSet
 
 from flowpregel.executors.processes.serialization import BufferRef
 
@@ -47,17 +47,6 @@ _POPULATED_UP_TO: Final = 64 << 20
 """Bytes up to which a buffer is mapped as a whole: of more, only a part may be wanted."""
 _KEPT: Final = 256 << 20
 """Bytes of mappings that a reader keeps while nothing views them."""
-
-
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class Segment:
-    """A file in memory, without a name; it goes with the last reference to it."""
-
-    id: int
-    fd: int
-    size: int
-    memory: mmap.mmap
-    """All of it, mapped by its writer."""
 
 
 def new_shared_file(size: int) -> int:
@@ -77,18 +66,24 @@ def new_shared_file(size: int) -> int:
     return fd
 
 
-def new_segment(size: int) -> Segment | None:
-    """Return a segment of *size* bytes; None: there is no memory for it."""
-    with suppress(OSError, ValueError), ExitStack() as undo:
-        fd = new_shared_file(size)
-        undo.callback(os.close, fd)
-        # Now: pages that cannot be had later would end the process with SIGBUS.
-        os.posix_fallocate(fd, 0, size)
-        segment = Segment(next(_segment_ids), fd, size, mmap.mmap(fd, size))
-        undo.pop_all()
-        weakref.finalize(segment, _drop, fd, os.getpid()).atexit = False
-        return segment
-    return None
+class Segment:
+    """A file in memory, without a name; it goes with the last reference to it.
+
+    Args:
+        size: Its bytes.
+
+    Raises:
+        OSError: There is no memory for it.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.id, self.size, self.fd = next(_segment_ids), size, new_shared_file(size)
+        weakref.finalize(self, _drop, self.fd, os.getpid()).atexit = False
+        if hasattr(os, "posix_fallocate"):
+            # Now: pages that cannot be had later would end the process with SIGBUS.
+            os.posix_fallocate(self.fd, 0, size)
+        self.memory = mmap.mmap(self.fd, size)
+        """All of it, mapped by its writer."""
 
 
 def _drop(fd: int, owner: int) -> None:
@@ -114,8 +109,10 @@ def origin_of(view: memoryview) -> Segment | PrivateMapping | None:
 
 def allocate_alone(size: int) -> Any:
     """Return a buffer in a segment of its own, freed with the last reference; None: no memory."""
-    segment = new_segment(size)
-    return None if segment is None else _exported(segment.memory, size, segment)
+    with suppress(OSError):
+        segment = Segment(size)
+        return _exported(segment.memory, size, segment)
+    return None
 
 
 def fill(buffer: Any, data: memoryview) -> None:
@@ -145,11 +142,12 @@ class Arena:
         self._reader = reader
         self._most = segments
         self._keep = limit if keep is None else keep
-        self._count = self._total = 0
+        self._segments: WeakSet[Segment] = WeakSet()
         self._free: list[Segment] = []
         # The garbage collector puts segments here, anywhere: it may not wait for the lock.
-        self._freed: SimpleQueue[Segment] = SimpleQueue()
-        self._read: dict[int, tuple[Segment, Any]] = {}
+        # None: one that is too large to keep.
+        self._freed: SimpleQueue[Segment | None] = SimpleQueue()
+        self._read: dict[int, Any] = {}
         self._lock = threading.Lock()
         self.is_full = False
         """Whether something did not fit since this was last set to False."""
@@ -164,7 +162,8 @@ class Arena:
             waited = time.monotonic() - started
             with self._lock:
                 self._collect()
-                segment = self._segment_for(size, waited >= patience or self._total < self._keep)
+                grows = waited >= patience or self._total() < self._keep
+                segment = self._free_segment(size) or (self._new_segment(size) if grows else None)
             if segment is not None:
                 made = _exported(segment.memory, size, segment)
                 weakref.finalize(made, self._give_back, segment).atexit = False
@@ -178,20 +177,20 @@ class Arena:
 
     def share(self, data: memoryview) -> BufferRef | None:
         """Write *data* for one reader, unless it lies in a segment already; None: no room."""
-        segment, buffer = origin_of(data), data.obj
-        if not isinstance(segment, Segment):
+        buffer: Any = data.obj
+        if not isinstance(origin_of(data), Segment):
             buffer = self.allocate(data.nbytes)
             if buffer is None:
                 return None
             fill(buffer, data)
-            segment = buffer.origin
+        segment = buffer.origin
         if self._reader is not None:
             try:
                 self._reader.send(segment.id, segment.fd)
             except OSError:
                 return None
         ref = BufferRef(next(_ref_ids), segment.id, data.nbytes)
-        self._read[ref.id] = segment, buffer
+        self._read[ref.id] = buffer
         return ref
 
     def release(self, ref_id: int) -> None:
@@ -204,47 +203,41 @@ class Arena:
 
     def descriptor(self, ref: BufferRef) -> int:
         """Return the descriptor of the segment that *ref* lies in."""
-        return self._read[ref.id][0].fd
+        fd: int = self._read[ref.id].origin.fd
+        return fd
 
     def _give_back(self, segment: Segment) -> None:
-        if segment.size > self._keep:
-            os.ftruncate(segment.fd, 0)
-        self._freed.put(segment)
+        self._freed.put(segment if segment.size <= self._keep else None)
 
     def _collect(self) -> None:
-        """Take in the segments that are free again, but for those that are too large to keep."""
+        """Take in the segments that are free again."""
         with suppress(Empty):
             while True:
-                segment = self._freed.get_nowait()
-                if segment.size <= self._keep:
+                if (segment := self._freed.get_nowait()) is not None:
                     self._free.append(segment)
-                else:
-                    self._forget(segment)
 
-    def _forget(self, segment: Segment) -> None:
-        self._total -= segment.size
-        self._count -= 1
-
-    def _segment_for(self, size: int, grows: bool) -> Segment | None:
+    def _free_segment(self, size: int) -> Segment | None:
         fitting = [each for each in self._free if size <= each.size <= 2 * max(size, _SMALLEST)]
-        if fitting:
-            best = min(fitting, key=lambda each: each.size)
+        best = min(fitting, key=lambda each: each.size, default=None)
+        if best is not None:
             self._free.remove(best)
-            return best
-        if not grows:
-            return None
+        return best
+
+    def _new_segment(self, size: int) -> Segment | None:
         step = max(_SMALLEST, 1 << (size.bit_length() - 3))
         wanted = -(-size // step) * step  # so that similar sizes share segments
-        while self._free and not self._fits(wanted):
-            self._forget(self._free.pop(0))
-        segment = new_segment(wanted) if self._fits(wanted) else None
-        if segment is not None:
-            self._total += wanted
-            self._count += 1
-        return segment
+        while self._total() + wanted > self._limit or len(self._segments) >= self._most:
+            if not self._free:
+                return None
+            del self._free[0]
+        with suppress(OSError):
+            segment = Segment(wanted)
+            self._segments.add(segment)
+            return segment
+        return None
 
-    def _fits(self, size: int) -> bool:
-        return self._total + size <= self._limit and self._count < self._most
+    def _total(self) -> int:
+        return sum(each.size for each in self._segments)
 
     def close(self) -> None:
         """Give up every segment; readers keep what they have mapped."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from typing import Any, Final, Literal, TypeAlias
 
+from flowpregel._core.program import names
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.drawing.formats import STYLES, mermaid_ids, mermaid_label, quoted, render
 
@@ -98,16 +99,16 @@ class Graph:
         """
         branch, corner, solid, dashed = "├└─┄" if charset == "unicode" else "++-."
         flat = self.flat()
-        names = {id_: " ".join(node.name.split("\n")) for id_, node in flat.nodes.items()}
+        titles = {id_: " ".join(node.name.split("\n")) for id_, node in flat.nodes.items()}
         lines = []
-        for id_, name in names.items():
-            lines.append(name)
+        for id_, title in titles.items():
+            lines.append(title)
             leaving = [edge for edge in flat.edges if edge.source == id_]
             for number, edge in enumerate(leaving, 1):
                 fork = corner if number == len(leaving) else branch
                 line = dashed if edge.conditional else solid
                 label = f" {edge.data} {line}" if edge.data else ""
-                lines.append(f"  {fork}{line}{label}> {names[edge.target]}")
+                lines.append(f"  {fork}{line}{label}> {titles[edge.target]}")
         return "\n".join(lines) or "(no nodes)"
 
     def print_ascii(self) -> None:
@@ -220,10 +221,17 @@ class Graph:
 
     def to_json(self) -> dict[str, Any]:
         """Return the graph as values that ``json.dumps`` takes (if the metadata is)."""
-        return {
-            "nodes": [_node_to_json(id_, node) for id_, node in self.nodes.items()],
-            "edges": [_edge_to_json(edge) for edge in self.edges],
-        }
+        nodes = []
+        for id_, node in self.nodes.items():
+            inner = node.subgraph and node.subgraph.to_json()
+            optional = {"metadata": dict(node.metadata), "graph": inner}
+            known = {name: value for name, value in optional.items() if value}
+            nodes.append({"id": id_, "name": node.name, "kind": node.kind, **known})
+        edges = [
+            {name: value for name, value in asdict(edge).items() if value not in (None, False)}
+            for edge in self.edges
+        ]
+        return {"nodes": nodes, "edges": edges}
 
     def flat(self) -> Graph:
         """Return the graph with nested ones in place of their nodes.
@@ -251,10 +259,9 @@ class Graph:
 def graph_of(
     triggers: Mapping[str, Iterable[str]],
     writes: Mapping[str, Iterable[str]],
-    input_channels: str | Iterable[str],
-    output_channels: str | Iterable[str],
+    input_channels: str | Sequence[str],
+    output_channels: str | Sequence[str],
     *,
-    sends: Mapping[str, Iterable[str]] | None = None,
     subgraphs: Mapping[str, Graph] | None = None,
 ) -> Graph:
     """Return the graph of a program whose edges are channels.
@@ -268,7 +275,6 @@ def graph_of(
         writes: For nodes that write, the channels they are known to write.
         input_channels: The channels a run's input is written to.
         output_channels: The channels a run's output is read from.
-        sends: For nodes that send tasks, the nodes they may send them to.
         subgraphs: For nodes that are graphs and are to be shown, what is inside.
 
     Example:
@@ -280,12 +286,11 @@ def graph_of(
     for name, channels in triggers.items():
         for channel in dict.fromkeys(channels):
             readers.setdefault(channel, []).append(name)
-    edges = [*_channel_edges(START, _names(input_channels), readers)]
-    for channel in _names(output_channels):
+    edges = [*_channel_edges(START, names(input_channels), readers)]
+    for channel in names(output_channels):
         readers.setdefault(channel, []).append(END)
     for name in triggers:
         edges += _channel_edges(name, writes.get(name, ()), readers)
-        edges += [Edge(name, end, conditional=True) for end in (sends or {}).get(name, ())]
     shapes = {name: NodeShape(name, "node", (subgraphs or {}).get(name)) for name in triggers}
     if any(edge.source == START for edge in edges):
         shapes = {START: NodeShape(START, "start"), **shapes}
@@ -302,12 +307,8 @@ def _channel_edges(
     for channel in sorted(channels):
         for reader in readers.get(channel, ()):
             labels.setdefault(reader, []).append(channel)
-    for reader, names in labels.items():
-        yield Edge(source, reader, ", ".join(names))
-
-
-def _names(channels: str | Iterable[str]) -> list[str]:
-    return [channels] if isinstance(channels, str) else list(channels)
+    for reader, through in labels.items():
+        yield Edge(source, reader, ", ".join(through))
 
 
 def _inlined(prefix: str, graph: Graph) -> tuple[Graph, list[Edge], list[Edge]]:
@@ -345,15 +346,3 @@ def _joined(edge: Edge, tails: list[Edge], heads: list[Edge]) -> Iterator[Edge]:
             labels = dict.fromkeys(part.data for part in parts if part.data)
             conditional = any(part.conditional for part in parts)
             yield Edge(tail.source, head.target, ", ".join(labels) or None, conditional)
-
-
-def _node_to_json(id_: str, node: NodeShape) -> dict[str, Any]:
-    inner = node.subgraph and node.subgraph.to_json()
-    optional = {"metadata": dict(node.metadata), "graph": inner}
-    known = {name: value for name, value in optional.items() if value}
-    return {"id": id_, "name": node.name, "kind": node.kind, **known}
-
-
-def _edge_to_json(edge: Edge) -> dict[str, Any]:
-    known = {name: value for name, value in asdict(edge).items() if value not in (None, False)}
-    return {"source": edge.source, "target": edge.target, **known}

@@ -59,21 +59,14 @@ class TaskRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return what is known of it as values that ``json.dumps`` takes."""
-        began = None
-        if self.began is not None:
-            began = datetime.fromtimestamp(self.began / 1e9, UTC).isoformat()
+        began = self.began and datetime.fromtimestamp(self.began / 1e9, UTC).isoformat()
+        plain = ("step", "status", "seconds", "executor", "pid", "detail", "is_call")
         return {
             "id": self.id,
             "name": self.label,
-            "step": self.step,
-            "status": self.status,
+            **{name: getattr(self, name) for name in plain},
             "began": began,
-            "seconds": self.seconds,
             "attempts": self.attempt,
-            "executor": self.executor,
-            "pid": self.pid,
-            "detail": self.detail,
-            "is_call": self.is_call,
             "tasks": [each.to_json() for each in self.inner],
         }
 
@@ -145,7 +138,13 @@ def _rows(tasks: Iterable[TaskRecord], indent: str, longest: float) -> Iterator[
     tasks = tuple(tasks)
     for step in sorted({task.step for task in tasks}):
         head = "" if tasks[0].is_call else f"{indent}step {step}"
-        for group in _alike(task for task in tasks if task.step == step):
+        groups: dict[tuple[str, int], list[TaskRecord]] = {}
+        for number, task in enumerate(tasks, 1):
+            # A task of which something is to be told has a row of its own.
+            alone = task.status != "done" or task.detail or task.inner or task.attempt != 1
+            if task.step == step:
+                groups.setdefault((task.node, number if alone else 0), []).append(task)
+        for group in groups.values():
             first = group[0]
             most = max(task.seconds or 0 for task in group)
             bar = "█" * max(1, round(_BAR * most / longest)) if most else ""
@@ -157,21 +156,12 @@ def _rows(tasks: Iterable[TaskRecord], indent: str, longest: float) -> Iterator[
                 yield from _rows(first.inner, f"{indent}  ", longest)
 
 
-def _alike(tasks: Iterable[TaskRecord]) -> Iterable[list[TaskRecord]]:
-    """Return *tasks* in groups of which there is one thing to tell, in their order."""
-    groups: dict[tuple[str, int], list[TaskRecord]] = {}
-    for number, task in enumerate(tasks, 1):
-        groups.setdefault((task.node, number if _is_alone(task) else 0), []).append(task)
-    return groups.values()
-
-
 def _aligned(rows: list[_Row]) -> list[str]:
     sizes = [max(map(_width, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        gaps = [" " * (size - _width(cell)) for cell, size in zip(row, sizes, strict=True)]
-        cells = [cell + gap for cell, gap in zip(row, gaps, strict=True)]
-        cells[3] = gaps[3] + row[3]  # times are numbers
+        cells = [cell + " " * (size - _width(cell)) for cell, size in zip(row, sizes, strict=True)]
+        cells[3] = row[3].rjust(sizes[3])  # times are numbers
         lines.append("  ".join(cells).rstrip())
     return lines
 
@@ -188,11 +178,6 @@ def _all(tasks: Iterable[TaskRecord]) -> Iterator[TaskRecord]:
         yield from _all(task.inner)
 
 
-def _is_alone(task: TaskRecord) -> bool:
-    """Return whether it has a row of its own: something is to be told of it."""
-    return task.status != "done" or bool(task.detail or task.inner) or task.attempt != 1
-
-
 def _story(task: TaskRecord) -> str:
     attempt = f"attempt {task.attempt}" if task.attempt > 1 else ""
     shared = "shared by another run" if task.attempt == 0 else ""
@@ -207,10 +192,9 @@ def _times(tasks: list[TaskRecord]) -> str:
 
 def _seconds(tasks: list[TaskRecord]) -> str:
     """Return the time of the slowest of *tasks*."""
-    known = [task.seconds for task in tasks if task.seconds is not None]
-    if not known:
+    most = max((task.seconds for task in tasks if task.seconds is not None), default=None)
+    if most is None:
         return ""
-    most = max(known)
     return f"{most:.3f} s" if most < 10 else f"{most:.1f} s"
 
 
