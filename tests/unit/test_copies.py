@@ -1,13 +1,14 @@
 """Copies of values: what can be kept, and what an error says."""
 
 import copyreg
+import pickle
 import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel._core.copies import bring_back, keep
+from flowpregel._core.copies import Replayed, bring_back, keep
 from flowpregel.errors import ValueEncodingError
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -71,3 +72,18 @@ def test_what_cannot_be_read_back_is_named():
 
     with pytest.raises(ValueEncodingError, match=r"my value .*not again"):
         bring_back(kept, "my value")
+
+
+def test_the_writes_of_supersteps_are_a_sequence_of_tuples():
+    """They compare, and are pickled, as the tuple that they stand for."""
+    kept = [(1,), (2, 3), (4,)]
+    every = Replayed(kept, 3, tuple)
+    part = every.since(1).until(3)
+
+    assert ((2, 3), (4,)) == part
+    assert (2, "((2, 3), (4,))", (4,)) == (len(part), repr(part), part[1])
+    assert [(2, 3), (4,)] != part
+    assert every != part
+    assert part.shares(every)
+    assert not part.shares(Replayed([*kept], 3, tuple))
+    assert tuple is type(pickle.loads(pickle.dumps(part)))

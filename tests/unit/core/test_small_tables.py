@@ -174,3 +174,9 @@ def test_a_text_version_of_another_saver_counts_on() -> None:
     assert first < later
     assert ids.next_version(None, 7) == 7
     assert ids.next_version(9, 7) == 10
+
+
+def test_a_send_shows_its_timeout_only_if_it_has_one() -> None:
+    """Its text is how it is made."""
+    assert "Send(node='a', arg=1)" == repr(Send("a", 1))
+    assert "Send(node='a', arg=1, timeout=TimeoutPolicy(" in repr(Send("a", 1, timeout=3))
