@@ -24,20 +24,20 @@ class Budget(NamedTuple):
 ROOMS: Final = {
     "": Budget(13, 1037),  # 900, and 80 for Ctrl-C
     "channels": Budget(12, 651),  # 650
-    "_core": Budget(17, 2370),
+    "_core": Budget(17, 2368),
     "_engine": Budget(6, 892),  # 800
     "executors": Budget(8, 978),  # 800, and 200 for `shared`
-    "executors/processes": Budget(17, 2747),  # 14 files, 1,900
+    "executors/processes": Budget(17, 2746),  # 14 files, 1,900
     "_lmdb": Budget(9, 1549),  # 1,100
     "checkpoint": Budget(13, 1640),
     "integrations": Budget(4, 400),
     "store cache": Budget(7, 901),  # 900
-    "pregel": Budget(17, 2412),  # 2,050
+    "pregel": Budget(17, 2411),  # 2,050
     "graph func": Budget(13, 1345),  # 1,300
     "cli": Budget(13, 1116),  # 1,000
     "testing": Budget(9, 1344),  # 8 files, 1,250
 }
-WHOLE: Final = Budget(170, 19_360)  # 17,500 lines
+WHOLE: Final = Budget(170, 19_353)  # 17,500 lines
 
 
 def room_of(file: Path) -> str:
