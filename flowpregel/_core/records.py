@@ -119,6 +119,9 @@ class Arguments:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Arguments, (self.args, self.kwargs)
+
 
 @dataclass(slots=True, eq=False)
 class Task:
@@ -184,9 +187,13 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """It asked, and waits for answers."""
+    """It asked and waits for answers."""
 
     interrupts: tuple[Any, ...]
+    answers: tuple[Any, ...] = ()
+    """Those it has had and used."""
+    refused: BaseException | None = None
+    """Why the one that it was given after those does not fit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from flowpregel.errors import ExecutorUnavailableError
 from flowpregel.executors.processes import ProcessExecutor
 
 LONG = 60.0
@@ -60,3 +61,29 @@ def test_an_error_is_raised_where_its_result_would_have_come(pool: ProcessExecut
     assert 2 == next(results)
     with pytest.raises(TypeError):
         next(results)
+
+
+class Closing:
+    """A function that closes its pool when it is packed.
+
+    Args:
+        pool: Where it is submitted.
+    """
+
+    def __init__(self, pool: ProcessExecutor) -> None:
+        self.pool = pool
+
+    def __call__(self) -> None:
+        """Never called."""
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        self.pool.close()
+        return int, ()
+
+
+def test_a_call_that_is_submitted_while_its_pool_is_closed_ends() -> None:
+    """Though no worker was ever started for it."""
+    pool = ProcessExecutor(1)
+
+    with pytest.raises(ExecutorUnavailableError, match="closed"):
+        pool.submit(Closing(pool)).result(LONG)

@@ -347,6 +347,11 @@ def test_a_task_reaches_the_runs_store(run: Run) -> None:
     assert store.get(("tests",), "k") is not None
 
 
+def test_a_task_of_a_run_without_a_store_is_told_so(run: Run) -> None:
+    """As in the coordinator."""
+    assert "this run has no store" in str(error_of(run.outcome(use_store, "k")))
+
+
 # ------------------------------------------------ calls
 
 

@@ -16,8 +16,7 @@
 * `message_handler`: what the frames from workers mean. `crash_report`: how a worker ended.
 * `protocol`: what both ends share. `messages`, `serialization`, `shared_memory`: what is in a
   frame, or beside it.
-* In the worker: `worker` is its loop, `worker_io` what a task can reach,
-  `worker_output` what it prints and logs.
+* In the worker: `worker` is its loop, `worker_io` what its tasks can reach, print and log.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,22 +18,9 @@ _RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 _OWN_MEMORY: Final = ("RssAnon:", "RssFile:")
 
 
-class Tail:
-    """The last lines a worker has written to its stderr."""
-
-    def __init__(self) -> None:
-        self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._open = ""
-
-    def write(self, text: str) -> None:
-        """Note what was written; a very long line is cut."""
-        *whole, self._open = (self._open + text).split("\n")
-        self._open = self._open[:_LONGEST_LINE]
-        self._lines.extend(line[:_LONGEST_LINE] for line in whole)
-
-    def text(self) -> str:
-        """Return the lines."""
-        return "\n".join((*self._lines, self._open)).rstrip()
+def last_lines(text: str) -> str:
+    """Return the last lines of *text*, the very long ones cut."""
+    return "\n".join(line[:_LONGEST_LINE] for line in text.split("\n")[-1 - _TAIL_LINES :])
 
 
 def reap(process: Any) -> tuple[int | None, int | None] | None:
@@ -71,32 +58,11 @@ def memory_of(pid: int) -> int:
 
 def count_oom_kills() -> int:
     """Return how many processes the kernel's OOM killer has killed so far, as far as we see."""
-    total = 0
-    for path, prefix in _OOM_COUNTERS:
-        try:
-            lines = path.read_text().splitlines()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) for line in lines if line.startswith(prefix))
-    return total
-
-
-def _own_cgroup_counters() -> list[tuple[Path, str]]:
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            found.append((Path(f"/sys/fs/cgroup{path}/memory.events"), "oom_kill "))
-        elif "memory" in controllers.split(","):
-            found.append((Path(f"/sys/fs/cgroup/memory{path}/memory.oom_control"), "oom_kill "))
-    return found
-
-
-_OOM_COUNTERS: Final = [*_own_cgroup_counters(), (Path("/proc/vmstat"), "oom_kill ")]
+    with suppress(OSError):  # not every system counts; those that a cgroup's limit ended count too
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +101,6 @@ class PostMortem:
         parts = []
         if self.peak_rss is not None:
             parts.append(f"peak memory: {self.peak_rss / 2**20:.0f} MiB")
-        if self.tail:
-            parts.append(f"last lines of its stderr:\n{self.tail}")
+        if self.tail.strip():
+            parts.append(f"last lines of its stderr:\n{self.tail.rstrip()}")
         return WorkerDiedError(task, self.pid, self.cause(), "\n".join(parts))

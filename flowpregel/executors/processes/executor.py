@@ -144,7 +144,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
                 self._pool.release_own(task)
             raise
         with self._lock:
-            if not self._pool.loop.is_started:
+            if not (self.is_closed or self._pool.loop.is_started):
                 # At exit, multiprocessing waits for all its children. What is registered
                 # after it runs before it, and ends ours.
                 import multiprocessing.util  # noqa: F401, PLC0415

@@ -107,7 +107,9 @@ class IOLoop:
 
     def join(self) -> None:
         """Wait for the I/O thread's end, and close what it held."""
-        if self.is_started and self._thread is not threading.current_thread():
+        if not self.is_started:
+            self._is_finished = True
+        elif self._thread is not threading.current_thread():
             self._thread.join()
         self._wake_read.close()
         self._wake_write.close()

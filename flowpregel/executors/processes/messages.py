@@ -11,9 +11,10 @@ from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import count
-from typing import Any, Final, cast
+from operator import attrgetter
+from typing import Any, Final
 
-from flowpregel._core.effects import Call
+from flowpregel._core.effects import Call, StepContext
 from flowpregel._core.records import (
     Arguments,
     Escaped,
@@ -22,13 +23,14 @@ from flowpregel._core.records import (
     Outcome,
     Raised,
     Returned,
+    Task,
     Withdrawn,
     add_failed_calls,
     failed_calls,
 )
-from flowpregel.carried import Carried, bring, carried_by
+from flowpregel.carried import Carried, bring, carried_by, place_of
 from flowpregel.context import Job, RunControl, RunInfo
-from flowpregel.errors import FlowPregelError, TaskSerializationError
+from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes.assign import InFlight, NodeCode
 from flowpregel.executors.processes.protocol import DIGEST_SIZE, REQUEST
@@ -47,6 +49,14 @@ from flowpregel.executors.processes.shared_memory import Arena
 
 _log: Final = logging.getLogger("flowpregel.worker")
 
+_TASK_FIELDS: Final = (
+    "id", "kind", "input", "path", "triggers", "namespace", "depth", "record", "first_started",
+    "attempt", "answers", "error",
+)  # fmt: skip
+_RUN_FIELDS: Final = ("config", "context", "thread_id", "run_id", "has_saver")
+_task_values: Final = attrgetter(*_TASK_FIELDS)
+_run_values: Final = attrgetter(*_RUN_FIELDS)
+_place_values: Final = attrgetter("checkpoint_id", "namespace", "step", "stop", "previous")
 _MOST_NODES: Final = 1024
 _LARGE: Final = 1 << 20
 """Bytes of a packed job that does not wait: it is packed again when a worker is free."""
@@ -89,41 +99,39 @@ def pack_job(job: Job, share: BufferWriter | None) -> Message:
     Raises:
         TaskSerializationError: A part of it cannot be pickled.
     """
-    task, place, run, control = job.task, job.place, job.run, job.run.control
-    if control is not None and (reason := control.drain_reason) is not None:  # as it is now
+    run, control = job.run, None
+    if run.control is not None:  # as it is now
         control = RunControl()
-        control.request_drain(reason)
-    slim = Job(
-        replace(
-            task, node=cast("Node", None), parent=None, timeout=None, variables=None, writes=(),
-            cache_key=None,
-        ),
-        replace(place, answers={}, **_read_by(job)),
-        RunInfo(
-            config=run.config, context=run.context, thread_id=run.thread_id, run_id=run.run_id,
-            has_saver=run.has_saver, store=run.store is not None, control=control,
-        ),
-        job.attempt,
-        job.compares,
-        cast("Any", carried_by(job.variables, run.config)),
-    )  # fmt: skip
+        if (reason := run.control.drain_reason) is not None:
+            control.request_drain(reason)
     try:
-        return pack(slim, share)
+        content = (
+            _task_values(job.task),
+            _place_values(job.place),
+            _run_values(run),
+            True if run.store is not None else None,
+            control,
+            job.attempt,
+            job.compares,
+            _read_by(job),
+            carried_by(job.variables, run.config),
+        )
+        return pack(content, share)
     except Exception as error:
         raise _unpicklable_input(job, error) from error
 
 
-def _read_by(job: Job) -> dict[str, Any]:
+def _read_by(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what the node may read again of its superstep's channels and managed values."""
     place, reads = job.place, job.task.node.reads
-    return {
-        "channels": {name: place.channels[name] for name in reads if name in place.channels},
-        "managed": {name: place.managed[name] for name in reads if name in place.managed},
-    }
+    return (
+        {name: place.channels[name] for name in reads if name in place.channels},
+        {name: place.managed[name] for name in reads if name in place.managed},
+    )
 
 
 def unpack_job(data: bytes | memoryview, node: Node, open_ref: Open | None, at: int = 0) -> Job:
-    """Return the job that `pack_job` was given; its store is whether its run has one.
+    """Return the job that `pack_job` was given; its store is True if its run has one.
 
     Args:
         data: The message's data.
@@ -134,10 +142,16 @@ def unpack_job(data: bytes | memoryview, node: Node, open_ref: Open | None, at: 
     Raises:
         BaseException: Whatever the unpickling of a part raises.
     """
-    job: Job = unpack(data, open_ref, at)
-    job.task.node = node
-    job.variables = variables_of(cast("Any", job.variables))
-    return job
+    content = unpack(data, open_ref, at)
+    task, place, run, store, control, attempt, compares, read, carried = content
+    return Job(
+        Task(node=node, **dict(zip(_TASK_FIELDS, task, strict=True))),
+        StepContext(*place, *read),
+        RunInfo(store=store, control=control, **dict(zip(_RUN_FIELDS, run, strict=True))),
+        attempt,
+        compares,
+        variables_of(carried),
+    )
 
 
 def variables_of(carried: Carried | None) -> contextvars.Context:
@@ -157,9 +171,11 @@ def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
         parts += ((f"argument {name}", part) for name, part in given.kwargs.items())
     parts += (("config", job.run.config), ("context", job.run.context))
     parts += (("previous", job.place.previous), ("answers", job.task.answers))
-    parts += (("error", job.task.error), *_read_by(job).items())
-    if (carried := carried_by(job.variables, {})) is not None:
-        parts += ((f"context variable {name!r}", v) for (_, name), v in carried.values.items())
+    channels, managed = _read_by(job)
+    parts += (("error", job.task.error), ("channels", channels), ("managed", managed))
+    for variable, value in job.variables.items():
+        if (place := place_of(variable)) is not None:
+            parts.append((f"context variable {place[1]!r}", value))
     for name, part in parts:
         if why_not(part) is not None:
             what = "input" if name.startswith(("input", "arg")) else name
@@ -190,7 +206,7 @@ class JobEncoder:
         """Return *job* as the pool keeps it; from any OS thread.
 
         Raises:
-            FlowPregelError: A part of it cannot be pickled.
+            TaskSerializationError: A part of it cannot be pickled.
         """
         code = self._code_of(job.task.node, job.run.run_id)
         depth = self._depths.get(id(job.task.node), 0)
@@ -212,29 +228,24 @@ class JobEncoder:
         changes afterwards, its next run sees.
         """
         # With its name, for errors of a worker that cannot unpickle it.
-        data = dumps((node.name, pack_node(node)))
+        data = pickle.dumps((node.name, pack_node(node)))
         return self._known(blake2b(data, digest_size=DIGEST_SIZE).digest(), data)
 
     def pack(self, task: InFlight, *, share: bool = True) -> bytes:
         """Pack the job of *task* if it is not packed; return its bytes.
 
         Raises:
-            FlowPregelError: A part of it cannot be pickled.
+            TaskSerializationError: A part of it cannot be pickled.
         """
         if task.body is not None and share:
             return task.body
-        name, arena = task.job.task.name, self._arena
-        try:
-            task.body, task.refs = pack_job(task.job, arena if share else None)
-        except FlowPregelError:
-            raise
-        except Exception as error:
-            raise TaskSerializationError(name, "the input", "input", repr(error)) from error
+        arena = self._arena
+        task.body, task.refs = pack_job(task.job, arena if share else None)
         if arena.is_full:
             arena.is_full = False
             _log.warning(
                 "no shared memory is left for the input of task %r: it goes through the link, "
-                "which is slower", name,
+                "which is slower", task.job.task.name,
             )  # fmt: skip
         return task.body
 
@@ -273,13 +284,6 @@ _OUTCOMES: Final = (Returned, Raised, Interrupted, Escaped, Withdrawn)
 class WorkerTraceback(Exception):
     """The traceback of an error, as text, where it was raised."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
-
-    def __str__(self) -> str:
-        return f"\n\n{self.text}"
-
 
 def pack_outcome(outcome: Outcome, task: str, share: BufferWriter | None) -> bytes:
     """Return *outcome* as bytes that the coordinator can decode; raises nothing.
@@ -294,8 +298,9 @@ def pack_outcome(outcome: Outcome, task: str, share: BufferWriter | None) -> byt
         case Returned(writes):
             name, content = "result", (tuple(writes),)
             value = writes[0][1] if len(writes) == 1 else writes
-        case Interrupted(interrupts):
-            name, value, content = "interrupt", interrupts, (interrupts,)
+        case Interrupted():
+            name = "interrupt"
+            content = value = (outcome.interrupts, outcome.answers, outcome.refused)
         case Escaped(command):
             name, value, content = "command", command, (command,)
         case Withdrawn():
@@ -345,6 +350,6 @@ def unpack_outcome(data: bytes, origin: str, open_ref: Open | None, at: int = 0)
     if calls:
         add_failed_calls(error, calls)
     # A pickle leaves out the error that was being handled.
-    error.__cause__ = cause if cause is not None else WorkerTraceback(text)
+    error.__cause__ = cause if cause is not None else WorkerTraceback(f"\n\n{text}")
     error.add_note(f"{origin}\n{text}" if cause is not None else origin)
     return Raised(error)

@@ -26,6 +26,7 @@ from flowpregel.executors.processes.assign import (
     WorkerLoad,
     WorkerState,
     assign,
+    next_state,
 )
 from flowpregel.executors.processes.crash_report import PostMortem, count_oom_kills, memory_of
 from flowpregel.executors.processes.guard import Guard
@@ -158,7 +159,7 @@ class Pool:
                 self._timeouts.start(task)
         if not numbers:
             return
-        worker.note(WorkerEvent.SENT)
+        worker.state = next_state(worker.state, WorkerEvent.SENT)
         if freed := worker.reader.take_released():
             worker.send(protocol.FREED, 0, freed)
         worker.give_tokens(numbers)
@@ -205,9 +206,17 @@ class Pool:
         task.calls.clear()
         if worker.tasks or worker.state is WorkerState.GONE:
             return
-        worker.note(WorkerEvent.EMPTIED)
+        worker.state = next_state(worker.state, WorkerEvent.EMPTIED)
+        if worker.state is not WorkerState.IDLE:
+            return
         worker.idle_since = time.monotonic()
-        if worker.state is WorkerState.IDLE and self._is_unwanted(worker):
+        most_tasks, most_rss = self.settings.worker_max_tasks, self.settings.worker_max_rss
+        is_worn = (most_tasks is not None and worker.served >= most_tasks) or (
+            most_rss is not None and memory_of(worker.pid) > most_rss
+        )
+        idle = sum(each.state is WorkerState.IDLE for each in self.workers)
+        # Spare ones: a worker whose task waits for calls is not counted.
+        if is_worn or idle > 2 * self.settings.size + _SPARE:
             worker.dismiss()
 
     def _look_for_stuck(self) -> None:
@@ -308,7 +317,7 @@ class Pool:
 
     def _on_ready(self, worker: WorkerProcess, frame: protocol.Frame) -> None:
         self._failed_starts = 0
-        worker.note(WorkerEvent.READY)
+        worker.state = next_state(worker.state, WorkerEvent.READY)
         worker.idle_since = time.monotonic()
         if worker.state is WorkerState.IDLE and self.settings.warm:
             self._keep = self.settings.size
@@ -324,17 +333,6 @@ class Pool:
 
     # ------------------------------------------------ how workers go
 
-    def _is_unwanted(self, worker: WorkerProcess) -> bool:
-        """Return whether the idle *worker* is worn, or one too many."""
-        most_tasks, most_rss = self.settings.worker_max_tasks, self.settings.worker_max_rss
-        idle = sum(each.state is WorkerState.IDLE for each in self.workers)
-        # Spare ones: a worker whose task waits for calls is not counted.
-        return (
-            (most_tasks is not None and worker.served >= most_tasks)
-            or (most_rss is not None and memory_of(worker.pid) > most_rss)
-            or idle > 2 * self.settings.size + _SPARE
-        )
-
     def _dismiss_unused(self) -> None:
         """Dismiss workers that were idle for long; look again after as long."""
         now, idle_after = time.monotonic(), self.settings.idle_after
@@ -347,11 +345,10 @@ class Pool:
     def _on_end(self, worker: WorkerProcess, exit_code: int | None, peak_rss: int | None) -> None:
         is_failed_start = worker.state is WorkerState.STARTING or worker.failure is not None
         self.workers.discard(worker)
-        worker.note(WorkerEvent.EXITED)
+        worker.state = next_state(worker.state, WorkerEvent.EXITED)
         kills = count_oom_kills()
         is_oom, self._oom_kills = kills > self._oom_kills, kills
-        tail = worker.tail.text()
-        report = PostMortem(worker.pid, exit_code, peak_rss, worker.killed, is_oom, tail)
+        report = PostMortem(worker.pid, exit_code, peak_rss, worker.killed, is_oom, worker.tail)
         self._end_tasks(worker, report)
         for ref_id in worker.reads:
             self.arena.release(ref_id)

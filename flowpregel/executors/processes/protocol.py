@@ -4,7 +4,7 @@
 
     coordinator                                               worker
         |--- tokens: the numbers of the tasks it may begin ---->|   (pipe)
-        |--- frames: NODE, TASKS, ANSWER, STORED, ... --------->|   (socket)
+        |--- frames: NODE, TASKS, ANSWER, ... ----------------->|   (socket)
         |<-- frames: READY, ENDED, EMITTED, CALLED, ... --------|   (socket)
         |    status: which task runs, which is to stop          |   (shared memory)
 
@@ -148,44 +148,16 @@ class Parser:
 
 
 STATUS_SIZE: Final = 16
-"""Bytes of shared memory that a `WorkerStatus` needs."""
+"""Bytes of shared memory that the status of a worker needs."""
+RUNNING: Final = 0
+"""Where in the status the number of the task stands that began last."""
+UNWANTED: Final = 1
+"""Where the number of the task that is to stop: set before the signal that makes it look."""
 
 
-class WorkerStatus:
-    """Which task a worker runs and which is to stop, in memory that both processes map.
+def map_status(fd: int) -> memoryview:
+    """Return the status of a worker: two numbers in memory that both processes map.
 
-    It can be read when the worker is dead.
-
-    Args:
-        fd: A descriptor of `STATUS_SIZE` zero bytes.
+    They can be read when the worker is dead.
     """
-
-    __slots__ = ("_cells", "_map")
-
-    def __init__(self, fd: int) -> None:
-        self._map = mmap.mmap(fd, STATUS_SIZE)
-        self._cells = memoryview(self._map).cast("Q")
-
-    def begin(self, number: int) -> bool:
-        """Note that task *number* runs; return whether it is to stop already."""
-        self._cells[0] = number
-        return self._cells[1] == number
-
-    @property
-    def running(self) -> int:
-        """The number of the task that began last."""
-        return self._cells[0]
-
-    def ask_to_stop(self, number: int) -> None:
-        """Request the stop of task *number*; the signal that follows makes the worker look."""
-        self._cells[1] = number
-
-    @property
-    def unwanted(self) -> int:
-        """The number of the task that is to stop."""
-        return self._cells[1]
-
-    def close(self) -> None:
-        """Unmap the memory."""
-        self._cells.release()
-        self._map.close()
+    return memoryview(mmap.mmap(fd, STATUS_SIZE)).cast("Q")

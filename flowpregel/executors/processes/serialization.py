@@ -162,11 +162,11 @@ def pack(value: Any, share: BufferWriter | None = None) -> Message:
     Raises:
         Exception: *value* cannot be pickled.
     """
-    if share is None:
-        data = dumps(value)
-        return Message(_COUNT.pack(1) + _REF.pack(0, 0, len(data)) + data)
     large: list[memoryview] = []
-    parts = [memoryview(dumps(value, large)), *large]
+    data = dumps(value, None if share is None else large)
+    if share is None or (not large and len(data) < SHARE_FROM):
+        return Message(_COUNT.pack(1) + _REF.pack(0, 0, len(data)) + data)
+    parts = [memoryview(data), *large]
     refs: list[BufferRef] = []
     shared: list[BufferRef] = []
     try:

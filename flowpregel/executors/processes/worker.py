@@ -38,10 +38,12 @@ from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.protocol import (
     DIGEST_SIZE,
     RAN,
+    RUNNING,
     TASK,
     TOKEN,
+    UNWANTED,
     Frame,
-    WorkerStatus,
+    map_status,
 )
 from flowpregel.executors.processes.shared_memory import (
     Arena,
@@ -49,8 +51,13 @@ from flowpregel.executors.processes.shared_memory import (
     FdSocket,
     released_in,
 )
-from flowpregel.executors.processes.worker_io import StoreProxy, WorkerLink, WorkerRunClient
-from flowpregel.executors.processes.worker_output import bind_fields, take_over
+from flowpregel.executors.processes.worker_io import (
+    StoreProxy,
+    WorkerLink,
+    WorkerRunClient,
+    bind_fields,
+    take_over,
+)
 
 if TYPE_CHECKING:
     from flowpregel.channels.context import Context
@@ -71,7 +78,7 @@ class WorkerSetup:
     door: Any
     """Stream socket: descriptors of shared memory, both ways."""
     status: Any
-    """Shared memory of its `WorkerStatus`."""
+    """Shared memory of its status."""
     tokens: Any
     """Pipe of the numbers of the tasks that it may begin."""
     stdout: Any
@@ -111,7 +118,7 @@ class Worker:
         for fd in (setup.link, setup.door, setup.status, setup.tokens):
             os.set_inheritable(fd, False)
         self._link = WorkerLink(socket.socket(fileno=setup.link), setup.mark)
-        self._status = WorkerStatus(setup.status)
+        self._status = map_status(setup.status)
         self._tokens = Tokens(setup.tokens)
         door = FdSocket(socket.socket(fileno=setup.door))
         self._reader = BufferReader(door)
@@ -161,9 +168,12 @@ class Worker:
             number, size = TASK.unpack_from(body, at)
             at += TASK.size + size
             if self._tokens.take(number):
-                self._run_task(number, body[at - size : at])
+                # While the next task runs, another OS thread sends the result.
+                self._run_task(number, body[at - size : at], hold=at < len(body))
+            if returned := self._reader.take_released():
+                self._link.send(protocol.RETURNED, 0, returned)
 
-    def _run_task(self, number: int, order: memoryview) -> None:
+    def _run_task(self, number: int, order: memoryview, *, hold: bool) -> None:
         link = self._link
         client = WorkerRunClient(link, number)
         link.task, self._stopped = number, False
@@ -172,7 +182,8 @@ class Worker:
         name, _ = self._nodes[digest]
         try:
             self._stoppable = True
-            if self._status.begin(number):
+            self._status[RUNNING] = number
+            if self._status[UNWANTED] == number:
                 # The signal came before the task did.
                 self._stopped = True
                 raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
@@ -184,7 +195,7 @@ class Worker:
         if self._forked:
             # A fork of the worker that came out of the task: it is not the worker.
             os._exit(0)
-        link.forget_requests()
+        link.answers.clear()
         for printed in self._printed:  # the task may have put other streams in their place
             if printed.line:
                 printed.flush()
@@ -195,9 +206,7 @@ class Worker:
         ids = " ".join(caught or ()).encode()
         body = RAN.pack(time.monotonic() - began, at, len(ids)) + ids
         body += messages.pack_outcome(outcome, name, self._arena)
-        link.send(protocol.ENDED, number, body, flags)
-        if returned := self._reader.take_released():
-            link.send(protocol.RETURNED, 0, returned)
+        link.send(protocol.ENDED, number, body, flags, hold=hold)
 
     def _perform(self, digest: bytes, order: memoryview, client: WorkerRunClient) -> Outcome:
         name, node = self._nodes[digest]
@@ -218,20 +227,17 @@ class Worker:
         if job.run.store:
             job.run = replace(job.run, store=StoreProxy(client.ask))
         if node.contexts:
-            self._keep_contexts(job.task.input)
+            from flowpregel.channels.context import contexts_in  # noqa: PLC0415 - all channels
+
+            # Kept: the run's next task finds them entered.
+            for channel in contexts_in(job.task.input):
+                self._contexts.setdefault(channel.held.token, channel)
         # Each task has its own context: what it sets does not leak into the next.
         if "structlog" in sys.modules:
             job.variables.run(bind_fields, self._link, job)
         return job.variables.run(perform, job, client)
 
     # ------------------------------------------------ contexts
-
-    def _keep_contexts(self, given: Any) -> None:
-        """Keep the contexts that a task was given: the run's next task finds them entered."""
-        from flowpregel.channels.context import contexts_in  # noqa: PLC0415 - imports all channels
-
-        for channel in contexts_in(given):
-            self._contexts.setdefault(channel.held.token, channel)
 
     def _leave(self, frame: Frame) -> None:
         """Leave the contexts of a run that ended, and answer."""
@@ -253,7 +259,7 @@ class Worker:
 
     def _on_stop_signal(self, number: int, frame: Any) -> None:
         """Stop the running task if it is the one that is unwanted."""
-        if not self._stoppable or self._status.unwanted != self._link.task:
+        if not self._stoppable or self._status[UNWANTED] != self._link.task:
             return
         self._stopped, self._stoppable = True, False
         error = TaskCancelled("the task was stopped from outside")

@@ -1,26 +1,47 @@
-"""The worker's end of the link: what it sends, what it receives, and what its tasks ask for."""
+"""The worker's end of the link: what its tasks send and ask for, print and log.
+
+Text that Python code prints goes over the link, in order with everything else a
+task sends, so it is labelled exactly. What C code and programs write to
+descriptors 1 and 2 goes through pipes and gets the label of the task that runs.
+
+structlog's events go to the coordinator's structlog, unless a module that tasks import
+configures structlog for the workers too. Either way the run's fields are bound.
+"""
 
 from __future__ import annotations
 
+import io
+import logging
+import os
+import pickle
 import queue
 import socket
+import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
+from functools import partial
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from flowpregel._core.records import Arguments, Node
 from flowpregel.carried import carried_by
-from flowpregel.context import RunClient
+from flowpregel.context import Job, RunClient
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.calls import CallFuture, OpenCalls
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.protocol import ANSWER, DOWN, REQUEST, Frame, Parser
 from flowpregel.executors.shared import sent_by_key
 
+_LONGEST_LINE: Final = 1 << 16
+_LARGEST_FRAME: Final = 1 << 20
+"""Bytes of output that are sent at once: the coordinator holds several copies of them."""
+_PLAIN: Final = (str, int, float, bool, bytes, type(None))
 _CHUNK: Final = 1 << 16
+_HOLD: Final = 0.005
+"""Seconds for which results may be held back, to send many at once."""
 
 
 class Answer(CallFuture[Any]):
@@ -48,6 +69,7 @@ class WorkerLink:
         self._outbox: deque[bytes] = deque()
         self._sending = threading.Lock()
         self._sender: int | None = None
+        self._is_held = threading.Event()
         self._main = threading.main_thread().ident
         self._deferred: BaseException | None = None
         self._parser = Parser(mark, DOWN)
@@ -55,16 +77,32 @@ class WorkerLink:
         self._receiving = threading.Lock()
         self._receiver: threading.Thread | None = None
         self._requests = count(1)
-        self._answers: dict[int, Answer] = {}
+        self.answers: dict[int, Answer] = {}
+        """To requests of the task that runs, by number."""
         self.task = 0
         """The number of the task that runs."""
+        threading.Thread(target=self._flush_held, name="flowpregel-flusher", daemon=True).start()
 
-    def send(self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0) -> None:
-        """Send a frame; it is on the link when this returns.
+    def send(
+        self, kind: int, number: int = 0, body: bytes = b"", flags: int = 0, *, hold: bool = False
+    ) -> None:
+        """Send a frame: now, or if *hold* with the next, or in a moment.
 
         When the coordinator is gone, nothing happens.
         """
         self._outbox.append(protocol.pack(self._mark, kind, number, body, flags))
+        if hold:
+            self._is_held.set()
+        else:
+            self._flush()
+
+    def _flush_held(self) -> None:
+        while self._is_held.wait():
+            time.sleep(_HOLD)
+            self._is_held.clear()
+            self._flush()
+
+    def _flush(self) -> None:
         me = threading.get_ident()
         if self._sender == me:
             # A finalizer or signal handler of user code prints while we send: we go on.
@@ -73,7 +111,8 @@ class WorkerLink:
             self._sender = me
             try:
                 while self._outbox:
-                    self._socket.sendall(self._outbox.popleft())
+                    frames = [self._outbox.popleft() for _ in range(len(self._outbox))]
+                    self._socket.sendall(b"".join(frames))
             except OSError:
                 self._outbox = deque(maxlen=0)
             finally:
@@ -110,7 +149,7 @@ class WorkerLink:
     def request(self, kind: int, task: int, body: bytes, answer: Answer) -> Answer:
         """Send a request of *task*; return *answer*, which will have its result."""
         request = next(self._requests) & 0xFFFFFFFF
-        self._answers[request] = answer
+        self.answers[request] = answer
         if self._receiver is None:
             self._receiver = threading.Thread(
                 target=self._receive_all, name="flowpregel-reader", daemon=True
@@ -118,10 +157,6 @@ class WorkerLink:
             self._receiver.start()
         self.send(kind, task, REQUEST.pack(request) + body)
         return answer
-
-    def forget_requests(self) -> None:
-        """Forget the requests of a task that has ended: no answer will come."""
-        self._answers.clear()
 
     def _receive_all(self) -> None:
         with self._receiving:
@@ -139,7 +174,7 @@ class WorkerLink:
         for frame in self._parser.feed(data):
             if frame.kind != ANSWER:
                 self._orders.put(frame)
-            elif (answer := self._answers.pop(frame.number, None)) is not None:
+            elif (answer := self.answers.pop(frame.number, None)) is not None:
                 try:
                     answer.settle(messages.unpack_outcome(frame.body, "in a called task", None))
                 except BaseException as error:  # noqa: BLE001 - the caller is told
@@ -206,3 +241,135 @@ class StoreProxy:
         if name.startswith("_"):
             raise AttributeError(name)
         return lambda *args, **kwargs: self._ask(name, args, kwargs)
+
+
+# ------------------------------------------------ what tasks print and log
+
+
+class Printed(io.RawIOBase):
+    """What is beneath ``sys.stdout`` or ``sys.stderr``: sends whole lines, with their task."""
+
+    def __init__(self, link: WorkerLink, fd: int) -> None:
+        self._link = link
+        self._fd = fd
+        self._lock = threading.RLock()
+        self.line = b""
+        """What there is of a line that has not ended."""
+
+    def write(self, data: Any) -> int:
+        """Take *data*; send what ends with a newline, and what is long."""
+        with self._lock:
+            self.line += bytes(data)
+            if b"\n" in self.line or len(self.line) > _LONGEST_LINE:
+                end = self.line.rfind(b"\n") + 1 or len(self.line)
+                whole, self.line = self.line[:end], self.line[end:]
+                self._send(whole)
+        return len(data)
+
+    def flush(self) -> None:
+        """Send what there is of a line."""
+        with self._lock:
+            rest, self.line = self.line, b""
+            if rest:
+                self._send(rest)
+
+    def _send(self, data: bytes) -> None:
+        flags = 0 if self._fd == 1 else protocol.STDERR
+        while data:
+            end = len(data)
+            if end > _LARGEST_FRAME:
+                end = data.rfind(b"\n", 0, _LARGEST_FRAME) + 1 or _LARGEST_FRAME
+                # Not within a character, which has at most four bytes.
+                end -= next((n for n in range(4) if data[end - n] & 0xC0 != 0x80), 0)
+            self._link.send(protocol.PRINTED, self._link.task, data[:end], flags)
+            data = data[end:]
+
+    def fileno(self) -> int:
+        """Return the descriptor: what is written there is sent as well."""
+        return self._fd
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+
+class LogSender(logging.Handler):
+    """Sends log records to the coordinator, where the program's handlers get them."""
+
+    def __init__(self, link: WorkerLink) -> None:
+        super().__init__()
+        self._link = link
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send *record*, its message and traceback as text."""
+        try:
+            body = pickle.dumps(_fields_of(record))
+        except Exception:  # noqa: BLE001 - logging's own rule: told on stderr, never raised
+            self.handleError(record)
+            return
+        self._link.send(protocol.LOGGED, self._link.task, body)
+
+
+def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """Return *record*'s fields, all of which can be pickled and are safe to unpickle."""
+    text = {"msg": record.getMessage(), "args": None, "exc_info": None}
+    if record.exc_info and not record.exc_text:
+        text["exc_text"] = logging.Formatter().formatException(record.exc_info)
+    rest = {name: _as_plain(value) for name, value in vars(record).items() if name not in text}
+    return rest | text
+
+
+def _as_plain(value: Any) -> Any:
+    return value if isinstance(value, _PLAIN) else repr(value)
+
+
+def take_over(link: WorkerLink, log_levels: Mapping[str, int]) -> tuple[Printed, Printed]:
+    """Send this worker's log records and prints; return what takes the prints."""
+    out, err = Printed(link, 1), Printed(link, 2)
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(cast(Any, each), "utf-8", "backslashreplace", "", write_through=True)
+        for each in (out, err)
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [LogSender(link)]
+    for name, level in log_levels.items():
+        logging.getLogger(name or None).setLevel(level)
+    return out, err
+
+
+# ------------------------------------------------ structlog
+
+
+def bind_fields(link: WorkerLink, job: Job) -> None:
+    """Have structlog send its events, with the fields of the task that begins."""
+    structlog = sys.modules["structlog"]
+    if not structlog.is_configured():
+        structlog.configure(
+            processors=[
+                structlog.contextvars.merge_contextvars,
+                structlog.processors.format_exc_info,
+                partial(_send_event, link, structlog.DropEvent),
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger(0),
+            # Nothing logs in this process: the logger is only its name.
+            logger_factory=lambda *args: tuple(arg for arg in args if isinstance(arg, str)),
+            cache_logger_on_first_use=False,
+        )
+    structlog.contextvars.bind_contextvars(
+        thread_id=job.run.thread_id,
+        run_id=job.run.run_id,
+        step=job.place.step,
+        task=job.task.name,
+        attempt=job.attempt,
+        pid=os.getpid(),
+    )
+
+
+def _send_event(
+    link: WorkerLink, drop: type[Exception], names: Any, method: str, event: Mapping[Any, Any]
+) -> Any:
+    """Send an event; the last of structlog's processors."""
+    fields = {str(name): _as_plain(value) for name, value in event.items()}
+    body = pickle.dumps((names, method, fields))
+    link.send(protocol.LOGGED, link.task, body, protocol.STRUCTURED)
+    raise drop

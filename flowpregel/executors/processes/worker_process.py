@@ -27,10 +27,10 @@ from flowpregel.executors.processes.assign import (
     WorkerState,
     next_state,
 )
-from flowpregel.executors.processes.crash_report import Tail, reap
+from flowpregel.executors.processes.crash_report import last_lines, reap
 from flowpregel.executors.processes.guard import MARK, Guard
 from flowpregel.executors.processes.io_loop import IOLoop
-from flowpregel.executors.processes.protocol import TOKEN, Frame, GarbageError, Parser, WorkerStatus
+from flowpregel.executors.processes.protocol import TOKEN, Frame, GarbageError, Parser
 from flowpregel.executors.processes.shared_memory import (
     BufferReader,
     FdSocket,
@@ -139,7 +139,8 @@ class WorkerProcess:
         """Why we killed it, if we did."""
         self.failure: BaseException | None = None
         """What its initializer raised."""
-        self.tail = Tail()
+        self.tail = ""
+        """The last lines that it has written to its stderr."""
         self._is_deaf = False
         """Whether nothing more that it sends is read, or believed."""
         self._outbox: deque[memoryview] = deque()
@@ -176,8 +177,8 @@ class WorkerProcess:
             self.process.start()
             self._guard.add(self.process.pid, self._guard_mark)
             os.set_inheritable(self._tokens, False)
-            self._status = WorkerStatus(memory)
-            near.callback(self._status.close)
+            self._status = protocol.map_status(memory)
+            near.callback(self._status.release)
             ours = link.fileno(), door.fileno(), self._tokens, self._tokens_write, stdout, stderr
             for fd in ours:
                 os.set_blocking(fd, False)
@@ -280,7 +281,7 @@ class WorkerProcess:
     def print(self, text: str, task: InFlight | None, to_stderr: bool) -> None:
         """Print what it has printed; each line begins with the name of its task."""
         if to_stderr:
-            self.tail.write(text)
+            self.tail = last_lines(self.tail + text)
         label = f"[{task.job.task.name}]" if task else f"[worker {self.pid}]"
         stream = sys.stderr if to_stderr else sys.stdout
         # The program may have closed its streams.
@@ -303,17 +304,9 @@ class WorkerProcess:
             seconds = len(self.tasks) * max(last.seconds, 1e-5)
         return WorkerLoad(self.state, seconds, self.open_calls > 0)
 
-    def note(self, event: WorkerEvent) -> None:
-        """Change the state as *event* demands.
-
-        Raises:
-            WorkerStateError: It cannot happen now.
-        """
-        self.state = next_state(self.state, event)
-
     def running(self) -> InFlight | None:
         """Return the task that it has begun and not ended."""
-        return self.tasks.get(self._status.running)
+        return self.tasks.get(self._status[protocol.RUNNING])
 
     def give_tokens(self, numbers: Sequence[int]) -> None:
         """Let it begin the tasks of these numbers."""
@@ -329,19 +322,19 @@ class WorkerProcess:
 
     def signal_stop(self, number: int) -> None:
         """Make the code of task *number* raise, if it still runs."""
-        self._status.ask_to_stop(number)
+        self._status[protocol.UNWANTED] = number
         self._signal(STOP_SIGNAL)
 
     def dismiss(self) -> None:
         """Tell it, which is idle, to exit."""
-        self.note(WorkerEvent.DISMISSED)
+        self.state = next_state(self.state, WorkerEvent.DISMISSED)
         self.send(protocol.STOP)
 
     def kill(self, why: str) -> None:
         """Kill the process now; its end is noticed like any other."""
         if self.state is WorkerState.GONE:
             return
-        self.note(WorkerEvent.KILLED)
+        self.state = next_state(self.state, WorkerEvent.KILLED)
         if self._signal(signal.SIGKILL) and self.killed is None:
             self.killed = why
 
