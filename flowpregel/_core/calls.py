@@ -192,23 +192,13 @@ class Calls:
         if calls is None:
             return
         failures, calls.failures = calls.failures, {}
-        found = failed_calls(error)
+        found, run = failed_calls(error), self._run
         for task_id, failure in failures.items():
             if task_id in found or calls.is_unseen(failure):
-                self._forget(failure.task)
-
-    def _forget(self, task: Task) -> None:
-        """Keep that *task* is to be tried again, in the place of its failure."""
-        run = self._run
-        self.kept.pop(task.id, None)
-        if before := run.pending.get(task.id):
-            run.pending[task.id] = [each for each in before if each[0] != ERROR]
-        run.keep(run.checkpoint_id, task.id, task.path, _FORGOTTEN)
-
-    def interrupted(self, task: Task, interrupts: tuple[Any, ...]) -> None:
-        """Note what a call asks; its body asks it too."""
-        assert task.parent is not None
-        self.bodies[task.parent.id].asked[task.path] = interrupts
+                self.kept.pop(task_id, None)
+                if before := run.pending.get(task_id):
+                    run.pending[task_id] = [each for each in before if each[0] != ERROR]
+                run.keep(run.checkpoint_id, task_id, failure.task.path, _FORGOTTEN)
 
 
 def _shown(record: tuple[str | None, str]) -> str:

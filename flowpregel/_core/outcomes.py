@@ -224,20 +224,16 @@ class Outcomes:
             self.keep(task, (*writes, (ERROR_SOURCE, task.name)))
             if self.failure is None:
                 # Otherwise the handler runs when the failing run is resumed.
-                self._hand_over(task, error)
+                handler = self.handler_for(task, error)
+                self.open[handler.id] = handler
+                run.after.extend(run.stream_events.started(handler, run.step, run.now))
+                self.submit((handler,), run.after)
         else:
             self.keep(task, writes)
             self.calls.uncaught(task, error)
             if self.failure is None:
                 self.failure = error
                 self.cancel_all(kill=False)
-
-    def _hand_over(self, failed: Task, error: BaseException) -> None:
-        """Start the error handler of a task, once its failure is kept."""
-        handler, run = self.handler_for(failed, error), self.run
-        self.open[handler.id] = handler
-        run.after.extend(run.stream_events.started(handler, run.step, run.now))
-        self.submit((handler,), run.after)
 
     def handler_for(self, failed: Task, error: BaseException) -> Task:
         """Return the task that handles the failure of *failed*, which is in this superstep too."""
@@ -279,7 +275,9 @@ class Outcomes:
         if run.stream_events.shows_tasks:
             run.after.extend(run.stream_events.ended(task, run.step, run.now, interrupts))
         if task.kind is Kind.CALL:
-            self.calls.interrupted(task, interrupts)
+            assert task.parent is not None
+            # Its body asks it too.
+            self.calls.bodies[task.parent.id].asked[task.path] = interrupts
             return
         self.paused = True
         run.interrupts |= asked
