@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.effects import Report, StepId
+from flowpregel._core.effects import Report, StepContext
 from flowpregel._core.ids import interrupt_id
-from flowpregel._core.records import Arguments, Node, Task, Write
+from flowpregel._core.records import Arguments, Interrupted, Node, Task, Write
 from flowpregel.carried import headers_in, trace_headers
-from flowpregel.errors import ConfigurationError, GraphInterrupt
+from flowpregel.errors import ConfigurationError, GraphInterrupt, mark_invalid_resume
 
 PROGRESS_EVERY: Final = 0.05
 """Seconds for which a report of progress without a new message is left out."""
@@ -78,17 +78,14 @@ class Job:
 
     task: Task
     """Planned by the core. Of its node, what is called and its writers reach every executor."""
-    place: StepId
-    """The superstep that the task belongs to."""
+    place: StepContext
+    """The superstep that the task belongs to. Its channels, in a worker those named by
+    ``node.reads``, are the run's own: a reader copies before it applies anything."""
     run: RunInfo = _NO_RUN
     attempt: int = 1
     """The attempt that it is; by now the task may be at its next one."""
     compares: bool = False
     """Whether the calls it makes are recorded, and compared with the record."""
-    channels: Mapping[str, Any] = field(default_factory=dict)
-    """The channels named by ``node.reads``, as they are in this superstep. They
-    are the coordinator's own: a reader copies before it applies anything."""
-    managed: Mapping[str, Any] = field(default_factory=dict)
     variables: Context = field(default_factory=Context)
     """Context variables for it to run with; others may run with the same, so it is given a copy."""
     executor: Any = None
@@ -126,6 +123,8 @@ class Scope:
     """How many interrupts it has passed or raised."""
     question: GraphInterrupt | None = None
     """What it cannot go on without an answer to, though its code may have caught it."""
+    refused: Interrupted | None = None
+    """The question whose answer did not fit, though its code may have caught that."""
     writes: list[Write] = field(default_factory=list)
     """What it has written so far."""
     reported: tuple[float, str | None] = NOTHING_REPORTED
@@ -142,11 +141,12 @@ class Scope:
         own: dict[str, list[Any]] = {}
         for name, value in self.writes if fresh else ():
             own.setdefault(name, []).append(value)
+        place = self.job.place
         for name in names:
-            if name in self.job.managed:
-                found[name] = self.job.managed[name]
+            if name in place.managed:
+                found[name] = place.managed[name].get(place.step, place.stop)
                 continue
-            channel = self.job.channels[name]
+            channel = place.channels[name]
             if fresh and (name in own or channel.reacts_to_silence):
                 channel = channel.copy()
                 channel.update(own.get(name, ()))
@@ -304,11 +304,14 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
 
     Args:
         value: What is asked; anything that can be kept.
-        response_schema: A pydantic model, which an answer must fit and becomes;
-            anything else is handed on for the asker's use.
+        response_schema: A pydantic model, dataclass or TypedDict, which an answer must
+            fit and becomes (with pydantic installed); or a JSON schema, which is only
+            shown to whoever answers.
 
     Raises:
         GraphInterrupt: There is no answer yet (control flow: let it pass).
+        pydantic.ValidationError: The answer does not fit. It is not kept, and the question
+            waits for another; `is_invalid_resume` tells this error from others.
         ConfigurationError: The run has no checkpointer to keep the question.
 
     Example:
@@ -323,9 +326,28 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
             "keep the question until it is answered: pass checkpointer="
         )
     index, scope.asked = scope.asked, scope.asked + 1
-    if index < len(task.answers):
-        answer, validate = task.answers[index], getattr(response_schema, "model_validate", None)
-        return answer if validate is None else validate(answer)
-    question = Interrupt(value, interrupt_id(task.namespace, index), response_schema)
-    scope.question = GraphInterrupt([question])
-    raise scope.question
+    adapter = _adapter_of(response_schema)
+    if index < len(task.answers) and adapter is None:
+        return task.answers[index]
+    schema = response_schema if adapter is None else adapter.json_schema()
+    question = Interrupt(value, interrupt_id(task.namespace, index), schema)
+    if index == len(task.answers):
+        scope.question = GraphInterrupt([question])
+        raise scope.question
+    try:
+        return adapter.validate_python(task.answers[index])
+    except Exception as error:
+        mark_invalid_resume(error)
+        scope.refused = Interrupted((question,), task.answers[:index], error)
+        raise
+
+
+def _adapter_of(schema: Any) -> Any:
+    """Return what makes an answer fit *schema*; None: it is taken as it is."""
+    if schema is None or isinstance(schema, Mapping):
+        return None
+    try:
+        from pydantic import TypeAdapter  # noqa: PLC0415 - only when asked for
+    except ImportError:
+        return None
+    return TypeAdapter(schema)

@@ -80,6 +80,7 @@ __all__ = [
     "UnknownInterruptError",
     "ValueEncodingError",
     "WorkerDiedError",
+    "is_invalid_resume",
 ]
 
 
@@ -200,7 +201,27 @@ class InputMismatchError(FlowPregelError):
         )
 
 
-class UnknownInterruptError(FlowPregelError):
+_INVALID_RESUME = "_flowpregel_invalid_resume"
+
+
+def mark_invalid_resume(error: BaseException) -> None:
+    """Note that *error* was raised because an answer did not fit its question."""
+    setattr(error, _INVALID_RESUME, True)
+
+
+def is_invalid_resume(error: BaseException) -> bool:
+    """Return whether *error* was raised because an answer did not fit ``response_schema``.
+
+    Nothing of the answer was kept: the question waits for another one.
+
+    Example:
+        >>> is_invalid_resume(ValueError("something else"))
+        False
+    """
+    return getattr(error, _INVALID_RESUME, False) is True
+
+
+class UnknownInterruptError(FlowPregelError, RuntimeError):
     """An answer that fits no pending question.
 
     *reason* is ``"not_pending"`` (an id nobody asked, or that was answered),

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -335,11 +335,7 @@ class CrashDriver:
 
     backlog = None
 
-    def post(self, event: Event) -> None:
-        """Let the next wake-up bring *event*."""
-        self.events.append(event)
-
-    def post_all(self, events: Sequence[Event]) -> None:
+    def post(self, *events: Event) -> None:
         """Let the next wake-up bring *events*."""
         self.events.extend(events)
 
@@ -355,9 +351,8 @@ class CrashDriver:
         self.post(Ended(task.id, task.attempt, outcome, None, caught))
 
     def _job(self, task: Task, setting: StepContext) -> Job:
-        channels = {name: setting.channels[name] for name in task.node.reads}
         around = RunInfo(has_saver=self.saver is not None)
-        return Job(task, setting, around, task.attempt, channels=channels)
+        return Job(task, setting, around, task.attempt)
 
 
 def shuffled(seed: int) -> Order:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from flowpregel._core import ids
-from flowpregel._core.effects import Call, Resolve, StepId
+from flowpregel._core.effects import Call, Resolve, StepContext
 from flowpregel._core.plan import DEEPEST, call_task, too_deep
 from flowpregel._core.records import (
     CALLED,
@@ -74,7 +74,7 @@ class Calls:
         place: The superstep.
     """
 
-    def __init__(self, run: Run, place: StepId) -> None:
+    def __init__(self, run: Run, place: StepContext) -> None:
         self._run = run
         self._place = place
         self._running: dict[str, tuple[Task, list[Call]]] = {}
@@ -90,15 +90,16 @@ class Calls:
         None: the call is answered at once, by its record for one, or runs already.
         """
         task = call_task(caller, call, self._place)
-        outcome: Outcome | None
+        outcome: Outcome | None = None
+        run = self._run
         if task.depth > DEEPEST:
             outcome = self.failed(task, too_deep(task.name))
-        else:
+        elif task.id in self._running or self.kept or run.pending or run.left:
             outcome = self._replayed(task, call)
         if outcome is not None:
             if task.writes:
-                self._run.after.extend(self._run.stream_events.updates(task, cached=True))
-            self._run.after.append(Resolve(call, outcome))
+                run.after.extend(run.stream_events.updates(task, cached=True))
+            run.after.append(Resolve(call, outcome))
             return None
         if task.id in self._running:
             self._running[task.id][1].append(call)
@@ -208,11 +209,6 @@ class Calls:
         """Note what a call asks; its body asks it too."""
         assert task.parent is not None
         self.bodies[task.parent.id].asked[task.path] = interrupts
-
-    def interrupts_below(self, body: Task) -> Iterable[Any]:
-        """Return what the calls of *body* ask, in the order in which it made them."""
-        asked = self.bodies[body.id].asked if body.id in self.bodies else {}
-        return [item for path in sorted(asked) for item in asked[path]]
 
 
 def _shown(record: tuple[str | None, str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from flowpregel.policies import TimeoutPolicy
@@ -56,6 +56,10 @@ class Command(Generic[Destination]):
 
     PARENT: ClassVar[Literal["__parent__"]] = "__parent__"
 
+    def __repr__(self) -> str:
+        said = {each.name: getattr(self, each.name) for each in fields(self)}
+        return f"Command({', '.join(f'{name}={value!r}' for name, value in said.items() if value)})"
+
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
@@ -64,8 +68,9 @@ class Interrupt:
     Args:
         value: What was asked: anything a person or program can answer.
         id: Names the question; an answer can be addressed to it.
+        response_schema: The JSON schema of the answers that fit; None: any.
     """
 
     value: Any
     id: str = "placeholder-id"
-    response_schema: Any = field(default=None, compare=False, repr=False)
+    response_schema: Any = field(default=None, compare=False)

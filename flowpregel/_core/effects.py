@@ -6,7 +6,7 @@ The run is a generator: it yields an effect and is sent the reply named here.
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Span, Task
@@ -24,8 +24,8 @@ class Load:
 
 
 @dataclass(slots=True, eq=False)
-class StepId:
-    """The superstep that tasks are planned for; their ids are made of it."""
+class StepContext:
+    """The superstep that tasks are planned for: ids are made of it, and what all have in common."""
 
     checkpoint_id: str
     namespace: str
@@ -33,17 +33,11 @@ class StepId:
     stop: int
     previous: Any = None
     """What the thread's previous run saved (functional API)."""
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class StepContext(StepId):
-    """What the tasks of one superstep have in common."""
-
-    channels: Mapping[str, Any]
+    channels: Mapping[str, Any] = field(default_factory=dict)
     """The live channels; they do not change while tasks run."""
-    managed: Mapping[str, Any]
-    resuming: bool
-    answers: Mapping[str, Any]
+    managed: Mapping[str, Any] = field(default_factory=dict)
+    resuming: bool = False
+    answers: Mapping[str, Any] = field(default_factory=dict)
     """Answers that nested graphs may be waiting for, by interrupt id."""
 
 

@@ -17,6 +17,8 @@ from flowpregel._core.records import (
     ERROR_SOURCE,
     INTERRUPT,
     NO_WRITES,
+    RESUME,
+    RUN_TASK_ID,
     Escaped,
     Interrupted,
     Kind,
@@ -36,6 +38,7 @@ from flowpregel.errors import (
     ParentCommand,
     TaskCancelled,
     WorkerDiedError,
+    mark_invalid_resume,
 )
 
 
@@ -242,18 +245,44 @@ class Outcomes:
         self.tasks.append(handler)
         return handler
 
+    def _refuse(self, error: BaseException, question: str) -> None:
+        """Fail the run for an answer that does not fit *question*, which waits for another.
+
+        The other tasks go on: their answers were taken.
+        """
+        run = self.run
+        mark_invalid_resume(error)
+        self.failure = self.failure or error
+        own = [
+            (channel, {key: each for key, each in value.items() if key != question})
+            if channel == RESUME
+            else (channel, value)
+            for channel, value in run.pending.get(RUN_TASK_ID, ())
+        ]
+        if own:
+            run.pending[RUN_TASK_ID] = own
+            run.keep(run.checkpoint_id, RUN_TASK_ID, "", own)
+
     def _interrupted(self, task: Task, outcome: Interrupted) -> None:
         run = self.run
-        asked = {item.id: item for item in self.calls.interrupts_below(task)}
+        calls = self.calls.bodies.get(task.id)
+        # What its calls ask, in the order in which it made them.
+        below = [] if calls is None else [calls.asked[path] for path in sorted(calls.asked)]
+        asked = {item.id: item for items in below for item in items}
         asked |= {item.id: item for item in outcome.interrupts}
         interrupts = tuple(asked.values())
-        self.keep(task, ((INTERRUPT, interrupts),))
-        run.after.extend(run.stream_events.ended(task, run.step, run.now, interrupts))
+        writes: tuple[Write, ...] = ((INTERRUPT, interrupts),)
+        if outcome.refused is not None:
+            writes = ((RESUME, outcome.answers), *writes)
+            self._refuse(outcome.refused, outcome.interrupts[0].id)
+        self.keep(task, writes)
+        if run.stream_events.shows_tasks:
+            run.after.extend(run.stream_events.ended(task, run.step, run.now, interrupts))
         if task.kind is Kind.CALL:
             self.calls.interrupted(task, interrupts)
             return
         self.paused = True
         run.interrupts |= asked
-        if interrupts:
+        if interrupts and run.options.modes:
             shown = read(run.state.channels, run.options.output_channels)
             run.after.extend(run.stream_events.interrupted(interrupts, shown))

@@ -7,7 +7,7 @@ from typing import Any
 
 from flowpregel._core import ids
 from flowpregel._core.commands import Send
-from flowpregel._core.effects import Call, StepId
+from flowpregel._core.effects import Call, StepContext
 from flowpregel._core.program import Names, Program, State
 from flowpregel._core.records import INTERRUPT, PULLED, TASKS, Kind, Node, Task
 from flowpregel.errors import NodeError
@@ -20,7 +20,7 @@ In OS threads and worker processes no stack would end endless nesting."""
 
 
 def plan(
-    program: Program, state: State, updated: Collection[str] | None, place: StepId
+    program: Program, state: State, updated: Collection[str] | None, place: StepContext
 ) -> list[Task]:
     """Return the tasks of the next superstep: PULL by node name, then PUSH by index.
 
@@ -69,7 +69,7 @@ def _is_due(node: Node, state: State) -> bool:
     return False
 
 
-def _input_of(node: Node, program: Program, state: State, place: StepId) -> Any:
+def _input_of(node: Node, program: Program, state: State, place: StepContext) -> Any:
     """Return what *node* is given."""
     value: Any
     if isinstance(node.channels, str):
@@ -86,7 +86,7 @@ def _input_of(node: Node, program: Program, state: State, place: StepId) -> Any:
         raise
 
 
-def _values_of(node: Node, program: Program, state: State, place: StepId) -> dict[str, Any]:
+def _values_of(node: Node, program: Program, state: State, place: StepContext) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name in node.channels:
         if name in program.managed:
@@ -100,7 +100,7 @@ def _values_of(node: Node, program: Program, state: State, place: StepId) -> dic
     return values
 
 
-def _push(program: Program, send: Send, index: int, place: StepId) -> Task:
+def _push(program: Program, send: Send, index: int, place: StepContext) -> Task:
     path = f"~__pregel_push, {index:010d}"
     task = _task(program.nodes[send.node], Kind.PUSH, send.arg, path, place, PUSHED)
     task.timeout = send.timeout or task.timeout
@@ -108,7 +108,7 @@ def _push(program: Program, send: Send, index: int, place: StepId) -> Task:
 
 
 def _task(
-    node: Node, kind: Kind, given: Any, path: str, place: StepId, triggers: tuple[str, ...]
+    node: Node, kind: Kind, given: Any, path: str, place: StepContext, triggers: tuple[str, ...]
 ) -> Task:
     around = f"{place.namespace}|{node.name}" if place.namespace else node.name
     identity = ids.task_id(place.checkpoint_id, around, place.step, path, *triggers)
@@ -124,7 +124,7 @@ def _task(
     )
 
 
-def call_task(caller: Task, call: Call, place: StepId) -> Task:
+def call_task(caller: Task, call: Call, place: StepContext) -> Task:
     """Return the task of the next call that *caller* makes, and count the call.
 
     Its id is made of the caller and the index of the call; which function was called,
@@ -154,7 +154,7 @@ def call_task(caller: Task, call: Call, place: StepId) -> Task:
     )
 
 
-def handler_task(program: Program, failed: Task, error: BaseException, place: StepId) -> Task:
+def handler_task(program: Program, failed: Task, error: BaseException, place: StepContext) -> Task:
     """Return the task of the node that handles the failure of *failed*."""
     assert failed.node.handler is not None
     node = program.nodes[failed.node.handler]

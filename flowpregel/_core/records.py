@@ -187,10 +187,13 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """It asked and waits for answers. *answers* are those it already used."""
+    """It asked and waits for answers."""
 
     interrupts: tuple[Any, ...]
     answers: tuple[Any, ...] = ()
+    """Those it has had and used."""
+    refused: BaseException | None = None
+    """Why the one that it was given after those does not fit."""
 
 
 @dataclass(frozen=True, slots=True)

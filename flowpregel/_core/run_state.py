@@ -8,7 +8,7 @@ from typing import Any
 
 from flowpregel._core import ids
 from flowpregel._core.commands import Interrupt
-from flowpregel._core.effects import Commit, Effect, StepContext
+from flowpregel._core.effects import Commit, Effect, Emit, StepContext
 from flowpregel._core.program import Options, Program, State, read
 from flowpregel._core.records import (
     Batch,
@@ -106,14 +106,10 @@ class Run:
             answers=self.answers,
         )
 
-    def tick(self) -> int:
-        """Return a time that was not returned before."""
-        self.now += 1
-        return self.now
-
     def apply(self, brought: Sequence[Writes]) -> Applied:
         """Apply what tasks brought, as a new version, and remember it for the next checkpoint."""
-        version = self.options.next_version(self.state.newest, self.tick())
+        self.now += 1
+        version = self.options.next_version(self.state.newest, self.now)
         applied = apply(self.program, self.state, brought, version)
         self.unsaved = applied if self.unsaved is None else self.unsaved.then(applied)
         return applied
@@ -126,7 +122,8 @@ class Run:
         ):
             return
         self.output = read(self.state.channels, self.options.output_channels)
-        self.after.extend(self.stream_events.values(self.output))
+        if "values" in self.options.modes:
+            self.after.append(Emit("values", self.output))
 
     def result(self, *, paused: bool = False) -> Result:
         """Return what the run leaves its caller."""
@@ -178,7 +175,8 @@ class Run:
             self.unsaved = None
         else:
             self.parent_id = self.kept_id
-            self.checkpoint_id = ids.checkpoint_id(self.tick(), self.step)
+            self.now += 1
+            self.checkpoint_id = ids.checkpoint_id(self.now, self.step)
             if self.at_exit:
                 # The barrier consumed them before they were kept.
                 self.gathered.clear()

@@ -265,7 +265,13 @@ def _answers_of(run: Run, resume: Any) -> dict[str, Any]:
         raise ConfigurationError(
             "Cannot use Command(resume=...) without checkpointer: nothing was kept to resume"
         )
-    pending = _pending_interrupts(run)
+    asked = (
+        item.id
+        for task_id, writes in run.pending.items()
+        if task_id != RUN_TASK_ID
+        for item in interrupts_of(writes, live=True)
+    )
+    pending = list(dict.fromkeys(asked))
     if isinstance(resume, Mapping) and resume and all(map(ids.is_interrupt_id, resume)):
         unknown = sorted(resume.keys() - set(pending))
         if unknown and run.hand_back:
@@ -290,17 +296,6 @@ def _answers_of(run: Run, resume: Any) -> dict[str, Any]:
             "there is nothing to resume: no interrupt of this thread waits for an answer"
         )
     return {pending[0]: resume}
-
-
-def _pending_interrupts(run: Run) -> list[str]:
-    """Return the ids of the questions on this thread that wait for an answer."""
-    asked = (
-        item.id
-        for task_id, writes in run.pending.items()
-        if task_id != RUN_TASK_ID
-        for item in interrupts_of(writes, live=True)
-    )
-    return list(dict.fromkeys(asked))
 
 
 # ---------------------------------------------------------------- channels

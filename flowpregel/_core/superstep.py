@@ -108,13 +108,11 @@ class Superstep:
     def _start(self) -> Steps:
         """Start the tasks that are due; some may be done already."""
         run = self.run
-        due = [left for task in self.tasks.copy() if (left := self._left_to_do(task)) is not None]
+        due = self.tasks.copy()
+        if run.pending and run.hand_back:
+            due = [left for task in due if (left := self._left_to_do(task)) is not None]
         if run.stream_events.shows_tasks:
-            for task in self.tasks:
-                run.after.extend(run.stream_events.started(task, run.step, run.now))
-            for task in self.tasks:
-                if task.writes:
-                    run.after.extend(run.stream_events.updates(task, cached=True))
+            self._show_start()
         if run.options.cache or any(task.node.cache for task in due):
             due = yield from self._without_shared(due)
         if run.options.step_timeout is not None:
@@ -126,14 +124,22 @@ class Superstep:
             if run.pending or run.answers:
                 answer_from_pending(run, task)
         yield from run.flush()
-        self.outcomes.submit(due, self.outcomes.effects)
-        yield from self._at_once()
+        effects: list[Effect] = []
+        self.outcomes.submit(due, effects)
+        yield from effects
+
+    def _show_start(self) -> None:
+        """Show the planned tasks, and what those wrote that are done already."""
+        run = self.run
+        for task in self.tasks:
+            run.after.extend(run.stream_events.started(task, run.step, run.now))
+        for task in self.tasks:
+            if task.writes:
+                run.after.extend(run.stream_events.updates(task, cached=True))
 
     def _left_to_do(self, task: Task) -> Task | None:
         """Return what is to run of a planned task: itself, its error handler, or nothing."""
-        writes = self.run.pending.get(task.id, ()) if self.run.hand_back else ()
-        if not writes:
-            return task
+        writes = self.run.pending.get(task.id, ())
         if done := outputs(writes):
             task.writes = tuple(done)
             return None
@@ -191,7 +197,8 @@ class Superstep:
         if outcomes.shared:
             run.after.append(Share(outcomes.shared))
             outcomes.shared = {}
-        return self._at_once()
+        effects, outcomes.effects = outcomes.effects, []
+        return effects
 
     def _called(self, call: Call) -> None:
         """Plan a call that a body has made."""

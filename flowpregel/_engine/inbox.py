@@ -54,11 +54,7 @@ class RunInbox:
         """Whether `take` would return at once."""
         return bool(self._events) or not self._posted.empty()
 
-    def post(self, event: Event) -> None:
-        """Deliver an event, from any OS thread."""
-        self.post_all((event,))
-
-    def post_all(self, events: Sequence[Event]) -> None:
+    def post(self, *events: Event) -> None:
         """Deliver events, from any OS thread."""
         self._posted.put(events)
 
@@ -93,9 +89,9 @@ class LoopInbox(RunInbox):
         self._loop = loop
         self._is_awake = asyncio.Event()
 
-    def post_all(self, events: Sequence[Event]) -> None:
+    def post(self, *events: Event) -> None:
         """Deliver events, from any OS thread."""
-        super().post_all(events)
+        super().post(*events)
         # A loop that is closed has no run that waits: its step timeout left this task behind.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._is_awake.set)

@@ -123,10 +123,11 @@ class TaskStarter:
         on_loop: bool = False,
     ) -> None:
         """Start an attempt of each task when its turn comes, where it is to run."""
+        around = run.around
         for (node, parent), group in groupby(tasks, attrgetter("node", "parent")):
             alike = [*group]
             try:
-                executor = self._executor_for(node, run.around.executor, on_loop)
+                executor = self._executor_for(node, around.executor, on_loop)
                 if any(task.timeout for task in alike):
                     check_timeout(node, executor)
             except Exception as error:  # noqa: BLE001 - the tasks fail with it
@@ -135,7 +136,14 @@ class TaskStarter:
                 continue
             if node.contexts:
                 self._entered.add(executor)
-            jobs = _jobs(run, alike, setting, executor)
+            compares = around.has_saver or bool(node.retry or around.options.retry)
+            jobs = [
+                Job(
+                    task, setting, around, task.attempt, compares,
+                    around.variables if task.variables is None else task.variables, executor,
+                )
+                for task in alike
+            ]  # fmt: skip
             self._jobs.update((job.task.id, job) for job in jobs)
             is_below = parent is not None and parent.node.role != "body"
             limit = self._limit_for(node, executor, is_below=is_below)
@@ -220,7 +228,7 @@ class TaskStarter:
         """End the jobs that no executor was given yet."""
         due, self._due = self._due, {}
         for jobs in due.values():
-            self._mailbox.post_all([Ended(*job.key, Withdrawn()) for job in jobs])
+            self._mailbox.post(*(Ended(*job.key, Withdrawn()) for job in jobs))
 
     def note(self, events: Iterable[Event]) -> None:
         """Note which tasks have ended, or wait for calls: others may run in their place."""
@@ -282,31 +290,3 @@ def check_timeout(node: Node, executor: Executor) -> None:
             f"node {node.name!r} has a timeout, but {type(executor).__name__} cannot stop a "
             "sync task that takes too long: use executor='processes', or make it async"
         )
-
-
-def _jobs(
-    run: ActiveRun, tasks: Sequence[Task], setting: StepContext, executor: Executor
-) -> list[Job]:
-    """Return a job for each of *tasks*, which are of one node."""
-    node, around = tasks[0].node, run.around
-    compares = around.has_saver or bool(node.retry or around.options.retry)
-    channels = {name: setting.channels[name] for name in node.reads if name in setting.channels}
-    managed = {
-        name: value.get(setting.step, setting.stop)
-        for name, value in setting.managed.items()
-        if name in node.reads
-    }
-    return [
-        Job(
-            task,
-            setting,
-            around,
-            task.attempt,
-            compares,
-            channels,
-            managed,
-            variables=around.variables if task.variables is None else task.variables,
-            executor=executor,
-        )
-        for task in tasks
-    ]

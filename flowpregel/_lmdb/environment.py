@@ -46,7 +46,7 @@ OPEN: dict[str, Environment] = {}
 REGISTRY = threading.Lock()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class CommitRequest:
     """What one caller wants done in a transaction: all of it, or nothing."""
 
@@ -142,8 +142,9 @@ class Environment:
             finally:
                 self._writer.release()
         finally:
-            with suppress(ValueError):  # it is there if this OS thread was interrupted
-                self._queue.remove(request)
+            if not request.done:  # this OS thread was interrupted
+                with suppress(ValueError):
+                    self._queue.remove(request)
         if request.error is not None:
             raise request.error
         return request.result

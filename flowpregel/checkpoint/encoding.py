@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from flowpregel._core.records import Batch, Checkpoint, Delta, TaskWrites
+from flowpregel._core.records import Batch, Checkpoint, Delta
 
 Encode: TypeAlias = Callable[[Any, str], Any]
 """Returns what a saver keeps of a value; the text says what it is, for an error's message."""
@@ -39,18 +39,18 @@ def encode_batch(batch: Batch, encode: Encode) -> EncodedBatch:
             known[id(value)] = encode(value, what)
         return known[id(value)]
 
+    tasks = []
+    for task in batch.writes:
+        what = f"the write of task {task.task_id!r} to"
+        writes = [(name, encode_once(value, f"{what} {name!r}")) for name, value in task.writes]
+        if writes:
+            tasks.append(replace(task, writes=tuple(writes)))
     return EncodedBatch(
         batch.address,
-        tuple(_encode_writes(task, encode_once) for task in batch.writes if task.writes),
+        tuple(tasks),
         None if batch.checkpoint is None else _encode_checkpoint(batch.checkpoint, encode_once),
         batch.fence,
     )
-
-
-def _encode_writes(task: TaskWrites, encode: Encode) -> TaskWrites:
-    what = f"the write of task {task.task_id!r} to"
-    writes = tuple((name, encode(value, f"{what} {name!r}")) for name, value in task.writes)
-    return replace(task, writes=writes)
 
 
 def _encode_checkpoint(checkpoint: Checkpoint, encode: Encode) -> Checkpoint:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from flowpregel._core.callee import Callee, Injection
@@ -51,7 +52,7 @@ def perform(job: Job, client: RunClient) -> Outcome:
             return Raised(_not_awaited(job.task.name, awaited))
         return Returned(scope.writes)
     except BaseException as error:  # noqa: BLE001 - how it ended is the result
-        return outcome_of(job, error)
+        return outcome_of(job, error, scope.refused)
 
 
 async def aperform(job: Job, client: RunClient) -> Outcome:
@@ -78,7 +79,7 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
     except BaseException as error:
         if _is_cancelled_from_outside(error):
             raise
-        return outcome_of(job, error)
+        return outcome_of(job, error, scope.refused)
 
 
 def _is_cancelled_from_outside(error: BaseException) -> bool:
@@ -88,11 +89,13 @@ def _is_cancelled_from_outside(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
-def outcome_of(job: Job, error: BaseException) -> Outcome:
-    """Say how an attempt ended that *error* left."""
+def outcome_of(job: Job, error: BaseException, refused: Interrupted | None = None) -> Outcome:
+    """Say how an attempt ended that *error* left, after an answer was *refused* or not."""
+    if refused is not None and isinstance(error, Exception):
+        return replace(refused, refused=error)
     match error:
         case GraphInterrupt():
-            return Interrupted(error.interrupts, job.task.answers)
+            return Interrupted(error.interrupts)
         case ParentCommand():
             return Escaped(error.command)
         case TaskCancelled():

@@ -17,7 +17,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 from flowpregel._core.effects import Call, Event
@@ -83,16 +83,16 @@ class Backlog:
             release()
 
 
+@dataclass(slots=True)
 class Stopwatch:
     """Measures one attempt, from when it is made."""
 
-    def __init__(self) -> None:
-        self.began = time.time_ns()
-        self._started = time.monotonic_ns()
+    began: int = field(default_factory=time.time_ns)
+    started: int = field(default_factory=time.monotonic_ns)
 
     def stop(self, executor: str) -> Span:
         """Return when the attempt ran, in this process, on *executor*."""
-        seconds = (time.monotonic_ns() - self._started) / 1e9
+        seconds = (time.monotonic_ns() - self.started) / 1e9
         return self.began, seconds, executor, os.getpid()
 
 
@@ -103,11 +103,8 @@ class Mailbox(Protocol):
     def backlog(self) -> Backlog | None:
         """Counts what the run has not taken in yet; None: nothing is held back for it."""
 
-    def post(self, event: Event) -> None:
-        """Deliver an event."""
-
-    def post_all(self, events: Sequence[Event]) -> None:
-        """Deliver several events, in their order, as `post` does each."""
+    def post(self, *events: Event) -> None:
+        """Deliver events, in their order."""
 
 
 def default_executor() -> str:

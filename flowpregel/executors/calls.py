@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import sys
 import threading
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator
 from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -21,7 +21,6 @@ from flowpregel._core.records import (
     Raised,
     Returned,
     Withdrawn,
-    Write,
     failed_calls,
 )
 from flowpregel.context import Job, RunClient, current
@@ -106,7 +105,8 @@ class CallFuture(concurrent.futures.Future[ResultT]):
                     if self._open_calls is not None:
                         # Only the holders of the future need the result from now on.
                         self._open_calls.discard(self)
-                    self.set_result(returned_by(writes))
+                    value: Any = dict(writes).get(RETURN)
+                    self.set_result(value)
                 case Raised(error):
                     self.set_exception(error)
                 case Interrupted(interrupts):
@@ -198,11 +198,6 @@ def _on_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def returned_by(writes: Sequence[Write]) -> Any:
-    """Return what the call returned that made *writes*."""
-    return next((value for channel, value in writes if channel == RETURN), None)
 
 
 class LocalRunClient(RunClient):

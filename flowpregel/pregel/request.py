@@ -76,27 +76,12 @@ def run_of(
         ConfigurationError: Something cannot be; the message says what.
         TypeError: A keyword that nobody knows.
     """
-    wanted: dict[str, Any] = {
-        "stream_mode": graph.stream_mode,
-        "print_mode": (),
-        "output_keys": graph.stream_channels_asis if streams else graph.output_channels,
-        "interrupt_before": graph.interrupt_before_nodes,
-        "interrupt_after": graph.interrupt_after_nodes,
-        "debug": graph.debug,
-        "progress": progress_is_on.get(),
-        **{name: choices[0] for name, (choices, _) in _CHOICES.items()},
-    }
-    wanted |= {
-        key: value
-        for key, value in asked.items()
-        if key in OPTIONS and (value is not None or key == "on_mismatch")
-    }
+    wanted = _wanted(graph, asked, streams=streams)
     settings = {key: value for key, value in asked.items() if key not in OPTIONS}
     config = parse(merged(graph.config, given_config, **settings))
     if config.namespace:
         # The checkpoint of a nested graph is found when that is called: by the map of them.
         config = replace(config, namespace="", checkpoint_id=config.checkpoint_map.get(""))
-    _check(graph, wanted)
     modes = names(wanted["stream_mode"]) if streams or not is_quiet(asked) else ()
     printed = ("updates", "values") if wanted["debug"] else names(wanted["print_mode"])
     view = ProgressView(graph.name) if wanted["progress"] else None
@@ -122,8 +107,7 @@ def run_of(
         control=control,
         resume=wanted["resume"],
         modes=modes,
-        labelled=asked.get("stream_mode") is not None
-        and not isinstance(wanted["stream_mode"], str),
+        labelled=not isinstance(asked.get("stream_mode"), str | None),
         subgraphs=wanted.get("subgraphs", False),
         printed=printed,
         view=view,
@@ -140,8 +124,27 @@ _CHOICES: Final[dict[str, tuple[tuple[str | None, ...], str]]] = {
 """Options that are one of a few words, the default first, and what to use."""
 
 
-def _check(graph: GraphDefinition, wanted: Mapping[str, Any]) -> None:
-    """Refuse an option of a run that cannot be."""
+def _wanted(graph: GraphDefinition, asked: Mapping[str, Any], *, streams: bool) -> dict[str, Any]:
+    """Return the options of a run, with the defaults filled in.
+
+    Raises:
+        ConfigurationError: One cannot be.
+    """
+    wanted: dict[str, Any] = {
+        "stream_mode": graph.stream_mode,
+        "print_mode": (),
+        "output_keys": graph.stream_channels_asis if streams else graph.output_channels,
+        "interrupt_before": graph.interrupt_before_nodes,
+        "interrupt_after": graph.interrupt_after_nodes,
+        "debug": graph.debug,
+        "progress": progress_is_on.get(),
+        **{name: choices[0] for name, (choices, _) in _CHOICES.items()},
+    }
+    wanted |= {
+        key: value
+        for key, value in asked.items()
+        if key in OPTIONS and (value is not None or key == "on_mismatch")
+    }
     for name, (choices, hint) in _CHOICES.items():
         if wanted[name] not in choices:
             raise ConfigurationError(f"{name}={wanted[name]!r}; use {hint}")
@@ -156,6 +159,7 @@ def _check(graph: GraphDefinition, wanted: Mapping[str, Any]) -> None:
                 f"output_keys names {key!r}, which is no channel of {graph.name!r}; "
                 f"the channels are: {', '.join(graph.program.channels)}"
             )
+    return wanted
 
 
 def _context(schema: type[Any] | None, context: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from flowpregel._core import copies, ids
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import Replayed
-from flowpregel._core.effects import StepId
+from flowpregel._core.effects import StepContext
 from flowpregel._core.plan import plan
 from flowpregel._core.program import Program, State, load_state, read
 from flowpregel._core.records import (
@@ -93,7 +93,7 @@ def open_checkpoint(
     pending: dict[str, list[Write]] = {}
     for item in saved.writes:
         pending.setdefault(item.task_id, []).append((item.channel, item.value))
-    place = StepId(checkpoint.id, saved.address.namespace, step, step + 2)
+    place = StepContext(checkpoint.id, saved.address.namespace, step, step + 2)
     tasks = plan(program, state, None, place)
     own = [write for write in pending.get(RUN_TASK_ID, ()) if write[0] not in SILENT_WRITES]
     applied = None

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from flowpregel._core import ids
-from flowpregel._core.effects import Commit, StepId
+from flowpregel._core.effects import Commit, StepContext
 from flowpregel._core.program import Options, Program, State, new_state
 from flowpregel._core.records import (
     INPUT,
@@ -324,9 +324,8 @@ def _of_copy(program: Program, saved: Saved, items: Sequence[Any]) -> Iterator[l
 def _run_writers(program: Program, node: Node, value: Any, state: State) -> Sequence[Write]:
     """Return what the writers of *node* write for *value*, outside any run."""
     task = Task("", node, Kind.PULL, value, "", namespace=node.name)
-    managed = {name: item.get(0, 2) for name, item in program.managed.items()}
-    place = StepId("", "", 0, 2)
-    scope = Scope(Job(task, place, channels=state.channels, managed=managed), RunClient())
+    place = StepContext("", "", 0, 2, channels=state.channels, managed=program.managed)
+    scope = Scope(Job(task, place), RunClient())
     token = current.set(scope)
     try:
         for writer in node.writers:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flowpregel._core.callee import Callee, callee_of
-from flowpregel._core.effects import Call, Emitted, Ended, StepId
+from flowpregel._core.effects import Call, Emitted, Ended, StepContext
 from flowpregel._core.records import RETURN, Arguments, Kind, Node, Outcome, Raised, Returned, Task
 from flowpregel._engine.inbox import RunInbox
 from flowpregel.context import Job, RunInfo, current
@@ -29,7 +29,7 @@ def job_of(function: Any, given: Any = None, *, timeout: Any = None, **of_run: A
     node = function if isinstance(function, Node) else node_of(function)
     task = Task(f"task-{next(_numbers)}", node, Kind.CALL, given, "")
     task.timeout = TimeoutPolicy.coerce(timeout)
-    return Job(task, StepId("", "", 0, 25), RunInfo(**of_run))
+    return Job(task, StepContext("", "", 0, 25), RunInfo(**of_run))
 
 
 class Run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel._core.effects import StepId
+from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Kind, Node, Task
 from flowpregel._engine.tasks import ConcurrencyLimit
 from flowpregel.context import Job
@@ -15,7 +15,7 @@ NODE = Node(name="n")
 
 def group(*names: str) -> list[Job]:
     """Return jobs of these names."""
-    return [Job(Task(name, NODE, Kind.CALL, None, ""), StepId("", "", 0, 1)) for name in names]
+    return [Job(Task(name, NODE, Kind.CALL, None, ""), StepContext("", "", 0, 1)) for name in names]
 
 
 def ids(jobs: list[Job]) -> list[str]:

@@ -72,7 +72,7 @@ def test_who_is_held_back_goes_on_when_the_run_has_taken_everything(inbox: RunIn
 def test_what_is_posted_together_arrives_in_its_order(inbox: RunInbox) -> None:
     fill(inbox, 1)
 
-    inbox.post_all([Emitted("t", number) for number in (1, 2)])
+    inbox.post(*(Emitted("t", number) for number in (1, 2)))
 
     assert [0, 1, 2] == payloads(inbox.take(0))
 

@@ -125,13 +125,8 @@ class LMDBSaver(BaseCheckpointSaver):
         for batch in encoded:
             if batch.fence is not None:
                 self._leases.check(batch.address, batch.fence)
-
-        def put_all(transaction: Any) -> None:
-            for each in encoded:
-                put(self._tables, transaction, each)
-
         if encoded:
-            self._write(put_all)
+            self._write(partial(put, self._tables, batches=encoded))
             if self._sweeper is not None:
                 self._sweep(self._sweeper, batches)
 

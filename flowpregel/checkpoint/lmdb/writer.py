@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from flowpregel._core.records import Checkpoint, TaskWrites
@@ -30,25 +31,26 @@ LONGEST_INLINE = 128
 """Bytes: a larger value is kept once per version, not in each checkpoint that has it."""
 
 
-def put(tables: Tables, transaction: Any, batch: EncodedBatch) -> None:
-    """Put a batch into a transaction.
+def put(tables: Tables, transaction: Any, batches: Sequence[EncodedBatch]) -> None:
+    """Put batches into a transaction.
 
     Raises:
-        LeaseLostError: Its lease was taken over. Nothing was put.
+        LeaseLostError: The lease of one was taken over.
     """
-    thread = batch.address.thread_id, batch.address.namespace
-    before = tables.namespace(transaction, *thread)
-    namespace = before or tables.new_namespace(transaction, *thread)
-    if batch.fence is not None:
-        if batch.fence < namespace.fence:
-            raise LeaseLostError(*thread, "a newer run")
-        namespace = namespace._replace(fence=batch.fence)
-    for task in batch.writes:
-        _put_task(tables, transaction, namespace.number, task)
-    if batch.checkpoint is not None:
-        namespace = _put_checkpoint(tables, transaction, namespace, batch.checkpoint)
-    if namespace != before:
-        tables.put_namespace(transaction, namespace)
+    for batch in batches:
+        thread = batch.address.thread_id, batch.address.namespace
+        before = tables.namespace(transaction, *thread)
+        namespace = before or tables.new_namespace(transaction, *thread)
+        if batch.fence is not None:
+            if batch.fence < namespace.fence:
+                raise LeaseLostError(*thread, "a newer run")
+            namespace = namespace._replace(fence=batch.fence)
+        for task in batch.writes:
+            _put_task(tables, transaction, namespace.number, task)
+        if batch.checkpoint is not None:
+            namespace = _put_checkpoint(tables, transaction, namespace, batch.checkpoint)
+        if namespace != before:
+            tables.put_namespace(transaction, namespace)
 
 
 def _put_task(tables: Tables, transaction: Any, number: int, task: TaskWrites) -> None:

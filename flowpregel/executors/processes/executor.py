@@ -16,12 +16,11 @@ from typing import Any, Final, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from flowpregel._core.callee import Callee, name_of
-from flowpregel._core.effects import Call, Ended, Event, StepId
-from flowpregel._core.records import Arguments, Kind, Node, Outcome, Raised, Returned, Task
+from flowpregel._core.effects import Call, Ended, Event, StepContext
+from flowpregel._core.records import RETURN, Arguments, Kind, Node, Outcome, Raised, Returned, Task
 from flowpregel.context import Job
 from flowpregel.errors import ConfigurationError, ExecutorUnavailableError, FlowPregelError
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
-from flowpregel.executors.calls import returned_by
 from flowpregel.executors.processes import messages, serialization
 from flowpregel.executors.processes.assign import InFlight
 from flowpregel.executors.processes.crash_report import memory_of
@@ -131,7 +130,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         """Start several jobs; those that wait for a worker go to it together."""
         if self._is_closed or self._pid != os.getpid():
             refusal = ExecutorUnavailableError(CLOSED if self._is_closed else _ELSEWHERE)
-            mailbox.post_all([Ended(*job.key, Raised(refusal)) for job in jobs])
+            mailbox.post(*(Ended(*job.key, Raised(refusal)) for job in jobs))
             return
         tasks: list[InFlight] = []
         try:
@@ -219,7 +218,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
             node = _node_of.__wrapped__(fn)
         arguments = captured(Arguments(args, kwargs))
         called = Task(f"call-{next(self._numbers)}", node, Kind.CALL, arguments, "")
-        job = Job(called, StepId("", "", 0, 0), variables=copy_context())
+        job = Job(called, StepContext("", "", 0, 0), variables=copy_context())
         future = PoolFuture(partial(self.cancel, job.key, kill=True))
         self.start_all((job,), future)
         self._open.add(future)
@@ -348,22 +347,18 @@ class PoolFuture(Future[Any]):
         self._stop()
         return True
 
-    def post(self, event: Event) -> None:
+    def post(self, *events: Event) -> None:
         """Settle it when the call has ended."""
-        if not isinstance(event, Ended) or not self.set_running_or_notify_cancel():
+        ends = [event.outcome for event in events if isinstance(event, Ended)]
+        if not ends or not self.set_running_or_notify_cancel():
             return
-        match event.outcome:
+        match ends[0]:
             case Returned(writes):
-                self.set_result(returned_by(writes))
+                self.set_result(dict(writes).get(RETURN))
             case Raised(error):
                 self.set_exception(error)
             case _:
                 self.set_exception(RuntimeError("the pool was closed"))
-
-    def post_all(self, events: Sequence[Event]) -> None:
-        """Settle it when the call has ended."""
-        for event in events:
-            self.post(event)
 
 
 @lru_cache(_MOST_NODES)

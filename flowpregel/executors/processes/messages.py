@@ -7,14 +7,14 @@ import logging
 import pickle
 import traceback
 from collections import OrderedDict
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import count
 from operator import attrgetter
 from typing import Any, Final
 
-from flowpregel._core.effects import Call, StepId
+from flowpregel._core.effects import Call, StepContext
 from flowpregel._core.records import (
     Arguments,
     Escaped,
@@ -54,9 +54,10 @@ _TASK_FIELDS: Final = (
     "attempt", "answers", "error",
 )  # fmt: skip
 _RUN_FIELDS: Final = ("config", "context", "thread_id", "run_id", "has_saver")
+_PLACE_FIELDS: Final = ("checkpoint_id", "namespace", "step", "stop", "previous", "resuming")
 _task_values: Final = attrgetter(*_TASK_FIELDS)
 _run_values: Final = attrgetter(*_RUN_FIELDS)
-_place_values: Final = attrgetter(*(field.name for field in fields(StepId)))
+_place_values: Final = attrgetter(*_PLACE_FIELDS)
 _MOST_NODES: Final = 1024
 _LARGE: Final = 1 << 20
 """Bytes of a packed job that does not wait: it is packed again when a worker is free."""
@@ -113,13 +114,21 @@ def pack_job(job: Job, share: BufferWriter | None) -> Message:
             control,
             job.attempt,
             job.compares,
-            job.channels,
-            job.managed,
+            _read_by(job),
             carried_by(job.variables, run.config),
         )
         return pack(content, share)
     except Exception as error:
         raise _unpicklable_input(job, error) from error
+
+
+def _read_by(job: Job) -> dict[str, Any]:
+    """Return what the node may read again of its superstep's channels and managed values."""
+    place, reads = job.place, job.task.node.reads
+    return {
+        "channels": {name: place.channels[name] for name in reads if name in place.channels},
+        "managed": {name: place.managed[name] for name in reads if name in place.managed},
+    }
 
 
 def unpack_job(data: bytes | memoryview, node: Node, open_ref: Open | None, at: int = 0) -> Job:
@@ -135,15 +144,13 @@ def unpack_job(data: bytes | memoryview, node: Node, open_ref: Open | None, at: 
         BaseException: Whatever the unpickling of a part raises.
     """
     content = unpack(data, open_ref, at)
-    task, place, run, store, control, attempt, compares, channels, managed, carried = content
+    task, place, run, store, control, attempt, compares, read, carried = content
     return Job(
         Task(node=node, **dict(zip(_TASK_FIELDS, task, strict=True))),
-        StepId(*place),
+        StepContext(answers={}, **read, **dict(zip(_PLACE_FIELDS, place, strict=True))),
         RunInfo(store=store, control=control, **dict(zip(_RUN_FIELDS, run, strict=True))),
         attempt,
         compares,
-        channels,
-        managed,
         variables_of(carried),
     )
 
@@ -165,7 +172,7 @@ def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
         parts += ((f"argument {name}", part) for name, part in given.kwargs.items())
     parts += (("config", job.run.config), ("context", job.run.context))
     parts += (("previous", job.place.previous), ("answers", job.task.answers))
-    parts += (("error", job.task.error), ("channels", job.channels), ("managed", job.managed))
+    parts += (("error", job.task.error), *_read_by(job).items())
     for variable, value in job.variables.items():
         if (place := place_of(variable)) is not None:
             parts.append((f"context variable {place[1]!r}", value))
@@ -291,9 +298,9 @@ def pack_outcome(outcome: Outcome, task: str, share: BufferWriter | None) -> byt
         case Returned(writes):
             name, content = "result", (tuple(writes),)
             value = writes[0][1] if len(writes) == 1 else writes
-        case Interrupted(interrupts, answers):
-            name, value = "interrupt", (interrupts, answers)
-            content = value
+        case Interrupted():
+            name = "interrupt"
+            content = value = (outcome.interrupts, outcome.answers, outcome.refused)
         case Escaped(command):
             name, value, content = "command", command, (command,)
         case Withdrawn():

@@ -134,7 +134,7 @@ class Pool:
         self.loop.is_done = self._is_closing and not (self.workers or self._starting)
         events, self.events = self.events, defaultdict(list)
         for mailbox, own in events.items():
-            mailbox.post_all(own)
+            mailbox.post(*own)
 
     def _send(self, worker: WorkerProcess, tasks: Sequence[InFlight]) -> None:
         """Send *tasks* to *worker*, which is idle or has little left to do."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flowpregel._core.commands import Send
-from flowpregel._core.effects import StepId
+from flowpregel._core.effects import StepContext
 from flowpregel._core.plan import plan
 from flowpregel._core.program import Program, State, new_state, read
 from flowpregel._core.records import ERROR, NO_WRITES, TASKS, Kind
@@ -25,7 +25,7 @@ from flowpregel.channels import (
 from flowpregel.errors import InvalidUpdateError
 from tests.unit.core.programs import node, program
 
-PLACE = StepId("checkpoint", "", 0, 10)
+PLACE = StepContext("checkpoint", "", 0, 10)
 
 
 def written(

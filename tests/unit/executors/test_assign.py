@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from flowpregel._core.effects import StepId
+from flowpregel._core.effects import StepContext
 from flowpregel._core.records import Kind, Node, Task
 from flowpregel.context import Job
 from flowpregel.executors.processes.assign import (
@@ -113,7 +113,7 @@ def test_a_worker_that_leaves_gets_no_more_tasks() -> None:
 
 def task(number: int, depth: int = 0, **of_task: Any) -> InFlight:
     """Return a task that waits."""
-    job = Job(Task("t", Node(name="n"), Kind.PULL, None, "", **of_task), StepId("", "", 0, 1))
+    job = Job(Task("t", Node(name="n"), Kind.PULL, None, "", **of_task), StepContext("", "", 0, 1))
     nobody: Any = None
     return InFlight(number, job, nobody, NodeCode(b"digest", b"code", TINY), depth)
 
