@@ -142,18 +142,10 @@ class CrashDriver:
         seen: What earlier drivers of the same thread saw, to add to.
 
     Example:
-        >>> from flowpregel.channels import LastValue
-        >>> from flowpregel.pregel import NodeBuilder, Pregel
-        >>> double = NodeBuilder().subscribe_only("a").do(lambda x: x + x).write_to("b")
-        >>> app = Pregel(
-        ...     nodes={"double": double},
-        ...     channels={"a": LastValue(str), "b": LastValue(str)},
-        ...     input_channels="a",
-        ...     output_channels="b",
-        ... )
-        >>> driver = CrashDriver(app.program, None)
+        >>> from tests.graphs import fan_out
+        >>> driver = CrashDriver(fan_out(lambda text: text + text).program, None)
         >>> driver.run("foo").values
-        'foofoo'
+        ['foofoo']
         >>> [type(effect).__name__ for effect in driver.effects]
         ['Submit', 'Wait']
     """
