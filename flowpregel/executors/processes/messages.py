@@ -54,10 +54,9 @@ _TASK_FIELDS: Final = (
     "attempt", "answers", "error",
 )  # fmt: skip
 _RUN_FIELDS: Final = ("config", "context", "thread_id", "run_id", "has_saver")
-_PLACE_FIELDS: Final = ("checkpoint_id", "namespace", "step", "stop", "previous", "resuming")
 _task_values: Final = attrgetter(*_TASK_FIELDS)
 _run_values: Final = attrgetter(*_RUN_FIELDS)
-_place_values: Final = attrgetter(*_PLACE_FIELDS)
+_place_values: Final = attrgetter("checkpoint_id", "namespace", "step", "stop", "previous")
 _MOST_NODES: Final = 1024
 _LARGE: Final = 1 << 20
 """Bytes of a packed job that does not wait: it is packed again when a worker is free."""
@@ -122,13 +121,13 @@ def pack_job(job: Job, share: BufferWriter | None) -> Message:
         raise _unpicklable_input(job, error) from error
 
 
-def _read_by(job: Job) -> dict[str, Any]:
+def _read_by(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what the node may read again of its superstep's channels and managed values."""
     place, reads = job.place, job.task.node.reads
-    return {
-        "channels": {name: place.channels[name] for name in reads if name in place.channels},
-        "managed": {name: place.managed[name] for name in reads if name in place.managed},
-    }
+    return (
+        {name: place.channels[name] for name in reads if name in place.channels},
+        {name: place.managed[name] for name in reads if name in place.managed},
+    )
 
 
 def unpack_job(data: bytes | memoryview, node: Node, open_ref: Open | None, at: int = 0) -> Job:
@@ -147,7 +146,7 @@ def unpack_job(data: bytes | memoryview, node: Node, open_ref: Open | None, at: 
     task, place, run, store, control, attempt, compares, read, carried = content
     return Job(
         Task(node=node, **dict(zip(_TASK_FIELDS, task, strict=True))),
-        StepContext(answers={}, **read, **dict(zip(_PLACE_FIELDS, place, strict=True))),
+        StepContext(*place, *read),
         RunInfo(store=store, control=control, **dict(zip(_RUN_FIELDS, run, strict=True))),
         attempt,
         compares,
@@ -172,7 +171,8 @@ def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
         parts += ((f"argument {name}", part) for name, part in given.kwargs.items())
     parts += (("config", job.run.config), ("context", job.run.context))
     parts += (("previous", job.place.previous), ("answers", job.task.answers))
-    parts += (("error", job.task.error), *_read_by(job).items())
+    channels, managed = _read_by(job)
+    parts += (("error", job.task.error), ("channels", channels), ("managed", managed))
     for variable, value in job.variables.items():
         if (place := place_of(variable)) is not None:
             parts.append((f"context variable {place[1]!r}", value))
