@@ -13,7 +13,7 @@ from flowpregel._core.effects import Report, StepContext
 from flowpregel._core.ids import interrupt_id
 from flowpregel._core.records import Arguments, Interrupted, Node, Task, Write
 from flowpregel.carried import headers_in, trace_headers
-from flowpregel.errors import ConfigurationError, GraphInterrupt, mark_invalid_resume
+from flowpregel.errors import INVALID_RESUME, ConfigurationError, GraphInterrupt
 
 PROGRESS_EVERY: Final = 0.05
 """Seconds for which a report of progress without a new message is left out."""
@@ -337,7 +337,7 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     try:
         return adapter.validate_python(task.answers[index])
     except Exception as error:
-        mark_invalid_resume(error)
+        setattr(error, INVALID_RESUME, True)
         scope.refused = Interrupted((question,), task.answers[:index], error)
         raise
 

@@ -21,25 +21,15 @@
             ├── InputMismatchError                  a run to go on with has other input
             ├── UnknownInterruptError               an answer fits no pending question
             ├── task failures
-            │   ├── NodeTimeoutError
-            │   ├── NodeCancelledError
-            │   ├── TaskExitError
-            │   ├── RecordedError
-            │   ├── WorkerDiedError
-            │   └── TaskSerializationError
+            │   ├── NodeTimeoutError, NodeCancelledError, TaskExitError
+            │   └── RecordedError, WorkerDiedError, TaskSerializationError
             └── StoreError                          what the durable store refuses
-                ├── StoreCorruptError
-                ├── StoreForeignError
-                ├── StoreFullError
-                ├── StoreVersionError
-                ├── StoreReadOnlyError
-                ├── StoreBusyError
+                ├── StoreCorruptError, StoreForeignError, StoreVersionError
+                ├── StoreFullError, StoreReadOnlyError, StoreBusyError
                 ├── ValueEncodingError
-                ├── ThreadBusyError
-                └── LeaseLostError
+                └── ThreadBusyError, LeaseLostError
 
-An error's ``args`` are its constructor's arguments, so every one of them
-survives a pickle.
+An error's ``args`` are its constructor's arguments, so each of them survives a pickle.
 """
 
 from __future__ import annotations
@@ -201,24 +191,18 @@ class InputMismatchError(FlowPregelError):
         )
 
 
-_INVALID_RESUME = "_flowpregel_invalid_resume"
-
-
-def mark_invalid_resume(error: BaseException) -> None:
-    """Note that *error* was raised because an answer did not fit its question."""
-    setattr(error, _INVALID_RESUME, True)
+INVALID_RESUME = "_flowpregel_invalid_resume"
+"""The attribute of an error that was raised because an answer did not fit its question."""
 
 
 def is_invalid_resume(error: BaseException) -> bool:
-    """Return whether *error* was raised because an answer did not fit ``response_schema``.
-
-    Nothing of the answer was kept: the question waits for another one.
+    """Return whether *error* says that an answer did not fit ``response_schema``.
 
     Example:
         >>> is_invalid_resume(ValueError("something else"))
         False
     """
-    return getattr(error, _INVALID_RESUME, False) is True
+    return getattr(error, INVALID_RESUME, False) is True
 
 
 class UnknownInterruptError(FlowPregelError, RuntimeError):
@@ -376,32 +360,28 @@ class ValueEncodingError(StoreError):
     """A value cannot be kept; the message names where in the value."""
 
 
-class ThreadBusyError(StoreError):
-    """Another run is writing this thread.
-
-    *thread_id* and *namespace* name it, *owner* tells who runs it.
-    """
+class _OwnedByAnotherError(StoreError):
+    """*thread_id* and *namespace* name a thread, *owner* tells who runs it."""
 
     def __init__(self, thread_id: str, namespace: str, owner: str) -> None:
         super().__init__(thread_id, namespace, owner)
         self.thread_id, self.namespace, self.owner = thread_id, namespace, owner
 
+
+class ThreadBusyError(_OwnedByAnotherError):
+    """Another run is writing this thread: *owner* has the one of *thread_id*, *namespace*."""
+
     def __str__(self) -> str:
         where = f"thread {self.thread_id!r}"
-        if self.namespace:
-            where += f", namespace {self.namespace!r}"
+        where += f", namespace {self.namespace!r}" if self.namespace else ""
         return (
             f"{where} is being run by {self.owner}; wait for it, use another thread_id, "
             "or pass on_conflict='wait' or 'takeover'"
         )
 
 
-class LeaseLostError(StoreError):
+class LeaseLostError(_OwnedByAnotherError):
     """This run's thread was taken over; its late commit was refused."""
-
-    def __init__(self, thread_id: str, namespace: str, owner: str) -> None:
-        super().__init__(thread_id, namespace, owner)
-        self.thread_id, self.namespace, self.owner = thread_id, namespace, owner
 
     def __str__(self) -> str:
         return (

@@ -33,12 +33,12 @@ from flowpregel._core.records import (
 from flowpregel._core.run_state import Run, line_of
 from flowpregel._core.update import check_writes
 from flowpregel.errors import (
+    INVALID_RESUME,
     GraphDrained,
     NodeCancelledError,
     ParentCommand,
     TaskCancelled,
     WorkerDiedError,
-    mark_invalid_resume,
 )
 
 
@@ -247,7 +247,7 @@ class Outcomes:
         The other tasks go on: their answers were taken.
         """
         run = self.run
-        mark_invalid_resume(error)
+        setattr(error, INVALID_RESUME, True)
         self.failure = self.failure or error
         own = [
             (channel, {key: each for key, each in value.items() if key != question})

@@ -42,11 +42,14 @@ class CoroutineExecutor(Executor):
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job* as a coroutine."""
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(
-                target=self._loop.run_forever, name="flowpregel-loop", daemon=True
-            )
-            self._thread.start()
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=loop.run_forever, name="flowpregel-loop", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                loop.close()
+                raise
+            self._loop, self._thread = loop, thread
         self._loop.call_soon_threadsafe(self._begin, job, mailbox)
 
     def _begin(self, job: Job, mailbox: Mailbox) -> None:

@@ -7,13 +7,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from flowpregel._core.effects import Ended
 from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel._interrupts import interruptible
 from flowpregel.context import Job
-from flowpregel.errors import TaskExitError
+from flowpregel.errors import ExecutorUnavailableError, TaskExitError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox, Stopwatch
 from flowpregel.executors.calls import (
@@ -55,9 +56,18 @@ class ThreadExecutor(Executor):
 
     def start(self, job: Job, mailbox: Mailbox) -> None:
         """Start *job* when a place is free."""
+        item = job, mailbox
         with self._changed:
-            self._waiting.append((job, mailbox))
-            self._make_room()
+            self._waiting.append(item)
+            try:
+                self._make_room()
+            except RuntimeError as error:
+                self._waiting.remove(item)
+                failure = ExecutorUnavailableError(
+                    f"no OS thread can be started for task {job.task.name!r} ({error}): let the "
+                    "program have more (`ulimit -u`, the container's pids limit), or run fewer"
+                )
+                mailbox.post(Ended(*job.key, Raised(failure)))
 
     def _make_room(self) -> None:
         """Wake an idle OS thread for what waits, or make one."""
@@ -69,8 +79,13 @@ class ThreadExecutor(Executor):
             thread = threading.Thread(
                 target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True
             )
+            try:
+                thread.start()
+            except RuntimeError:  # the system gives no more
+                if len(self._threads) > len(self._parents):
+                    break  # there are some that do not wait for others: they do it later
+                raise
             self._threads.append(thread)
-            thread.start()
         self._changed.notify(wanted)
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
@@ -122,7 +137,7 @@ class ThreadExecutor(Executor):
 
     def _client_of(self, job: Job, mailbox: Mailbox) -> LocalRunClient:
         def note_parent() -> None:
-            with self._changed:
+            with self._changed, suppress(RuntimeError):  # those that wait go on waiting
                 self._parents.add(job.key)
                 self._make_room()
 

@@ -168,11 +168,11 @@ class LeaseWatch:
         """Watch a lease that is held from now on."""
         assert lease.fence is not None
         with self._lock:
-            self._held[lease.fence] = file, lease
             if self._thread is None:
                 thread = threading.Thread(target=self._work, name="flowpregel-leases", daemon=True)
-                thread.start()
+                thread.start()  # which waits for the lock
                 self._thread = thread
+            self._held[lease.fence] = file, lease
 
     def drop(self, fence: int) -> None:
         """Watch a lease no more; its file may be closed when this returns."""

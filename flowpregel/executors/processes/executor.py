@@ -149,8 +149,15 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
                 # after it runs before it, and ends ours.
                 import multiprocessing.util  # noqa: F401, PLC0415
 
+                try:
+                    self._pool.start()
+                except RuntimeError as error:  # the system gives no more OS threads
+                    failure = Raised(ExecutorUnavailableError(f"the pool cannot start: {error}"))
+                    for task in tasks:
+                        self._pool.release_own(task)
+                        mailbox.post(Ended(*task.job.key, failure))
+                    return
                 atexit.register(self.close)
-                self._pool.start()
         self._pool.loop.call(partial(self._pool.admit, tasks, mailbox))
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
