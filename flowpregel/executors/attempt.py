@@ -39,12 +39,9 @@ from flowpregel.runtime import runtime_of
 
 
 def perform(job: Job, client: RunClient) -> Outcome:
-    """Run an attempt of a sync node and return how it ended; raises nothing.
-
-    The context variables are the task's own: they are left as the task leaves them.
-    """
+    """Run an attempt of a sync node and return how it ended; raises nothing."""
     scope = Scope(job, client)
-    current.set(scope)
+    token = current.set(scope)
     try:
         steps = _attempt(scope)
         for awaited in steps:
@@ -53,6 +50,9 @@ def perform(job: Job, client: RunClient) -> Outcome:
         return Returned(scope.writes)
     except BaseException as error:  # noqa: BLE001 - how it ended is the result
         return outcome_of(job, error, scope.refused)
+    finally:
+        # The job has these context variables: left in them, it would keep its input alive.
+        current.reset(token)
 
 
 async def aperform(job: Job, client: RunClient) -> Outcome:
@@ -62,7 +62,7 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
         asyncio.CancelledError: The attempt was cancelled from outside.
     """
     scope = Scope(job, client)
-    current.set(scope)
+    token = current.set(scope)
     try:
         steps = _attempt(scope, prefer_async=True)
         reply: Any = None
@@ -80,6 +80,9 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
         if _is_cancelled_from_outside(error):
             raise
         return outcome_of(job, error, scope.refused)
+    finally:
+        # The job has these context variables: left in them, it would keep its input alive.
+        current.reset(token)
 
 
 def _is_cancelled_from_outside(error: BaseException) -> bool:

@@ -27,7 +27,7 @@ ROOMS: Final = {
     "channels": Budget(12, 651),  # 650
     "_core": Budget(17, 2395),
     "_engine": Budget(6, 892),  # 800
-    "executors": Budget(8, 981),  # 800, and 200 for `shared`
+    "executors": Budget(8, 985),  # 800, and 200 for `shared`
     "executors/processes": Budget(16, 2720),  # 14 files, 1,900
     "_lmdb": Budget(9, 1550),  # 1,100
     "checkpoint": Budget(13, 1639),
@@ -38,7 +38,7 @@ ROOMS: Final = {
     "cli": Budget(13, 1116),  # 1,000
     "testing": Budget(9, 1344),  # 8 files, 1,250
 }
-WHOLE: Final = Budget(170, 19_390)  # 17,500 lines
+WHOLE: Final = Budget(170, 19_393)  # 17,500 lines
 
 
 def room_of(file: Path) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -87,3 +89,21 @@ def test_a_call_that_is_submitted_while_its_pool_is_closed_ends() -> None:
 
     with pytest.raises(ExecutorUnavailableError, match="closed"):
         pool.submit(Closing(pool)).result(LONG)
+
+
+class Large:
+    """What a task is given; refers to the last one."""
+
+    last: weakref.ref[Large] | None = None
+
+
+def is_freed(given: Large) -> bool:
+    """Return whether what the last call was given is gone, without the garbage collector."""
+    gc.disable()
+    last, Large.last = Large.last, weakref.ref(given)
+    return last is None or last() is None
+
+
+def test_what_a_task_was_given_is_freed_when_it_ends(pool: ProcessExecutor) -> None:
+    """A large array would stay mapped, and its memory could not be used again."""
+    assert [True, True, True] == list(pool.map(is_freed, [Large(), Large(), Large()]))
