@@ -145,8 +145,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
             raise
         with self._lock:
             if not (self.is_closed or self._pool.loop.is_started):
-                # At exit, multiprocessing waits for all its children. What is registered
-                # after it runs before it, and ends ours.
+                # At exit it waits for all its children: what is registered after it ends ours.
                 import multiprocessing.util  # noqa: F401, PLC0415
 
                 try:
