@@ -24,7 +24,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 
 from flowpregel import _interrupts
-from flowpregel.errors import StoreError
+from flowpregel._lmdb.errors import of_system
+from flowpregel._lmdb.folders import open_file
 
 _FIRST_PAUSE = 0.00005
 _LONGEST_PAUSE = 0.01
@@ -69,7 +70,7 @@ class FileLock:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = open_file(path, os.O_RDWR | os.O_CREAT)
         _OPEN.add(self)
         os.fchmod(self._file, 0o600)  # whatever the umask took away
         me = asdict(Owner(socket.gethostname(), os.getpid()))
@@ -94,9 +95,7 @@ class FileLock:
                 os.pwrite(self._file, self._me, 0)
         except OSError as error:
             self.release()
-            raise StoreError(
-                f"{self.path} cannot be written: {error.strerror}; nothing was done, try again"
-            ) from error
+            raise of_system(error, self.path) from error
         return True
 
     def release(self) -> None:
@@ -147,7 +146,7 @@ os.register_at_fork(after_in_child=_close_all)
 
 def holder_at(path: str) -> Owner | None:
     """Return who holds the lock on the file at *path*, or None if nobody does."""
-    with suppress(OSError), open(path, "rb") as file:
+    with suppress(OSError), open(open_file(path, os.O_RDONLY), "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -160,11 +159,13 @@ class Presence:
 
     Args:
         path: The file. Where it cannot be made, nobody can write there either.
+        create: Make it if it is not there.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, create: bool = True) -> None:
+        self._path = path
         try:
-            self._file = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = open_file(path, os.O_RDONLY | os.O_CREAT if create else os.O_RDONLY)
         except OSError:
             self._file = -1
         self.be_one_of_many()
@@ -176,6 +177,8 @@ class Presence:
 
     def become_only(self) -> bool:
         """Keep others from opening the store; return False if another has it open."""
+        if self._file < 0:
+            return not os.path.lexists(self._path)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
