@@ -40,8 +40,20 @@ class Owner:
 
     host: str
     pid: int
+    namespace: int = 0
+    """Where its pid means this process; 0: there is but one such place."""
+
+    @classmethod
+    def me(cls) -> Owner:
+        """Return this process."""
+        namespace = 0
+        with suppress(OSError):
+            namespace = os.stat("/proc/self/ns/pid").st_ino
+        return cls(socket.gethostname(), os.getpid(), namespace)
 
     def __str__(self) -> str:
+        if self.namespace != self.me().namespace and self.host == socket.gethostname():
+            return f"process {self.pid} of another pid namespace on {self.host}"
         text = f"process {self.pid} on {self.host}"
         with suppress(OSError), open(f"/proc/{self.pid}/stat", "rb") as file:
             is_stopped = file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
@@ -54,7 +66,7 @@ class Owner:
         """Return the owner in *data*, or None if there is none to be read."""
         try:
             found = json.loads(data)
-            return cls(str(found["host"]), int(found["pid"]))
+            return cls(str(found["host"]), int(found["pid"]), int(found["namespace"]))
         except (ValueError, TypeError, KeyError):
             return None
 
@@ -73,8 +85,7 @@ class FileLock:
         self._file = open_file(path, os.O_RDWR | os.O_CREAT)
         _OPEN.add(self)
         os.fchmod(self._file, 0o600)  # whatever the umask took away
-        me = asdict(Owner(socket.gethostname(), os.getpid()))
-        self._me = json.dumps(me).encode().ljust(_NAME_SIZE)
+        self._me = json.dumps(asdict(Owner.me())).encode().ljust(_NAME_SIZE)
 
     def acquire(self, timeout: float) -> bool:
         """Take the lock; return False if it is not free within *timeout* seconds."""
