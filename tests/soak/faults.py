@@ -16,13 +16,15 @@ _LONGEST_LIFE = 1.5
 _FULL = 0.1
 
 
-def children_of(pid: int) -> list[int]:
-    """Return the processes that *pid* has started."""
+def workers_of(pid: int) -> list[int]:
+    """Return the workers that *pid* has started; it has other children too."""
     try:
         tasks = Path(f"/proc/{pid}/task").iterdir()
-        return [int(child) for each in tasks for child in (each / "children").read_text().split()]
+        found = [child for each in tasks for child in (each / "children").read_text().split()]
+        commands = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in found}
     except OSError:
         return []
+    return [int(child) for child, command in commands.items() if b"popen_loky" in command]
 
 
 class Faults:
@@ -55,8 +57,8 @@ class Faults:
 
     def kill_a_worker(self, pid: int) -> None:
         """Kill one of its workers, if it has any."""
-        if len(children := children_of(pid)) > 1:  # one tracks resources
-            os.kill(self._luck.choice(children), signal.SIGKILL)
+        if workers := workers_of(pid):
+            os.kill(self._luck.choice(workers), signal.SIGKILL)
             self.counts["workers killed"] += 1
 
     def stop(self, pid: int) -> None:
