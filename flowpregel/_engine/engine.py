@@ -190,6 +190,8 @@ class Engine:
         """
         failure = self._failure
         self._tasks.close(failure)
+        for nested in self._runs.nested.values():
+            nested.steps.close()
         try:
             self._leave(self._contexts_of(self._runs.root), failure)
         except Exception:  # noqa: BLE001 - the run has ended, and stays as it ended

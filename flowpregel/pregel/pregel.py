@@ -13,12 +13,23 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.pregel import threads
 from flowpregel.pregel.config import Config, merged
 from flowpregel.pregel.definition import GraphDefinition
-from flowpregel.pregel.request import RunKeywords, StreamKeywords, abatch, batch, is_quiet, run_of
+from flowpregel.pregel.request import (
+    RunKeywords,
+    StreamKeywords,
+    abatch,
+    batch,
+    is_quiet,
+    own_thread_run,
+    run_of,
+)
 from flowpregel.pregel.runner import call_nested, nested_run
 from flowpregel.pregel.snapshot import StateSnapshot
 from flowpregel.pregel.threads import StateUpdate
 
 if TYPE_CHECKING:
+    from flowpregel._core.effects import StepContext, Steps
+    from flowpregel._core.records import Task
+    from flowpregel._engine.nested import RunContext
     from flowpregel.pregel.drawing import Graph, RunDrawing
 
 Params = ParamSpec("Params")
@@ -177,7 +188,12 @@ class Pregel(GraphDefinition):
 
     batch = batch
     abatch = abatch
-    nested_run = nested_run
+
+    def nested_run(
+        self, task: Task, setting: StepContext, around: RunContext
+    ) -> tuple[Steps, RunContext]:
+        """Return the run that *task* of another graph is, and the context of its tasks."""
+        return own_thread_run(self, task, around) or nested_run(self, task, setting, around)
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         """Refuse to be called: a graph is run by `invoke` and its kin."""

@@ -7,8 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, Unpack, get_args
 
+from flowpregel._core.effects import Steps
 from flowpregel._core.program import Options, names
-from flowpregel._core.records import Durability
+from flowpregel._core.records import Durability, Kind, Task
+from flowpregel._core.run_state import Result
+from flowpregel._engine.engine import RunPlan
+from flowpregel._engine.nested import RunContext
 from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
 from flowpregel.events import StreamMode
@@ -17,7 +21,7 @@ from flowpregel.pregel.definition import GraphDefinition, Where, keys_of
 from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.progress import MODES as VIEWED
 from flowpregel.pregel.progress import ProgressView, progress_is_on
-from flowpregel.pregel.runner import GraphRun
+from flowpregel.pregel.runner import GraphRun, inherited, plain_output, run_plan
 
 Version: TypeAlias = Literal["v1", "v2"]
 STREAM_MODES: tuple[str, ...] = get_args(StreamMode)
@@ -113,6 +117,42 @@ def run_of(
         view=view,
         version=wanted["version"],
     )
+
+
+def own_thread_run(
+    graph: GraphDefinition, task: Task, around: RunContext
+) -> tuple[Steps, RunContext] | None:
+    """Return the run of a graph that *task* calls on another thread; None: it is on the caller's.
+
+    It is an outermost run in all but its engine, and a question ends it for its caller.
+    A graph without a saver of its own keeps its state with the caller's, as any other.
+    """
+    if task.kind is not Kind.CALL or graph.saver is None:
+        return None
+    given, own = task.input.args[0], task.input.kwargs
+    wanted = parse(merged(graph.config, own))
+    is_callers = around.thread_id is not None and wanted.thread_id == around.thread_id
+    shares_saver = around.committer is not None and around.committer.saver is graph.saver
+    if wanted.thread_id is None or (is_callers and (shares_saver or wanted.namespace)):
+        return None
+    labels = {key: around.config.get(key) for key in ("tags", "metadata")}
+    durability = "exit" if around.options.durability is Durability.EXIT else "sync"
+    asked = run_of(
+        graph, given, merged(labels, own), {"durability": durability, "control": around.control}
+    )
+    planned = run_plan(asked)
+    inside = replace(
+        planned.around,
+        context=around.context,
+        **inherited(graph, task, around),
+    )
+    return _released(planned), inside
+
+
+def _released(planned: RunPlan) -> Steps:
+    """Return the steps of a run that releases its thread where it ends."""
+    with planned.resources:
+        return Result(plain_output((yield from planned.steps)))
 
 
 _CHOICES: Final[dict[str, tuple[tuple[str | None, ...], str]]] = {

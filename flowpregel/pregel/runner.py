@@ -14,6 +14,7 @@ from flowpregel._core.effects import StepContext, Steps
 from flowpregel._core.program import Nested, Options
 from flowpregel._core.records import INTERRUPT, Address, Arguments, Kind, Node, Task
 from flowpregel._core.run import run
+from flowpregel._core.run_state import Result
 from flowpregel._engine.commits import Committers
 from flowpregel._engine.drivers import Item, adrive, drive
 from flowpregel._engine.engine import Engine, RunPlan
@@ -156,10 +157,15 @@ class GraphRun:
         assert result is not None
         if self.version == "v2":
             return GraphOutput(self.graph.shaped(result.values), result.interrupts)
-        if not result.interrupts:
-            return result.values
-        values = result.values if isinstance(result.values, dict) else {}
-        return {**values, INTERRUPT: list(result.interrupts)}
+        return plain_output(result)
+
+
+def plain_output(result: Result) -> Any:
+    """Return what ``invoke(version="v1")`` returns."""
+    if not result.interrupts:
+        return result.values
+    values = result.values if isinstance(result.values, dict) else {}
+    return {**values, INTERRUPT: list(result.interrupts)}
 
 
 def run_plan(asked: GraphRun) -> RunPlan:
@@ -302,12 +308,20 @@ def nested_run(
         options = replace(for_saver(options, committer.saver), address=address)
     inside = replace(
         around,
+        config=config.shown(),
         committer=committer,
         has_saver=committer is not None,
         namespace=namespace,
         options=options,
-        store=around.store if graph.store is None else graph.store,
-        executor=around.executor if graph.executor is None else graph.executor,
-        variables=around.variables if task.variables is None else task.variables,
+        **inherited(graph, task, around),
     )
     return run(graph.program, options, given), inside
+
+
+def inherited(graph: GraphDefinition, task: Task, around: RunContext) -> dict[str, Any]:
+    """Return what a nested run has of the one *around*, unless it was given its own."""
+    return {
+        "store": around.store if graph.store is None else graph.store,
+        "executor": around.executor if graph.executor is None else graph.executor,
+        "variables": around.variables if task.variables is None else task.variables,
+    }
