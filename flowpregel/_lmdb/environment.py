@@ -35,7 +35,7 @@ import lmdb
 from flowpregel._fault import fault
 from flowpregel._interrupts import held
 from flowpregel._lmdb import errors, files
-from flowpregel._lmdb.locks import FileLock, Gate, Presence, inode
+from flowpregel._lmdb.locks import FileLock, Gate, Presence
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel.errors import StoreBusyError, StoreCorruptError, StoreError, StoreReadOnlyError
 
@@ -182,11 +182,12 @@ class Environment:
     def _commit(self, group: Sequence[CommitRequest]) -> list[Any]:
         """Return what each request's work returned, once all are on disk."""
         fault("store.commit.begin")
-        if inode(self._data) not in (self._inode, 0):
-            raise StoreError(
-                f"{self.path} is not the store that was opened: another file has taken its "
-                "place, as when a backup is restored; nothing was kept: open it again"
-            )
+        with suppress(FileNotFoundError):  # the whole folder may be moved
+            if os.stat(self._data).st_ino != self._inode:
+                raise StoreError(
+                    f"{self.path} is not the store that was opened: another file has taken its "
+                    "place, as when a backup is restored; nothing was kept: open it again"
+                )
         transaction = self._live().begin(write=True)
         try:
             results = [request.work(transaction) for request in group]
@@ -286,7 +287,7 @@ class Environment:
                     if size <= files.SMALLEST_MAP:
                         raise
                     size //= 2
-            self._inode = inode(self._data)
+            self._inode = os.stat(self._data).st_ino
             if not self.readonly or self._registers:
                 self._lmdb.reader_check()
             for name in files.DATABASES:

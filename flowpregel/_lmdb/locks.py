@@ -242,16 +242,9 @@ class Presence:
             self._file = -1
 
 
-def inode(file: str) -> int:
-    """Return what a file is known by, as long as anybody has it open (0: it is not there)."""
-    try:
-        return os.stat(file).st_ino
-    except FileNotFoundError:
-        return 0
-
-
 def _identity(file: str) -> bytes:
-    return str(inode(file)).encode().ljust(_NAME_SIZE)
+    """Return what a file is known by, as long as anybody has it open."""
+    return str(os.stat(file).st_ino).encode().ljust(_NAME_SIZE)
 
 
 class Gate:
