@@ -79,6 +79,7 @@ class Environment:
         self.pid = os.getpid()
         self._data = os.path.join(path, errors.DATA)
         self._lmdb: Any = None
+        self._inode = 0
         self._gate = Gate()  # every transaction is inside
         self._writer = threading.Lock()
         self._queue: deque[CommitRequest] = deque()
@@ -86,6 +87,7 @@ class Environment:
         self._presence = Presence(os.path.join(path, files.PRESENCE))
         try:
             with errors.named(path):
+                self._presence.agree_on(self._data, options.lock_timeout)
                 if readonly:
                     self._map(pages=options.check_pages)
                     return
@@ -180,6 +182,12 @@ class Environment:
     def _commit(self, group: Sequence[CommitRequest]) -> list[Any]:
         """Return what each request's work returned, once all are on disk."""
         fault("store.commit.begin")
+        with suppress(FileNotFoundError):  # the whole folder may be moved
+            if os.stat(self._data).st_ino != self._inode:
+                raise StoreError(
+                    f"{self.path} is not the store that was opened: another file has taken its "
+                    "place, as when a backup is restored; nothing was kept: open it again"
+                )
         transaction = self._live().begin(write=True)
         try:
             results = [request.work(transaction) for request in group]
@@ -279,6 +287,7 @@ class Environment:
                     if size <= files.SMALLEST_MAP:
                         raise
                     size //= 2
+            self._inode = os.stat(self._data).st_ino
             if not self.readonly or self._registers:
                 self._lmdb.reader_check()
             for name in files.DATABASES:
@@ -356,6 +365,7 @@ class Environment:
                         finally:
                             self._map()
             finally:
+                self._presence.note(self._data)
                 self._presence.be_one_of_many()
                 files.close_to_others(self.path)
 

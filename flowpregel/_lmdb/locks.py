@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import random
 import socket
 import threading
 import time
@@ -26,6 +27,7 @@ from dataclasses import asdict, dataclass
 from flowpregel import _interrupts
 from flowpregel._lmdb.errors import of_system
 from flowpregel._lmdb.folders import open_file
+from flowpregel.errors import StoreBusyError, StoreError
 
 _FIRST_PAUSE = 0.00005
 _LONGEST_PAUSE = 0.01
@@ -98,6 +100,8 @@ class FileLock:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
+            except ValueError as error:  # it has no descriptor any more
+                raise StoreError(f"{self.path} is closed; open the store again") from error
             _interrupts.deliver()
             time.sleep(min(pause, left))
             pause = min(pause * 2, _LONGEST_PAUSE)
@@ -110,8 +114,9 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Give the lock up."""
-        fcntl.flock(self._file, fcntl.LOCK_UN)
+        """Give the lock up, unless it was closed meanwhile."""
+        with suppress(ValueError):
+            fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def holder(self) -> Owner | None:
         """Return who took the lock last, as the file tells."""
@@ -168,6 +173,8 @@ def holder_at(path: str) -> Owner | None:
 class Presence:
     """Tells others that this process has a store open: a shared lock on a file.
 
+    In it stands which file they have open: another may be put in its place meanwhile.
+
     Args:
         path: The file. Where it cannot be made, nobody can write there either.
         create: Make it if it is not there.
@@ -175,10 +182,11 @@ class Presence:
 
     def __init__(self, path: str, *, create: bool = True) -> None:
         self._path = path
-        try:
-            self._file = open_file(path, os.O_RDONLY | os.O_CREAT if create else os.O_RDONLY)
-        except OSError:
-            self._file = -1
+        self._file = -1
+        for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY) if create else (os.O_RDONLY,):
+            with suppress(OSError):
+                self._file = open_file(path, flags)
+                break
         self.be_one_of_many()
 
     def be_one_of_many(self) -> None:
@@ -198,11 +206,45 @@ class Presence:
             return False
         return True
 
+    def note(self, data: str) -> None:
+        """Note which file is the store's; only who keeps all others out may."""
+        with suppress(OSError):  # it may be one we can only read
+            os.pwrite(self._file, _identity(data), 0)
+
+    def agree_on(self, data: str, timeout: float) -> None:
+        """Wait until nobody has another file open than *data*, whose place it has taken.
+
+        Two files would share LMDB's lock file, which tells what is the newest in one of them.
+
+        Raises:
+            StoreBusyError: Somebody still has, after *timeout* seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while self._file >= 0:
+            if self.become_only():
+                self.note(data)
+                self.be_one_of_many()
+                break
+            if os.pread(self._file, _NAME_SIZE, 0) in (b"", _identity(data)):
+                break
+            if time.monotonic() > deadline:
+                holder = "a process that has another file open, whose place this one took"
+                raise StoreBusyError(os.path.dirname(data), holder, timeout)
+            # Not counted meanwhile: of several who open it at once one is to be the only one.
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+            _interrupts.deliver()
+            time.sleep(random.uniform(_FIRST_PAUSE, _LONGEST_PAUSE))
+
     def close(self) -> None:
         """Not to have it open any more."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def _identity(file: str) -> bytes:
+    """Return what a file is known by, as long as anybody has it open."""
+    return str(os.stat(file).st_ino).encode().ljust(_NAME_SIZE)
 
 
 class Gate:

@@ -239,6 +239,7 @@ def _kept_closed(path: str, *, create: bool = True) -> Iterator[None]:
             raise StoreBusyError(path, "someone who has it open, here or in another process", 0.0)
         with errors.named(path):
             yield
+            presence.note(os.path.join(path, errors.DATA))
     except lmdb.Error as error:
         raise errors.of_lmdb(error, path) from error
     finally:

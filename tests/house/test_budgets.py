@@ -29,7 +29,7 @@ ROOMS: Final = {
     "_engine": Budget(6, 894),  # 800
     "executors": Budget(8, 1003),  # 800, and 200 for `shared`
     "executors/processes": Budget(16, 2728),  # 14 files, 1,900
-    "_lmdb": Budget(10, 1626),  # 1,100
+    "_lmdb": Budget(10, 1663),  # 1,100
     "checkpoint": Budget(13, 1639),
     "integrations": Budget(4, 392),
     "store cache": Budget(7, 901),  # 900
@@ -38,7 +38,7 @@ ROOMS: Final = {
     "cli": Budget(13, 1116),  # 1,000
     "testing": Budget(9, 1344),  # 8 files, 1,250
 }
-WHOLE: Final = Budget(170, 19_560)  # 17,500 lines
+WHOLE: Final = Budget(170, 19_597)  # 17,500 lines
 
 
 def room_of(file: Path) -> str:
