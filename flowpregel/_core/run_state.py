@@ -146,11 +146,11 @@ class Run:
         ran: Ran | None = None,
     ) -> None:
         """Keep pending writes of a task, and how it ran if they end it, with the next batch."""
-        kept = tuple(
-            (name, self.tracked(value))
-            for name, value in writes
-            if name not in self.program.untracked
-        )
+        kept, untracked = tuple(writes), self.program.untracked
+        if untracked:
+            kept = tuple(
+                (name, self.tracked(value)) for name, value in writes if name not in untracked
+            )
         if self.options.address is not None and kept:
             self.gathered.append(TaskWrites(checkpoint_id, task_id, path, kept, ran))
 
@@ -210,7 +210,7 @@ class Run:
                 channel = self.state.channels[name]
                 is_delta = isinstance(channel, DeltaChannel)
                 saved = channel.get() if is_delta else channel.checkpoint()
-                if name == TASKS and saved is not MISSING:
+                if name == TASKS and self.program.untracked and saved is not MISSING:
                     saved = type(saved)(map(self.tracked, saved))
                 if saved is not MISSING:
                     values[name] = saved

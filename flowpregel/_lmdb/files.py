@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 import lmdb
 
 from flowpregel._lmdb.errors import DATA, named, of_commit
+from flowpregel._lmdb.folders import open_file
 from flowpregel.errors import StoreCorruptError, StoreError, StoreVersionError
 
+READER_TABLE = "lock.mdb"
 WRITE_LOCK = "write.lock"
 PRESENCE = "open.lock"
 ENGINE = 0
@@ -30,14 +32,13 @@ HEADER = b"header"
 """Its key in ``meta``."""
 SMALLEST_MAP = 1 << 20
 READERS = 1024
+_READER_TABLE_SIZE = (READERS + 2) * 64
+"""Bytes that LMDB maps of it."""
 _BALLAST = "ballast"
 _BALLAST_SIZE = 128 << 10
 _DRAFT_INSIDE = ".compact."
 _ABANDONED = 60.0
 """Seconds after which an unlocked draft was left by a process that was killed."""
-_NETWORK = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "fuse.sshfs", "ncpfs"}
-)
 _MAGIC = 0xBEEFC0DE
 _META = struct.Struct("<16xII16xI92xQQ")
 """Magic, format, page size (which LMDB keeps in the first database's md_pad), last page in use,
@@ -78,6 +79,8 @@ def connect(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:
     """
     # Without it a commit keeps the GIL while the disk syncs: nobody could join its group.
     lmdb.enable_drop_gil()
+    if lock:
+        _allocate_reader_table(path, readonly=readonly)
     return lmdb.open(
         path,
         map_size=map_size,
@@ -89,6 +92,27 @@ def connect(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:
         lock=lock,
         lib_version=ENGINE,
     )
+
+
+def _allocate_reader_table(folder: str, *, readonly: bool) -> None:
+    """Give LMDB's lock file its room on disk.
+
+    LMDB makes it as one hole and maps it: on a full disk the first write to it ends the
+    interpreter.
+    """
+    with named(folder):
+        try:
+            file = open_file(os.path.join(folder, READER_TABLE), os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            if readonly and error.errno == errno.EROFS:
+                return  # LMDB does without it there
+            raise
+        try:
+            room = os.fstat(file).st_blocks * 512
+            if room < _READER_TABLE_SIZE and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file, 0, _READER_TABLE_SIZE)
+        finally:
+            os.close(file)
 
 
 def fill(draft: str, header: bytes) -> None:
@@ -265,7 +289,7 @@ def unsound_pages(folder: str) -> list[str]:
 
 def _metas(path: str) -> tuple[int, tuple[_Meta, _Meta]]:
     """Return the size of a file, and its meta pages."""
-    with open(path, "rb", buffering=0) as file:
+    with open(open_file(path, os.O_RDONLY), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         first = _read_meta(file.read(_META.size), path, size)
         file.seek(first.page)
@@ -321,7 +345,7 @@ def make_ballast(folder: str) -> None:
     """
     path = os.path.join(folder, _BALLAST)
     try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     except OSError:  # it is there, or nothing can be made here
         return
     try:
@@ -350,34 +374,3 @@ def close_to_others(folder: str) -> None:
         wanted = 0o700 if stat.S_ISDIR(status.st_mode) else 0o600
         if stat.S_IMODE(status.st_mode) != wanted:
             os.chmod(path, wanted)
-
-
-def refuse_network(folder: str) -> None:
-    """Refuse a folder on a network file system, where LMDB loses data.
-
-    Raises:
-        StoreError: It is on one; the message says how to allow it.
-    """
-    kind = file_system(folder)
-    if kind in _NETWORK:
-        raise StoreError(
-            f"{folder} is on a network file system ({kind}), where LMDB loses data; "
-            "keep the store on a local disk, or pass StoreOptions(allow_network=True)"
-        )
-
-
-def file_system(folder: str) -> str:
-    """Return the type of the file system *folder* is on ("": not told)."""
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return ""
-    best, kind = "", ""
-    for line in lines:
-        fields, _, rest = line.partition(" - ")
-        point = fields.split()[4].replace("\\040", " ")
-        inside = folder == point or folder.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best):
-            best, kind = point, rest.split()[0]
-    return kind

@@ -24,7 +24,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 
 from flowpregel import _interrupts
-from flowpregel.errors import StoreError
+from flowpregel._lmdb.errors import of_system
+from flowpregel._lmdb.folders import open_file
 
 _FIRST_PAUSE = 0.00005
 _LONGEST_PAUSE = 0.01
@@ -39,8 +40,20 @@ class Owner:
 
     host: str
     pid: int
+    namespace: int = 0
+    """Where its pid means this process; 0: there is but one such place."""
+
+    @classmethod
+    def me(cls) -> Owner:
+        """Return this process."""
+        namespace = 0
+        with suppress(OSError):
+            namespace = os.stat("/proc/self/ns/pid").st_ino
+        return cls(socket.gethostname(), os.getpid(), namespace)
 
     def __str__(self) -> str:
+        if self.namespace != self.me().namespace and self.host == socket.gethostname():
+            return f"process {self.pid} of another pid namespace on {self.host}"
         text = f"process {self.pid} on {self.host}"
         with suppress(OSError), open(f"/proc/{self.pid}/stat", "rb") as file:
             is_stopped = file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
@@ -53,7 +66,7 @@ class Owner:
         """Return the owner in *data*, or None if there is none to be read."""
         try:
             found = json.loads(data)
-            return cls(str(found["host"]), int(found["pid"]))
+            return cls(str(found["host"]), int(found["pid"]), int(found["namespace"]))
         except (ValueError, TypeError, KeyError):
             return None
 
@@ -69,11 +82,10 @@ class FileLock:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = open_file(path, os.O_RDWR | os.O_CREAT)
         _OPEN.add(self)
         os.fchmod(self._file, 0o600)  # whatever the umask took away
-        me = asdict(Owner(socket.gethostname(), os.getpid()))
-        self._me = json.dumps(me).encode().ljust(_NAME_SIZE)
+        self._me = json.dumps(asdict(Owner.me())).encode().ljust(_NAME_SIZE)
 
     def acquire(self, timeout: float) -> bool:
         """Take the lock; return False if it is not free within *timeout* seconds."""
@@ -94,9 +106,7 @@ class FileLock:
                 os.pwrite(self._file, self._me, 0)
         except OSError as error:
             self.release()
-            raise StoreError(
-                f"{self.path} cannot be written: {error.strerror}; nothing was done, try again"
-            ) from error
+            raise of_system(error, self.path) from error
         return True
 
     def release(self) -> None:
@@ -147,7 +157,7 @@ os.register_at_fork(after_in_child=_close_all)
 
 def holder_at(path: str) -> Owner | None:
     """Return who holds the lock on the file at *path*, or None if nobody does."""
-    with suppress(OSError), open(path, "rb") as file:
+    with suppress(OSError), open(open_file(path, os.O_RDONLY), "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -160,11 +170,13 @@ class Presence:
 
     Args:
         path: The file. Where it cannot be made, nobody can write there either.
+        create: Make it if it is not there.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, create: bool = True) -> None:
+        self._path = path
         try:
-            self._file = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = open_file(path, os.O_RDONLY | os.O_CREAT if create else os.O_RDONLY)
         except OSError:
             self._file = -1
         self.be_one_of_many()
@@ -176,6 +188,8 @@ class Presence:
 
     def become_only(self) -> bool:
         """Keep others from opening the store; return False if another has it open."""
+        if self._file < 0:
+            return not os.path.lexists(self._path)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

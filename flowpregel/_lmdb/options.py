@@ -17,6 +17,7 @@ from flowpregel._lmdb.records import NOT_ENCRYPTED, SIZE, Seal, digest
 from flowpregel.errors import (
     ConfigurationError,
     StoreCorruptError,
+    StoreError,
     StoreForeignError,
     StoreVersionError,
 )
@@ -172,15 +173,24 @@ def store_key() -> bytes:
     The file is ``flowpregel/store.key`` in the user's config folder, mode 0600.
 
     Raises:
-        StoreError: The file cannot be read or made.
+        StoreError: The file cannot be read or made, or the key is blank.
     """
     given = os.environ.get(KEY_VARIABLE)
     if given:
-        return given.encode("utf-8", "surrogateescape")
+        return _not_blank(given.encode("utf-8", "surrogateescape"), KEY_VARIABLE)
     config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     path = os.path.join(config, "flowpregel", "store.key")
     with named(path):
-        return _read_key(path) or _make_key(path)
+        return _not_blank(_read_key(path) or _make_key(path), path)
+
+
+def _not_blank(key: bytes, place: str) -> bytes:
+    """Return *key*, unless everybody knows it."""
+    if not key.strip():
+        raise StoreError(
+            f"{place} is empty: no key; put the key back, or remove it and a new one is made"
+        )
+    return key
 
 
 def _read_key(path: str) -> bytes:

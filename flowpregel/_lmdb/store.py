@@ -12,7 +12,7 @@ import atexit
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ import lmdb
 from flowpregel._lmdb import errors, files
 from flowpregel._lmdb.codec import Codec, ValueCodec
 from flowpregel._lmdb.environment import OPEN, REGISTRY, Environment
+from flowpregel._lmdb.folders import refuse_network
 from flowpregel._lmdb.locks import Presence
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, Header, StoreOptions, store_key
 from flowpregel._lmdb.records import SIZE, Seal, Table, kind_of
@@ -104,7 +105,7 @@ def open_environment(
         found = OPEN.get(real)
         if found is None or found.pid != os.getpid():
             if not options.allow_network:
-                files.refuse_network(real)
+                refuse_network(real)
             if not files.exists(real):
                 if readonly:
                     raise StoreError(f"there is no store at {real}, and readonly=True makes none")
@@ -146,8 +147,10 @@ def open_store(
     wrapped = ValueCodec(codec, compression=options.compression)
     key = options.trust if isinstance(options.trust, bytes) else store_key()
     seal = Seal(key, options.encryption_key)
+    check = partial(_check, path=os.fspath(path), seal=seal, options=options)
     until = time.monotonic() + options.lock_timeout
     while True:
+        _look(path, partial(check, readonly=readonly))
         environment = open_environment(
             path,
             lambda: Header.new(seal).to_bytes(seal),
@@ -159,17 +162,36 @@ def open_store(
         with ExitStack() as closing:
             closing.callback(environment.close)
             record = environment.read(partial(_header_in, environment.databases))
-            header = Header.read(record, environment.path)
-            trusted = options.trust is True and header.key != seal.id
-            if not trusted:
-                header.check(record, seal, environment.path)
-            elif environment.readonly:
-                raise _cannot_be_sealed(environment.path)
-            header.check_encryption(seal, environment.path, readonly=environment.readonly)
-            if not trusted:
+            header = check(record, readonly=environment.readonly)
+            if header.key == seal.id:
                 closing.pop_all()
                 return OpenStore(environment, seal, wrapped)
         _take_over(environment.path, record, replace(header, key=seal.id), seal, until)
+
+
+def _look(path: str | os.PathLike[str], check: Callable[[bytes], object]) -> None:
+    """Check a store's header before anything in its folder is made, or opened to be written.
+
+    Without LMDB's lock: if someone has it open, it is checked later.
+    """
+    real = files.real_path(path)
+    with REGISTRY:
+        if real not in OPEN and files.exists(real):
+            with suppress(StoreBusyError), _kept_closed(real, create=False):
+                check(_header_of_closed(real))
+
+
+def _check(
+    record: bytes, *, path: str, seal: Seal, options: StoreOptions, readonly: bool
+) -> Header:
+    """Return the header in *record*, unless the store is not to be opened."""
+    header = Header.read(record, path)
+    if options.trust is not True or header.key == seal.id:
+        header.check(record, seal, path)
+    elif readonly:
+        raise _cannot_be_sealed(path)
+    header.check_encryption(seal, path, readonly=readonly)
+    return header
 
 
 def _header_in(databases: Mapping[bytes, Any], transaction: Any) -> bytes:
@@ -205,13 +227,13 @@ def _cannot_be_sealed(path: str) -> StoreReadOnlyError:
 
 
 @contextmanager
-def _kept_closed(path: str) -> Iterator[None]:
+def _kept_closed(path: str, *, create: bool = True) -> Iterator[None]:
     """Keep everyone from opening the store at *path*; who opens it meanwhile waits.
 
     Raises:
         StoreBusyError: Someone has it open, in this process or in another.
     """
-    presence = Presence(os.path.join(path, files.PRESENCE))
+    presence = Presence(os.path.join(path, files.PRESENCE), create=create)
     try:
         if not presence.become_only():
             raise StoreBusyError(path, "someone who has it open, here or in another process", 0.0)

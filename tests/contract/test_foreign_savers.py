@@ -1,6 +1,8 @@
 """LangGraph's savers, used as ours: what they keep reads back in our records."""
 
 import sqlite3
+import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -11,8 +13,10 @@ from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.records import Address, PendingWrite
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
+from flowpregel.func import entrypoint, task
 from flowpregel.integrations.langgraph import ForeignSaver, as_saver
 from flowpregel.testing.saver_values import Timeline, ids, nth_id, task_id, writes
+from flowpregel.types import interrupt
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -37,6 +41,70 @@ def test_a_committed_checkpoint_reads_back(saver):
         assert getattr(got, name) == getattr(given, name), name
     assert got.metadata == {"run_id": "r", "parents": {}}
     assert got.at == given.at
+
+
+def test_what_is_changed_after_it_was_prepared_is_not_kept(saver):
+    """A run in `async` goes on with the same objects while the batch waits for its commit."""
+    line = Timeline(saver, "t")
+    line.commit(1)
+    value, written, metadata = {"n": [1]}, [1, {"a": [2]}], {"run_id": "r", "tags": ["x"]}
+    batch = line.batch(2, {"a": value}, metadata=metadata)
+    batch = replace(batch, writes=writes("t", 1, ("a", written)).writes)
+
+    prepared = saver.prepare(saver.prepare(batch))
+    value["n"].append("changed")
+    written[1]["a"].append("changed")
+    metadata["tags"].append("changed")
+    saver.commit([prepared])
+
+    assert line.load(2).checkpoint.values == {"a": {"n": [1]}}
+    assert line.load(2).checkpoint.metadata["tags"] == ["x"]
+    assert line.load(1).writes == (PendingWrite(task_id(1), "a", [1, {"a": [2]}]),)
+
+
+def test_one_without_a_serializer_is_given_copies():
+    theirs = TheirInMemorySaver()
+    line = Timeline(as_saver(theirs), "t")
+    value = [1]
+    batch = line.batch(1, {"a": value})
+    serializer, theirs.serde = theirs.serde, None
+    prepared = line.saver.prepare(batch)
+    theirs.serde = serializer
+    value.append("changed")
+    line.saver.commit([prepared])
+
+    assert line.load(1).checkpoint.values == {"a": [1]}
+
+
+def test_what_a_body_does_to_a_result_is_not_in_a_late_record():
+    """Nor what it does to its input."""
+    saver = as_saver(TheirInMemorySaver())
+    commit, committed = saver.commit, []
+
+    def commit_late(batches):
+        if threading.current_thread().name == "flowpregel-writer":
+            time.sleep(0.05)
+        committed.extend(batches)
+        commit(batches)
+
+    saver.commit = commit_late
+
+    @task
+    def numbers(n):
+        return [n]
+
+    @entrypoint(checkpointer=saver)
+    def flow(given):
+        result = numbers(1).result()
+        result.append("changed")
+        given.append("changed")
+        return interrupt("go on?")
+
+    flow.invoke([0], thread_id="t", durability="async")
+
+    found = saver.load(Address("t"))
+    assert committed
+    assert "changed" not in repr((found.checkpoint.values, found.writes))
 
 
 def test_values_of_unchanged_channels_stay(saver):

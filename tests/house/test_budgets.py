@@ -28,17 +28,17 @@ ROOMS: Final = {
     "_core": Budget(17, 2412),
     "_engine": Budget(6, 918),  # 800, and 24 for async savers of LangGraph
     "executors": Budget(8, 1009),  # 800, and 200 for `shared`
-    "executors/processes": Budget(16, 2727),  # 14 files, 1,900
-    "_lmdb": Budget(9, 1550),  # 1,100
+    "executors/processes": Budget(16, 2728),  # 14 files, 1,900
+    "_lmdb": Budget(10, 1626),  # 1,100
     "checkpoint": Budget(13, 1640),
-    "integrations": Budget(4, 376),
+    "integrations": Budget(4, 393),
     "store cache": Budget(7, 901),  # 900
     "pregel": Budget(17, 2466),  # 2,050, and 50 for threads of called graphs
     "graph func": Budget(13, 1345),  # 1,300
     "cli": Budget(13, 1116),  # 1,000
     "testing": Budget(9, 1344),  # 8 files, 1,250
 }
-WHOLE: Final = Budget(170, 19_510)  # 17,500 lines
+WHOLE: Final = Budget(170, 19_610)  # 17,500 lines
 
 
 def room_of(file: Path) -> str:

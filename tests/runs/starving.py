@@ -6,16 +6,13 @@ as it wants. Linux only. Root is not held to the limit, so root becomes another 
 
 from __future__ import annotations
 
-# What is imported late elsewhere: another user may not be able to read it.
-import asyncio
-import concurrent.futures.thread
 import os
 import resource
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
-import flowpregel.executors.coroutines
-import flowpregel.executors.threads
 from flowpregel import LMDBSaver, entrypoint, task
 
 NOBODY = 65534
@@ -30,6 +27,11 @@ def double(number: int) -> int:
 def flow(count: int) -> int:
     """Make some calls at once."""
     return sum(future.result() for future in double.map(range(count)))
+
+
+def app_of(saver: LMDBSaver, executor: str) -> Any:
+    """Return the flow, kept by *saver*."""
+    return entrypoint(checkpointer=saver, executor=executor)(flow)
 
 
 def threads_now() -> int:
@@ -47,16 +49,17 @@ def threads_now() -> int:
 
 def main(folder: str, executor: str, durability: str) -> None:
     """Try with no more OS threads than there are, then with one more, and so on."""
-    assert all((asyncio, concurrent.futures.thread))
-    assert flowpregel.executors.coroutines
+    options = {"durability": durability}
+    with tempfile.TemporaryDirectory() as first, LMDBSaver(Path(first) / "store.lmdb") as saver:
+        # All is imported now: another user may not be able to read it.
+        app_of(saver, executor).invoke(3, thread_id="first", **options)
     if os.getuid() == 0:
         os.chown(folder, NOBODY, NOBODY)
         os.setgid(NOBODY)
         os.setuid(NOBODY)
     saver = LMDBSaver(Path(folder) / "store.lmdb")
-    app = entrypoint(checkpointer=saver, executor=executor)(flow)
+    app = app_of(saver, executor)
     most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    options = {"durability": durability}
     app.invoke(3, thread_id="first", **options)
     for more in range(6):
         resource.setrlimit(resource.RLIMIT_NPROC, (threads_now() + more, most))

@@ -192,12 +192,14 @@ if __name__ == "__main__":
     ProcessExecutor(1).submit(work)
     time.sleep(60)
 """
-UNGUARDED = "from flowpregel.executors.processes import worker\n"
+UNGUARDED = "from flowpregel.executors.processes import guard, worker\n"
 WITHOUT = {
     "signal": "worker.die_with_parent = lambda: None\n",
     "watch": "worker.watch = lambda coordinator: None\n",
+    "guard": "guard.Guard.add = lambda self, pid, mark: None\n",
 }
-"""How the kernel's signal, and the OS thread that waits for the coordinator's end, are removed."""
+"""How the kernel's signal, the OS thread that waits for the coordinator's end, and the process that
+does, are removed."""
 
 
 def outlives(folder: Path, *removed: str) -> bool:
@@ -224,14 +226,14 @@ def outlives(folder: Path, *removed: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("removed", [(), ("signal",), ("watch",)])
-def test_with_either_guard_a_worker_ends_with_its_coordinator(
-    tmp_path: Path, removed: tuple[str, ...]
+@pytest.mark.parametrize("left", [(), *WITHOUT])
+def test_with_any_of_its_guards_a_worker_ends_with_its_coordinator(
+    tmp_path: Path, left: str | tuple[()]
 ) -> None:
-    """In the middle of a task; each of the two does it alone."""
-    assert not outlives(tmp_path, *removed)
+    """In the middle of a task; each of the three does it alone."""
+    assert not outlives(tmp_path, *(each for each in WITHOUT if left and each != left))
 
 
-def test_without_both_a_worker_works_on_for_nobody(tmp_path: Path) -> None:
-    """So it is these two that end it, and nothing else."""
+def test_without_them_a_worker_works_on_for_nobody(tmp_path: Path) -> None:
+    """So it is these three that end it, and nothing else."""
     assert outlives(tmp_path, *WITHOUT)

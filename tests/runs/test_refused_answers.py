@@ -166,3 +166,20 @@ def test_a_json_schema_is_only_shown(
 
     assert schema == asked[0].response_schema
     assert {"items": ["many"]} == drive.invoke(app, Command(resume="many"), **HERE)
+
+
+def test_a_nested_graph_may_ask_too(
+    drive: Drive, executor: str, saver: BaseCheckpointSaver
+) -> None:
+    """Its answers come from the graph around it."""
+    inner = StateGraph(Items).add_node("decide", decide).add_edge(START, "decide").compile()
+    builder = StateGraph(Items).add_node("inner", inner).add_edge(START, "inner")
+    app = builder.compile(saver, executor=executor)
+    drive.invoke(app, {"items": []}, **HERE)
+    drive.invoke(app, Command(resume="Ada"), **HERE)
+
+    refused(drive, app, Command(resume=WRONG))
+
+    assert ["yes?"] == waiting(app)
+    ended = drive.invoke(app, Command(resume=RIGHT), **HERE)
+    assert {"items": ["Ada", Decision(approved=True)]} == ended

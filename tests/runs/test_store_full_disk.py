@@ -1,13 +1,14 @@
 """A full disk, and a disk that fails: named, nothing half-written, goes on when there is room."""
 
 import os
+import shutil
 import subprocess
 
 import pytest
 
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.lmdb import LMDBSaver
-from tests.runs.stores import finish, start
+from tests.runs.stores import commit, finish, newest, start
 
 pytestmark = pytest.mark.slow
 
@@ -164,3 +165,42 @@ def test_the_ballast_is_made_anew_when_there_is_room(tmp_path):
 
     assert ballast.stat().st_blocks * 512 >= 128 << 10
     assert ballast.stat().st_mode & 0o777 == 0o600
+
+
+FULL_FROM_THE_START = """
+    with open(path + ".rest", "wb", buffering=0) as rest:  # all but these bytes of the disk
+        rest.write(os.urandom(1024))
+        room = os.statvfs(os.path.dirname(path))
+        os.posix_fallocate(rest.fileno(), 0, room.f_bavail * room.f_bsize - int(sys.argv[2]))
+    try:
+        LMDBSaver(path).close()
+        print("open")
+    except StoreFullError as error:
+        print("named")
+"""
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["new", "restored"])
+def test_a_store_that_has_no_room_to_be_opened_is_named(small_disk, is_there):
+    """LMDB maps its lock file: where that is a hole, writing to it ends the interpreter."""
+    if is_there:
+        with LMDBSaver(small_disk / "first") as saver:
+            commit(saver, 0)
+            saver.backup(small_disk / "backup")
+    before = sorted(each.name for each in small_disk.iterdir())
+    outcomes = []
+    for room in range(0, 200_000, 8192):
+        store = small_disk / "store"
+        if is_there:
+            shutil.copytree(small_disk / "backup", store)
+        outcomes.append(finish(start(FULL_FROM_THE_START, store, room)).strip())
+        (small_disk / "store.rest").unlink()
+        if outcomes[-1] == "named" and not is_there:
+            assert sorted(each.name for each in small_disk.iterdir()) == before
+        if outcomes[-1] == "open" or is_there:
+            assert newest(store) == (0 if is_there else None)
+            shutil.rmtree(store)
+
+    assert outcomes[0] == "named", outcomes
+    assert outcomes[-1] == "open", outcomes
+    assert outcomes == sorted(outcomes), outcomes

@@ -253,9 +253,9 @@ def test_a_dead_owner_is_replaced_though_a_child_it_forked_lives_on(path):
         saver = LMDBSaver(path)
         with saver.lease("t") as lease:
             if not os.fork():
+                print("held", flush=True)  # and runs: before, it holds what its parent does
                 time.sleep(30)
                 os._exit(0)
-            print("held", flush=True)
             os.kill(os.getpid(), 9)
     """
     process = start(code, path, start_new_session=True)

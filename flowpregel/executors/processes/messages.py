@@ -7,7 +7,7 @@ import logging
 import pickle
 import traceback
 from collections import OrderedDict
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import count
@@ -53,7 +53,9 @@ _TASK_FIELDS: Final = (
     "id", "kind", "input", "path", "triggers", "namespace", "depth", "record", "first_started",
     "attempt", "answers", "error",
 )  # fmt: skip
-_RUN_FIELDS: Final = ("config", "context", "thread_id", "run_id", "has_saver")
+_ELSEWHERE: Final = {"store", "control", "executor"}
+"""What of a `RunInfo` stays with the coordinator."""
+_RUN_FIELDS: Final = tuple(each.name for each in fields(RunInfo) if each.name not in _ELSEWHERE)
 _task_values: Final = attrgetter(*_TASK_FIELDS)
 _run_values: Final = attrgetter(*_RUN_FIELDS)
 _place_values: Final = attrgetter("checkpoint_id", "namespace", "step", "stop", "previous")

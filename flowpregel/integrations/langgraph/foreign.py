@@ -6,15 +6,19 @@ Nothing here imports LangGraph before one of its savers is used.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from types import NoneType
 from typing import Any, ClassVar
 
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.records import Address, Batch, Checkpoint, PendingWrite, Saved, Version
 from flowpregel.checkpoint.base import BaseCheckpointSaver, Strategy
-from flowpregel.errors import ConfigurationError
+from flowpregel.checkpoint.encoding import EncodedBatch, encode_batch
+from flowpregel.errors import ConfigurationError, ValueEncodingError
 from flowpregel.integrations.langgraph import convert
 from flowpregel.policies import TimeoutPolicy
 
+_PLAIN = frozenset({NoneType, bool, int, float, str, bytes})
 _REQUIRED = ("get_tuple", "list", "put", "put_writes")
 
 
@@ -95,6 +99,9 @@ class ForeignSaver(BaseCheckpointSaver):
         for item in found:
             yield _saved_of(item, newest)
 
+    def prepare(self, batch: Batch) -> Batch:
+        return batch if isinstance(batch, EncodedBatch) else encode_batch(batch, self._copy)
+
     def commit(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
             for task in batch.writes:
@@ -127,6 +134,19 @@ class ForeignSaver(BaseCheckpointSaver):
     def get_next_version(self, current: Version | None, channel: Any = None) -> Version:
         version: Version = self.saver.get_next_version(current, channel)
         return version
+
+    def _copy(self, value: Any, what: str) -> Any:
+        """Return *value* as it is now: as the saver's serializer will give it back."""
+        value = _to_foreign(value)
+        if type(value) in _PLAIN:
+            return value
+        serializer = getattr(self.saver, "serde", None)
+        try:
+            if serializer is None:
+                return deepcopy(value)
+            return serializer.loads_typed(serializer.dumps_typed(value))
+        except Exception as error:
+            raise ValueEncodingError(f"{what} cannot be kept by {self.saver!r}: {error}") from error
 
     def _newest(self, address: Address) -> str | None:
         found = self.saver.get_tuple(
