@@ -11,6 +11,7 @@ from typing import Any
 from flowpregel.errors import ConfigurationError
 
 _ANY = frozenset[str]()
+_METHODS = ("invoke", "ainvoke")
 _INJECTED: dict[str, frozenset[str]] = {
     "config": frozenset({"RunnableConfig", "Config", "dict", "Mapping", "Any"}),
     "writer": frozenset({"StreamWriter", "Callable", "Any"}),
@@ -68,7 +69,9 @@ def callee_of(target: Any, *, takes_input: bool = True) -> Callee:
     Raises:
         ConfigurationError: *target* cannot be called.
     """
-    func, coroutine = getattr(target, "invoke", None), getattr(target, "ainvoke", None)
+    # A Mock has every attribute that is asked for, and is meant to be called.
+    find = inspect.getattr_static if callable(target) else getattr
+    func, coroutine = (find(target, name, None) and getattr(target, name) for name in _METHODS)
     if not callable(func) and not callable(coroutine):
         if not callable(target):
             raise ConfigurationError(
@@ -103,9 +106,8 @@ def is_generator_function(target: Any) -> bool:
 def name_of(target: Any) -> str:
     """Return the name of a callable, as its author wrote it."""
     target = unwrapped(target)
-    return str(
-        getattr(target, "__name__", None) or getattr(target, "name", None) or type(target).__name__
-    )
+    names = (getattr(target, "__name__", None), getattr(target, "name", None))
+    return next((each for each in names if each and isinstance(each, str)), type(target).__name__)
 
 
 def injections_of(target: Any, takes_input: bool) -> tuple[Injection, ...]:

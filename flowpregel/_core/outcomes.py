@@ -175,8 +175,7 @@ class Outcomes:
             case Interrupted():
                 self._interrupted(task, outcome)
             case Escaped():
-                self.escaped = outcome.command
-                self.cancel_all(kill=False)
+                self._escaped(task, outcome)
             case Withdrawn():
                 if task.kind is not Kind.CALL and not self.ends_run:
                     self.failure = NodeCancelledError(task.name)
@@ -205,6 +204,12 @@ class Outcomes:
             error = line_of(writes[0][1]) if writes[0][0] == ERROR else ""
             ran = Ran(task.name, began, seconds, attempts, executor, pid, error)
         run.keep(run.checkpoint_id, task.id, task.path, writes, ran)
+
+    def _escaped(self, task: Task, outcome: Escaped) -> None:
+        # A called graph commands its caller's graph: that is up to the caller.
+        if task.kind is not Kind.CALL:
+            self.escaped = outcome.command
+            self.cancel_all(kill=False)
 
     def _raised(self, task: Task, error: BaseException) -> None:
         run = self.run

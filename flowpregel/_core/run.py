@@ -133,11 +133,12 @@ def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
     if tasks is None:
         tasks = plan(run.program, run.state, run.updated, run.setting())
     parent = run.parent_id and config_of(address.thread_id, address.namespace, run.parent_id)
+    metadata = {"parents": {}, **run.options.metadata}
     payload = {
         "config": config_of(address.thread_id, address.namespace, run.checkpoint_id),
         "parent_config": parent,
         "values": read(run.state.channels, run.program.stream_channels),
-        "metadata": {"source": run.source, "step": run.step - 1, **run.options.metadata},
+        "metadata": {"source": run.source, "step": run.step - 1} | metadata,
         "next": [task.name for task in tasks],
         "tasks": [
             run.stream_events.task_entry(task, run.pending.get(task.id, ())) for task in tasks

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flowpregel._core import ids
-from flowpregel._core.commands import Interrupt
+from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.effects import Commit, Effect, Emit, StepContext
 from flowpregel._core.program import Options, Program, State, read
 from flowpregel._core.records import (
+    TASKS,
     Batch,
     Checkpoint,
     Durability,
@@ -145,9 +146,21 @@ class Run:
         ran: Ran | None = None,
     ) -> None:
         """Keep pending writes of a task, and how it ran if they end it, with the next batch."""
-        kept = tuple(write for write in writes if write[0] not in self.program.untracked)
+        kept, untracked = tuple(writes), self.program.untracked
+        if untracked:
+            kept = tuple(
+                (name, self.tracked(value)) for name, value in writes if name not in untracked
+            )
         if self.options.address is not None and kept:
             self.gathered.append(TaskWrites(checkpoint_id, task_id, path, kept, ran))
+
+    def tracked(self, value: Any) -> Any:
+        """Return *value*; a `Send` without what no checkpoint keeps: its task alone has that."""
+        untracked = self.program.untracked
+        if isinstance(value, Send) and isinstance(value.arg, dict) and untracked & value.arg.keys():
+            kept = {key: item for key, item in value.arg.items() if key not in untracked}
+            return replace(value, arg=kept)
+        return value
 
     def batch(self, checkpoint: Checkpoint | None) -> Batch:
         """Return everything gathered, and *checkpoint*, as one batch."""
@@ -197,6 +210,8 @@ class Run:
                 channel = self.state.channels[name]
                 is_delta = isinstance(channel, DeltaChannel)
                 saved = channel.get() if is_delta else channel.checkpoint()
+                if name == TASKS and self.program.untracked and saved is not MISSING:
+                    saved = type(saved)(map(self.tracked, saved))
                 if saved is not MISSING:
                     values[name] = saved
         return Checkpoint(

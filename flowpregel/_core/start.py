@@ -291,6 +291,8 @@ def _answers_of(run: Run, resume: Any) -> dict[str, Any]:
             (),
             pending,
         )
+    if not pending and not run.pending and plan(run.program, run.state, None, run.setting()):
+        return {}  # it stands at a breakpoint, and goes on
     if not pending:
         raise UnknownInterruptError(
             "there is nothing to resume: no interrupt of this thread waits for an answer"

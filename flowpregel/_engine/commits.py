@@ -116,6 +116,26 @@ class Committers:
             for committer in reversed(self._by_saver.values()):
                 closing.callback(committer.close)
 
+    async def close_on_loop(self) -> None:
+        """Close on another OS thread if a saver may need the running event loop for it.
+
+        A task that is cancelled meanwhile goes on when everything is committed.
+        """
+        if not any(saver.needs_loop for saver in self._by_saver):
+            return
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+        closing = asyncio.get_running_loop().run_in_executor(None, self.close)
+        cancelled: asyncio.CancelledError | None = None
+        while not closing.done():
+            try:
+                await asyncio.wait({closing})
+            except asyncio.CancelledError as error:
+                cancelled = error
+        closing.result()
+        if cancelled is not None:
+            raise cancelled
+
 
 def finished(batches: Iterable[Batch]) -> str:
     """Return the ids of the tasks whose results *batches* keep, for the trace of a test."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
-from flowpregel._core.effects import Wait
 from flowpregel._engine.engine import Engine
 
 Params = ParamSpec("Params")
@@ -55,7 +54,7 @@ async def adrive(engine: Engine) -> AsyncIterator[Item]:
             yield outbox.popleft()
         raise
     finally:
-        engine.close()
+        await engine.close_on_loop()
 
 
 def finish(engine: Engine) -> None:
@@ -70,11 +69,11 @@ def finish(engine: Engine) -> None:
 
 
 async def afinish(engine: Engine) -> None:
-    """`finish`, on the event loop; only its waits are awaited, so that it cannot be cancelled."""
+    """`finish`, on the event loop; what need not be awaited is not, and cannot be cancelled."""
     try:
         request = engine.stop()
         while request is not None:
-            if isinstance(request, Wait):
+            if engine.is_awaited(request):
                 await engine.perform_on_loop(request)
             else:
                 engine.perform(request)

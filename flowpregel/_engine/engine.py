@@ -201,6 +201,21 @@ class Engine:
         finally:
             self._plan.resources.close()
 
+    async def close_on_loop(self) -> None:
+        """`close`, for a run on an event loop."""
+        try:
+            await self._plan.around.committers.close_on_loop()
+        finally:
+            self.close()
+
+    @staticmethod
+    def is_awaited(request: EngineRequest) -> bool:
+        """Return whether *request* cannot be performed on the event loop's own OS thread."""
+        if isinstance(request, Wait):
+            return True
+        committer = request.run.around.committer
+        return committer is not None and committer.saver.needs_loop
+
     # ------------------------------------------------------------ performing
 
     def _start_tasks(self) -> None:

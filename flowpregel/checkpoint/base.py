@@ -59,6 +59,8 @@ class BaseCheckpointSaver(ABC):
 
     keeps_deltas: ClassVar[bool] = True
     """Whether `commit` keeps deltas; where not, the engine gives full values."""
+    needs_loop: ClassVar[bool] = False
+    """Whether a call may wait for the running event loop: not to be made on its OS thread."""
     commits_at_once: ClassVar[bool] = False
     """Whether a commit costs less than handing it to a writer's OS thread."""
     owns_versions: ClassVar[bool] = False

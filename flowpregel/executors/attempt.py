@@ -146,9 +146,15 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
     fault("task.before", task.id)
     if node.contexts:
         value = _entered(node.contexts, value)
-    for callee in node.steps:
-        result = call(callee, value, scope, prefer_async=prefer_async)
-        value = (yield result) if hasattr(result, "__await__") else result
+    try:
+        for callee in node.steps:
+            result = call(callee, value, scope, prefer_async=prefer_async)
+            value = (yield result) if hasattr(result, "__await__") else result
+    except ParentCommand as escaped:
+        # A graph that it called commands this one, in its name.
+        if escaped.command.graph is not None or task.kind is Kind.CALL or node.role == "body":
+            raise
+        value = escaped.command
     fault("task.after", task.id)
     if scope.question is not None:
         # It asked, and an `except` that catches everything caught the question.

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Generator
 from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from flowpregel._core.effects import Call, Emitted
@@ -112,7 +113,8 @@ class CallFuture(concurrent.futures.Future[ResultT]):
                 case Interrupted(interrupts):
                     self.set_exception(GraphInterrupt(interrupts))
                 case Escaped(command):
-                    self.set_exception(ParentCommand(command))
+                    # The graph around the called one is the caller's.
+                    self.set_exception(ParentCommand(replace(command, graph=None)))
                 case Withdrawn():
                     self.set_exception(TaskCancelled("the call was withdrawn"))
 

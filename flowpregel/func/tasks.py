@@ -178,7 +178,7 @@ class TaskFunction(Generic[P, R]):
         """`clear_cache`, without blocking the event loop."""
         await cache.aclear([self.cache_namespace])
 
-    @property
+    @cached_property
     def cache_namespace(self) -> tuple[str, ...]:
         """Where its shared results are kept: named after its function and that one's code."""
         return space_of("task", (self.func,), self.options.version)

@@ -338,7 +338,7 @@ def _path_map(
 ) -> Mapping[Any, str] | None:
     if isinstance(given, Mapping):
         return dict(given)
-    names = literals_of(path) if given is None else given
+    names = literals_of(path) if given is None or isinstance(given, str) else given
     return {name: name for name in names} or None
 
 

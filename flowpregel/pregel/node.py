@@ -209,7 +209,7 @@ class PregelNode:
 
 def is_graph(target: Any) -> bool:
     """Return whether *target* is a compiled graph, which runs nested."""
-    return hasattr(target, "nested_run")
+    return hasattr(type(target), "nested_run")
 
 
 def policies_of(policy: RetryPolicy | Sequence[RetryPolicy] | None) -> tuple[RetryPolicy, ...]:

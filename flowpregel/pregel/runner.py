@@ -116,7 +116,10 @@ class GraphRun:
         """Run to the end on the running event loop."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
-        self.engine = Engine(run_plan(self), asyncio.get_running_loop())
+        saver = self.graph.saver
+        is_elsewhere = saver is not None and saver.needs_loop
+        planned = await asyncio.to_thread(run_plan, self) if is_elsewhere else run_plan(self)
+        self.engine = Engine(planned, asyncio.get_running_loop())
         emitted = adrive(self.engine)
         with self._viewed():
             async with aclosing(emitted):  # type: ignore[type-var]

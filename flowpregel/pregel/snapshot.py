@@ -132,14 +132,15 @@ def snapshot(
         for task in opened.tasks
     )
     checkpoint = saved.checkpoint
-    parents = checkpoint.metadata.get("parents") or {}
+    metadata = {"parents": {}, **checkpoint.metadata}
+    parents = metadata["parents"]
     own = replace(saved.address, checkpoint_id=checkpoint.id)
     before = replace(saved.address, checkpoint_id=checkpoint.parent_id)
     return StateSnapshot(
         values=read(opened.state.channels, program.stream_channels),
         next=tuple(task.name for task in opened.tasks if not task.writes),
         config=config_for(own, parents),
-        metadata={"source": checkpoint.source, "step": checkpoint.step, **checkpoint.metadata},
+        metadata={"source": checkpoint.source, "step": checkpoint.step, **metadata},
         created_at=ids.timestamp(checkpoint.at),
         parent_config=config_for(before, parents) if checkpoint.parent_id else None,
         tasks=tasks,

@@ -25,20 +25,20 @@ class Budget(NamedTuple):
 ROOMS: Final = {
     "": Budget(13, 1055),  # 900, and 80 for Ctrl-C
     "channels": Budget(12, 651),  # 650
-    "_core": Budget(17, 2395),
-    "_engine": Budget(6, 894),  # 800
-    "executors": Budget(8, 1003),  # 800, and 200 for `shared`
+    "_core": Budget(17, 2415),
+    "_engine": Budget(6, 918),  # 800
+    "executors": Budget(8, 1009),  # 800, and 200 for `shared`
     "executors/processes": Budget(16, 2728),  # 14 files, 1,900
     "_lmdb": Budget(10, 1663),  # 1,100
-    "checkpoint": Budget(13, 1639),
-    "integrations": Budget(4, 392),
+    "checkpoint": Budget(13, 1640),
+    "integrations": Budget(4, 393),
     "store cache": Budget(7, 901),  # 900
-    "pregel": Budget(17, 2463),  # 2,050
+    "pregel": Budget(17, 2467),  # 2,050
     "graph func": Budget(13, 1345),  # 1,300
     "cli": Budget(13, 1116),  # 1,000
     "testing": Budget(9, 1344),  # 8 files, 1,250
 }
-WHOLE: Final = Budget(170, 19_597)  # 17,500 lines
+WHOLE: Final = Budget(170, 19_650)  # 17,500 lines
 
 
 def room_of(file: Path) -> str:

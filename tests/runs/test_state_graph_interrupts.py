@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError, UnknownInterruptError
 from flowpregel.graph import START, StateGraph
 from flowpregel.types import Command, Interrupt, interrupt
@@ -222,3 +223,26 @@ def test_new_input_drops_a_question(drive: Drive, saver: BaseCheckpointSaver) ->
     assert 1 == len(second)
     assert first[0].id != second[0].id
     assert {"items": [1, 2, "x"]} == drive.invoke(app, Command(resume="x"), thread_id="1")
+
+
+@pytest.mark.parametrize("answer", ["go", True])
+def test_an_answer_at_a_breakpoint_goes_on(drive: Drive, answer: Any) -> None:
+    """As LangGraph's do: nobody asked, and there is something to do."""
+    app = line("n").compile(InMemorySaver(), interrupt_before=["n"], executor="threads")
+    drive.invoke(app, {"items": ["a"]}, thread_id="1")
+
+    assert {"items": ["a", "n"]} == drive.invoke(app, Command(resume=answer), thread_id="1")
+
+    with pytest.raises(UnknownInterruptError, match="nothing to resume"):
+        drive.invoke(app, Command(resume=answer), thread_id="1")
+
+
+def test_metadata_have_parents_in_the_outermost_graph_too() -> None:
+    """None of them."""
+    app = line("n").compile(InMemorySaver(), executor="inline")
+
+    shown = [*app.stream({"items": []}, thread_id="1", stream_mode="checkpoints")]
+
+    states = [*app.get_state_history(thread_id="1")]
+    assert [{}] * 3 == [each.metadata["parents"] for each in states]
+    assert [{}] * 3 == [each["metadata"]["parents"] for each in shown]

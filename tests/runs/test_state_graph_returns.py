@@ -150,3 +150,11 @@ def test_channels_in_annotations_keep_their_ways(drive: Drive) -> None:
 
     assert ["x", None] == seen
     assert {"notes": ["a", "b"]} == result
+
+
+def test_a_text_as_path_map_says_nothing() -> None:
+    """As LangGraph has it: it is no list of the letters' names."""
+    builder = StateGraph(dict).add_node("aa", lambda _: {"x": 1}).add_edge(START, "aa")
+    builder.add_conditional_edges("aa", lambda _: END, "aa")
+
+    assert {"x": 1} == builder.compile(executor="inline").invoke({"x": 0})

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import operator
+import threading
 from typing import Annotated, Any, TypedDict
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
+from flowpregel.channels import UntrackedValue
 from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
+from flowpregel.func import task
 from flowpregel.graph import START, StateGraph
 from flowpregel.types import Command, Send, interrupt
 from tests.runs.conftest import Drive
@@ -327,3 +332,62 @@ def test_an_inner_graph_can_be_sent_to(drive: Drive, executor: str) -> None:
     result = drive.invoke(builder.compile(executor=executor), {"items": []})
 
     assert {"items": ["a", "a!", "b", "b!"]} == result
+
+
+class Jump(TypedDict):
+    """What the graphs of a jump share nothing of but its name."""
+
+    x: int
+
+
+@pytest.mark.parametrize("through", ["directly", "by a task"])
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_command_of_a_called_graph_is_for_the_graph_of_its_caller(
+    drive: Any, saved: bool, through: str
+) -> None:
+    """It takes the place of what the caller would have returned; its body goes no further."""
+    child = StateGraph(Jump).add_edge(START, "n")
+    child.add_node("n", lambda _: Command(graph=Command.PARENT, update={"x": 7}, goto="second"))
+    called = child.compile()
+
+    def first(state: Jump) -> Jump:
+        if through == "directly":
+            called.invoke(state)
+        else:
+            task(called.invoke)(state).result()
+        raise AssertionError("not reached")
+
+    builder = StateGraph(Jump).add_node(first).add_edge(START, "first")
+    builder.add_node("second", lambda state: {"x": state["x"] * 2})
+    app = builder.compile(InMemorySaver() if saved else None, executor="threads")
+
+    assert {"x": 14} == drive.invoke(app, {"x": 1}, thread_id="1")
+
+
+def test_what_is_untracked_travels_with_a_send_but_is_not_kept(drive: Any) -> None:
+    """The task that is sent the whole state has it; the record of the `Send` has the rest."""
+    builder = StateGraph(WithClient).add_edge(START, "setup")
+    builder.add_node("setup", lambda _: {"client": threading.Lock(), "log": ["setup"]})
+    builder.add_node("tool", lambda state: {"log": [type(state["client"]).__name__]})
+    builder.add_conditional_edges("setup", lambda state: [Send("tool", state)])
+    app = builder.compile(InMemorySaver(), executor="threads")
+
+    assert ["setup", "lock"] == drive.invoke(app, {"log": []}, thread_id="1")["log"]
+
+    sent = [each.values.get("client") for each in app.get_state_history(thread_id="1")]
+    assert {None} == set(sent)
+
+
+class WithClient(TypedDict, total=False):
+    """A state that holds what cannot be kept."""
+
+    log: Annotated[list[str], operator.add]
+    client: Annotated[Any, UntrackedValue]
+
+
+@pytest.mark.parametrize("kind", [Mock, MagicMock])
+def test_an_object_that_has_every_attribute_is_called_as_a_node(kind: Any) -> None:
+    """As those who test a graph give their mocks: not for the ``invoke`` that they seem to have."""
+    builder = StateGraph(Jump).add_node("n", kind(return_value={"x": 5})).add_edge(START, "n")
+
+    assert {"x": 5} == builder.compile(executor="inline").invoke({"x": 1})

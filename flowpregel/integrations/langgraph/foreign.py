@@ -63,6 +63,7 @@ class ForeignSaver(BaseCheckpointSaver):
 
     keeps_deltas: ClassVar[bool] = False
     owns_versions: ClassVar[bool] = True
+    needs_loop: ClassVar[bool] = True
 
     def __init__(self, saver: Any) -> None:
         self.saver = saver

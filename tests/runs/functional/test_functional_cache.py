@@ -227,6 +227,26 @@ def test_the_cache_of_one_task_can_be_cleared(drive: Any, executor: str, measure
     assert 3 == len(measure.seen)
 
 
+def test_the_cache_of_a_task_that_counts_its_calls_can_be_cleared(drive: Any) -> None:
+    """What it closes over has changed since it was first called."""
+    seen, cache = 0, InMemoryCache()
+
+    def double(n: int) -> int:
+        nonlocal seen
+        seen += 1
+        return 2 * n
+
+    called = shared(double)
+    flow = flow_of(called, cache, "inline")
+    assert [2, 2] == drive.invoke(flow, [1, 1])
+    before = seen
+
+    called.clear_cache(cache)
+
+    assert [2] == drive.invoke(flow, [1])
+    assert before + 1 == seen
+
+
 def test_a_whole_workflow_can_be_shared(drive: Any, executor: str) -> None:
     """The policy of an entrypoint is its body's, not its tasks'."""
     seen = Notes()
