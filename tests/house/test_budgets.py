@@ -25,10 +25,10 @@ class Budget(NamedTuple):
 ROOMS: Final = {
     "": Budget(13, 1055),  # 900, and 80 for Ctrl-C
     "channels": Budget(12, 651),  # 650
-    "_core": Budget(17, 2415),
+    "_core": Budget(17, 2415),  # 2,400, and answers that are refused
     "_engine": Budget(6, 918),  # 800
     "executors": Budget(8, 1009),  # 800, and 200 for `shared`
-    "executors/processes": Budget(16, 2728),  # 14 files, 1,900
+    "executors/processes": Budget(16, 2728),  # 14 files, 1,900, and 90 for the guard
     "_lmdb": Budget(10, 1663),  # 1,100
     "checkpoint": Budget(13, 1640),
     "integrations": Budget(4, 393),

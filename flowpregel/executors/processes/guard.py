@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import select
 import signal
-import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 MARK = "FLOWPREGEL_WORKER"
 """The environment variable that marks a worker, and what it starts."""
@@ -32,8 +34,8 @@ class Guard:
     """The coordinator's end. Only used on the OS thread that starts workers and the I/O thread."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._name = secrets.token_hex(8)
+        self._process: Popen[bytes] | None = None
+        self._name = os.urandom(8).hex()
         self._count = 0
 
     def next_mark(self) -> str:
@@ -43,6 +45,8 @@ class Guard:
 
     def add(self, pid: int, mark: str) -> None:
         """Have worker *pid* watched over."""
+        import subprocess  # noqa: PLC0415 - the guard itself does without it
+
         if self._process is None:
             # Without a guard the workers still die with the coordinator.
             with contextlib.suppress(OSError):
