@@ -1,4 +1,4 @@
-"""The calls that bodies make: planned, answered from what was kept, and resolved."""
+"""The calls that bodies make, and results that need no run: they were kept, or shared."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from flowpregel._core import ids
-from flowpregel._core.effects import Call, Resolve, StepContext
+from flowpregel._core.commands import Interrupt
+from flowpregel._core.digest import digest_of
+from flowpregel._core.effects import Call, Look, Resolve, StepContext, Steps
 from flowpregel._core.plan import DEEPEST, call_task, too_deep
 from flowpregel._core.records import (
     CALLED,
     ERROR,
+    RESUME,
+    Arguments,
+    Kind,
     Outcome,
     Raised,
+    Ran,
     Returned,
     Task,
     Write,
     add_failed_calls,
     failed_calls,
 )
-from flowpregel._core.run_state import Run
+from flowpregel._core.run_state import Run, line_of
 from flowpregel._core.stream_events import outputs
-from flowpregel.errors import ReplayMismatchError
+from flowpregel.errors import ConfigurationError, ReplayMismatchError
+from flowpregel.policies import CachePolicy
 
 _FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
 """What is kept in the place of a failure that is to be tried again."""
@@ -48,7 +55,7 @@ class BodyCalls:
     """The calls that failed, by task id."""
     caught: Collection[str] | None = None
     """The calls whose failures the body has seen; None: its executor does not report them."""
-    asked: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    asked: dict[str, tuple[Interrupt, ...]] = field(default_factory=dict)
     """The interrupts of the calls, by task path."""
     outcome: Outcome | None = None
     """How the body ended, if some of its calls are still running."""
@@ -146,7 +153,35 @@ class Calls:
                 return self.failed(task, value)
         return None
 
+    def without_shared(self, tasks: list[Task]) -> Steps:
+        """Take results that were shared before, and return the tasks left to run."""
+        run = self._run
+        known = yield from look_up(tasks, run.options.cache)
+        for task in tasks:
+            if task.id in known:
+                task.writes = known[task.id]
+                task.span = (run.now, 0.0, "cache", 0)
+                self.keep(task, task.writes)
+                run.after.extend(run.stream_events.updates(task, cached=True))
+        return [task for task in tasks if task.id not in known]
+
     # ------------------------------------------------------------ ends
+
+    def keep(self, task: Task, writes: Sequence[Write]) -> None:
+        """Keep the writes that *task*, a call or a planned one, ended with."""
+        run = self._run
+        if task.record is not None:
+            # Last: the places of the other writes do not depend on it.
+            writes = (*writes, (CALLED, task.record))
+        if task.kind is Kind.CALL and task.parent and (task.parent.node.retry or run.options.retry):
+            self.kept[task.id] = writes
+        ran = None
+        if task.span is not None:
+            began, seconds, executor, pid = task.span
+            attempts = 0 if executor == "cache" else task.attempt
+            error = line_of(writes[0][1]) if writes[0][0] == ERROR else ""
+            ran = Ran(task.name, began, seconds, attempts, executor, pid, error)
+        run.keep(task.id, task.path, writes, ran)
 
     def resolve(self, task: Task, outcome: Outcome) -> Outcome | None:
         """Answer those who wait for *task*, once how it ended is kept.
@@ -182,6 +217,11 @@ class Calls:
         add_failed_calls(error, (task.id,))
         return Raised(error)
 
+    def asked_below(self, body: Task) -> dict[str, Interrupt]:
+        """Return what the calls of *body* ask, by id, in the order in which it made them."""
+        asked = self.bodies[body.id].asked if body.id in self.bodies else {}
+        return {item.id: item for path in sorted(asked) for item in asked[path]}
+
     def uncaught(self, body: Task, error: BaseException) -> None:
         """Forget failures that brought *body* down, so that a resume tries them again.
 
@@ -198,7 +238,10 @@ class Calls:
                 self.kept.pop(task_id, None)
                 if before := run.pending.get(task_id):
                     run.pending[task_id] = [each for each in before if each[0] != ERROR]
-                run.keep(run.checkpoint_id, task_id, failure.task.path, _FORGOTTEN)
+                run.keep(task_id, failure.task.path, _FORGOTTEN)
+
+
+# ---------------------------------------------------------------- results of earlier runs
 
 
 def _shown(record: tuple[str | None, str]) -> str:
@@ -208,3 +251,60 @@ def _shown(record: tuple[str | None, str]) -> str:
         return f"the graph {text}"
     code, _, arguments = fingerprint.partition(".")
     return f"{text}   [code {code[:8]}, arguments {arguments[:8]}]"
+
+
+def look_up(tasks: Sequence[Task], default: CachePolicy | None) -> Steps:
+    """Give tasks their cache keys, and return what other runs shared of them, by task id.
+
+    A call has its own policy alone; *default* is the run's, for other tasks.
+    """
+    keyed = []
+    for task in tasks:
+        policy = task.node.cache or (None if task.kind is Kind.CALL else default)
+        if policy is not None:
+            task.cache_key = (task.node.space, _key_of(task, policy), policy.ttl)
+            keyed.append((task.cache_key[:2], task))
+    if not keyed:
+        return {}
+    found = yield Look(tuple({key for key, _ in keyed}))
+    known: dict[str, Sequence[Write]] = {}
+    for key, task in keyed:
+        if key in found:
+            task.cache_key = None
+            known[task.id] = tuple(found[key])
+    return known
+
+
+def _key_of(task: Task, policy: CachePolicy) -> str:
+    """Return the key under which the result of *task* is shared.
+
+    Raises:
+        ConfigurationError: The input has no content to make a key of.
+    """
+    args, kwargs = (task.input,), {}
+    if isinstance(task.input, Arguments):
+        args, kwargs = task.input.args, dict(task.input.kwargs)
+    if policy.key_func is None:
+        return digest_of((args, kwargs), f"the input of {task.name!r}", strict=True)
+    made: Any = policy.key_func(*args, **kwargs)
+    if not isinstance(made, str | bytes):
+        raise ConfigurationError(
+            f"the key_func of {task.name!r} returned {type(made).__qualname__}; "
+            "a key is str or bytes"
+        )
+    return digest_of(made, "a key", strict=True)
+
+
+def answer_from_pending(run: Run, task: Task) -> None:
+    """Give *task* the answers it had, and the new one it waits for, which is kept."""
+    for channel, value in run.pending.get(task.id, ()):
+        if channel == RESUME:
+            task.answers = tuple(value)
+    if not run.answers or task.node.role == "graph":
+        return
+    expected = ids.interrupt_id(task.namespace, len(task.answers))
+    if expected in run.answers:
+        task.answers = (*task.answers, run.answers.pop(expected))
+        run.keep(task.id, task.path, ((RESUME, task.answers),))
+        # If the call is made again, by the next attempt of its body, it has its answers too.
+        run.pending.setdefault(task.id, []).append((RESUME, task.answers))

@@ -11,6 +11,8 @@ from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.effects import Commit, Effect, Emit, StepContext
 from flowpregel._core.program import Options, Program, State, read
 from flowpregel._core.records import (
+    RESUME,
+    RUN_TASK_ID,
     TASKS,
     Batch,
     Checkpoint,
@@ -138,12 +140,7 @@ class Run:
         return self.options.durability is Durability.EXIT
 
     def keep(
-        self,
-        checkpoint_id: str,
-        task_id: str,
-        path: str,
-        writes: Sequence[Write],
-        ran: Ran | None = None,
+        self, task_id: str, path: str, writes: Sequence[Write], ran: Ran | None = None
     ) -> None:
         """Keep pending writes of a task, and how it ran if they end it, with the next batch."""
         kept, untracked = tuple(writes), self.program.untracked
@@ -152,7 +149,19 @@ class Run:
                 (name, self.tracked(value)) for name, value in writes if name not in untracked
             )
         if self.options.address is not None and kept:
-            self.gathered.append(TaskWrites(checkpoint_id, task_id, path, kept, ran))
+            self.gathered.append(TaskWrites(self.checkpoint_id, task_id, path, kept, ran))
+
+    def refuse_answer(self, question: str) -> None:
+        """Forget the answer to *question*, which it does not fit: it waits for another."""
+        own = [
+            (channel, {key: each for key, each in value.items() if key != question})
+            if channel == RESUME
+            else (channel, value)
+            for channel, value in self.pending.get(RUN_TASK_ID, ())
+        ]
+        if own:
+            self.pending[RUN_TASK_ID] = own
+            self.keep(RUN_TASK_ID, "", own)
 
     def tracked(self, value: Any) -> Any:
         """Return *value*; a `Send` without what no checkpoint keeps: its task alone has that."""

@@ -202,7 +202,7 @@ def _obey(run: Run, command: Command[Any], *, keep: bool) -> Steps:
     kept = [write for write in run.pending.get(RUN_TASK_ID, ()) if write[0] != RESUME]
     run.pending[RUN_TASK_ID] = kept = [*kept, *writes]
     if keep and run.kept_id is not None:
-        run.keep(run.checkpoint_id, RUN_TASK_ID, "", kept)
+        run.keep(RUN_TASK_ID, "", kept)
         yield from run.flush()
 
 

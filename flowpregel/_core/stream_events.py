@@ -90,6 +90,14 @@ class StreamEvents:
         if "updates" in self._modes:
             yield Emit("updates", {INTERRUPT: interrupts})
 
+    def planned(self, tasks: Sequence[Task], step: int, at: int) -> Iterable[Emit]:
+        """Yield the events of the starts of *tasks*, and of what those wrote that are done."""
+        for task in tasks:
+            yield from self.started(task, step, at)
+        for task in tasks:
+            if task.writes:
+                yield from self.updates(task, cached=True)
+
     def started(self, task: Task, step: int, at: int) -> Iterable[Emit]:
         """Yield the events of *task*'s start."""
         if not self._wants_tasks or task.node.hidden:

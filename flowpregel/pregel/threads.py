@@ -237,7 +237,8 @@ def _run_at(
     at = not_before(options.now, saved)
     opened = open_checkpoint(program, saved, options.next_version, at)
     run = Run(program, options, events, opened.state, at)
-    run.kept_id, run.step = saved.checkpoint.id, saved.checkpoint.step
+    run.checkpoint_id = run.kept_id = saved.checkpoint.id
+    run.step = saved.checkpoint.step
     # What a Command wrote is pending: the edited checkpoint is the first to hold it.
     run.unsaved = opened.applied
     return run, opened
@@ -258,11 +259,10 @@ def _written(
         brought.append(Writes(writes, node.name, (INTERRUPT,)))
         if opened is not None and opened.saved.is_latest:
             known = task_ids[node.name]
-            base = opened.saved.checkpoint.id
-            own = ids.task_id(base, INTERRUPT, index)
+            own = ids.task_id(run.checkpoint_id, INTERRUPT, index)
             task_id = update.task_id or (known.popleft() if known else own)
             kept = [write for write in writes if write[0] != TASKS]
-            run.keep(base, task_id, f"~{INTERRUPT}, {index:010d}", kept)
+            run.keep(task_id, f"~{INTERRUPT}, {index:010d}", kept)
     return brought
 
 

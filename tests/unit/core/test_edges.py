@@ -9,11 +9,11 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from flowpregel._core import ids
+from flowpregel._core.calls import look_up
 from flowpregel._core.commands import Send
 from flowpregel._core.digest import code_digest
 from flowpregel._core.plan import PUSHED
 from flowpregel._core.records import Kind, Node, Task, add_failed_calls, failed_calls
-from flowpregel._core.superstep import look_up
 from flowpregel.channels import DeltaChannel
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import GraphRecursionError
