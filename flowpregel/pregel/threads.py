@@ -206,7 +206,7 @@ def edited(
         run.kept_id = saved.checkpoint.parent_id
         source = "fork"
     elif first.as_node == INPUT:
-        writes = list(input_writes(program, first.values))
+        writes = input_writes(program, first.values)
         if not writes:
             raise InvalidUpdateError(
                 f"the update as input has nothing for {program.input_channels}"
