@@ -11,7 +11,7 @@ from typing import Any, Final
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.effects import Report, StepContext
 from flowpregel._core.ids import interrupt_id
-from flowpregel._core.records import Arguments, Interrupted, Node, Task, Write
+from flowpregel._core.records import Arguments, Asked, Interrupted, Node, Task, Write
 from flowpregel.carried import headers_in, trace_headers
 from flowpregel.errors import INVALID_RESUME, ConfigurationError, GraphInterrupt
 
@@ -107,8 +107,8 @@ class RunClient:
 
     emit: Callable[[Any], None] = nothing
     """Give the run's stream a custom chunk, or a `Report`."""
-    call: Callable[[Node, Arguments, str | None, str], Any] = nothing
-    """Make a call (node, arguments, fingerprint, description); returns a future."""
+    call: Callable[[Node, Arguments, Asked | None], Any] = nothing
+    """Make a call (node, arguments, what it asks for if it is recorded); returns a future."""
     beat: Callable[[], None] = nothing
     """Show that the task is alive."""
 

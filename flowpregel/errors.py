@@ -155,8 +155,27 @@ class ExecutorUnavailableError(FlowPregelError):
     """An executor was asked for something it cannot do."""
 
 
+class RunNotice(UserWarning):
+    """What the user of a run is to know, once: results of other code were used, for one."""
+
+
+class CodeChangedError(FlowPregelError):
+    """With ``on_code_change="error"``, a recorded result is one of other code than now."""
+
+    def __init__(self, task: str, call: str, recorded: str, now: str) -> None:
+        super().__init__(task, call, recorded, now)
+        self.task, self.call, self.recorded, self.now = task, call, recorded, now
+
+    def __str__(self) -> str:
+        return (
+            f"the code of {self.task!r} has changed since {self.call} was recorded "
+            f"(recorded {self.recorded[:8]}, now {self.now[:8]}): pass on_code_change='keep' to "
+            "use what is recorded, or 'rerun' to make it anew"
+        )
+
+
 class ReplayMismatchError(FlowPregelError):
-    """A resumed body made another call than the one recorded in its place."""
+    """A body whose code and input are the same made another call than the one recorded."""
 
     def __init__(self, recorded: str, called: str) -> None:
         super().__init__(recorded, called)
@@ -164,12 +183,12 @@ class ReplayMismatchError(FlowPregelError):
 
     def __str__(self) -> str:
         return (
-            "the resumed body diverges from what was recorded\n"
+            "the resumed body diverges from what was recorded, though its code and its input "
+            "are the same\n"
             f"  recorded: {self.recorded}\n"
             f"  now:      {self.called}\n"
-            "make the body deterministic; if the task's code was changed on purpose, pass "
-            "on_mismatch='reuse' to keep what is recorded or 'rerun' to call it again, and "
-            "give the task a version, so that only a new version counts as a change"
+            "make the body deterministic: what it calls may depend on its input and on results, "
+            "not on the time, on chance, or on what changes outside"
         )
 
 

@@ -26,13 +26,10 @@ from flowpregel._core.records import (
     add_failed_calls,
     failed_calls,
 )
+from flowpregel._core.replay import Replay, digest_of_caller
 from flowpregel._core.run_state import Run, line_of
-from flowpregel._core.stream_events import outputs
-from flowpregel.errors import ConfigurationError, ReplayMismatchError
+from flowpregel.errors import ConfigurationError
 from flowpregel.policies import CachePolicy
-
-_FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
-"""What is kept in the place of a failure that is to be tried again."""
 
 
 class CallFailure(NamedTuple):
@@ -88,22 +85,26 @@ class Calls:
         """Each task that runs, and the calls that wait for it: one for each attempt of the body."""
         self.bodies: dict[str, BodyCalls] = {}
         """What is known of the bodies that made a call, by task id."""
-        self.kept: dict[str, Sequence[Write]] = {}
-        """What was recorded in this superstep, of bodies that may be tried again."""
+        self._replay = Replay(run)
 
     def plan(self, caller: Task, call: Call) -> Task | None:
         """Return the task that is to be run for a *call* of *caller*.
 
         None: the call is answered at once, by its record for one, or runs already.
         """
+        if call.asked is not None and caller.calls_as is None:
+            caller.calls_as = digest_of_caller(caller)
         task = call_task(caller, call, self._place)
         outcome: Outcome | None = None
         run = self._run
         if task.depth > DEEPEST:
-            outcome = self.failed(task, too_deep(task.name))
-        elif task.id in self._running or self.kept or run.pending or run.left:
-            outcome = self._replayed(task, call)
+            outcome = Raised(too_deep(task.name))
+        elif task.id not in self._running:
+            outcome = self._replay.answer(task, call)
         if outcome is not None:
+            if isinstance(outcome, Raised):
+                # It may bring the body down only now: it was kept while another call asked.
+                self.failed(task, outcome.error)
             if task.writes:
                 run.after.extend(run.stream_events.updates(task, cached=True))
             run.after.append(Resolve(call, outcome))
@@ -112,46 +113,9 @@ class Calls:
             self._running[task.id][1].append(call)
             return None
         self._running[task.id] = task, [call]
+        run.going_on.anew += 1
         self.bodies.setdefault(caller.id, BodyCalls()).running += 1
         return task
-
-    # ------------------------------------------------------------ records
-
-    def _recorded(self, task: Task) -> tuple[Sequence[Write], tuple[str | None, str] | None]:
-        """Return what was recorded under the id of *task*, and which call that was."""
-        run = self._run
-        kept: Sequence[Write] = self.kept.get(task.id, ())
-        if not kept and run.hand_back:
-            kept = run.pending.get(task.id) or (run.left(task.id) if run.left else ())
-        for channel, value in kept:
-            if channel == CALLED:
-                return kept, value
-        running = self._running.get(task.id)
-        return kept, None if running is None else running[0].record
-
-    def _replayed(self, task: Task, call: Call) -> Outcome | None:
-        """Return what was recorded of a call, None if nothing that can be used again."""
-        recorded, was = self._recorded(task)
-        if was is not None and was[0] != call.fingerprint:
-            match self._run.options.on_mismatch:
-                case "error":
-                    now = call.fingerprint, call.describe
-                    return Raised(ReplayMismatchError(_shown(was), _shown(now)))
-                case "rerun":
-                    task.id = ids.task_id(task.id, call.fingerprint)
-                    task.namespace = f"{task.namespace.rpartition(':')[0]}:{task.id}"
-                    recorded, was = self._recorded(task)
-        if not recorded or call.node.role == "graph":
-            # A graph has checkpoints of its own to go on from.
-            return None
-        if done := outputs(recorded):
-            task.writes = tuple(done)
-            return Returned(task.writes)
-        for channel, value in recorded:
-            if channel == ERROR and isinstance(value, BaseException):
-                # It may bring the body down only now: it was kept while another call asked.
-                return self.failed(task, value)
-        return None
 
     def without_shared(self, tasks: list[Task]) -> Steps:
         """Take results that were shared before, and return the tasks left to run."""
@@ -172,9 +136,9 @@ class Calls:
         run = self._run
         if task.record is not None:
             # Last: the places of the other writes do not depend on it.
-            writes = (*writes, (CALLED, task.record))
+            writes = (*writes, (CALLED, tuple(task.record)))
         if task.kind is Kind.CALL and task.parent and (task.parent.node.retry or run.options.retry):
-            self.kept[task.id] = writes
+            self._replay.kept[task.id] = writes
         ran = None
         if task.span is not None:
             began, seconds, executor, pid = task.span
@@ -232,25 +196,13 @@ class Calls:
         if calls is None:
             return
         failures, calls.failures = calls.failures, {}
-        found, run = failed_calls(error), self._run
+        found = failed_calls(error)
         for task_id, failure in failures.items():
             if task_id in found or calls.is_unseen(failure):
-                self.kept.pop(task_id, None)
-                if before := run.pending.get(task_id):
-                    run.pending[task_id] = [each for each in before if each[0] != ERROR]
-                run.keep(task_id, failure.task.path, _FORGOTTEN)
+                self._replay.forget(failure.task)
 
 
 # ---------------------------------------------------------------- results of earlier runs
-
-
-def _shown(record: tuple[str | None, str]) -> str:
-    """Return a recorded call as a message shows it, with the digests that are compared."""
-    fingerprint, text = record
-    if fingerprint is None:
-        return f"the graph {text}"
-    code, _, arguments = fingerprint.partition(".")
-    return f"{text}   [code {code[:8]}, arguments {arguments[:8]}]"
 
 
 def look_up(tasks: Sequence[Task], default: CachePolicy | None) -> Steps:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Span, Task
+from flowpregel._core.records import Address, Arguments, Asked, Batch, Node, Outcome, Span, Task
 
 # ---------------------------------------------------------------- effects
 
@@ -124,10 +124,8 @@ class Call:
     """The attempt of the caller that makes it; a later one numbers its calls anew."""
     node: Node
     arguments: Arguments
-    fingerprint: str | None = None
-    """A digest of function, version and arguments, compared on a replay."""
-    describe: str = ""
-    """The call as a person reads it, for messages."""
+    asked: Asked | None = None
+    """What it asks for, if it is to be recorded; a graph's calls are known by their order."""
     reply: Any = None
     """Where the engine finds the caller that waits; opaque here."""
     variables: Any = None

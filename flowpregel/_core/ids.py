@@ -15,10 +15,15 @@ _GREGORIAN_OFFSET = 0x01B21DD213814000
 _VERSION_6 = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-6([0-9a-f]{3})-([0-9a-f]{4})-[0-9a-f]{12}")
 
 
+def digest(*parts: object) -> str:
+    """Return a digest of the text of *parts*: 32 hex digits."""
+    text = "\0".join(map(str, parts))
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
 def task_id(*parts: object) -> str:
     """Return the id of the task that *parts* describe, in the form of a UUID."""
-    text = "\0".join(map(str, parts))
-    digits = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    digits = digest(*parts)
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 

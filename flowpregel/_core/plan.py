@@ -9,7 +9,7 @@ from flowpregel._core import ids
 from flowpregel._core.commands import Send
 from flowpregel._core.effects import Call, StepContext
 from flowpregel._core.program import Names, Program, State
-from flowpregel._core.records import INTERRUPT, PULLED, TASKS, Kind, Node, Task
+from flowpregel._core.records import INTERRUPT, PULLED, TASKS, CallRecord, Kind, Node, Task
 from flowpregel.errors import NodeError
 
 PUSHED = ("__pregel_push",)
@@ -127,12 +127,18 @@ def _task(
 def call_task(caller: Task, call: Call, place: StepContext) -> Task:
     """Return the task of the next call that *caller* makes, and count the call.
 
-    Its id is made of the caller and the index of the call; which function was called,
-    and with what, is compared with what was recorded.
+    Its id is made of the caller and of what it asks for; that of a call which is not
+    recorded, of its place among the calls of its caller.
     """
-    node, index = call.node, caller.calls
+    node, index, asked, record = call.node, caller.calls, call.asked, None
     caller.calls += 1
-    identity = ids.task_id(place.checkpoint_id, place.namespace, place.step, caller.id, index)
+    known_by: tuple[object, ...] = (index,)
+    if asked is not None:
+        equal = caller.equal_calls.get(asked[:2], 0)
+        caller.equal_calls[asked[:2]] = equal + 1
+        known_by = (*asked[:2], equal)
+        record = CallRecord(*asked, index, caller.calls_as or "")
+    identity = ids.task_id(place.checkpoint_id, place.namespace, place.step, caller.id, *known_by)
     if node.role == "graph":
         namespace = f"{caller.namespace}|{caller.graphs}" if caller.graphs else caller.namespace
         caller.graphs += 1
@@ -149,7 +155,7 @@ def call_task(caller: Task, call: Call, place: StepContext) -> Task:
         parent=caller,
         timeout=node.timeout,
         depth=caller.depth + 1,
-        record=None if call.fingerprint is None else (call.fingerprint, call.describe),
+        record=record,
         variables=call.variables,
     )
 

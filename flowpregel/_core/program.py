@@ -113,7 +113,7 @@ class Options:
     next_version: Callable[[Version | None, int], Version] = next_version
     keeps_deltas: bool = True
     fence: int | None = None
-    on_mismatch: Literal["error", "rerun", "reuse"] = "error"
+    on_code_change: Literal["keep", "rerun", "error"] = "keep"
     loaded: tuple[Saved | None] | None = None
     """What is kept at *address*, if it was loaded before."""
     now: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from flowpregel._core.callee import Callee
 from flowpregel.errors import NodeError
@@ -29,7 +29,7 @@ RETURN = "__return__"
 TASKS = "__pregel_tasks"
 PREVIOUS = "__previous__"
 CALLED = "__call__"
-"""Which function was called with what: compared when the call is replayed."""
+"""What a call asked for (the fields of an `Asked`), and where: see `CallRecord`."""
 RAN = "__ran__"
 """When and where a task ran (a `Ran`): beside its writes in a saver of ours, and never shown."""
 CONTROL_WRITES = frozenset({ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CALLED, RAN})
@@ -98,6 +98,8 @@ class Node:
     timeout: TimeoutPolicy | None = None
     handler: str | None = None
     """The node that is given this one's failure."""
+    on_code_change: Literal["keep", "rerun", "error"] | None = None
+    """What is done with a result that other code made; None: as the run says."""
     executor: Any = None
     """Where it runs; None is the run's default."""
     role: Literal["leaf", "body", "graph"] = "leaf"
@@ -123,6 +125,32 @@ class Arguments:
         return Arguments, (self.args, self.kwargs)
 
 
+class Asked(NamedTuple):
+    """What a call asks for. By it a call is known again when its body runs once more."""
+
+    name: str
+    """The name of the task."""
+    arguments: str
+    """A digest of the content of its arguments."""
+    code: str
+    """A digest of what its function does, or the version that stands for it."""
+    text: str
+    """The call as a person reads it."""
+
+
+class CallRecord(NamedTuple):
+    """What is kept of a call, beside how it ended: what it asked for, and who made it."""
+
+    name: str
+    arguments: str
+    code: str
+    text: str
+    place: int
+    """The how manieth call of its body it was."""
+    caller: str
+    """A digest of the body that made it: its code and what it was given."""
+
+
 @dataclass(slots=True, eq=False)
 class Task:
     """One planned call of a node."""
@@ -141,8 +169,8 @@ class Task:
     timeout: TimeoutPolicy | None = None
     depth: int = 0
     """In how many tasks of its run it is nested."""
-    record: tuple[str, str] | None = None
-    """Which call it is, if calls of its kind are compared: fingerprint and description."""
+    record: CallRecord | None = None
+    """What it asks for, if it is a call that is recorded."""
     variables: Any = None
     """The context variables of who called it; None: those of who started the run."""
     first_started: int | None = None
@@ -159,8 +187,12 @@ class Task:
     """The failure that a HANDLER task handles."""
     calls: int = 0
     """How many calls its body has made in this attempt."""
+    equal_calls: dict[tuple[str, str], int] = field(default_factory=dict)
+    """How many of them asked for the same, by the name and the digest of the arguments."""
     graphs: int = 0
     """How many of those were of graphs."""
+    calls_as: str | None = None
+    """A digest of what its calls depend on, once it made one that is recorded."""
 
     @property
     def name(self) -> str:
@@ -358,8 +390,15 @@ class PendingWrite:
     value: Any
 
 
-Recall: TypeAlias = Callable[[str], Sequence[Write]]
-"""Returns what is kept of a call that finished, by its task's id; empty: there is no such."""
+class LeftResults(Protocol):
+    """The calls that finished and that a `Saved` leaves where they are kept."""
+
+    def result(self, task_id: str) -> Sequence[Write]:
+        """Return what is kept of a call; empty: there is no such."""
+
+    def at(self, path: str) -> str | None:
+        """Return the task id of the call that has this path, if there is one."""
+
 
 KeptRan: TypeAlias = tuple[str, str, Ran]
 """(task id, task path, how it ran)."""
@@ -393,5 +432,5 @@ class Saved:
     """The id of that one, which the ids of what follows are to be greater than."""
     ran: tuple[KeptRan, ...] = ()
     """How the tasks ran that left something on it, in the same order."""
-    left: Recall | None = field(default=None, compare=False)
+    left: LeftResults | None = field(default=None, compare=False)
     """Reads what *writes* leaves out: results of calls that finished. None: all is there."""

@@ -48,6 +48,7 @@ def run(program: Program, options: Options, given: Any) -> Steps:
     except BaseException as error:
         # What has not been kept by now is shown to nobody.
         now.after.clear()
+        now.tell()
         yield from now.leave()
         if isinstance(error, ParentCommand) and options.nested is None:
             raise InvalidUpdateError(
@@ -81,6 +82,7 @@ def _repeat(run: Run) -> Steps:
             yield from _show_checkpoint(run, None)
             return (yield from _pause(run))
         run.hand_back, run.resuming = True, False
+    run.tell()
     yield from run.leave()
     return run.result()
 

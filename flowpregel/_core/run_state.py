@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,8 +18,8 @@ from flowpregel._core.records import (
     Batch,
     Checkpoint,
     Durability,
+    LeftResults,
     Ran,
-    Recall,
     Source,
     TaskWrites,
     Write,
@@ -54,6 +55,33 @@ class Result:
     """Whether it stopped at a breakpoint or an interrupt."""
 
 
+@dataclass(slots=True)
+class GoingOn:
+    """What a run that goes on found of its calls, for the notices at its end."""
+
+    is_changed: bool = False
+    """Whether a body that calls has other code or other input than when they were recorded."""
+    answered: int = 0
+    """How many calls were answered by their records."""
+    anew: int = 0
+    """How many calls ran."""
+    of_other_code: Counter[str] = field(default_factory=Counter)
+    """How many results that other code made were used, by the name of the task."""
+
+    def notices(self) -> Iterator[str]:
+        """Yield what the user is to be told, in a line each."""
+        for name, count in self.of_other_code.items():
+            yield (
+                f"{name}: {count:,} result{'s' * (count > 1)} of other code than now "
+                "used as recorded (on_code_change='rerun' makes them anew)"
+            )
+        if self.is_changed:
+            yield (
+                f"code or input changed since these calls were recorded: {self.answered:,} "
+                f"answered from the record, {self.anew:,} run anew"
+            )
+
+
 @dataclass(slots=True, eq=False)
 class Run:
     """One run: its program, its state, and the superstep that it is at."""
@@ -76,7 +104,7 @@ class Run:
     """The channels that may trigger tasks; None: any."""
     pending: dict[str, list[Write]] = field(default_factory=dict)
     """Writes kept on the checkpoint before this run, by task id."""
-    left: Recall | None = None
+    left: LeftResults | None = None
     """Reads the results of calls that *pending* leaves out, each when it is asked for."""
     hand_back: bool = True
     """Whether pending writes are handed back to their tasks, which then need not run."""
@@ -92,6 +120,7 @@ class Run:
     previous: Any = None
     """What the thread's previous run saved (functional API)."""
     interrupts: dict[str, Interrupt] = field(default_factory=dict)
+    going_on: GoingOn = field(default_factory=GoingOn)
     after: list[Effect] = field(default_factory=list)
     """What to do once its cause is kept."""
 
@@ -127,6 +156,10 @@ class Run:
         self.output = read(self.state.channels, self.options.output_channels)
         if "values" in self.options.modes:
             self.after.append(Emit("values", self.output))
+
+    def tell(self) -> None:
+        """Say what became of the calls that were recorded before this run."""
+        self.after.extend(Emit("notices", text) for text in self.going_on.notices())
 
     def result(self, *, paused: bool = False) -> Result:
         """Return what the run leaves its caller."""

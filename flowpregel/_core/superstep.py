@@ -296,6 +296,7 @@ class Superstep:
             if delay is not None:
                 task.attempt += 1
                 task.calls = task.graphs = 0
+                task.equal_calls.clear()
                 heapq.heappush(self._retries, (wakeup.monotonic + int(delay * 1e9), task.id))
                 self._calls.uncaught(task, outcome.error)
                 return

@@ -60,7 +60,7 @@ def _work(task_id: str, writes: list[PendingWrite], step: int, ran: Ran | None) 
     control = {w.channel: w.value for w in writes if w.channel in CONTROL_WRITES}
     done = [write for write in writes if write.channel not in CONTROL_WRITES]
     called = control.get(CALLED)
-    name = str(called[1]) if isinstance(called, tuple) else ran and ran.name
+    name = str(called[3]) if isinstance(called, tuple) else ran and ran.name
     work = Work(id=task_id, name=name, step=step, state="unfinished", ran=ran)
     if done:
         values = {write.channel: write.value for write in done if write.channel != NO_WRITES}

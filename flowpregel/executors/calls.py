@@ -15,6 +15,7 @@ from flowpregel._core.effects import Call, Emitted
 from flowpregel._core.records import (
     RETURN,
     Arguments,
+    Asked,
     Escaped,
     Interrupted,
     Node,
@@ -236,7 +237,7 @@ class LocalRunClient(RunClient):
         """Give the run's stream a custom chunk, or a `Report`."""
         self._mailbox.post(Emitted(self._job.task.id, payload))
 
-    def call(self, node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
+    def call(self, node: Node, arguments: Arguments, asked: Asked | None) -> Any:
         """Make a call, and return its future."""
         job = self._job
         if not self.made.count and self._before_first is not None:
@@ -246,10 +247,7 @@ class LocalRunClient(RunClient):
             arguments = captured(arguments, may_wait=may_wait)
         # Not CallFuture[Any](...): the alias would add an attribute to each future.
         future: CallFuture[Any] = CallFuture(self._turn, self.made)
-        call = Call(
-            job.task.id, job.attempt, node, arguments, fingerprint, describe, future,
-            copy_context(),
-        )  # fmt: skip
+        call = Call(job.task.id, job.attempt, node, arguments, asked, future, copy_context())
         self._mailbox.post(call)
         backlog = self._mailbox.backlog
         if self._may_wait and backlog is not None and backlog.add(_CALL_SIZE):

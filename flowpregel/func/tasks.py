@@ -10,11 +10,11 @@ from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from functools import cached_property, partial, update_wrapper
 from operator import attrgetter
-from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from flowpregel._core.callee import Callee, callee_of, is_generator_function, name_of
-from flowpregel._core.digest import arguments_digest, code_digest, home_of, space_of
-from flowpregel._core.records import Arguments, Node
+from flowpregel._core.digest import arguments_digest, code_digest, space_of
+from flowpregel._core.records import Arguments, Asked, Node
 from flowpregel._engine.tasks import check_executor
 from flowpregel.context import Scope, current
 from flowpregel.errors import ConfigurationError
@@ -45,12 +45,18 @@ class TaskOptions:
     """Where it runs: ``"processes"``, ``"threads"``, ``"inline"``, or an executor."""
     version: str | None = None
     """Says that the code is another one; None: the code itself is looked at."""
+    on_code_change: Literal["keep", "rerun", "error"] | None = None
+    """What is done with a recorded result that other code made; None: as the run says."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "timeout", TimeoutPolicy.coerce(self.timeout))
         policies_of(self.retry_policy)
         checked_cache_policy(self.cache_policy)
         check_executor(self.executor)
+        if self.on_code_change not in (None, "keep", "rerun", "error"):
+            raise ConfigurationError(
+                f"task(on_code_change={self.on_code_change!r}): use 'keep', 'rerun' or 'error'"
+            )
         for option in ("name", "version"):
             text: Any = getattr(self, option)
             if text is not None and (not isinstance(text, str) or not text):
@@ -89,13 +95,10 @@ class TaskFunction(Generic[P, R]):
         """
         scope = self._scope()
         given: tuple[Any, ...] = (*self._bound, *args) if self._bound else args
-        fingerprint, text = None, self.name
+        asked = None
         if scope.job.compares:
-            fingerprint = self._fingerprint(given, kwargs)
-            text = described(self.name, given, kwargs)
-        made: TaskFuture[R] = scope.ends.call(
-            self.node, Arguments(given, kwargs), fingerprint, text
-        )
+            asked = self._asked(self.name, given, kwargs, described(self.name, given, kwargs))
+        made: TaskFuture[R] = scope.ends.call(self.node, Arguments(given, kwargs), asked)
         return made
 
     def _scope(self) -> Scope:
@@ -109,9 +112,11 @@ class TaskFunction(Generic[P, R]):
             )
         return scope
 
-    def _fingerprint(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        what = f"the arguments of task {self.name!r}"
-        return f"{self.identity}.{arguments_digest(args, kwargs, what)}"
+    def _asked(
+        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], text: str
+    ) -> Asked:
+        arguments = arguments_digest(args, kwargs, f"the arguments of task {self.name!r}")
+        return Asked(name, arguments, self.code, text)
 
     @overload
     def map(self, *iterables: Iterable[Any]) -> list[TaskFuture[R]]: ...
@@ -151,13 +156,11 @@ class TaskFunction(Generic[P, R]):
         items = [(*bound, *each) for each in zip(*iterables, strict=True)]
         scope, futures = self._scope(), list[ItemFuture[R]]()
         for first, chunk in chunks_of(items, size):
-            fingerprint, text = None, self.name
+            asked, name = None, f"{self.name}.map"
             if scope.job.compares:
-                fingerprint = f"map {self._fingerprint((chunk,), {})}"
-                text = f"{self.name}.map({len(chunk)} items from {first})"
-            made = scope.ends.call(
-                self._chunk_node, Arguments((first, chunk), {}), fingerprint, text
-            )
+                text = f"{name}({len(chunk)} items from {first})"
+                asked = self._asked(name, (chunk,), {}, text)
+            made = scope.ends.call(self._chunk_node, Arguments((first, chunk), {}), asked)
             futures += [ItemFuture(made, index) for index in range(len(chunk))]
         return futures
 
@@ -166,7 +169,7 @@ class TaskFunction(Generic[P, R]):
 
         Args:
             changes: What `task` takes: ``name``, ``retry_policy``, ``cache_policy``,
-                ``timeout``, ``executor``, ``version``.
+                ``timeout``, ``executor``, ``version``, ``on_code_change``.
         """
         return TaskFunction(self.func, replace(self.options, **_options(changes)))
 
@@ -199,6 +202,7 @@ class TaskFunction(Generic[P, R]):
             space=() if options.cache_policy is None else self.cache_namespace,
             timeout=cast("TimeoutPolicy | None", options.timeout),
             executor=options.executor,
+            on_code_change=options.on_code_change,
             is_task=True,
         )
 
@@ -211,19 +215,17 @@ class TaskFunction(Generic[P, R]):
         return replace(self.node, steps=(Callee(func, coroutine, (), callee.name),))
 
     @cached_property
-    def identity(self) -> str:
-        """A digest of which function it is: its qualified name and its version or code."""
-        name = home_of(self.func)[1]
+    def code(self) -> str:
+        """A digest of what its function does, or the version that stands for it."""
         version = self.options.version
-        code = code_digest(self.func) if version is None else f"version {version}"
-        return arguments_digest((name, code), {}, name)[:16]
+        return code_digest(self.func) if version is None else f"version {version}"
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
         """Return the task as a method of *instance*, which is the first argument of its calls."""
         if instance is None or self._bound:
             return self
         bound = TaskFunction[Any, R](self.func, self.options)
-        bound.node, bound.identity = self.node, self.identity
+        bound.node, bound.code = self.node, self.code
         bound._bound = (instance,)
         bound.func = types.MethodType(self.func, instance)
         return bound
@@ -304,6 +306,7 @@ def task(
     timeout: float | timedelta | TimeoutPolicy | None = None,
     executor: Any = None,
     version: str | None = None,
+    on_code_change: Literal["keep", "rerun", "error"] | None = None,
 ) -> _Decorator: ...
 
 
@@ -317,7 +320,7 @@ def task(func: Any = None, /, **options: Any) -> Any:
     Args:
         func: A function, a method, an async function, a partial, any callable.
         options: The fields of `TaskOptions`: ``name``, ``retry_policy``,
-            ``cache_policy``, ``timeout``, ``executor``, ``version``.
+            ``cache_policy``, ``timeout``, ``executor``, ``version``, ``on_code_change``.
 
     Raises:
         ConfigurationError: *func* is a generator or cannot be called, or an

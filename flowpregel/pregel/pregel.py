@@ -117,9 +117,9 @@ class Pregel(GraphDefinition):
                 ``resume="auto"`` goes on with the thread's unfinished run if there
                 is one, which must have been given equal input, and starts one
                 otherwise. A ``run_id`` names a run: asked for again, it goes on, or
-                returns what it returned. ``on_mismatch`` says what to do when a
-                resumed body makes another call than the recorded one: ``"error"``
-                (default), ``"rerun"`` it, or ``"reuse"`` what is recorded.
+                returns what it returned. ``on_code_change`` says what to do with a
+                recorded result that other code made: ``"keep"`` it (default, with a
+                notice), ``"rerun"`` the call, or ``"error"``.
                 ``progress=True`` shows a live view on stderr. ``version="v2"``
                 returns a `GraphOutput`, with interrupts beside the value.
 

@@ -40,7 +40,7 @@ class RunKeywords(ConfigKeywords, total=False):
     control: RunControl | None
     debug: bool | None
     resume: Literal["auto"] | None
-    on_mismatch: Literal["error", "rerun", "reuse"]
+    on_code_change: Literal["keep", "rerun", "error"]
     progress: bool | None
     version: Version
 
@@ -105,7 +105,7 @@ def run_of(
             retry=policies_of(graph.retry_policy),
             cache=graph.cache_policy,
             drain=lambda: None if control is None else control.drain_reason,
-            on_mismatch=wanted["on_mismatch"],
+            on_code_change=wanted["on_code_change"],
         ),
         context=_context(graph.context_schema, wanted.get("context")),
         control=control,
@@ -157,7 +157,7 @@ def _released(planned: RunPlan) -> Steps:
 
 _CHOICES: Final[dict[str, tuple[tuple[str | None, ...], str]]] = {
     "durability": (("async", "sync", "exit"), "'sync', 'async' or 'exit'"),
-    "on_mismatch": (("error", "rerun", "reuse"), "'error', 'rerun' or 'reuse'"),
+    "on_code_change": (("keep", "rerun", "error"), "'keep', 'rerun' or 'error'"),
     "resume": ((None, "auto"), "'auto', or leave it out"),
     "version": (("v1", "v2"), "'v1' or 'v2'"),
 }
@@ -183,7 +183,7 @@ def _wanted(graph: GraphDefinition, asked: Mapping[str, Any], *, streams: bool) 
     wanted |= {
         key: value
         for key, value in asked.items()
-        if key in OPTIONS and (value is not None or key == "on_mismatch")
+        if key in OPTIONS and (value is not None or key == "on_code_change")
     }
     for name, (choices, hint) in _CHOICES.items():
         if wanted[name] not in choices:

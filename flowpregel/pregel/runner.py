@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import uuid
+import warnings
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, aclosing, closing, nullcontext
 from dataclasses import dataclass, field, replace
@@ -24,7 +25,7 @@ from flowpregel._fault import fault
 from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import BaseCheckpointSaver, Lease
 from flowpregel.context import RunControl, current_scope
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import ConfigurationError, RunNotice
 from flowpregel.pregel.config import Config, ParsedConfig, merged, parse
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.node import policies_of
@@ -32,7 +33,7 @@ from flowpregel.pregel.progress import ProgressView
 from flowpregel.pregel.resume import kept_result, start_of
 
 _OF_THE_OUTERMOST = (
-    "interrupt_before", "interrupt_after", "control", "durability", "resume", "on_mismatch",
+    "interrupt_before", "interrupt_after", "control", "durability", "resume", "on_code_change",
     "progress",
 )  # fmt: skip
 _WITHOUT_EFFECT = ("stream_mode", "print_mode", "context", "debug", "version")
@@ -135,6 +136,8 @@ class GraphRun:
         namespace, mode, payload = item
         if self.view is not None:
             self.view.see(item)
+        if mode == "notices":
+            warnings.warn(payload, RunNotice, stacklevel=2)
         if mode in self.printed:
             where = f" [{'|'.join(namespace)}]" if namespace else ""
             sys.stdout.write(f"[{mode}]{where} {payload!r}\n")
@@ -266,7 +269,7 @@ def call_nested(
     own = merged(config, **settings)
     # Hidden: streams show what the graph emits, and not the call itself, as LangGraph's do.
     node = Node(name=graph.name, graph=graph, role="graph", hidden=True)
-    return scope.ends.call(node, Arguments((given,), own), None, graph.name)
+    return scope.ends.call(node, Arguments((given,), own), None)
 
 
 def nested_run(

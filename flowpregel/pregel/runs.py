@@ -206,7 +206,7 @@ def _kept_on(saved: Saved) -> dict[str, _KeptTask]:
             task = found.setdefault(write.task_id, _KeptTask(write.task_id))
             task.writes.append((write.channel, write.value))
             if write.channel == CALLED and not task.name and write.value is not None:
-                task.name = str(write.value[1]).partition("(")[0]
+                task.name = str(write.value[0])
     return found
 
 

@@ -184,7 +184,7 @@ class Reader:
             for name, data in copied.values.items()
         }
         writes, ran = parted(self._writes(copied))
-        recall = partial(self._result, keys.checkpoint(namespace.number, copied.id))
+        left = LeftCalls(self, keys.checkpoint(namespace.number, copied.id))
         return Saved(
             address=Address(namespace.thread_id, namespace.namespace, copied.id),
             checkpoint=self._checkpoint(copied, values),
@@ -195,7 +195,7 @@ class Reader:
             },
             is_latest=copied.id == namespace.newest,
             newest_id=namespace.newest,
-            left=recall if copied.leaves_results else None,
+            left=left if copied.leaves_results else None,
         )
 
     def _checkpoint(self, copied: CopiedCheckpoint, values: Mapping[str, Any]) -> Checkpoint:
@@ -238,26 +238,52 @@ class Reader:
             seed = decode(chain.seed, f"a value of channel {channel!r}")
         return DeltaHistory(seed, Replayed(chain.oldest_first, end, decoded))
 
-    def _result(self, prefix: bytes, task_id: str) -> Sequence[Write]:
-        """Return what is kept of a call, empty if it has not finished.
 
-        A run that goes on may have a hundred thousand of them. Its body asks for one
-        after the other, and drops it again.
+class LeftCalls:
+    """The calls of one checkpoint that finished, as `LeftResults`.
+
+    A run that goes on may have a hundred thousand of them. Its body asks for one
+    after the other, and drops it again.
+
+    Args:
+        reader: Reads the store.
+        prefix: What the keys of their records begin with.
+    """
+
+    def __init__(self, reader: Reader, prefix: bytes) -> None:
+        self._reader = reader
+        self._prefix = prefix
+        self._at: dict[int, str] | None = None
+        """Their ids by the hash of their paths: read when first asked for."""
+
+    def result(self, task_id: str) -> Sequence[Write]:
+        """Return what is kept of a call, empty if it has not finished.
 
         Raises:
             StoreCorruptError: Its record is damaged.
             ValueEncodingError: Its result cannot be read back.
         """
-        key = prefix + keys.digest(task_id)
-        data = self.read(partial(self.tables.writes.get, key=key))
+        reader, key = self._reader, self._prefix + keys.digest(task_id)
+        data = reader.read(partial(reader.tables.writes.get, key=key))
         writes = {} if data is None else from_bytes(WritesRecord, data).writes
         if RETURN not in {channel for channel, _ in writes.values()}:
             return ()
         what = f"the write of task {task_id!r} to"
         return [
-            (channel, self.codec.decode(value, f"{what} {channel!r}"))
+            (channel, reader.codec.decode(value, f"{what} {channel!r}"))
             for channel, value in writes.values()
         ]
+
+    def at(self, path: str) -> str | None:
+        """Return the id of the call that has this path, if there is one."""
+        if self._at is None:
+            self._at = self._reader.read(self._by_path)
+        return self._at.get(hash(path))
+
+    def _by_path(self, transaction: Any) -> dict[int, str]:
+        found = self._reader.tables.writes.scan(transaction, self._prefix)
+        records = (from_bytes(WritesRecord, data) for _, data in found)
+        return {hash(record.path): record.task_id for record in records}
 
 
 @dataclass(frozen=True, slots=True)

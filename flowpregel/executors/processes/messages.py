@@ -261,7 +261,7 @@ class JobEncoder:
             BaseException: Whatever the unpickling of a part raises.
         """
         (request,) = REQUEST.unpack_from(body)
-        code, arguments, fingerprint, describe, carried = unpack(body, None, REQUEST.size)
+        code, arguments, asked, carried = unpack(body, None, REQUEST.size)
         key = code, task.depth + 1
         node = self._called.get(key)
         if node is None:
@@ -270,7 +270,7 @@ class JobEncoder:
             if len(self._called) > _MOST_NODES:
                 _, oldest = self._called.popitem(last=False)
                 self._depths.pop(id(oldest), None)
-        call = Call(*task.job.key, node, arguments, fingerprint, describe)
+        call = Call(*task.job.key, node, arguments, asked)
         call.reply = (task, request)
         if carried is not None:
             call.variables = variables_of(carried)

@@ -26,7 +26,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Final, cast
 
-from flowpregel._core.records import Arguments, Node
+from flowpregel._core.records import Arguments, Asked, Node
 from flowpregel.carried import carried_by
 from flowpregel.context import Job, RunClient
 from flowpregel.errors import TaskSerializationError
@@ -210,13 +210,13 @@ class WorkerRunClient(RunClient):
         """Show that the task is alive."""
         self._link.send(protocol.BEAT, self._number)
 
-    def call(self, node: Node, arguments: Arguments, fingerprint: str | None, describe: str) -> Any:
+    def call(self, node: Node, arguments: Arguments, asked: Asked | None) -> Any:
         """Make a call; return its future."""
         code = messages.pack_node(node, called=True)
         try:
             carried = carried_by(copy_context(), {})
             with sent_by_key():
-                body, _ = serialization.pack((code, arguments, fingerprint, describe, carried))
+                body, _ = serialization.pack((code, arguments, asked, carried))
         except Exception as error:
             path, cause = serialization.find_culprit(arguments, "arguments")
             raise TaskSerializationError(node.name, "the input", path, cause) from error

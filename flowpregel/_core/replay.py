@@ -1,0 +1,172 @@
+"""What was recorded of calls, and which call of a body that runs once more it answers.
+
+A call is known by what was asked: who called, the name of the task, the content of the
+arguments, and the how manieth call it is that asks for just that. Its place among the calls
+of its body is kept beside it, to tell chance from change.
+
+==============================  =====================================================
+the body asks for               then
+==============================  =====================================================
+what is recorded                the record answers
+the same, of other code         as ``on_code_change`` says
+something else, its code and    `ReplayMismatchError`: it is not deterministic
+its input being the same
+something else                  it runs
+==============================  =====================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flowpregel._core import ids
+from flowpregel._core.digest import code_digest, digest_of
+from flowpregel._core.effects import Call
+from flowpregel._core.records import (
+    CALLED,
+    ERROR,
+    CallRecord,
+    Outcome,
+    Raised,
+    Returned,
+    Task,
+    Write,
+)
+from flowpregel._core.run_state import Run
+from flowpregel._core.stream_events import outputs
+from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
+
+FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
+"""What is kept in the place of a failure that is to be tried again."""
+
+
+def digest_of_caller(caller: Task) -> str:
+    """Return a digest of what the calls of a body depend on: its code, and what it was given."""
+    if caller.record is not None:
+        return ids.digest(caller.record.code, caller.record.arguments)
+    functions = [step.func or step.coroutine for step in caller.node.steps]
+    codes = [code_digest(function) for function in functions]
+    try:
+        given = digest_of(caller.input, "the input", strict=False)
+    except ConfigurationError:  # nested too deeply to be looked at
+        given = ""
+    return ids.digest(*codes, given)
+
+
+class Replay:
+    """The records that the bodies of one superstep may be answered from.
+
+    Args:
+        run: The run; its pending writes are what was recorded before it.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.kept: dict[str, Sequence[Write]] = {}
+        """What was recorded in this superstep, of bodies that may be tried again."""
+        self._placed: dict[tuple[str, int], CallRecord] | None = None
+        """The recorded calls by caller and index: made when first needed."""
+        self._planned: dict[tuple[str, int], CallRecord] = {}
+        """The calls of this superstep by caller and index, which another attempt repeats."""
+
+    def answer(self, task: Task, call: Call) -> Outcome | None:
+        """Return what is recorded of a call, None if nothing that can be used again."""
+        recorded = self._recorded(task)
+        was, record = _record_in(recorded), task.record
+        if was is None and record is not None:
+            return self._if_by_chance(task, record)
+        if was is not None and record is not None:
+            self._run.going_on.is_changed |= was.caller != record.caller
+            if was.code != record.code:
+                changed = self._of_other_code(task, was, record)
+                if changed is not None:
+                    return changed
+                recorded = self._recorded(task)
+        if not recorded or call.node.role == "graph":
+            # A graph has checkpoints of its own to go on from.
+            return None
+        if done := outputs(recorded):
+            task.writes = tuple(done)
+            self._run.going_on.answered += 1
+            return Returned(task.writes)
+        for channel, value in recorded:
+            if channel == ERROR and isinstance(value, BaseException):
+                return Raised(value)
+        return None
+
+    def forget(self, task: Task) -> None:
+        """Forget that *task* failed, so that it is tried again."""
+        self.kept.pop(task.id, None)
+        run = self._run
+        if before := run.pending.get(task.id):
+            run.pending[task.id] = [each for each in before if each[0] != ERROR]
+        run.keep(task.id, task.path, FORGOTTEN)
+
+    # ------------------------------------------------------------ records
+
+    def _recorded(self, task: Task) -> Sequence[Write]:
+        run = self._run
+        kept: Sequence[Write] = self.kept.get(task.id, ())
+        if not kept and run.hand_back:
+            kept = run.pending.get(task.id) or (run.left.result(task.id) if run.left else ())
+        return kept
+
+    def _of_other_code(self, task: Task, was: CallRecord, now: CallRecord) -> Outcome | None:
+        """Do as is asked where what is recorded was made by other code."""
+        run = self._run
+        match task.node.on_code_change or run.options.on_code_change:
+            case "error":
+                return Raised(CodeChangedError(now.name, now.text, was.code, now.code))
+            case "rerun":
+                task.id = ids.task_id(task.id, now.code)
+                task.namespace = f"{task.namespace.rpartition(':')[0]}:{task.id}"
+            case _ if not outputs(self._recorded(task)):
+                # It failed: perhaps that is why the code is another one.
+                self.forget(task)
+            case _:
+                run.going_on.of_other_code[now.name] += 1
+        return None
+
+    # ------------------------------------------------------------ chance
+
+    def _if_by_chance(self, task: Task, record: CallRecord) -> Outcome | None:
+        """Return the failure of a call that its body should not have come to."""
+        assert task.parent is not None
+        place = record.caller, record.place
+        was = self._planned.get(place) or self._at(task, record)
+        if task.parent.node.retry or self._run.options.retry:
+            self._planned[place] = record
+        if (
+            was is None
+            or was[:2] == record[:2]
+            or was[:2] in task.parent.equal_calls
+            # Coroutines that run side by side may take turns in another order.
+            or any(step.is_async for step in task.parent.node.steps)
+        ):
+            return None
+        return Raised(ReplayMismatchError(_shown(was), _shown(record)))
+
+    def _at(self, task: Task, record: CallRecord) -> CallRecord | None:
+        """Return the record of a call at this place of a body of this code and input."""
+        run = self._run
+        if not run.hand_back:
+            return None
+        if self._placed is None:
+            found = filter(None, map(_record_in, run.pending.values()))
+            self._placed = {(each.caller, each.place): each for each in found}
+        was = self._placed.get((record.caller, record.place))
+        if was is None and run.left is not None and (there := run.left.at(task.path)):
+            was = _record_in(run.left.result(there))
+        return was if was is not None and was.caller == record.caller else None
+
+
+def _record_in(kept: Sequence[Write]) -> CallRecord | None:
+    """Return which call it is that *kept* was written for."""
+    value: Any = dict(kept).get(CALLED)
+    return None if value is None else CallRecord(*value)
+
+
+def _shown(record: CallRecord) -> str:
+    """Return a call as a message shows it, with the digests that tell it from others."""
+    return f"{record.text}   [code {record.code[:8]}, arguments {record.arguments[:8]}]"
