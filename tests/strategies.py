@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from flowpregel import channels as ours
 from flowpregel._core.callee import callee_of
 from flowpregel._core.commands import Send
-from flowpregel._core.records import TASKS, Arguments, Node
+from flowpregel._core.records import TASKS, Arguments, Asked, Node
 from flowpregel.context import current_scope, interrupt
 from flowpregel.policies import RetryPolicy
 from flowpregel.pregel import NodeBuilder, Pregel, PregelNode
@@ -192,7 +192,8 @@ def call(function: Callable[[Any], Any], argument: Any) -> Any:
     name = function.__name__
     node = Node(name=name, steps=(callee_of(function),), is_task=True)
     arguments = Arguments((argument,), {})
-    return current_scope(name).ends.call(node, arguments, f"{name}({argument})", name)
+    asked = Asked(name, repr(argument), name, f"{name}({argument})")
+    return current_scope(name).ends.call(node, arguments, asked)
 
 
 def function(name: str, recipe: CallRecipe, faults: Faults) -> Callable[[Any], Any]:

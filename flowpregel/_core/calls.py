@@ -28,7 +28,7 @@ from flowpregel._core.records import (
 )
 from flowpregel._core.replay import Replay, digest_of_caller
 from flowpregel._core.run_state import Run, line_of
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
 from flowpregel.policies import CachePolicy
 
 
@@ -85,7 +85,7 @@ class Calls:
         """Each task that runs, and the calls that wait for it: one for each attempt of the body."""
         self.bodies: dict[str, BodyCalls] = {}
         """What is known of the bodies that made a call, by task id."""
-        self._replay = Replay(run)
+        self.replay = Replay(run)
 
     def plan(self, caller: Task, call: Call) -> Task | None:
         """Return the task that is to be run for a *call* of *caller*.
@@ -95,16 +95,8 @@ class Calls:
         if call.asked is not None and caller.calls_as is None:
             caller.calls_as = digest_of_caller(caller)
         task = call_task(caller, call, self._place)
-        outcome: Outcome | None = None
-        run = self._run
-        if task.depth > DEEPEST:
-            outcome = Raised(too_deep(task.name))
-        elif task.id not in self._running:
-            outcome = self._replay.answer(task, call)
+        run, outcome = self._run, self._known(task, call)
         if outcome is not None:
-            if isinstance(outcome, Raised):
-                # It may bring the body down only now: it was kept while another call asked.
-                self.failed(task, outcome.error)
             if task.writes:
                 run.after.extend(run.stream_events.updates(task, cached=True))
             run.after.append(Resolve(call, outcome))
@@ -116,6 +108,21 @@ class Calls:
         run.going_on.anew += 1
         self.bodies.setdefault(caller.id, BodyCalls()).running += 1
         return task
+
+    def _known(self, task: Task, call: Call) -> Outcome | None:
+        """Return how a call ends that needs not run."""
+        if task.depth > DEEPEST:
+            return self.failed(task, too_deep(task.name))
+        if task.id in self._running:
+            return None
+        try:
+            outcome = self.replay.answer(task, call)
+        except (CodeChangedError, ReplayMismatchError) as error:
+            return Raised(error)  # what is recorded stays as it is
+        if isinstance(outcome, Raised):
+            # It may bring the body down only now: it was kept while another call asked.
+            return self.failed(task, outcome.error)
+        return outcome
 
     def without_shared(self, tasks: list[Task]) -> Steps:
         """Take results that were shared before, and return the tasks left to run."""
@@ -138,7 +145,7 @@ class Calls:
             # Last: the places of the other writes do not depend on it.
             writes = (*writes, (CALLED, tuple(task.record)))
         if task.kind is Kind.CALL and task.parent and (task.parent.node.retry or run.options.retry):
-            self._replay.kept[task.id] = writes
+            self.replay.kept[task.id] = writes
         ran = None
         if task.span is not None:
             began, seconds, executor, pid = task.span
@@ -199,7 +206,7 @@ class Calls:
         found = failed_calls(error)
         for task_id, failure in failures.items():
             if task_id in found or calls.is_unseen(failure):
-                self._replay.forget(failure.task)
+                self.replay.forget(failure.task)
 
 
 # ---------------------------------------------------------------- results of earlier runs

@@ -399,6 +399,9 @@ class LeftResults(Protocol):
     def at(self, path: str) -> str | None:
         """Return the task id of the call that has this path, if there is one."""
 
+    def ids(self) -> Iterable[str]:
+        """Return the task ids of all of them."""
+
 
 KeptRan: TypeAlias = tuple[str, str, Ran]
 """(task id, task path, how it ran)."""

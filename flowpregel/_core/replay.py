@@ -44,7 +44,7 @@ FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
 def digest_of_caller(caller: Task) -> str:
     """Return a digest of what the calls of a body depend on: its code, and what it was given."""
     if caller.record is not None:
-        return ids.digest(caller.record.code, caller.record.arguments)
+        return digest_of_call(caller.record)
     functions = [step.func or step.coroutine for step in caller.node.steps]
     codes = [code_digest(function) for function in functions]
     try:
@@ -52,6 +52,11 @@ def digest_of_caller(caller: Task) -> str:
     except ConfigurationError:  # nested too deeply to be looked at
         given = ""
     return ids.digest(*codes, given)
+
+
+def digest_of_call(record: CallRecord) -> str:
+    """Return `digest_of_caller` for a call that makes calls itself."""
+    return ids.digest(record.code, record.arguments)
 
 
 class Replay:
@@ -66,22 +71,30 @@ class Replay:
         self.kept: dict[str, Sequence[Write]] = {}
         """What was recorded in this superstep, of bodies that may be tried again."""
         self._placed: dict[tuple[str, int], CallRecord] | None = None
-        """The recorded calls by caller and index: made when first needed."""
+        """The recorded calls by caller and place: made when first needed."""
+        self._asked = 0
+        """How many recorded calls of planned tasks were asked for again."""
         self._planned: dict[tuple[str, int], CallRecord] = {}
         """The calls of this superstep by caller and index, which another attempt repeats."""
 
     def answer(self, task: Task, call: Call) -> Outcome | None:
-        """Return what is recorded of a call, None if nothing that can be used again."""
+        """Return what is recorded of a call, None if nothing that can be used again.
+
+        Raises:
+            CodeChangedError: What is recorded is of other code, and that is not wanted.
+            ReplayMismatchError: The body asks for something else by chance.
+        """
         recorded = self._recorded(task)
         was, record = _record_in(recorded), task.record
         if was is None and record is not None:
-            return self._if_by_chance(task, record)
+            self._check_chance(task, record)
+            return None
         if was is not None and record is not None:
+            assert task.parent is not None
+            self._asked += task.parent.record is None
             self._run.going_on.is_changed |= was.caller != record.caller
             if was.code != record.code:
-                changed = self._of_other_code(task, was, record)
-                if changed is not None:
-                    return changed
+                self._meet_other_code(task, was, record)
                 recorded = self._recorded(task)
         if not recorded or call.node.role == "graph":
             # A graph has checkpoints of its own to go on from.
@@ -112,12 +125,12 @@ class Replay:
             kept = run.pending.get(task.id) or (run.left.result(task.id) if run.left else ())
         return kept
 
-    def _of_other_code(self, task: Task, was: CallRecord, now: CallRecord) -> Outcome | None:
+    def _meet_other_code(self, task: Task, was: CallRecord, now: CallRecord) -> None:
         """Do as is asked where what is recorded was made by other code."""
         run = self._run
         match task.node.on_code_change or run.options.on_code_change:
             case "error":
-                return Raised(CodeChangedError(now.name, now.text, was.code, now.code))
+                raise CodeChangedError(now.name, now.text, was.code, now.code)
             case "rerun":
                 task.id = ids.task_id(task.id, now.code)
                 task.namespace = f"{task.namespace.rpartition(':')[0]}:{task.id}"
@@ -126,12 +139,11 @@ class Replay:
                 self.forget(task)
             case _:
                 run.going_on.of_other_code[now.name] += 1
-        return None
 
     # ------------------------------------------------------------ chance
 
-    def _if_by_chance(self, task: Task, record: CallRecord) -> Outcome | None:
-        """Return the failure of a call that its body should not have come to."""
+    def _check_chance(self, task: Task, record: CallRecord) -> None:
+        """Refuse a call that its body, being what it was, should not have come to."""
         assert task.parent is not None
         place = record.caller, record.place
         was = self._planned.get(place) or self._at(task, record)
@@ -144,8 +156,8 @@ class Replay:
             # Coroutines that run side by side may take turns in another order.
             or any(step.is_async for step in task.parent.node.steps)
         ):
-            return None
-        return Raised(ReplayMismatchError(_shown(was), _shown(record)))
+            return
+        raise ReplayMismatchError(_shown(was), _shown(record))
 
     def _at(self, task: Task, record: CallRecord) -> CallRecord | None:
         """Return the record of a call at this place of a body of this code and input."""
@@ -158,7 +170,22 @@ class Replay:
         was = self._placed.get((record.caller, record.place))
         if was is None and run.left is not None and (there := run.left.at(task.path)):
             was = _record_in(run.left.result(there))
-        return was if was is not None and was.caller == record.caller else None
+        if was is None or was.caller == record.caller:
+            return was
+        run.going_on.is_changed = True
+        return None
+
+    def count_not_asked(self) -> None:
+        """Count the recorded calls that bodies which have changed did not ask for again."""
+        run = self._run
+        if not run.going_on.is_changed:
+            return
+        left = run.left
+        kept = [*run.pending.values(), *(map(left.result, left.ids()) if left else ())]
+        records = [record for each in kept if (record := _record_in(each)) is not None]
+        # What a recorded call called itself is not asked for where that is answered.
+        callers = {digest_of_call(record) for record in records}
+        run.going_on.not_asked = sum(each.caller not in callers for each in records) - self._asked
 
 
 def _record_in(kept: Sequence[Write]) -> CallRecord | None:

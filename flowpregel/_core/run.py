@@ -42,19 +42,21 @@ def run(program: Program, options: Options, given: Any) -> Steps:
     """
     now = yield from start(program, options, given)
     try:
-        return (yield from _repeat(now))
+        result = yield from _repeat(now)
     except GeneratorExit:
         raise
     except BaseException as error:
         # What has not been kept by now is shown to nobody.
         now.after.clear()
-        now.tell()
         yield from now.leave()
+        yield from now.notices()
         if isinstance(error, ParentCommand) and options.nested is None:
             raise InvalidUpdateError(
                 f"There is no parent graph: a node of the outermost graph returned {error.command}"
             ) from None
         raise
+    yield from now.notices()
+    return result
 
 
 def _repeat(run: Run) -> Steps:
@@ -82,7 +84,6 @@ def _repeat(run: Run) -> Steps:
             yield from _show_checkpoint(run, None)
             return (yield from _pause(run))
         run.hand_back, run.resuming = True, False
-    run.tell()
     yield from run.leave()
     return run.result()
 

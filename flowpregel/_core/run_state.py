@@ -65,6 +65,8 @@ class GoingOn:
     """How many calls were answered by their records."""
     anew: int = 0
     """How many calls ran."""
+    not_asked: int = 0
+    """How many recorded calls no body asked for again."""
     of_other_code: Counter[str] = field(default_factory=Counter)
     """How many results that other code made were used, by the name of the task."""
 
@@ -75,10 +77,10 @@ class GoingOn:
                 f"{name}: {count:,} result{'s' * (count > 1)} of other code than now "
                 "used as recorded (on_code_change='rerun' makes them anew)"
             )
-        if self.is_changed:
+        if self.is_changed and (self.answered or self.anew or self.not_asked):
             yield (
-                f"code or input changed since these calls were recorded: {self.answered:,} "
-                f"answered from the record, {self.anew:,} run anew"
+                f"code or input has changed; calls: {self.answered:,} answered from the record, "
+                f"{self.anew:,} run anew, {self.not_asked:,} not asked for"
             )
 
 
@@ -157,9 +159,9 @@ class Run:
         if "values" in self.options.modes:
             self.after.append(Emit("values", self.output))
 
-    def tell(self) -> None:
-        """Say what became of the calls that were recorded before this run."""
-        self.after.extend(Emit("notices", text) for text in self.going_on.notices())
+    def notices(self) -> list[Emit]:
+        """Return what the user is to be told of the calls that were recorded before."""
+        return [Emit("notices", text) for text in self.going_on.notices()]
 
     def result(self, *, paused: bool = False) -> Result:
         """Return what the run leaves its caller."""

@@ -120,7 +120,9 @@ class Superstep:
             self._cancel_all(kill=True)
             yield from self._at_once()
             raise
-        if (end := self._end) is not None or self._paused:
+        if (end := self._end) is None and not self._paused:
+            self._calls.replay.count_not_asked()
+        else:
             yield from run.flush()
         if end is not None:
             raise end

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from flowpregel._core.replay import Replay
 from flowpregel.checkpoint.base import Lease
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.errors import ReplayMismatchError, ThreadBusyError
@@ -146,27 +147,26 @@ def test_without_the_lease_two_runs_go_on_with_one_thread(tmp_path: Path) -> Non
 # ---------------------------------------------------------------- what a replayed call is
 
 
-def replayed(folder: Path, **asked: Any) -> Any:
-    """Run a body that fails, and go on with one that calls something else."""
+def replayed(folder: Path) -> Any:
+    """Run a body that fails, and go on with the same body, which calls something else by chance."""
+    asked = ["price", "weight"]
 
     @task
     def look_up(what: str) -> str:
         return f"the {what}"
 
-    def body(what: str, fails: bool) -> Any:
+    with LMDBSaver(folder / "store") as saver:
+
         @entrypoint(checkpointer=saver, executor="inline")
         def flow(_: int) -> str:
-            found = look_up(what).result()
-            if fails:
+            found = look_up(asked.pop(0)).result()
+            if asked:
                 raise OSError("for now")
             return found
 
-        return flow
-
-    with LMDBSaver(folder / "store") as saver:
         with pytest.raises(OSError, match="for now"):
-            body("price", True).invoke(1, thread_id="t", durability="sync")
-        return body("weight", False).invoke(None, thread_id="t", **asked)
+            flow.invoke(1, thread_id="t", durability="sync")
+        return flow.invoke(None, thread_id="t")
 
 
 def test_with_the_comparison_another_call_is_refused(tmp_path: Path) -> None:
@@ -175,9 +175,13 @@ def test_with_the_comparison_another_call_is_refused(tmp_path: Path) -> None:
         replayed(tmp_path)
 
 
-def test_without_the_comparison_a_call_gets_anothers_answer(tmp_path: Path) -> None:
-    """Which is what ``on_mismatch="reuse"`` asks for."""
-    assert "the price" == replayed(tmp_path, on_mismatch="reuse")
+def test_without_the_comparison_chance_goes_unseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call gets a result of its own even then: never that of another."""
+    monkeypatch.setattr(Replay, "_check_chance", lambda *_: None)
+
+    assert "the weight" == replayed(tmp_path)
 
 
 # ---------------------------------------------------------------- workers and their coordinator

@@ -6,7 +6,7 @@ open: a reader that stands still keeps every freed page from being used again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -276,9 +276,16 @@ class LeftCalls:
 
     def at(self, path: str) -> str | None:
         """Return the id of the call that has this path, if there is one."""
+        return self._ids().get(hash(path))
+
+    def ids(self) -> Iterable[str]:
+        """Return the ids of all of them."""
+        return self._ids().values()
+
+    def _ids(self) -> dict[int, str]:
         if self._at is None:
             self._at = self._reader.read(self._by_path)
-        return self._at.get(hash(path))
+        return self._at
 
     def _by_path(self, transaction: Any) -> dict[int, str]:
         found = self._reader.tables.writes.scan(transaction, self._prefix)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flowpregel.checkpoint.memory import InMemorySaver
-from flowpregel.errors import ReplayMismatchError
+from flowpregel.errors import CodeChangedError, ReplayMismatchError, RunNotice
 from flowpregel.func import entrypoint, task
 from tests.runs.crashes import Once
 
@@ -39,11 +39,11 @@ negate = task(name="negate")(lambda n: -n)
 @pytest.mark.parametrize(
     ("first", "second", "shown"),
     [
-        ((double, [1, 2]), (double, [2, 1]), r"recorded: double\(1\).*\n.*now: +double\(2\)"),
+        ((double, [1, 2]), (double, [3, 2]), r"recorded: double\(1\).*\n.*now: +double\(3\)"),
         ((double, [1, 2]), (negate, [1, 2]), r"recorded: double\(1\).*\n.*now: +negate\(1\)"),
         ((double, [[1, 2]]), (double, [[1, 3]]), r"double\(<list of 2>\)"),
     ],
-    ids=["order", "function", "content"],
+    ids=["argument", "function", "content"],
 )
 def test_a_replay_that_diverges_is_an_error(
     drive: Any, executor: str, first: Any, second: Any, shown: str
@@ -57,75 +57,99 @@ def test_a_replay_that_diverges_is_an_error(
         drive.invoke(flow, None, thread_id="1")
 
 
-def test_a_divergence_can_be_run_again(drive: Any, executor: str) -> None:
-    """And what was run again is recorded, for the resume after the next crash."""
+def test_the_same_calls_in_another_order_get_their_own_results(drive: Any, executor: str) -> None:
+    """A call is known by what was asked: none gets the result of another."""
     flow = diverging(executor, [(double, [1, 2]), (double, [2, 1])])
     with pytest.raises(OSError, match="crash"):
         drive.invoke(flow, 0, thread_id="1")
 
-    assert [4, 2] == drive.invoke(flow, None, thread_id="1", on_mismatch="rerun")
+    assert [4, 2] == drive.invoke(flow, None, thread_id="1")
 
 
-def test_what_was_run_again_is_not_run_a_third_time(
+def test_equal_calls_are_told_apart_by_which_of_them_they_are(
     drive: Any, executor: str, counted: Any
 ) -> None:
-    """The new call is found under its own identity on the next resume."""
-    work, crashes = counted(), [Once(OSError("one")), Once(OSError("two"))]
-    arguments = [1, 2, 2]
+    """Two calls that ask for the same are two calls, before a crash and after it."""
+    work, crash = counted(), Once(OSError("crash"))
 
     @entrypoint(checkpointer=InMemorySaver(), executor=executor)
     def flow(n: int) -> Any:
-        result = task(work)(arguments.pop(0)).result()
-        for crash in crashes:
-            crash()
-        return result
+        results = [task(work)(n).result() for _ in range(2)]
+        crash()
+        return [*results, task(work)(n).result()]
 
-    for _ in range(2):
-        with pytest.raises(OSError, match=r"one|two"):
-            drive.invoke(flow, None if work.seen else 0, thread_id="1", on_mismatch="rerun")
-
-    assert 2 == drive.invoke(flow, None, thread_id="1", on_mismatch="rerun")
-    assert [1, 2] == work.seen
-
-
-def test_a_divergence_can_be_overlooked(drive: Any, executor: str) -> None:
-    """``reuse`` is what LangGraph does in silence."""
-    flow = diverging(executor, [(double, [1, 2]), (double, [2, 1])])
     with pytest.raises(OSError, match="crash"):
-        drive.invoke(flow, 0, thread_id="1")
+        drive.invoke(flow, 7, thread_id="1")
 
-    assert [2, 4] == drive.invoke(flow, None, thread_id="1", on_mismatch="reuse")
+    assert [7, 7, 7] == drive.invoke(flow, None, thread_id="1")
+    assert [7, 7, 7] == work.seen
 
 
-def test_changed_code_is_a_divergence_unless_it_has_the_same_version(
-    drive: Any, executor: str
-) -> None:
-    """Without a version the code itself is compared; with one, the version alone."""
+def crashed_with(drive: Any, executor: str, **options: Any) -> Any:
+    """Return a maker of workflows with a given code of a task, on a thread that was left."""
     saver = InMemorySaver()
 
-    def flow_of(work: Any, crash: Any, **options: Any) -> Any:
+    def flow_of(work: Any, **others: Any) -> Any:
         @entrypoint(checkpointer=saver, executor=executor)
         def flow(n: int) -> int:
-            result = task(name="work", **options)(work)(n).result()
+            result = task(name="work", **(options | others))(work)(n).result()
             crash()
             return result
 
         return flow
 
-    for thread, version in (("1", None), ("2", "v1")):
-        flow = flow_of(lambda n: n + 1, Once(OSError("crash")), version=version)
-        with pytest.raises(OSError, match="crash"):
-            drive.invoke(flow, 3, thread_id=thread)
-
-    with pytest.raises(ReplayMismatchError, match="code"):
-        drive.invoke(flow_of(lambda n: n + 2, int), None, thread_id="1")
-    with pytest.raises(ReplayMismatchError, match="code"):
-        drive.invoke(flow_of(lambda n: n + 2, int, version="v2"), None, thread_id="2")
-    assert 4 == drive.invoke(flow_of(lambda n: n + 2, int, version="v1"), None, thread_id="2")
+    crash = Once(OSError("crash"))
+    with pytest.raises(OSError, match="crash"):
+        drive.invoke(flow_of(lambda n: n + 1), 3, thread_id="1")
+    return flow_of
 
 
-def test_os_threads_that_race_for_their_calls_are_told(drive: Any, executor: str) -> None:
-    """A body that makes its calls in another order is no stale result, but a divergence."""
+def test_a_result_of_other_code_is_kept_with_a_notice(drive: Any, executor: str) -> None:
+    """Recorded is recorded; the user is told once, by name and number."""
+    flow = crashed_with(drive, executor)(lambda n: n + 2)
+
+    with pytest.warns(RunNotice) as told:
+        assert 4 == drive.invoke(flow, None, thread_id="1")
+    (of_code, of_calls) = (str(each.message) for each in told)
+    assert of_code.startswith("work: 1 result of other code")
+    assert of_calls.endswith("1 answered from the record, 0 run anew, 0 not asked for")
+
+
+def test_a_result_of_other_code_is_made_anew_where_that_is_asked(drive: Any, executor: str) -> None:
+    """By the run or by the task; what was made anew is recorded too."""
+    flow = crashed_with(drive, executor)(lambda n: n + 2, on_code_change="rerun")
+    with pytest.warns(RunNotice, match="0 answered from the record, 1 run anew"):
+        assert 5 == drive.invoke(flow, None, thread_id="1")
+
+    flow = crashed_with(drive, executor)(lambda n: n + 2)
+    with pytest.warns(RunNotice, match="0 answered from the record, 1 run anew"):
+        assert 5 == drive.invoke(flow, None, thread_id="1", on_code_change="rerun")
+
+
+def test_a_result_of_other_code_is_an_error_where_that_is_asked(drive: Any, executor: str) -> None:
+    """It names the call and the ways to go on."""
+    flow = crashed_with(drive, executor)(lambda n: n + 2)
+
+    with pytest.raises(CodeChangedError, match=r"'work'.*work\(3\).*'keep'.*'rerun'"):
+        drive.invoke(flow, None, thread_id="1", on_code_change="error")
+
+
+def test_a_version_stands_for_the_code(drive: Any, executor: str) -> None:
+    """The same version is the same code, whatever it says; another one is other code."""
+    flow_of = crashed_with(drive, executor, version="v1")
+
+    with pytest.raises(CodeChangedError, match="version"):
+        drive.invoke(
+            flow_of(lambda n: n + 2, version="v2"), None, thread_id="1", on_code_change="error"
+        )
+    with pytest.warns(RunNotice, match="1 answered from the record"):  # its body is another
+        assert 4 == drive.invoke(flow_of(lambda n: n + 2), None, thread_id="1")
+
+
+def test_os_threads_that_race_for_their_calls_get_their_own_results(
+    drive: Any, executor: str
+) -> None:
+    """A body that makes its calls in another order is answered all the same."""
     order, crash = [0, 1, 2, 3], Once(OSError("crash"))
 
     @entrypoint(checkpointer=InMemorySaver(), executor=executor)
@@ -142,16 +166,14 @@ def test_os_threads_that_race_for_their_calls_are_told(drive: Any, executor: str
         drive.invoke(flow, 0, thread_id="1")
     order.reverse()
 
-    with pytest.raises(ReplayMismatchError, match=r"double\(0\)[^$]*double\(3\)"):
-        drive.invoke(flow, None, thread_id="1")
-    assert [0, 2, 4, 6] == drive.invoke(flow, None, thread_id="1", on_mismatch="rerun")
+    assert [0, 2, 4, 6] == drive.invoke(flow, None, thread_id="1")
 
 
 @pytest.mark.parametrize("word", ["rerum", "", None])
-def test_another_way_to_meet_a_divergence_is_refused(word: Any) -> None:
+def test_another_way_to_meet_other_code_is_refused(word: Any) -> None:
     """Three words are known."""
-    with pytest.raises(ValueError, match="on_mismatch"):
-        diverging("inline", []).invoke(1, thread_id="1", on_mismatch=word)
+    with pytest.raises(ValueError, match="on_code_change"):
+        diverging("inline", []).invoke(1, thread_id="1", on_code_change=word)
 
 
 # ---------------------------------------------------------------- tasks nobody waits for
