@@ -116,8 +116,8 @@ class MessageHandler:
         if backlog is None or not backlog.add(len(body) + _CHUNK_COST):
             return
         if self._pool.hold(worker, task):
-            if not backlog.hold(partial(self._pool.loop.call, partial(self._pool.unhold, worker))):
-                self._pool.unhold(worker)
+            if not backlog.hold(partial(self._pool.loop.call, worker.unhold)):
+                worker.unhold()
         else:
             backlog.limit = backlog.size + _TRY_AGAIN
 

@@ -6,7 +6,6 @@ import contextvars
 import logging
 import pickle
 import traceback
-from collections import OrderedDict
 from dataclasses import fields, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -132,19 +131,18 @@ def _read_by(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
     )
 
 
-def unpack_job(data: bytes | memoryview, node: Node, open_ref: Open | None, at: int = 0) -> Job:
+def unpack_job(data: bytes, node: Node, open_ref: Open | None) -> Job:
     """Return the job that `pack_job` was given; its store is True if its run has one.
 
     Args:
         data: The message's data.
         node: What to call.
         open_ref: Opens shared memory.
-        at: Where in *data* the message begins.
 
     Raises:
         BaseException: Whatever the unpickling of a part raises.
     """
-    content = unpack(data, open_ref, at)
+    content = unpack(data, open_ref)
     task, place, run, store, control, attempt, compares, read, carried = content
     return Job(
         Task(node=node, **dict(zip(_TASK_FIELDS, task, strict=True))),
@@ -201,8 +199,7 @@ class JobEncoder:
         self._ids = count(1)
         self._code_of = lru_cache(_MOST_NODES)(self._packed)
         self._known = lru_cache(_MOST_NODES)(NodeCode)
-        self._called: OrderedDict[tuple[bytes, int], Node] = OrderedDict()
-        self._depths: dict[int, int] = {}
+        self._called = lru_cache(_MOST_NODES)(pickle.loads)
 
     def encode(self, job: Job, mailbox: Mailbox) -> InFlight:
         """Return *job* as the pool keeps it; from any OS thread.
@@ -211,13 +208,12 @@ class JobEncoder:
             TaskSerializationError: A part of it cannot be pickled.
         """
         code = self._code_of(job.task.node, job.run.run_id)
-        depth = self._depths.get(id(job.task.node), 0)
         contexts: list[bytes] = []
         if job.task.node.contexts:
             from flowpregel.channels.context import contexts_in  # noqa: PLC0415 - all channels
 
             contexts = [each.held.token for each in contexts_in(job.task.input)]
-        task = InFlight(next(self._ids), job, mailbox, code, depth, contexts)
+        task = InFlight(next(self._ids), job, mailbox, code, contexts)
         if len(self.pack(task)) > _LARGE:
             # Shared memory is full. Very many such jobs must not fill all other memory too.
             task.body = None
@@ -254,22 +250,13 @@ class JobEncoder:
     def decode_call(self, task: InFlight, body: bytes) -> Call:
         """Return the call that a worker says *task* makes.
 
-        Calls of one code from tasks of one depth have the same node object, so that the
-        node of a job shows how deeply its task is nested.
-
         Raises:
             BaseException: Whatever the unpickling of a part raises.
         """
         (request,) = REQUEST.unpack_from(body)
         code, arguments, fingerprint, describe, carried = unpack(body, None, REQUEST.size)
-        key = code, task.depth + 1
-        node = self._called.get(key)
-        if node is None:
-            node = self._called[key] = pickle.loads(code)
-            self._depths[id(node)] = task.depth + 1
-            if len(self._called) > _MOST_NODES:
-                _, oldest = self._called.popitem(last=False)
-                self._depths.pop(id(oldest), None)
+        # Calls of one code have one node, which is packed once.
+        node = self._called(code)
         call = Call(*task.job.key, node, arguments, fingerprint, describe)
         call.reply = (task, request)
         if carried is not None:

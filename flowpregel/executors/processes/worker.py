@@ -39,7 +39,6 @@ from flowpregel.executors.processes.protocol import (
     DIGEST_SIZE,
     RAN,
     RUNNING,
-    TASK,
     TOKEN,
     UNWANTED,
     Frame,
@@ -148,7 +147,7 @@ class Worker:
         while (frame := self._link.next()) is not None:
             match frame.kind:
                 case protocol.TASKS:
-                    self._run_tasks(memoryview(frame.body))
+                    self._run_tasks(pickle.loads(frame.body))
                 case protocol.NODE:
                     self._nodes[frame.body[:DIGEST_SIZE]] = pickle.loads(frame.body[DIGEST_SIZE:])
                 case protocol.FREED:
@@ -162,24 +161,20 @@ class Worker:
 
     # ------------------------------------------------ tasks
 
-    def _run_tasks(self, body: memoryview) -> None:
-        at = 0
-        while at < len(body):
-            number, size = TASK.unpack_from(body, at)
-            at += TASK.size + size
+    def _run_tasks(self, orders: list[tuple[int, bytes, bytes]]) -> None:
+        last = orders[-1][0]
+        for number, digest, body in orders:
             if self._tokens.take(number):
                 # While the next task runs, another OS thread sends the result.
-                self._run_task(number, body[at - size : at], hold=at < len(body))
+                self._run_task(number, digest, body, hold=number != last)
             if returned := self._reader.take_released():
                 self._link.send(protocol.RETURNED, 0, returned)
 
-    def _run_task(self, number: int, order: memoryview, *, hold: bool) -> None:
+    def _run_task(self, number: int, digest: bytes, body: bytes, *, hold: bool) -> None:
         link = self._link
         client = WorkerRunClient(link, number)
         link.task, self._stopped = number, False
         began, at = time.monotonic(), time.time_ns()
-        digest = bytes(order[:DIGEST_SIZE])
-        name, _ = self._nodes[digest]
         try:
             self._stoppable = True
             self._status[RUNNING] = number
@@ -187,7 +182,7 @@ class Worker:
                 # The signal came before the task did.
                 self._stopped = True
                 raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
-            outcome = self._perform(digest, order, client)
+            outcome = self._perform(digest, body, client)
         except TaskCancelled:
             outcome = Withdrawn()
         finally:
@@ -204,11 +199,11 @@ class Worker:
         caught = caught_of(outcome, client.made)
         flags |= 0 if caught is None else protocol.CAUGHT
         ids = " ".join(caught or ()).encode()
-        body = RAN.pack(time.monotonic() - began, at, len(ids)) + ids
-        body += messages.pack_outcome(outcome, name, self._arena)
-        link.send(protocol.ENDED, number, body, flags, hold=hold)
+        head = RAN.pack(time.monotonic() - began, at, len(ids)) + ids
+        result = messages.pack_outcome(outcome, self._nodes[digest][0], self._arena)
+        link.send(protocol.ENDED, number, head + result, flags, hold=hold)
 
-    def _perform(self, digest: bytes, order: memoryview, client: WorkerRunClient) -> Outcome:
+    def _perform(self, digest: bytes, body: bytes, client: WorkerRunClient) -> Outcome:
         name, node = self._nodes[digest]
         what = "code"
         try:
@@ -216,7 +211,7 @@ class Worker:
                 node = pickle.loads(node)
                 self._nodes[digest] = name, node
             what = "input"
-            job = messages.unpack_job(order, node, self._reader.open, DIGEST_SIZE)
+            job = messages.unpack_job(body, node, self._reader.open)
         except TaskCancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
