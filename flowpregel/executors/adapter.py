@@ -17,7 +17,6 @@ import concurrent.futures
 import os
 import pickle
 import threading
-from dataclasses import replace
 from struct import Struct
 from typing import Any, Final
 
@@ -98,9 +97,7 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
     try:
         watch = Stopwatch()
         code = pickle.loads(node)
-        job = messages.unpack_job(body, code, None)
-        if job.run.store:
-            job.run = replace(job.run, store=StoreProxy(_no_store))
+        job = messages.unpack_job(body, code, StoreProxy(_no_store), None)
         # There is no way back while a task runs, and nobody listens for signs of life.
         client = RunClient(call=_no_call)
         outcome = job.variables.run(perform, job, client)

@@ -26,7 +26,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
@@ -200,7 +200,7 @@ class Worker:
         flags |= 0 if caught is None else protocol.CAUGHT
         ids = " ".join(caught or ()).encode()
         head = RAN.pack(time.monotonic() - began, at, len(ids)) + ids
-        result = messages.pack_outcome(outcome, self._nodes[digest][0], self._arena)
+        result = messages.pack_outcome(outcome, self._nodes[digest][0], self._arena.share)
         link.send(protocol.ENDED, number, head + result, flags, hold=hold)
 
     def _perform(self, digest: bytes, body: bytes, client: WorkerRunClient) -> Outcome:
@@ -211,7 +211,7 @@ class Worker:
                 node = pickle.loads(node)
                 self._nodes[digest] = name, node
             what = "input"
-            job = messages.unpack_job(body, node, self._reader.open)
+            job = messages.unpack_job(body, node, StoreProxy(client.ask), self._reader.open)
         except TaskCancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
@@ -219,8 +219,6 @@ class Worker:
             failure = TaskSerializationError(name, f"the {what}", what, cause)
             failure.__cause__ = error
             return Raised(failure)
-        if job.run.store:
-            job.run = replace(job.run, store=StoreProxy(client.ask))
         if node.contexts:
             from flowpregel.channels.context import contexts_in  # noqa: PLC0415 - all channels
 
