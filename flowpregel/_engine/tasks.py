@@ -19,7 +19,7 @@ from flowpregel.context import Job
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.attempt import async_in_sync_run
 from flowpregel.executors.base import Executor, Mailbox, default_executor
-from flowpregel.executors.threads import BodyThreads, InlineExecutor, ThreadExecutor
+from flowpregel.executors.threads import InlineExecutor, ThreadExecutor
 
 NAMES: Final = ("processes", "threads", "inline")
 
@@ -179,7 +179,8 @@ class TaskStarter:
 
             return self._once("loop", lambda: on_loops.CoroutineExecutor(self._loop))
         if node.role == "body":
-            return self._once("body", BodyThreads)
+            # They orchestrate and wait, so there may be any number.
+            return self._once("body", lambda: ThreadExecutor(1_000_000, name="flowpregel-body"))
         wanted = node.executor if node.executor is not None else default
         if wanted is None:
             wanted = default_executor()
@@ -222,7 +223,7 @@ class TaskStarter:
         if self._due:
             due, self._due = self._due, {}
             for executor, jobs in due.items():
-                executor.start_all(jobs, self._mailbox)
+                executor.start(jobs, self._mailbox)
 
     def withdraw(self) -> None:
         """End the jobs that no executor was given yet."""

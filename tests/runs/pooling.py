@@ -54,7 +54,7 @@ class Run:
         """Start a job."""
         job = job_of(function, given, **rest)
         self._depths[job.task.id] = job.task.depth
-        self.pool.start(job, self.mailbox)
+        self.pool.start([job], self.mailbox)
         return job
 
     def outcomes(self, *jobs: Job, seconds: float = 30.0) -> list[Outcome]:

@@ -31,7 +31,7 @@ _ROUNDS = 20
 
 
 class Guard:
-    """The coordinator's end. Only used on the OS thread that starts workers and the I/O thread."""
+    """The coordinator's end. Only used on the I/O thread, and after its end."""
 
     def __init__(self) -> None:
         self._process: Popen[bytes] | None = None
@@ -78,16 +78,11 @@ class Guard:
 # -------------------------------------------------------------------- the guard's own process
 
 
-def end_group(pid: int) -> None:
-    """Kill what is left of the process group of worker *pid*."""
-    with contextlib.suppress(OSError):
-        os.killpg(pid, signal.SIGKILL)
-
-
 def end_marked(marks: set[bytes]) -> None:
     """Kill every process that was started with one of *marks* in its environment (Linux)."""
+    wanted = {MARK.encode() + b"=" + mark for mark in marks}
     for _ in range(_ROUNDS):
-        found = [pid for pid in processes() if mark_of(pid) in marks]
+        found = processes_with(wanted)
         for pid in found:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -96,21 +91,15 @@ def end_marked(marks: set[bytes]) -> None:
         time.sleep(0.01)
 
 
-def processes() -> list[int]:
-    """Return the pids of all processes that can be seen."""
+def processes_with(wanted: set[bytes]) -> list[int]:
+    """Return the pids of all processes that have one of *wanted* in their environment."""
+    found: list[int] = []
     with contextlib.suppress(OSError):
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return []
-
-
-def mark_of(pid: int) -> bytes:
-    """Return the mark that process *pid* was started with, or nothing."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
-        for entry in file.read().split(b"\0"):
-            name, _, value = entry.partition(b"=")
-            if name == MARK.encode():
-                return value
-    return b""
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
+                if wanted.intersection(file.read().split(b"\0")):
+                    found.append(int(name))
+    return found
 
 
 def guard(coordinator: int) -> None:
@@ -136,7 +125,8 @@ def guard(coordinator: int) -> None:
         if not data:  # the coordinator has closed its pool
             break
     for left in workers:
-        end_group(left)
+        with contextlib.suppress(OSError):
+            os.killpg(left, signal.SIGKILL)
     if workers:
         end_marked({*workers.values()})
 

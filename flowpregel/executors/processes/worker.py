@@ -26,7 +26,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
@@ -35,20 +35,12 @@ from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.calls import caught_of
 from flowpregel.executors.processes import messages, protocol, serialization
-from flowpregel.executors.processes.protocol import (
-    DIGEST_SIZE,
-    RAN,
-    RUNNING,
-    TOKEN,
-    UNWANTED,
-    Frame,
-    map_status,
-)
 from flowpregel.executors.processes.shared_memory import (
     Arena,
     BufferReader,
     FdSocket,
     released_in,
+    segments_for,
 )
 from flowpregel.executors.processes.worker_io import (
     StoreProxy,
@@ -69,9 +61,29 @@ _log: Final = logging.getLogger("flowpregel.worker")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSettings:
+    """How a pool is set up."""
+
+    size: int
+    """How many workers run tasks at the same time."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    initializer: bytes = b""
+    """Pickled (function, arguments), or nothing."""
+    worker_max_tasks: int | None = None
+    worker_max_rss: int | None = None
+    grace: float = 2.0
+    """Seconds between the signal that asks a task to stop and the kill."""
+    shared_limit: int = 0
+    """The most bytes of shared memory: half for inputs, half for results."""
+    idle_after: float = 60.0
+    """Seconds after which an idle worker is stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSetup:
     """The descriptors of a worker and its settings; travels with loky's start-up data."""
 
+    settings: PoolSettings
     link: Any
     """Stream socket: frames both ways."""
     door: Any
@@ -86,12 +98,6 @@ class WorkerSetup:
     """Begins every frame."""
     coordinator: int
     """The pid of the process that started it."""
-    initializer: bytes
-    """Pickled (function, arguments), or nothing."""
-    shared_limit: int
-    """The most bytes of shared memory for its results."""
-    segments: int
-    """The most segments of them."""
     log_levels: Mapping[str, int]
     """The levels of the coordinator's loggers, by name: records below are not sent."""
 
@@ -102,7 +108,7 @@ def main(setup: WorkerSetup) -> None:
     serialization.mark_as_worker()
     become_worker(setup.stdout, setup.stderr, setup.coordinator)
     worker = Worker(setup)
-    if worker.initialize(setup.initializer):
+    if worker.initialize(setup.settings.initializer):
         worker.run()
 
 
@@ -117,11 +123,13 @@ class Worker:
         for fd in (setup.link, setup.door, setup.status, setup.tokens):
             os.set_inheritable(fd, False)
         self._link = WorkerLink(socket.socket(fileno=setup.link), setup.mark)
-        self._status = map_status(setup.status)
+        self._status = protocol.map_status(setup.status)
         self._tokens = Tokens(setup.tokens)
         door = FdSocket(socket.socket(fileno=setup.door))
         self._reader = BufferReader(door)
-        self._arena = Arena(setup.shared_limit, segments=setup.segments, reader=door)
+        writers = 2 * setup.settings.size
+        limit = setup.settings.shared_limit // writers
+        self._arena = Arena(limit, segments=segments_for(writers), reader=door)
         self._printed = take_over(self._link, setup.log_levels)
         self._contexts: dict[bytes, Context[Any]] = {}
         self._nodes: dict[bytes, tuple[str, bytes | Node]] = {}
@@ -149,7 +157,9 @@ class Worker:
                 case protocol.TASKS:
                     self._run_tasks(pickle.loads(frame.body))
                 case protocol.NODE:
-                    self._nodes[frame.body[:DIGEST_SIZE]] = pickle.loads(frame.body[DIGEST_SIZE:])
+                    self._nodes[frame.body[: protocol.DIGEST_SIZE]] = pickle.loads(
+                        frame.body[protocol.DIGEST_SIZE :]
+                    )
                 case protocol.FREED:
                     for ref_id in released_in(frame.body):
                         self._arena.release(ref_id)
@@ -177,8 +187,8 @@ class Worker:
         began, at = time.monotonic(), time.time_ns()
         try:
             self._stoppable = True
-            self._status[RUNNING] = number
-            if self._status[UNWANTED] == number:
+            self._status[protocol.RUNNING] = number
+            if self._status[protocol.UNWANTED] == number:
                 # The signal came before the task did.
                 self._stopped = True
                 raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
@@ -187,6 +197,7 @@ class Worker:
             outcome = Withdrawn()
         finally:
             self._stoppable = False
+            link.job = None
         if self._forked:
             # A fork of the worker that came out of the task: it is not the worker.
             os._exit(0)
@@ -199,7 +210,7 @@ class Worker:
         caught = caught_of(outcome, client.made)
         flags |= 0 if caught is None else protocol.CAUGHT
         ids = " ".join(caught or ()).encode()
-        head = RAN.pack(time.monotonic() - began, at, len(ids)) + ids
+        head = protocol.RAN.pack(time.monotonic() - began, at, len(ids)) + ids
         result = messages.pack_outcome(outcome, self._nodes[digest][0], self._arena.share)
         link.send(protocol.ENDED, number, head + result, flags, hold=hold)
 
@@ -225,6 +236,7 @@ class Worker:
             # Kept: the run's next task finds them entered.
             for channel in contexts_in(job.task.input):
                 self._contexts.setdefault(channel.held.token, channel)
+        self._link.job = job
         # Each task has its own context: what it sets does not leak into the next.
         if "structlog" in sys.modules:
             job.variables.run(bind_fields, self._link, job)
@@ -232,7 +244,7 @@ class Worker:
 
     # ------------------------------------------------ contexts
 
-    def _leave(self, frame: Frame) -> None:
+    def _leave(self, frame: protocol.Frame) -> None:
         """Leave the contexts of a run that ended, and answer."""
         tokens, ended = serialization.unpack(frame.body)
         outcome = None if ended is None else messages.unpack_outcome(ended, "of the run", None)
@@ -252,7 +264,7 @@ class Worker:
 
     def _on_stop_signal(self, number: int, frame: Any) -> None:
         """Stop the running task if it is the one that is unwanted."""
-        if not self._stoppable or self._status[UNWANTED] != self._link.task:
+        if not self._stoppable or self._status[protocol.UNWANTED] != self._link.task:
             return
         self._stopped, self._stoppable = True, False
         error = TaskCancelled("the task was stopped from outside")
@@ -280,8 +292,8 @@ class Tokens:
         """Return whether task *number* is ours to run; False: it was recalled."""
         if self._next is None:
             with contextlib.suppress(BlockingIOError):
-                if token := os.read(self._fd, TOKEN.size):
-                    (self._next,) = TOKEN.unpack(token)
+                if token := os.read(self._fd, protocol.TOKEN.size):
+                    (self._next,) = protocol.TOKEN.unpack(token)
         # The token of a task further behind is kept for it.
         if self._next != number:
             return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import pickle
 import signal
 import socket
 import sys
@@ -13,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from operator import methodcaller
@@ -26,13 +26,8 @@ from flowpregel.executors.processes.crash_report import last_lines, reap
 from flowpregel.executors.processes.guard import MARK, Guard
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.protocol import TOKEN, Frame, GarbageError, Parser
-from flowpregel.executors.processes.shared_memory import (
-    BufferReader,
-    FdSocket,
-    new_shared_file,
-    segments_for,
-)
-from flowpregel.executors.processes.worker import STOP_SIGNAL, WorkerSetup, main
+from flowpregel.executors.processes.shared_memory import BufferReader, FdSocket, new_shared_file
+from flowpregel.executors.processes.worker import STOP_SIGNAL, PoolSettings, WorkerSetup, main
 
 _CHUNK: Final = 1 << 16
 STUCK_AFTER: Final = 0.020
@@ -43,27 +38,6 @@ _PARTING: Final = 0.5
 _START_TIMEOUT: Final = 120.0
 """Seconds that a worker may take to start; its initializer may load a model."""
 FrameHandler: TypeAlias = "Callable[[WorkerProcess, Frame], None]"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolSettings:
-    """How a pool is set up."""
-
-    size: int
-    """How many workers run tasks at the same time."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    initializer: bytes = b""
-    """Pickled (function, arguments), or nothing."""
-    worker_max_tasks: int | None = None
-    worker_max_rss: int | None = None
-    grace: float = 2.0
-    """Seconds between the signal that asks a task to stop and the kill."""
-    shared_limit: int = 0
-    """The most bytes of shared memory: half for inputs, half for results."""
-    warm: bool = True
-    """Whether all workers are started with the first."""
-    idle_after: float = 60.0
-    """Seconds after which an idle worker is stopped."""
 
 
 class Inherited:
@@ -144,7 +118,7 @@ class WorkerProcess:
         for fd, to_stderr in self._streams:
             loop.watch(fd, partial(self._read_stream, fd, to_stderr))
         loop.watch(self.end, self._look_for_end)
-        loop.timers.add(time.monotonic() + _START_TIMEOUT, self._give_up_start)
+        loop.call_at(time.monotonic() + _START_TIMEOUT, self._give_up_start)
 
     def _give_up_start(self) -> None:
         if not self.is_ready:
@@ -169,9 +143,7 @@ class WorkerProcess:
                 link=Inherited(far_link.fileno()), door=Inherited(far_door.fileno()),
                 status=Inherited(memory), tokens=Inherited(self._tokens),
                 stdout=Inherited(far_stdout), stderr=Inherited(far_stderr),
-                mark=mark, coordinator=os.getpid(), initializer=settings.initializer,
-                shared_limit=settings.shared_limit // (2 * settings.size),
-                segments=segments_for(2 * settings.size), log_levels=log_levels(),
+                mark=mark, coordinator=os.getpid(), log_levels=log_levels(), settings=settings,
             )  # fmt: skip
             self._guard_mark = self._guard.next_mark()
             env = {**settings.env, MARK: self._guard_mark}
@@ -256,7 +228,7 @@ class WorkerProcess:
         elif not data:
             # How it ended, the kernel tells in a moment. One that only closed its link is no use.
             leave = partial(self.kill, "it closed its link")
-            self._loop.timers.add(time.monotonic() + _PARTING, leave)
+            self._loop.call_at(time.monotonic() + _PARTING, leave)
         if why is not None or not data:
             self._is_deaf = True
             self.watch_link()
@@ -315,9 +287,12 @@ class WorkerProcess:
         """Return the task that it has begun and not ended."""
         return self.tasks.get(self._status[protocol.RUNNING])
 
-    def give_tokens(self, numbers: Sequence[int]) -> None:
-        """Let it begin the tasks of these numbers."""
-        os.write(self._tokens_write, b"".join(map(TOKEN.pack, numbers)))
+    def give(self, tasks: Sequence[InFlight]) -> None:
+        """Send it *tasks*, which are packed, and let it begin them."""
+        self.tasks.update((task.number, task) for task in tasks)
+        orders = [(task.number, task.code.digest, task.body) for task in tasks]
+        os.write(self._tokens_write, b"".join(TOKEN.pack(task.number) for task in tasks))
+        self.send(protocol.TASKS, 0, pickle.dumps(orders, 5))
 
     def take_tokens(self) -> list[int]:
         """Take back the numbers of the tasks that it has not begun."""
