@@ -49,7 +49,7 @@ class ValueCodec:
         ConfigurationError: An extra that this needs is not installed.
     """
 
-    def __init__(self, inner: Codec | None, *, compression: bool = False) -> None:
+    def __init__(self, inner: Codec | None, compression: bool = False) -> None:
         self._inner: Codec = inner or PythonCodec()
         self._mark = b"" if inner is None else _CUSTOM
         self._zstandard = _zstandard() if compression else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -37,7 +37,7 @@ from flowpregel.checkpoint.lmdb.retention import (
 )
 from flowpregel.checkpoint.lmdb.tables import NamespaceRecord, Tables
 from flowpregel.checkpoint.lmdb.writer import put
-from flowpregel.errors import StoreError, StoreFullError
+from flowpregel.errors import StoreError
 
 
 class LMDBSaver(BaseCheckpointSaver):
@@ -158,7 +158,7 @@ class LMDBSaver(BaseCheckpointSaver):
     # -------------------------------------------------------- what is forgotten and copied
 
     def delete_thread(self, thread_id: str) -> None:
-        self._make_room(partial(forget_thread, self._tables, thread_id=thread_name(thread_id)))
+        self._write(partial(forget_thread, self._tables, thread_id=thread_name(thread_id)))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         wanted = frozenset(run_ids)
@@ -257,7 +257,7 @@ class LMDBSaver(BaseCheckpointSaver):
         """
         sweeper = Sweeper(self._tables, retention)
         return sum(
-            self._make_room(partial(sweeper.sweep, thread_id=each.thread_id, name=each.namespace))
+            self._write(partial(sweeper.sweep, thread_id=each.thread_id, name=each.namespace))
             for thread_id in ((None,) if thread_ids is None else thread_ids)
             for each in [*self._used(thread_id)]
         )
@@ -305,15 +305,6 @@ class LMDBSaver(BaseCheckpointSaver):
 
     # -------------------------------------------------------- inner
 
-    def _make_room(self, work: Callable[[Any], Any]) -> Any:
-        """Do *work*, which drops something; on a full disk, with the room of the ballast."""
-        try:
-            return self._write(work)
-        except StoreFullError:
-            if not files.drop_ballast(self.path):
-                raise
-            return self._write(work)
-
     def _sweep(self, sweeper: Sweeper, batches: Sequence[Batch]) -> None:
         """Drop history that is not to be kept, if enough was committed since the last time."""
         for batch in batches:
@@ -343,7 +334,7 @@ class LMDBSaver(BaseCheckpointSaver):
                     ids = tables.ids(transaction, found)[1:]
                 forget_checkpoints(tables, transaction, found, frozenset(ids))
 
-        self._make_room(work)
+        self._write(work)
 
     def _fence(self, address: Address, fence: int) -> int:
         """Return the fence the store knows of *address*, putting one there if given."""

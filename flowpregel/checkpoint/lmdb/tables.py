@@ -244,9 +244,9 @@ class Tables:
         if near is not None and near.versions.get(channel) == version:
             return near.places.get(channel, EMPTY)
         key = keys.value(namespace.number, version, channel)
-        if self.deltas.has(transaction, key):
+        if self.deltas.get(transaction, key) is not None:
             return DELTA
-        if self.values.has(transaction, key):
+        if self.values.get(transaction, key) is not None:
             return STORED
         for _, each in self.newest_first(transaction, namespace):
             if each.versions.get(channel) == version:
@@ -280,4 +280,5 @@ class Tables:
 
     def is_pinned(self, transaction: Any, number: int, checkpoint_id: str) -> bool:
         """Return whether a checkpoint is pinned."""
-        return self.meta.has(transaction, _PIN + keys.checkpoint(number, checkpoint_id))
+        key = _PIN + keys.checkpoint(number, checkpoint_id)
+        return self.meta.get(transaction, key) is not None
