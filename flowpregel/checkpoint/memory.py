@@ -38,14 +38,15 @@ from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint.base import (
     WRITES_IDX_MAP,
     BaseCheckpointSaver,
+    EncodedBatch,
     Lease,
     OnConflict,
     Strategy,
     check_strategy,
+    encode_batch,
     matches,
     thread_name,
 )
-from flowpregel.checkpoint.encoding import EncodedBatch, encode_batch
 from flowpregel.checkpoint.leases import MemoryLeases
 from flowpregel.errors import ConfigurationError
 
