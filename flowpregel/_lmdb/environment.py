@@ -139,7 +139,13 @@ class Environment:
             try:
                 if not request.done:
                     with self._locked(timeout):
-                        self._commit(self._waiting(request))
+                        group: list[CommitRequest] = []
+                        with suppress(IndexError):  # others may withdraw theirs meanwhile
+                            while True:
+                                group.append(self._queue.popleft())
+                        if request not in group:  # whoever took it along was interrupted
+                            group.append(request)
+                        self._commit(group)
             finally:
                 self._writer.release()
         finally:
@@ -149,16 +155,6 @@ class Environment:
         if request.error is not None:
             raise request.error
         return request.result
-
-    def _waiting(self, first: CommitRequest) -> list[CommitRequest]:
-        """Take *first* and whatever else waits out of the queue."""
-        with suppress(ValueError):  # whoever took it along was interrupted
-            self._queue.remove(first)
-        found = [first]
-        with suppress(IndexError):
-            while True:
-                found.append(self._queue.popleft())
-        return found
 
     def _commit(self, group: Sequence[CommitRequest]) -> None:
         """Commit what is asked for in one transaction; note what came of it."""

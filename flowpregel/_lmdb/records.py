@@ -33,6 +33,7 @@ _PAGES_HEADER = 16
 CHUNK = (1 << 20) - _PAGES_HEADER - SIZE - 1
 _WHOLE, _CHUNKED, _PIECE = 0, 1, 2
 _ENCRYPTED = 16
+_CHUNKED_MARKS, _PIECE_MARKS = (b"\1", b"\x11"), (b"\2", b"\x12")
 _COUNTS = struct.Struct(">IQ")
 _HEAD = SIZE + 1
 _NONCE = 12
@@ -105,7 +106,7 @@ class Table:
         """
         handle, kind = self._databases[self.name], _WHOLE
         old = transaction.get(key, db=handle)
-        if old is not None and _is(old, _CHUNKED):
+        if old is not None and old[SIZE:_HEAD] in _CHUNKED_MARKS:
             self.delete(transaction, key)
         if len(payload) > CHUNK:
             kind, view = _CHUNKED, memoryview(payload)
@@ -113,13 +114,16 @@ class Table:
             for place, start in _chunks(key, len(view)):
                 piece = self.sealed(place, _PIECE, view[start : start + CHUNK])
                 transaction.put(place, piece, db=handle)
-        put_record(transaction, handle, key, self.sealed(key, kind, payload))
+        record = self.sealed(key, kind, payload)
+        # LMDB fills a page to its end only where the greatest key is appended.
+        if not transaction.put(key, record, append=True, db=handle):
+            transaction.put(key, record, db=handle)
         return old is not None
 
     def delete(self, transaction: Any, key: bytes) -> bool:
         """Drop what is at *key*; return whether there was something."""
         record = transaction.get(key, db=self.handle)
-        if record is not None and _is(record, _CHUNKED):
+        if record is not None and record[SIZE:_HEAD] in _CHUNKED_MARKS:
             for place, _ in _chunks(key, _COUNTS.unpack(self.opened(key, record)[1])[1]):
                 transaction.delete(place, db=self.handle)
         return bool(transaction.delete(key, db=self.handle))
@@ -139,7 +143,7 @@ class Table:
                 found = cursor.prev() if found else cursor.last()
             while found and cursor.key().startswith(prefix):
                 key, record = cursor.item()
-                if not _is(record, _PIECE):
+                if record[SIZE:_HEAD] not in _PIECE_MARKS:
                     kind, payload = self.opened(key, record)
                     yield (
                         key,
@@ -234,22 +238,10 @@ class Table:
         return payload
 
 
-def put_record(transaction: Any, handle: Any, key: bytes, record: bytes) -> None:
-    """Put a sealed record into a database."""
-    # LMDB fills a page to its end only where the greatest key is appended.
-    if not transaction.put(key, record, append=True, db=handle):
-        transaction.put(key, record, db=handle)
-
-
 def _chunks(key: bytes, size: int) -> Iterator[tuple[bytes, int]]:
     """Yield the key of each chunk of a large payload, and where in it the chunk begins."""
     for start in range(0, size, CHUNK):
         yield key + (start // CHUNK).to_bytes(4, "big"), start
-
-
-def _is(record: bytes, kind: int) -> bool:
-    """Return whether a record is of a kind."""
-    return record[SIZE:_HEAD] in (bytes((kind,)), bytes((kind | _ENCRYPTED,)))
 
 
 def after(prefix: bytes) -> bytes:

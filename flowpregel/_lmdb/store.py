@@ -24,7 +24,7 @@ from flowpregel._lmdb.codec import Codec, ValueCodec
 from flowpregel._lmdb.environment import OPEN, REGISTRY, Environment
 from flowpregel._lmdb.locks import Presence
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, Header, StoreOptions, store_key
-from flowpregel._lmdb.records import SIZE, Seal, Table, put_record
+from flowpregel._lmdb.records import SIZE, Seal, Table
 from flowpregel.errors import (
     ConfigurationError,
     StoreBusyError,
@@ -290,7 +290,8 @@ def _copy_part(cursor: Any, writing: Any, old: Table | None, new: Table, seal: S
             else:
                 fresh = seal.of(new.name + key, record[SIZE:]) + record[SIZE:]
             # A tree that is damaged may not be in order; all that is in it is kept.
-            put_record(writing, new.handle, key, fresh)
+            if not writing.put(key, fresh, append=True, db=new.handle):
+                writing.put(key, fresh, db=new.handle)
             size += len(record)
         found = cursor.next()
     return found

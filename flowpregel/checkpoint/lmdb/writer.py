@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowpregel._core.records import Checkpoint, TaskWrites
-from flowpregel.checkpoint.base import WRITES_IDX_MAP, EncodedBatch
+from flowpregel.checkpoint.base import EncodedBatch, add_writes
 from flowpregel.checkpoint.lmdb.tables import (
     DELTA,
     EMPTY,
@@ -54,20 +54,14 @@ def put(tables: Tables, transaction: Any, batches: Sequence[EncodedBatch]) -> No
 
 
 def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites) -> None:
-    """Put a task's pending writes on a checkpoint, with those that are there.
-
-    Control writes replace those of their kind; any other stays as it is once it is there.
-    """
+    """Put a task's pending writes on a checkpoint, with those that are there."""
     key = checkpoint_key(prefix, task.checkpoint_id) + digest(task.task_id)
     known: dict[int, tuple[str, bytes]] = {}
     ran = None if task.ran is None else tuple(task.ran)
     if (data := tables.writes.get(transaction, key)) is not None:
         old = WritesRecord(*pickle.loads(data))
         known, ran = old.writes, ran or old.ran
-    for index, write in enumerate(task.writes):
-        position = WRITES_IDX_MAP.get(write[0], index)
-        if position < 0 or position not in known:
-            known[position] = write
+    add_writes(known, task.writes)
     tables.writes.put(transaction, key, pickle.dumps((task.task_id, task.path, known, ran), 5))
 
 
