@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from flowpregel._lmdb import files, folders
+from flowpregel._lmdb import files
 from flowpregel.cli.console import size_of
 from flowpregel.cli.targets import reading
 from flowpregel.errors import StoreError
@@ -85,8 +85,8 @@ def _state_of(real: str) -> str:
 
 
 def _file_system(place: str) -> str:
-    folders.refuse_network(place)
-    return folders.file_system(place) or "unknown"
+    files.refuse_network(place)
+    return files.file_system(place) or "unknown"
 
 
 def _version(name: str) -> str | None:
