@@ -31,7 +31,7 @@ from flowpregel._core.start import input_writes, not_before
 from flowpregel._core.stream_events import StreamEvents, outputs
 from flowpregel._core.update import Writes, barrier_of, check_writes
 from flowpregel._engine.drivers import run_to_end
-from flowpregel._engine.inbox import now
+from flowpregel._engine.nested import now
 from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import Job, RunClient, Scope, current
