@@ -6,32 +6,18 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from flowpregel._core import ids
+from flowpregel._core import ids, records
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import Call, Look, Resolve, StepContext, Steps
 from flowpregel._core.plan import DEEPEST, call_task, too_deep
-from flowpregel._core.records import (
-    CALLED,
-    ERROR,
-    RESUME,
-    Arguments,
-    Kind,
-    Outcome,
-    Raised,
-    Ran,
-    Returned,
-    Task,
-    Write,
-    add_failed_calls,
-    failed_calls,
-)
+from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Ran, Returned, Task, Write
 from flowpregel._core.run_state import Run, line_of
 from flowpregel._core.stream_events import outputs
 from flowpregel.errors import ConfigurationError, ReplayMismatchError
 from flowpregel.policies import CachePolicy
 
-_FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
+_FORGOTTEN: tuple[Write, ...] = ((records.ERROR, None), (records.CALLED, None))
 """What is kept in the place of a failure that is to be tried again."""
 
 
@@ -124,7 +110,7 @@ class Calls:
         if not kept and run.hand_back:
             kept = run.pending.get(task.id) or (run.left(task.id) if run.left else ())
         for channel, value in kept:
-            if channel == CALLED:
+            if channel == records.CALLED:
                 return kept, value
         running = self._running.get(task.id)
         return kept, None if running is None else running[0].record
@@ -148,7 +134,7 @@ class Calls:
             task.writes = tuple(done)
             return Returned(task.writes)
         for channel, value in recorded:
-            if channel == ERROR and isinstance(value, BaseException):
+            if channel == records.ERROR and isinstance(value, BaseException):
                 # It may bring the body down only now: it was kept while another call asked.
                 return self.failed(task, value)
         return None
@@ -172,23 +158,23 @@ class Calls:
         run = self._run
         if task.record is not None:
             # Last: the places of the other writes do not depend on it.
-            writes = (*writes, (CALLED, task.record))
+            writes = (*writes, (records.CALLED, task.record))
         if task.kind is Kind.CALL and task.parent and (task.parent.node.retry or run.options.retry):
             self.kept[task.id] = writes
         ran = None
         if task.span is not None:
             began, seconds, executor, pid = task.span
             attempts = 0 if executor == "cache" else task.attempt
-            error = line_of(writes[0][1]) if writes[0][0] == ERROR else ""
-            ran = Ran(task.name, began, seconds, attempts, executor, pid, error)
+            error = line_of(writes[0][1]) if writes[0][0] == records.ERROR else ""
+            ran = Ran(task.node.name, began, seconds, attempts, executor, pid, error)
         run.keep(task.id, task.path, writes, ran)
 
-    def resolve(self, task: Task, outcome: Outcome) -> Outcome | None:
+    def resolve(self, task: Task, outcome: Outcome) -> tuple[Task, Outcome] | None:
         """Answer those who wait for *task*, once how it ended is kept.
 
         Returns:
-            How the body that made the call ended, if it had ended before and *task* was
-            the last of its calls that ran.
+            The body that made the call and how it ended, if it had ended before and *task*
+            was the last of its calls that ran.
         """
         assert task.parent is not None
         _, waiting = self._running.pop(task.id)
@@ -198,7 +184,7 @@ class Calls:
         if calls.running or calls.outcome is None:
             return None
         held, calls.outcome = calls.outcome, None
-        return calls.final_outcome(held)
+        return task.parent, calls.final_outcome(held)
 
     def has_ended(self, body: Task) -> bool:
         """Return whether *body* has ended, and calls that it made were running then."""
@@ -214,7 +200,7 @@ class Calls:
         asked = waiting is None or any(call.attempt == task.parent.attempt for call in waiting)
         failure = CallFailure(task, error if asked else None, self.has_ended(task.parent))
         self.bodies.setdefault(task.parent.id, BodyCalls()).failures[task.id] = failure
-        add_failed_calls(error, (task.id,))
+        records.add_failed_calls(error, (task.id,))
         return Raised(error)
 
     def asked_below(self, body: Task) -> dict[str, Interrupt]:
@@ -232,12 +218,12 @@ class Calls:
         if calls is None:
             return
         failures, calls.failures = calls.failures, {}
-        found, run = failed_calls(error), self._run
+        found, run = records.failed_calls(error), self._run
         for task_id, failure in failures.items():
             if task_id in found or calls.is_unseen(failure):
                 self.kept.pop(task_id, None)
                 if before := run.pending.get(task_id):
-                    run.pending[task_id] = [each for each in before if each[0] != ERROR]
+                    run.pending[task_id] = [each for each in before if each[0] != records.ERROR]
                 run.keep(task_id, failure.task.path, _FORGOTTEN)
 
 
@@ -298,13 +284,13 @@ def _key_of(task: Task, policy: CachePolicy) -> str:
 def answer_from_pending(run: Run, task: Task) -> None:
     """Give *task* the answers it had, and the new one it waits for, which is kept."""
     for channel, value in run.pending.get(task.id, ()):
-        if channel == RESUME:
+        if channel == records.RESUME:
             task.answers = tuple(value)
     if not run.answers or task.node.role == "graph":
         return
     expected = ids.interrupt_id(task.namespace, len(task.answers))
     if expected in run.answers:
         task.answers = (*task.answers, run.answers.pop(expected))
-        run.keep(task.id, task.path, ((RESUME, task.answers),))
+        run.keep(task.id, task.path, ((records.RESUME, task.answers),))
         # If the call is made again, by the next attempt of its body, it has its answers too.
-        run.pending.setdefault(task.id, []).append((RESUME, task.answers))
+        run.pending.setdefault(task.id, []).append((records.RESUME, task.answers))
