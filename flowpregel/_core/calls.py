@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -140,16 +140,27 @@ class Calls:
         return None
 
     def without_shared(self, tasks: list[Task]) -> Steps:
-        """Take results that were shared before, and return the tasks left to run."""
+        """Take results that other runs shared, and return the tasks left to run, with cache keys.
+
+        A call has its own policy alone; the run's is for other tasks.
+        """
         run = self._run
-        known = yield from look_up(tasks, run.options.cache)
+        keyed = []
         for task in tasks:
-            if task.id in known:
-                task.writes = known[task.id]
+            policy = task.node.cache or (None if task.kind is Kind.CALL else run.options.cache)
+            if policy is not None:
+                task.cache_key = (task.node.space, _key_of(task, policy), policy.ttl)
+                keyed.append((task.cache_key[:2], task))
+        found: Mapping[Any, Sequence[Write]] = {}
+        if keyed:
+            found = yield Look(tuple({key for key, _ in keyed}))
+        for key, task in keyed:
+            if key in found:
+                task.cache_key, task.writes = None, tuple(found[key])
                 task.span = (run.now, 0.0, "cache", 0)
                 self.keep(task, task.writes)
                 run.after.extend(run.stream_events.updates(task, cached=True))
-        return [task for task in tasks if task.id not in known]
+        return [task for task in tasks if not task.writes]
 
     # ------------------------------------------------------------ ends
 
@@ -237,28 +248,6 @@ def _shown(record: tuple[str | None, str]) -> str:
         return f"the graph {text}"
     code, _, arguments = fingerprint.partition(".")
     return f"{text}   [code {code[:8]}, arguments {arguments[:8]}]"
-
-
-def look_up(tasks: Sequence[Task], default: CachePolicy | None) -> Steps:
-    """Give tasks their cache keys, and return what other runs shared of them, by task id.
-
-    A call has its own policy alone; *default* is the run's, for other tasks.
-    """
-    keyed = []
-    for task in tasks:
-        policy = task.node.cache or (None if task.kind is Kind.CALL else default)
-        if policy is not None:
-            task.cache_key = (task.node.space, _key_of(task, policy), policy.ttl)
-            keyed.append((task.cache_key[:2], task))
-    if not keyed:
-        return {}
-    found = yield Look(tuple({key for key, _ in keyed}))
-    known: dict[str, Sequence[Write]] = {}
-    for key, task in keyed:
-        if key in found:
-            task.cache_key = None
-            known[task.id] = tuple(found[key])
-    return known
 
 
 def _key_of(task: Task, policy: CachePolicy) -> str:

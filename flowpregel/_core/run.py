@@ -138,7 +138,8 @@ def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
             run.stream_events.task_entry(task, run.pending.get(task.id, ())) for task in tasks
         ],
     }
-    yield from run.stream_events.checkpoint(payload, run.step, run.now)
+    shown = run.stream_events.wrapped("checkpoints", "checkpoint", payload, run.step - 1, run.now)
+    yield from shown
 
 
 def config_of(thread_id: str, namespace: str, checkpoint_id: str | None) -> dict[str, Any]:

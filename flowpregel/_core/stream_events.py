@@ -100,7 +100,7 @@ class StreamEvents:
         }
         if task.node.metadata:
             payload["metadata"] = dict(task.node.metadata)
-        yield from self._wrapped("tasks", "task", payload, step, at)
+        yield from self.wrapped("tasks", "task", payload, step, at)
 
     def ended(self, task: Task, step: int, at: int, end: Any = None) -> Iterable[Emit]:
         """Yield the events of *task*'s end: *end* is an exception, interrupts, or None."""
@@ -113,7 +113,7 @@ class StreamEvents:
             "result": self.result_of(task.writes),
             "interrupts": [asdict(item) for item in end] if isinstance(end, tuple) else [],
         }
-        yield from self._wrapped("tasks", "task_result", payload, step, at)
+        yield from self.wrapped("tasks", "task_result", payload, step, at)
 
     def result_of(self, writes: Sequence[Write]) -> dict[str, Any]:
         """Return a task's writes by channel; several to one are a list under ``$writes``."""
@@ -126,13 +126,10 @@ class StreamEvents:
             for channel, values in found.items()
         }
 
-    def checkpoint(self, payload: Mapping[str, Any], step: int, at: int) -> Iterable[Emit]:
-        """Yield the events of a checkpoint that was saved."""
-        yield from self._wrapped("checkpoints", "checkpoint", payload, step - 1, at)
-
-    def _wrapped(
+    def wrapped(
         self, mode: str, kind: str, payload: Mapping[str, Any], step: int, at: int
     ) -> Iterable[Emit]:
+        """Yield the events of *mode*, and of mode ``debug``, that show *payload*."""
         if mode in self._modes:
             yield Emit(mode, payload)
         if "debug" in self._modes:

@@ -68,10 +68,10 @@ class Superstep:
         try:
             yield from self._start()
             while self._open:
-                times = (self._retries[0][0] if self._retries else None, self._deadline)
-                wakeup = yield effects.Wait(
-                    min((at for at in times if at is not None), default=None)
-                )
+                earliest = self._deadline
+                if self._retries:
+                    earliest = min(self._retries[0][0], earliest or self._retries[0][0])
+                wakeup = yield effects.Wait(earliest)
                 run.now = max(wakeup.now, run.now + 1)
                 if self._deadline is not None and wakeup.monotonic >= self._deadline:
                     self._raise_timeout()

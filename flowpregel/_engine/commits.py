@@ -51,24 +51,24 @@ class Committer:
             fault("committer.handed over")
             return
         self.saver.commit((batch,))
-        self._committed(batch)
+        fault("committer.commit.after", (batch,), finished)
+        if self._in_background:
+            self._writer = BackgroundWriter(self.saver)
 
     async def commit_on_loop(self, batch: Batch) -> None:
         """`commit`, for a run on an event loop, which goes on meanwhile."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
+        if self._writer is not None:
+            if self._writer.is_full:
+                await asyncio.to_thread(self.commit, batch)
+            else:
+                self.commit(batch)
+            return
+        fault("committer.commit.before")
         # The bodies on this loop go on while another OS thread commits.
         batch = self.saver.prepare(batch)
-        if self._writer is None:
-            fault("committer.commit.before")
-            await _commit_with_others(self.saver, batch)
-            self._committed(batch)
-        elif self._writer.is_full:
-            await asyncio.to_thread(self.commit, batch)
-        else:
-            self.commit(batch)
-
-    def _committed(self, batch: Batch) -> None:
+        await _commit_with_others(self.saver, batch)
         fault("committer.commit.after", (batch,), finished)
         if self._in_background:
             self._writer = BackgroundWriter(self.saver)

@@ -124,9 +124,8 @@ class Engine:
         if self._request is None and self.result is None:
             if self._stopping is not None:
                 self._stop_all(self._stopping)
-            deadlines = [run.deadline for run in self._waiting if run.deadline is not None]
-            is_due = any(run.inbox for run in self._waiting)
-            self._request = Wait(0 if is_due else min(deadlines, default=None))
+            deadlines = [0 if run.inbox else run.deadline for run in self._waiting]
+            self._request = Wait(min((at for at in deadlines if at is not None), default=None))
         return self._request
 
     def perform(self, request: EngineRequest) -> None:
