@@ -90,6 +90,8 @@ class Job:
     """Context variables for it to run with; others may run with the same, so it is given a copy."""
     executor: Any = None
     """The `Executor` that it was given to, in the process that started it."""
+    owner: Any = None
+    """The active run whose task it is, in the same process; opaque here."""
 
     @property
     def key(self) -> tuple[str, int]:

@@ -1,30 +1,23 @@
-"""The calls that bodies make: planned, answered from what was kept, and resolved."""
+"""The calls that bodies make, and results that need no run: they were kept, or shared."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from flowpregel._core import ids
-from flowpregel._core.effects import Call, Resolve, StepContext
+from flowpregel._core import ids, records
+from flowpregel._core.commands import Interrupt
+from flowpregel._core.digest import digest_of
+from flowpregel._core.effects import Call, Look, Resolve, StepContext, Steps
 from flowpregel._core.plan import DEEPEST, call_task, too_deep
-from flowpregel._core.records import (
-    CALLED,
-    ERROR,
-    Outcome,
-    Raised,
-    Returned,
-    Task,
-    Write,
-    add_failed_calls,
-    failed_calls,
-)
-from flowpregel._core.run_state import Run
+from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Ran, Returned, Task, Write
+from flowpregel._core.run_state import Run, line_of
 from flowpregel._core.stream_events import outputs
-from flowpregel.errors import ReplayMismatchError
+from flowpregel.errors import ConfigurationError, ReplayMismatchError
+from flowpregel.policies import CachePolicy
 
-_FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
+_FORGOTTEN: tuple[Write, ...] = ((records.ERROR, None), (records.CALLED, None))
 """What is kept in the place of a failure that is to be tried again."""
 
 
@@ -48,7 +41,7 @@ class BodyCalls:
     """The calls that failed, by task id."""
     caught: Collection[str] | None = None
     """The calls whose failures the body has seen; None: its executor does not report them."""
-    asked: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    asked: dict[str, tuple[Interrupt, ...]] = field(default_factory=dict)
     """The interrupts of the calls, by task path."""
     outcome: Outcome | None = None
     """How the body ended, if some of its calls are still running."""
@@ -117,7 +110,7 @@ class Calls:
         if not kept and run.hand_back:
             kept = run.pending.get(task.id) or (run.left(task.id) if run.left else ())
         for channel, value in kept:
-            if channel == CALLED:
+            if channel == records.CALLED:
                 return kept, value
         running = self._running.get(task.id)
         return kept, None if running is None else running[0].record
@@ -141,19 +134,58 @@ class Calls:
             task.writes = tuple(done)
             return Returned(task.writes)
         for channel, value in recorded:
-            if channel == ERROR and isinstance(value, BaseException):
+            if channel == records.ERROR and isinstance(value, BaseException):
                 # It may bring the body down only now: it was kept while another call asked.
                 return self.failed(task, value)
         return None
 
+    def without_shared(self, tasks: list[Task]) -> Steps:
+        """Take results that other runs shared, and return the tasks left to run, with cache keys.
+
+        A call has its own policy alone; the run's is for other tasks.
+        """
+        run = self._run
+        keyed = []
+        for task in tasks:
+            policy = task.node.cache or (None if task.kind is Kind.CALL else run.options.cache)
+            if policy is not None:
+                task.cache_key = (task.node.space, _key_of(task, policy), policy.ttl)
+                keyed.append((task.cache_key[:2], task))
+        found: Mapping[Any, Sequence[Write]] = {}
+        if keyed:
+            found = yield Look(tuple({key for key, _ in keyed}))
+        for key, task in keyed:
+            if key in found:
+                task.cache_key, task.writes = None, tuple(found[key])
+                task.span = (run.now, 0.0, "cache", 0)
+                self.keep(task, task.writes)
+                run.after.extend(run.stream_events.updates(task, cached=True))
+        return [task for task in tasks if not task.writes]
+
     # ------------------------------------------------------------ ends
 
-    def resolve(self, task: Task, outcome: Outcome) -> Outcome | None:
+    def keep(self, task: Task, writes: Sequence[Write]) -> None:
+        """Keep the writes that *task*, a call or a planned one, ended with."""
+        run = self._run
+        if task.record is not None:
+            # Last: the places of the other writes do not depend on it.
+            writes = (*writes, (records.CALLED, task.record))
+        if task.kind is Kind.CALL and task.parent and (task.parent.node.retry or run.options.retry):
+            self.kept[task.id] = writes
+        ran = None
+        if task.span is not None:
+            began, seconds, executor, pid = task.span
+            attempts = 0 if executor == "cache" else task.attempt
+            error = line_of(writes[0][1]) if writes[0][0] == records.ERROR else ""
+            ran = Ran(task.node.name, began, seconds, attempts, executor, pid, error)
+        run.keep(task.id, task.path, writes, ran)
+
+    def resolve(self, task: Task, outcome: Outcome) -> tuple[Task, Outcome] | None:
         """Answer those who wait for *task*, once how it ended is kept.
 
         Returns:
-            How the body that made the call ended, if it had ended before and *task* was
-            the last of its calls that ran.
+            The body that made the call and how it ended, if it had ended before and *task*
+            was the last of its calls that ran.
         """
         assert task.parent is not None
         _, waiting = self._running.pop(task.id)
@@ -163,7 +195,7 @@ class Calls:
         if calls.running or calls.outcome is None:
             return None
         held, calls.outcome = calls.outcome, None
-        return calls.final_outcome(held)
+        return task.parent, calls.final_outcome(held)
 
     def has_ended(self, body: Task) -> bool:
         """Return whether *body* has ended, and calls that it made were running then."""
@@ -179,8 +211,13 @@ class Calls:
         asked = waiting is None or any(call.attempt == task.parent.attempt for call in waiting)
         failure = CallFailure(task, error if asked else None, self.has_ended(task.parent))
         self.bodies.setdefault(task.parent.id, BodyCalls()).failures[task.id] = failure
-        add_failed_calls(error, (task.id,))
+        records.add_failed_calls(error, (task.id,))
         return Raised(error)
+
+    def asked_below(self, body: Task) -> dict[str, Interrupt]:
+        """Return what the calls of *body* ask, by id, in the order in which it made them."""
+        asked = self.bodies[body.id].asked if body.id in self.bodies else {}
+        return {item.id: item for path in sorted(asked) for item in asked[path]}
 
     def uncaught(self, body: Task, error: BaseException) -> None:
         """Forget failures that brought *body* down, so that a resume tries them again.
@@ -192,13 +229,16 @@ class Calls:
         if calls is None:
             return
         failures, calls.failures = calls.failures, {}
-        found, run = failed_calls(error), self._run
+        found, run = records.failed_calls(error), self._run
         for task_id, failure in failures.items():
             if task_id in found or calls.is_unseen(failure):
                 self.kept.pop(task_id, None)
                 if before := run.pending.get(task_id):
-                    run.pending[task_id] = [each for each in before if each[0] != ERROR]
-                run.keep(run.checkpoint_id, task_id, failure.task.path, _FORGOTTEN)
+                    run.pending[task_id] = [each for each in before if each[0] != records.ERROR]
+                run.keep(task_id, failure.task.path, _FORGOTTEN)
+
+
+# ---------------------------------------------------------------- results of earlier runs
 
 
 def _shown(record: tuple[str | None, str]) -> str:
@@ -208,3 +248,38 @@ def _shown(record: tuple[str | None, str]) -> str:
         return f"the graph {text}"
     code, _, arguments = fingerprint.partition(".")
     return f"{text}   [code {code[:8]}, arguments {arguments[:8]}]"
+
+
+def _key_of(task: Task, policy: CachePolicy) -> str:
+    """Return the key under which the result of *task* is shared.
+
+    Raises:
+        ConfigurationError: The input has no content to make a key of.
+    """
+    args, kwargs = (task.input,), {}
+    if isinstance(task.input, Arguments):
+        args, kwargs = task.input.args, dict(task.input.kwargs)
+    if policy.key_func is None:
+        return digest_of((args, kwargs), f"the input of {task.name!r}", strict=True)
+    made: Any = policy.key_func(*args, **kwargs)
+    if not isinstance(made, str | bytes):
+        raise ConfigurationError(
+            f"the key_func of {task.name!r} returned {type(made).__qualname__}; "
+            "a key is str or bytes"
+        )
+    return digest_of(made, "a key", strict=True)
+
+
+def answer_from_pending(run: Run, task: Task) -> None:
+    """Give *task* the answers it had, and the new one it waits for, which is kept."""
+    for channel, value in run.pending.get(task.id, ()):
+        if channel == records.RESUME:
+            task.answers = tuple(value)
+    if not run.answers or task.node.role == "graph":
+        return
+    expected = ids.interrupt_id(task.namespace, len(task.answers))
+    if expected in run.answers:
+        task.answers = (*task.answers, run.answers.pop(expected))
+        run.keep(task.id, task.path, ((records.RESUME, task.answers),))
+        # If the call is made again, by the next attempt of its body, it has its answers too.
+        run.pending.setdefault(task.id, []).append((records.RESUME, task.answers))

@@ -119,9 +119,6 @@ class Arguments:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Arguments, (self.args, self.kwargs)
-
 
 @dataclass(slots=True, eq=False)
 class Task:

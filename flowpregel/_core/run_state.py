@@ -6,21 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flowpregel._core import ids
+from flowpregel._core import ids, records
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.effects import Commit, Effect, Emit, StepContext
 from flowpregel._core.program import Options, Program, State, read
-from flowpregel._core.records import (
-    TASKS,
-    Batch,
-    Checkpoint,
-    Durability,
-    Ran,
-    Recall,
-    Source,
-    TaskWrites,
-    Write,
-)
+from flowpregel._core.records import Batch, Checkpoint, Ran, TaskWrites, Write
 from flowpregel._core.stream_events import StreamEvents
 from flowpregel._core.update import Applied, Writes, apply
 from flowpregel.channels import DeltaChannel
@@ -69,12 +59,12 @@ class Run:
     """The newest checkpoint that is, or is about to be, kept."""
     step: int = -1
     stop: int = 0
-    source: Source = "input"
+    source: records.Source = "input"
     updated: set[str] | None = None
     """The channels that may trigger tasks; None: any."""
     pending: dict[str, list[Write]] = field(default_factory=dict)
     """Writes kept on the checkpoint before this run, by task id."""
-    left: Recall | None = None
+    left: records.Recall | None = None
     """Reads the results of calls that *pending* leaves out, each when it is asked for."""
     hand_back: bool = True
     """Whether pending writes are handed back to their tasks, which then need not run."""
@@ -92,6 +82,8 @@ class Run:
     interrupts: dict[str, Interrupt] = field(default_factory=dict)
     after: list[Effect] = field(default_factory=list)
     """What to do once its cause is kept."""
+    at_exit: bool = False
+    """Whether nothing is kept before the run ends."""
 
     def setting(self) -> StepContext:
         """Return what the tasks of the superstep that is planned now have in common."""
@@ -132,18 +124,8 @@ class Run:
 
     # ------------------------------------------------------------ what is kept
 
-    @property
-    def at_exit(self) -> bool:
-        """Whether nothing is kept before the run ends."""
-        return self.options.durability is Durability.EXIT
-
     def keep(
-        self,
-        checkpoint_id: str,
-        task_id: str,
-        path: str,
-        writes: Sequence[Write],
-        ran: Ran | None = None,
+        self, task_id: str, path: str, writes: Sequence[Write], ran: Ran | None = None
     ) -> None:
         """Keep pending writes of a task, and how it ran if they end it, with the next batch."""
         kept, untracked = tuple(writes), self.program.untracked
@@ -152,7 +134,19 @@ class Run:
                 (name, self.tracked(value)) for name, value in writes if name not in untracked
             )
         if self.options.address is not None and kept:
-            self.gathered.append(TaskWrites(checkpoint_id, task_id, path, kept, ran))
+            self.gathered.append(TaskWrites(self.checkpoint_id, task_id, path, kept, ran))
+
+    def refuse_answer(self, question: str) -> None:
+        """Forget the answer to *question*, which it does not fit: it waits for another."""
+        own = [
+            (channel, {key: each for key, each in value.items() if key != question})
+            if channel == records.RESUME
+            else (channel, value)
+            for channel, value in self.pending.get(records.RUN_TASK_ID, ())
+        ]
+        if own:
+            self.pending[records.RUN_TASK_ID] = own
+            self.keep(records.RUN_TASK_ID, "", own)
 
     def tracked(self, value: Any) -> Any:
         """Return *value*; a `Send` without what no checkpoint keeps: its task alone has that."""
@@ -162,26 +156,26 @@ class Run:
             return replace(value, arg=kept)
         return value
 
-    def batch(self, checkpoint: Checkpoint | None) -> Batch:
-        """Return everything gathered, and *checkpoint*, as one batch."""
-        assert self.options.address is not None
-        writes, self.gathered = tuple(self.gathered), []
-        return Batch(self.options.address, writes, checkpoint, self.options.fence)
+    def flush(self, checkpoint: Checkpoint | None = None, *, last: bool = False) -> list[Effect]:
+        """Return the commit of what is pending and of *checkpoint*, and what is to follow it.
 
-    def flush(self) -> list[Effect]:
-        """Return the commit of what is pending, and what is to be done after it."""
+        With ``durability="exit"`` nothing is committed but the *last*.
+        """
         effects, self.after = self.after, []
-        if self.gathered and not self.at_exit:
-            effects.insert(0, Commit(self.batch(None)))
+        if (self.gathered or checkpoint is not None) and (last or not self.at_exit):
+            assert self.options.address is not None
+            writes, self.gathered = tuple(self.gathered), []
+            batch = Batch(self.options.address, writes, checkpoint, self.options.fence)
+            effects.insert(0, Commit(batch))
         return effects
 
-    def save(self, source: Source) -> list[Effect]:
+    def save(self, source: records.Source) -> list[Effect]:
         """Make the state a checkpoint, and the next superstep its child.
 
         Returns:
             The commit of the checkpoint, and what is to be done after it.
         """
-        effects, self.after = self.after, []
+        checkpoint = None
         self.source = source
         self.pending, self.left = {}, None
         if self.options.address is None:
@@ -194,12 +188,12 @@ class Run:
                 # The barrier consumed them before they were kept.
                 self.gathered.clear()
             else:
-                effects.insert(0, Commit(self.batch(self.make_checkpoint())))
+                checkpoint = self.make_checkpoint(self.step)
         self.step += 1
-        return effects
+        return self.flush(checkpoint)
 
-    def make_checkpoint(self) -> Checkpoint:
-        """Return the state as a checkpoint that is now going to be kept."""
+    def make_checkpoint(self, step: int) -> Checkpoint:
+        """Return the state as the checkpoint of *step*, which is now going to be kept."""
         applied = self.unsaved or Applied(0)
         self.unsaved = None
         self.kept_id = self.checkpoint_id
@@ -210,7 +204,7 @@ class Run:
                 channel = self.state.channels[name]
                 is_delta = isinstance(channel, DeltaChannel)
                 saved = channel.get() if is_delta else channel.checkpoint()
-                if name == TASKS and self.program.untracked and saved is not MISSING:
+                if name == records.TASKS and self.program.untracked and saved is not MISSING:
                     saved = type(saved)(map(self.tracked, saved))
                 if saved is not MISSING:
                     values[name] = saved
@@ -218,7 +212,7 @@ class Run:
             id=self.checkpoint_id,
             parent_id=self.parent_id,
             at=self.now,
-            step=self.step,
+            step=step,
             source=self.source,
             channel_versions=dict(self.state.versions),
             versions_seen=dict(self.state.seen),
@@ -233,12 +227,7 @@ class Run:
         """Return what keeps what is not kept yet: with ``durability="exit"`` that is everything."""
         if self.options.address is None:
             return []
-        effects, self.after = self.after, []
         checkpoint = None
         if self.at_exit and self.checkpoint_id != self.kept_id:
-            self.step -= 1
-            checkpoint = self.make_checkpoint()
-            self.step += 1
-        if checkpoint is not None or self.gathered:
-            effects.insert(0, Commit(self.batch(checkpoint)))
-        return effects
+            checkpoint = self.make_checkpoint(self.step - 1)
+        return self.flush(checkpoint, last=True)

@@ -15,56 +15,69 @@ Command(update=...)   writes, goes on              writes, starts
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from flowpregel._core import ids
+from flowpregel import errors
+from flowpregel._core import ids, records
 from flowpregel._core.commands import Command, Send
 from flowpregel._core.effects import Load, Steps
 from flowpregel._core.plan import plan
 from flowpregel._core.program import Options, Program, load_state, names, new_state, read
-from flowpregel._core.records import (
-    INPUT,
-    INTERRUPT,
-    PREVIOUS,
-    RESUME,
-    RUN_TASK_ID,
-    SILENT_WRITES,
-    TASKS,
-    Saved,
-    Write,
-)
+from flowpregel._core.records import Durability, Saved, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import StreamEvents, interrupts_of
 from flowpregel._core.update import TO_NODE, Writes, barrier_of, check_writes
-from flowpregel.errors import (
-    ConfigurationError,
-    EmptyInputError,
-    InvalidUpdateError,
-    UnknownInterruptError,
-)
 
 
 def start(program: Program, options: Options, given: Any) -> Steps:
     """Load the thread, take in what was given, and return the `Run` to go on with."""
+    address, nested = options.address, options.nested
+    addressed = address is not None and address.checkpoint_id is not None
     saved: Saved | None = None
     if options.loaded is not None:
         saved = options.loaded[0]
-    elif options.address is not None:
-        before = None if options.nested is None else options.nested.before
-        saved = yield Load(options.address, before)
-    if saved is None and _is_addressed(options):
-        assert options.address is not None
-        raise LookupError(
-            f"thread {options.address.thread_id!r} has no checkpoint "
-            f"{options.address.checkpoint_id!r}"
-        )
+    elif address is not None:
+        saved = yield Load(address, None if nested is None else nested.before)
     run = _loaded(program, options, saved)
-    yield from _take_in(run, saved, given)
+    command = given if isinstance(given, Command) and nested is None else None
+    if nested is not None:
+        goes_on, addressed, answering = nested.resuming, nested.addressed, bool(nested.answers)
+    else:
+        goes_on = given is None or command is not None or _is_same_run(options, saved)
+        answering = command is not None and command.resume is not None
+    run.resuming = goes_on and bool(run.state.versions)
+    forks = _choose_branch(run, saved, addressed=addressed, replaying=addressed and not answering)
+    _find_answers(run)
+    if run.resuming and saved is not None and not (command and command.goto):
+        _check_next(run, saved)
+    if command is not None:
+        yield from _obey(run, command, keep=not forks)
+    if writes := _own_writes(run):
+        applied = run.apply([Writes(writes)])
+        if run.updated is not None:
+            run.updated |= applied.updated
+    if run.resuming:
+        # Past the breakpoint that stopped here.
+        run.state.seen[records.INTERRUPT] = dict(run.state.versions)
+        run.show()
+        yield from run.save("fork") if forks else run.flush()
+    else:
+        yield from _start_anew(run, given)
     return run
 
 
 def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
+    """Return the run that stands at *saved*.
+
+    Raises:
+        LookupError: There is nothing at the checkpoint that the user addressed.
+    """
+    address = options.address
+    if saved is None and address is not None and address.checkpoint_id is not None:
+        raise LookupError(
+            f"thread {address.thread_id!r} has no checkpoint {address.checkpoint_id!r}"
+        )
     run = Run(
         program=program,
         options=options,
@@ -72,6 +85,7 @@ def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
         state=new_state(program) if saved is None else load_state(program, saved),
         now=options.now,
         checkpoint_id=f"{options.now:x}",
+        at_exit=options.durability is Durability.EXIT,
     )
     if saved is not None:
         checkpoint = saved.checkpoint
@@ -84,8 +98,8 @@ def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
         for item in saved.writes:
             run.pending.setdefault(item.task_id, []).append((item.channel, item.value))
         run.left = saved.left
-    if PREVIOUS in run.state.channels:
-        run.previous = read(run.state.channels, PREVIOUS)
+    if records.PREVIOUS in run.state.channels:
+        run.previous = read(run.state.channels, records.PREVIOUS)
     run.stop = run.step + options.recursion_limit + 1
     return run
 
@@ -100,41 +114,56 @@ def not_before(now: int, saved: Saved) -> int:
     return max(now, saved.checkpoint.at, newest)
 
 
-def _take_in(run: Run, saved: Saved | None, given: Any) -> Steps:
-    nested = run.options.nested
-    command = given if isinstance(given, Command) else None
-    if nested is not None:
-        goes_on, addressed, answering = nested.resuming, nested.addressed, bool(nested.answers)
-    else:
-        goes_on, addressed = _goes_on(run, saved, given), _is_addressed(run.options)
-        answering = command is not None and command.resume is not None
-    run.resuming = bool(run.state.versions) and goes_on
-    replaying = addressed and not answering
+def _is_same_run(options: Options, saved: Saved | None) -> bool:
+    """Return whether *saved* was kept by a run of the same id, which this one continues."""
+    run_id = options.metadata.get("run_id")
+    known = saved is not None and saved.checkpoint.metadata.get("run_id")
+    return run_id is not None and known == run_id
+
+
+def _choose_branch(run: Run, saved: Saved | None, *, addressed: bool, replaying: bool) -> bool:
+    """Return whether the run needs a branch of its own, and drop what it must not use again.
+
+    Args:
+        run: The run.
+        saved: The checkpoint that it starts from.
+        addressed: Whether that was asked for by its id.
+        replaying: Whether it was, and not to answer what was asked there.
+    """
     superseded = addressed and saved is not None and not saved.is_latest
     run.hand_back = not (replaying or superseded)
+    if not replaying:
+        return False
     # What an edit made is a branch already, until tasks have kept something on it: first
     # results stay, so those of another try need a checkpoint of their own.
-    is_branch = run.source in ("update", "fork") and not (superseded or _has_results(run))
-    if replaying:
-        for task_id, writes in run.pending.items():
-            run.pending[task_id] = [write for write in writes if write[0] != RESUME]
-    forks = run.resuming and replaying and not is_branch
-    run.answers.update(_answers_to(run))
-    if run.resuming and saved is not None and not (command and command.goto):
-        _check_next(run, saved)
-    if command is not None and nested is None:
-        yield from _obey(run, command, keep=not forks)
-    if writes := _own_writes(run):
-        applied = run.apply([Writes(writes)])
-        if run.updated is not None:
-            run.updated |= applied.updated
-    if not run.resuming:
-        yield from _start_anew(run, given)
-        return
-    # Past the breakpoint that stopped here.
-    run.state.seen[INTERRUPT] = dict(run.state.versions)
-    run.show()
-    yield from run.save("fork") if forks else run.flush()
+    has_results = run.left is not None or any(
+        channel != records.INTERRUPT
+        for task_id, writes in run.pending.items()
+        if task_id != records.RUN_TASK_ID
+        for channel, _ in writes
+    )
+    for task_id, writes in run.pending.items():
+        run.pending[task_id] = [write for write in writes if write[0] != records.RESUME]
+    is_branch = run.source in ("update", "fork") and not (superseded or has_results)
+    return run.resuming and not is_branch
+
+
+def _find_answers(run: Run) -> None:
+    """Take answers kept for tasks that have not run since, and those of the graph around."""
+    for channel, value in run.pending.get(records.RUN_TASK_ID, ()):
+        if channel == records.RESUME and isinstance(value, Mapping):
+            run.answers |= value
+    if run.options.nested is not None:
+        run.answers |= run.options.nested.answers
+
+
+def _own_writes(run: Run) -> list[Write]:
+    """Return the writes that the run itself made: those of `Command.update` and `goto`."""
+    return [
+        write
+        for write in run.pending.get(records.RUN_TASK_ID, ())
+        if write[0] not in records.SILENT_WRITES
+    ]
 
 
 def _check_next(run: Run, saved: Saved) -> None:
@@ -144,47 +173,10 @@ def _check_next(run: Run, saved: Saved) -> None:
     updated, values = saved.checkpoint.updated_channels or (), saved.checkpoint.values
     # What is no channel of the program stays in the state for ever: it is due only at first.
     due = [(name, None) for name in updated if name.startswith(TO_NODE) and name in values]
-    sent = run.state.channels.get(TASKS)
+    sent = run.state.channels.get(records.TASKS)
     if sent is not None and sent.is_available():
-        due.append((TASKS, sent.get()))
+        due.append((records.TASKS, sent.get()))
     check_writes(run.program, "what this thread is to do next", due)
-
-
-def _has_results(run: Run) -> bool:
-    return run.left is not None or any(
-        channel != INTERRUPT
-        for task_id, writes in run.pending.items()
-        if task_id != RUN_TASK_ID
-        for channel, _ in writes
-    )
-
-
-def _goes_on(run: Run, saved: Saved | None, given: Any) -> bool:
-    """Return whether a root run continues what is there, rather than start anew."""
-    if given is None or isinstance(given, Command):
-        return True
-    run_id = run.options.metadata.get("run_id")
-    return (
-        run_id is not None
-        and saved is not None
-        and saved.checkpoint.metadata.get("run_id") == run_id
-    )
-
-
-def _is_addressed(options: Options) -> bool:
-    return options.address is not None and options.address.checkpoint_id is not None
-
-
-def _answers_to(run: Run) -> dict[str, Any]:
-    """Return the answers that were kept for tasks which have not run since, and those given above.
-
-    Above is the graph around a nested run.
-    """
-    found: dict[str, Any] = {}
-    for channel, value in run.pending.get(RUN_TASK_ID, ()):
-        if channel == RESUME and isinstance(value, Mapping):
-            found |= value
-    return found if run.options.nested is None else {**found, **run.options.nested.answers}
 
 
 # ---------------------------------------------------------------- commands
@@ -192,50 +184,50 @@ def _answers_to(run: Run) -> dict[str, Any]:
 
 def _obey(run: Run, command: Command[Any], *, keep: bool) -> Steps:
     """Take in a `Command`; *keep* its writes on the checkpoint the run starts from."""
-    writes = list(command_writes(run.program, command))
+    writes = command_writes(run.program, command)
     if command.resume is not None:
         run.answers.update(_answers_of(run, command.resume))
-        writes.append((RESUME, dict(run.answers)))
+        writes.append((records.RESUME, dict(run.answers)))
     if not writes:
-        raise EmptyInputError("Received empty Command input: give it update, resume or goto")
+        raise errors.EmptyInputError("Received empty Command input: give it update, resume or goto")
     # Positions count from what is kept already: a write's place never changes.
-    kept = [write for write in run.pending.get(RUN_TASK_ID, ()) if write[0] != RESUME]
-    run.pending[RUN_TASK_ID] = kept = [*kept, *writes]
+    kept = [
+        write for write in run.pending.get(records.RUN_TASK_ID, ()) if write[0] != records.RESUME
+    ]
+    run.pending[records.RUN_TASK_ID] = kept = [*kept, *writes]
     if keep and run.kept_id is not None:
-        run.keep(run.checkpoint_id, RUN_TASK_ID, "", kept)
+        run.keep(records.RUN_TASK_ID, "", kept)
         yield from run.flush()
 
 
-def command_writes(program: Program, command: Command[Any]) -> Iterator[Write]:
-    """Yield the channel writes that a `Command` given as input stands for.
+def command_writes(program: Program, command: Command[Any]) -> list[Write]:
+    """Return the channel writes that a `Command` given as input stands for.
 
     Raises:
         InvalidUpdateError: It names a parent graph, an unknown channel or node.
     """
     if command.graph == Command.PARENT:
-        raise InvalidUpdateError("There is no parent graph: Command.PARENT is for nested graphs")
-    goto = command.goto
-    many = isinstance(goto, list | tuple | set | frozenset)
-    for target in goto if many else (goto,):  # type: ignore[union-attr]
-        yield _goto(program, target)
-    for write in update_writes(command.update):
-        check_writes(program, "Command(update=...)", (write,))
-        yield write
-
-
-def _goto(program: Program, target: Any) -> Write:
-    if isinstance(target, Send):
-        check_writes(program, "Command(goto=...)", ((TASKS, target),))
-        return TASKS, target
-    if not isinstance(target, str):
-        raise TypeError(f"Command(goto=...) takes node names and Sends, not {target!r}")
-    channel = f"{TO_NODE}{target}"
-    if channel not in program.channels:
-        raise InvalidUpdateError(
-            f"Command(goto={target!r}): there is no node of that name to go to; "
-            f"the nodes are: {', '.join(sorted(program.nodes))}"
+        raise errors.InvalidUpdateError(
+            "There is no parent graph: Command.PARENT is for nested graphs"
         )
-    return channel, "__start__"
+    writes: list[Write] = []
+    goto: Any = command.goto
+    for target in goto if isinstance(goto, list | tuple | set | frozenset) else (goto,):
+        if isinstance(target, Send):
+            check_writes(program, "Command(goto=...)", ((records.TASKS, target),))
+            writes.append((records.TASKS, target))
+        elif not isinstance(target, str):
+            raise TypeError(f"Command(goto=...) takes node names and Sends, not {target!r}")
+        elif (channel := f"{TO_NODE}{target}") in program.channels:
+            writes.append((channel, "__start__"))
+        else:
+            raise errors.InvalidUpdateError(
+                f"Command(goto={target!r}): there is no node of that name to go to; "
+                f"the nodes are: {', '.join(sorted(program.nodes))}"
+            )
+    updates = update_writes(command.update)
+    check_writes(program, "Command(update=...)", updates)
+    return writes + updates
 
 
 def update_writes(update: Any) -> list[Write]:
@@ -248,8 +240,7 @@ def update_writes(update: Any) -> list[Write]:
         isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str) for item in update
     ):
         return list(update)
-    annotations = getattr(type(update), "__annotations__", None)
-    if annotations:
+    if annotations := getattr(type(update), "__annotations__", None):
         found = ((name, getattr(update, name, None)) for name in annotations)
         return [(name, value) for name, value in found if value is not None]
     return [("__root__", update)]
@@ -262,20 +253,20 @@ def _answers_of(run: Run, resume: Any) -> dict[str, Any]:
         UnknownInterruptError: An unknown id, or one answer for several questions.
     """
     if run.options.address is None:
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             "Cannot use Command(resume=...) without checkpointer: nothing was kept to resume"
         )
-    asked = (
-        item.id
+    asked = {
+        item.id: None
         for task_id, writes in run.pending.items()
-        if task_id != RUN_TASK_ID
+        if task_id != records.RUN_TASK_ID
         for item in interrupts_of(writes, live=True)
-    )
-    pending = list(dict.fromkeys(asked))
+    }
+    pending = list(asked)
     if isinstance(resume, Mapping) and resume and all(map(ids.is_interrupt_id, resume)):
-        unknown = sorted(resume.keys() - set(pending))
+        unknown = sorted(resume.keys() - asked.keys())
         if unknown and run.hand_back:
-            raise UnknownInterruptError(
+            raise errors.UnknownInterruptError(
                 f"interrupt {unknown[0]} is not waiting for an answer: it was answered, or never "
                 f"asked on this thread; waiting are: {', '.join(pending) or 'none'}",
                 "not_pending",
@@ -284,69 +275,60 @@ def _answers_of(run: Run, resume: Any) -> dict[str, Any]:
             )
         return dict(resume)
     if len(pending) > 1:
-        raise UnknownInterruptError(
+        raise errors.UnknownInterruptError(
             f"{len(pending)} interrupts wait for an answer: say which one with "
             "Command(resume={interrupt_id: answer})",
             "ambiguous",
             (),
             pending,
         )
-    if not pending and not run.pending and plan(run.program, run.state, None, run.setting()):
+    if pending:
+        return {pending[0]: resume}
+    if not run.pending and plan(run.program, run.state, None, run.setting()):
         return {}  # it stands at a breakpoint, and goes on
-    if not pending:
-        raise UnknownInterruptError(
-            "there is nothing to resume: no interrupt of this thread waits for an answer"
-        )
-    return {pending[0]: resume}
+    raise errors.UnknownInterruptError(
+        "there is nothing to resume: no interrupt of this thread waits for an answer"
+    )
 
 
-# ---------------------------------------------------------------- channels
-
-
-def _own_writes(run: Run) -> list[Write]:
-    """Return the writes that the run itself made: those of `Command.update` and `goto`."""
-    return [write for write in run.pending.get(RUN_TASK_ID, ()) if write[0] not in SILENT_WRITES]
+# ---------------------------------------------------------------- input
 
 
 def _start_anew(run: Run, given: Any) -> Steps:
     """Apply new input, and drop what an earlier run left unfinished."""
-    writes = list(input_writes(run.program, given))
-    if not writes:
-        if isinstance(given, Command) and run.unsaved is not None:
-            yield from run.save("input")
-            return
-        raise EmptyInputError(
+    if writes := input_writes(run.program, given):
+        dropped = plan(run.program, run.state, None, run.setting())
+        for task in dropped:
+            task.writes = ()
+        applied = run.apply([Writes(writes, records.INPUT), *barrier_of(dropped)])
+        run.updated = applied.updated
+        run.pending, run.left = {}, None
+    elif run.unsaved is None or not isinstance(given, Command):
+        raise errors.EmptyInputError(
             f"Received no input for {', '.join(names(run.program.input_channels))}"
         )
-    dropped = plan(run.program, run.state, None, run.setting())
-    for task in dropped:
-        task.writes = ()
-    applied = run.apply([Writes(writes, INPUT), *barrier_of(dropped)])
-    run.updated = applied.updated
-    run.pending, run.left = {}, None
     yield from run.save("input")
 
 
-def input_writes(program: Program, given: Any) -> Iterator[Write]:
-    """Yield the channel writes that an input stands for.
+def input_writes(program: Program, given: Any) -> list[Write]:
+    """Return the channel writes that an input stands for; None and a `Command` stand for none.
 
     Raises:
         TypeError: Several input channels, and no dict.
         InvalidUpdateError: A key that is no input channel.
     """
     if given is None or isinstance(given, Command):
-        return
+        return []
     channels = program.input_channels
     if isinstance(channels, str):
-        yield channels, given
-        return
+        return [(channels, given)]
     if not isinstance(given, Mapping):
         raise TypeError(
             f"the input must be a dict with keys of {', '.join(channels)}, not {given!r}"
         )
-    for name, value in given.items():
+    for name in given:
         if name not in channels:
-            raise InvalidUpdateError(
+            raise errors.InvalidUpdateError(
                 f"{name!r} is not an input channel; the input channels are: {', '.join(channels)}"
             )
-        yield name, value
+    return list(given.items())

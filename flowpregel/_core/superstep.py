@@ -7,46 +7,25 @@ given to anybody: to the stream, and to the bodies that wait for calls.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
-from heapq import heappop
-from typing import Any, NoReturn, assert_never
+from typing import Any, NoReturn
 
-from flowpregel._core import ids
-from flowpregel._core.digest import digest_of
-from flowpregel._core.effects import (
-    Call,
-    Effect,
-    Emitted,
-    Ended,
-    Look,
-    Share,
-    StepContext,
-    Steps,
-    Stopped,
-    Wait,
-    Wakeup,
-)
-from flowpregel._core.outcomes import Outcomes
-from flowpregel._core.records import (
-    ERROR,
-    ERROR_SOURCE,
-    RESUME,
-    Arguments,
-    Kind,
-    Raised,
-    Returned,
-    Task,
-    Withdrawn,
-    Write,
-)
+from flowpregel import errors
+from flowpregel._core import effects, records
+from flowpregel._core.calls import Calls, answer_from_pending
+from flowpregel._core.copies import keepable
+from flowpregel._core.effects import Call, Effect, Ended, StepContext, Steps, Wakeup
+from flowpregel._core.plan import handler_task
+from flowpregel._core.program import read
+from flowpregel._core.records import Kind, Outcome, Raised, Returned, Task, Withdrawn, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
-from flowpregel.errors import ConfigurationError
-from flowpregel.policies import CachePolicy
+from flowpregel._core.update import check_writes
 
 
 class Superstep:
-    """The tasks of one superstep, and those that they call.
+    """The tasks of one superstep, those that they call, and what becomes of them.
 
     Args:
         run: The run it belongs to.
@@ -55,13 +34,28 @@ class Superstep:
     """
 
     def __init__(self, run: Run, tasks: list[Task], setting: StepContext) -> None:
-        self.run = run
-        self.tasks = tasks
-        self.outcomes = Outcomes(run, tasks, setting)
-        self._deadline: int | None = None
-        """The monotonic nanoseconds at which it has to be over."""
+        self._run = run
+        self._tasks = tasks
+        self._setting = setting
+        self._calls = Calls(run, setting)
+        self._open: dict[str, Task] = {}
+        """Tasks that run or wait for their next attempt."""
         self._looked_up: list[Task] = []
         """Calls whose results another run may have shared: they start when we know."""
+        self._retries: list[tuple[int, str]] = []
+        """When the next attempts are due, in monotonic nanoseconds, and of which task: a heap."""
+        self._deaths: dict[str, int] = {}
+        """For each task, the number of workers that died of it."""
+        self._deadline: int | None = None
+        """The monotonic nanoseconds at which it has to be over."""
+        self._effects: list[Effect] = []
+        """What is to be done at once."""
+        self._shared: dict[tuple[tuple[str, ...], str], tuple[Any, float | None]] = {}
+        """Results for the cache, by key: writes, and for how many seconds they are kept."""
+        self._paused = False
+        self._failure: BaseException | None = None
+        self._escaped: object = None
+        self._stopped: str | None = None
 
     # ------------------------------------------------------------ the story
 
@@ -70,241 +64,307 @@ class Superstep:
 
         If not, the last results are left to the barrier.
         """
-        outcomes = self.outcomes
+        run = self._run
         try:
             yield from self._start()
-            while outcomes.open:
-                times = (outcomes.retries[0][0] if outcomes.retries else None, self._deadline)
-                earliest = min((time for time in times if time is not None), default=None)
-                wakeup = yield Wait(earliest)
-                self.run.now = max(wakeup.now, self.run.now + 1)
+            while self._open:
+                earliest = self._deadline
+                if self._retries:
+                    earliest = min(self._retries[0][0], earliest or self._retries[0][0])
+                wakeup = yield effects.Wait(earliest)
+                run.now = max(wakeup.now, run.now + 1)
                 if self._deadline is not None and wakeup.monotonic >= self._deadline:
                     self._raise_timeout()
                 yield from self._take_in(wakeup)
                 if self._looked_up:
                     yield from self._look_up_calls()
-                if not (outcomes.open or outcomes.paused or outcomes.ends_run):
-                    return False
-                yield from self.run.flush()
+                if self._open:
+                    yield from run.flush()
         except GeneratorExit:
             raise
         except BaseException:
             # The time is over, or a commit failed: what still runs is stopped.
-            outcomes.cancel_all(kill=True)
+            self._cancel_all(kill=True)
             yield from self._at_once()
             raise
-        if outcomes.paused or outcomes.ends_run:
-            yield from self.run.flush()
-            outcomes.raise_failure()
-        return outcomes.paused
+        if (end := self._end) is not None or self._paused:
+            yield from run.flush()
+        if end is not None:
+            raise end
+        return self._paused
+
+    @property
+    def _end(self) -> BaseException | None:
+        """What ends the run before the barrier: a failure, a stop or a command."""
+        if self._failure is not None:
+            return self._failure
+        if self._stopped is not None:
+            return errors.TaskCancelled(self._stopped)
+        return None if self._escaped is None else errors.ParentCommand(self._escaped)
 
     def _at_once(self) -> list[Effect]:
         """Return what is to be done at once."""
-        effects, self.outcomes.effects = self.outcomes.effects, []
-        return effects
+        at_once, self._effects = self._effects, []
+        return at_once
 
     # ------------------------------------------------------------ start
 
     def _start(self) -> Steps:
         """Start the tasks that are due; some may be done already."""
-        run = self.run
-        due = self.tasks.copy()
+        run, due = self._run, self._tasks.copy()
         if run.pending and run.hand_back:
             due = [left for task in due if (left := self._left_to_do(task)) is not None]
         if run.stream_events.shows_tasks:
-            self._show_start()
+            run.after.extend(run.stream_events.planned(self._tasks, run.step, run.now))
         if run.options.cache or any(task.node.cache for task in due):
-            due = yield from self._without_shared(due)
+            due = yield from self._calls.without_shared(due)
         if run.options.step_timeout is not None:
-            yield from self._set_deadline(run.options.step_timeout)
-            if self.outcomes.stopped is not None:
+            # The last wake-up's time will not do: a reader of the stream may have paused since.
+            wakeup = yield effects.Wait(0)
+            run.now = max(wakeup.now, run.now + 1)
+            self._deadline = wakeup.monotonic + int(run.options.step_timeout * 1e9)
+            yield from self._take_in(wakeup)
+            if self._stopped is not None:
                 return
         for task in due:
-            self.outcomes.open[task.id] = task
+            self._open[task.id] = task
             if run.pending or run.answers:
                 answer_from_pending(run, task)
         yield from run.flush()
-        effects: list[Effect] = []
-        self.outcomes.submit(due, effects)
-        yield from effects
-
-    def _show_start(self) -> None:
-        """Show the planned tasks, and what those wrote that are done already."""
-        run = self.run
-        for task in self.tasks:
-            run.after.extend(run.stream_events.started(task, run.step, run.now))
-        for task in self.tasks:
-            if task.writes:
-                run.after.extend(run.stream_events.updates(task, cached=True))
+        starts: list[Effect] = []
+        self._submit(due, starts)
+        yield from starts
 
     def _left_to_do(self, task: Task) -> Task | None:
         """Return what is to run of a planned task: itself, its error handler, or nothing."""
-        writes = self.run.pending.get(task.id, ())
+        writes = self._run.pending.get(task.id, ())
         if done := outputs(writes):
             task.writes = tuple(done)
             return None
         kept = dict(writes)
-        if task.node.handler is None or not {ERROR, ERROR_SOURCE} <= kept.keys():
+        if task.node.handler is None or not {records.ERROR, records.ERROR_SOURCE} <= kept.keys():
             # Any other failure is forgotten.
             return task
-        error = kept[ERROR]
+        error = kept[records.ERROR]
         if not isinstance(error, BaseException):
             error = RuntimeError(f"node {task.name!r} failed in an earlier run")
-        return self._left_to_do(self.outcomes.handler_for(task, error))
+        return self._left_to_do(self._handler_for(task, error))
 
-    # ------------------------------------------------------------ time
+    def _handler_for(self, failed: Task, error: BaseException) -> Task:
+        """Return the task that handles the failure of *failed*, which is in this superstep too."""
+        handler = handler_task(self._run.program, failed, error, self._setting)
+        self._tasks.append(handler)
+        return handler
 
-    def _set_deadline(self, seconds: float) -> Steps:
-        """Set the deadline *seconds* from now; the run may turn out to have been stopped."""
-        # The last wake-up's time will not do: a reader of the stream may have paused since.
-        wakeup = yield Wait(0)
-        self.run.now = max(wakeup.now, self.run.now + 1)
-        self._deadline = wakeup.monotonic + int(seconds * 1e9)
-        for event in wakeup.events:
-            if isinstance(event, Stopped):
-                self.outcomes.stopped = event.reason
+    def _submit(self, tasks: Sequence[Task], others: list[Effect]) -> None:
+        """Have an attempt of each of *tasks* started after the *others*."""
+        for task in tasks:
+            if task.first_started is None:
+                task.first_started = self._run.now
+        if others and isinstance(last := others[-1], effects.Submit):
+            last.tasks.extend(tasks)
+        elif tasks:
+            others.append(effects.Submit([*tasks], self._setting))
 
-    def _raise_timeout(self) -> NoReturn:
-        """Raise the error for a superstep that took too long; it names the open tasks."""
-        names = ", ".join(sorted({task.name for task in self.outcomes.open.values()}))
-        raise TimeoutError(
-            f"superstep {self.run.step} took longer than "
-            f"step_timeout={self.run.options.step_timeout} seconds; still running: {names}"
-        )
+    def _cancel_all(self, *, kill: bool) -> None:
+        """Stop what still runs; a task that waits for its next attempt will have none."""
+        waiting = {task_id for _, task_id in self._retries}
+        self._retries.clear()
+        for task_id, task in list(self._open.items()):
+            if task_id in waiting:
+                self._settle(task, Withdrawn())
+            elif not self._calls.has_ended(task):
+                self._effects.append(effects.Cancel(task_id, kill))
 
     # ------------------------------------------------------------ events
 
     def _take_in(self, wakeup: Wakeup) -> list[Effect]:
         """Take in what happened, and return what is to be done at once."""
-        run, outcomes = self.run, self.outcomes
-        while outcomes.retries and outcomes.retries[0][0] <= wakeup.monotonic:
-            _, task_id = heappop(outcomes.retries)
-            outcomes.submit((outcomes.open[task_id],), outcomes.effects)
+        run = self._run
+        while self._retries and self._retries[0][0] <= wakeup.monotonic:
+            _, task_id = heapq.heappop(self._retries)
+            self._submit((self._open[task_id],), self._effects)
         for event in wakeup.events:
-            match event:
-                case Ended():
-                    outcomes.ended(event, wakeup)
-                case Call():
-                    self._called(event)
-                case Emitted():
-                    if (task := outcomes.open.get(event.task_id)) is not None:
-                        run.after.extend(run.stream_events.emitted(task, event))
-                case Stopped():
-                    outcomes.stopped = event.reason
-                    outcomes.cancel_all(kill=True)
-                case _:
-                    assert_never(event)
-        if outcomes.shared:
-            run.after.append(Share(outcomes.shared))
-            outcomes.shared = {}
-        effects, outcomes.effects = outcomes.effects, []
-        return effects
+            if isinstance(event, effects.Stopped):
+                self._stopped = event.reason
+                self._cancel_all(kill=True)
+                continue
+            task = self._open.get(event.caller if isinstance(event, Call) else event.task_id)
+            if task is None:
+                continue
+            if isinstance(event, effects.Emitted):
+                run.after.extend(run.stream_events.emitted(task, event))
+            elif task.attempt != event.attempt:
+                continue
+            elif isinstance(event, Call):
+                self._called(task, event)
+            else:
+                self._ended(task, event, wakeup)
+        if self._shared:
+            run.after.append(effects.Share(self._shared))
+            self._shared = {}
+        at_once, self._effects = self._effects, []
+        return at_once
 
-    def _called(self, call: Call) -> None:
+    def _raise_timeout(self) -> NoReturn:
+        """Raise the error for a superstep that took too long; it names the open tasks."""
+        names = ", ".join(sorted({task.name for task in self._open.values()}))
+        raise TimeoutError(
+            f"superstep {self._run.step} took longer than "
+            f"step_timeout={self._run.options.step_timeout} seconds; still running: {names}"
+        )
+
+    def _called(self, caller: Task, call: Call) -> None:
         """Plan a call that a body has made."""
-        run, outcomes = self.run, self.outcomes
-        caller = outcomes.open.get(call.caller)
-        if caller is None or caller.attempt != call.attempt:
-            return
-        task = outcomes.calls.plan(caller, call)
+        task = self._calls.plan(caller, call)
         if task is None:
             return
-        outcomes.open[task.id] = task
+        run = self._run
+        self._open[task.id] = task
         if run.stream_events.shows_tasks:
             run.after.extend(run.stream_events.started(task, run.step, run.now))
-        if outcomes.stopped is not None:
-            outcomes.settle(task, Withdrawn())
-            return
         if run.pending or run.answers:
             answer_from_pending(run, task)
-        if task.node.cache is None:
-            outcomes.submit((task,), outcomes.effects)
+        if self._stopped is not None:
+            self._settle(task, Withdrawn())
+        elif task.node.cache is None:
+            self._submit((task,), self._effects)
         else:
             self._looked_up.append(task)
-
-    # ------------------------------------------------------------ shared results
-
-    def _without_shared(self, tasks: list[Task]) -> Steps:
-        """Take results that were shared before, and return the tasks left to run."""
-        run = self.run
-        known = yield from look_up(tasks, run.options.cache)
-        for task in tasks:
-            if task.id in known:
-                task.writes = known[task.id]
-                task.span = (run.now, 0.0, "cache", 0)
-                self.outcomes.keep(task, task.writes)
-                run.after.extend(run.stream_events.updates(task, cached=True))
-        return [task for task in tasks if task.id not in known]
 
     def _look_up_calls(self) -> Steps:
         """Answer the new calls that another run made before, and start the others."""
         tasks, self._looked_up = self._looked_up, []
-        outcomes = self.outcomes
         for task in tasks:
             try:
-                due = yield from self._without_shared([task])
+                due = yield from self._calls.without_shared([task])
             except Exception as error:  # noqa: BLE001 - a user's key_func; the call fails with it
-                outcomes.settle(task, Raised(error))
+                self._settle(task, Raised(error))
             else:
-                outcomes.submit(due, outcomes.effects)
+                self._submit(due, self._effects)
                 if not due:
-                    del outcomes.open[task.id]
-                    outcomes.resolve(task, Returned(task.writes))
+                    del self._open[task.id]
+                    if body := self._calls.resolve(task, Returned(task.writes)):
+                        self._settle(*body)
             yield from self._at_once()
 
+    def _ended(self, task: Task, event: Ended, wakeup: Wakeup) -> None:
+        """Take in that an attempt of *task* ended."""
+        outcome = event.outcome
+        task.span = event.span
+        if isinstance(outcome, Returned):
+            try:
+                check_writes(self._run.program, task.node, outcome.writes)
+            except Exception as error:  # noqa: BLE001 - the task fails with it
+                outcome = Raised(error)
+        calls = self._calls.bodies.get(task.id)
+        if calls is not None:
+            if event.caught is not None:
+                calls.caught = event.caught
+            outcome = calls.final_outcome(outcome)
+        if isinstance(outcome, Raised) and self._failure is None and self._stopped is None:
+            delay = self._delay(task, outcome.error, wakeup.jitter)
+            if delay is not None:
+                task.attempt += 1
+                task.calls = task.graphs = 0
+                heapq.heappush(self._retries, (wakeup.monotonic + int(delay * 1e9), task.id))
+                self._calls.uncaught(task, outcome.error)
+                return
+        if calls is not None and calls.running:
+            # The calls that it made are going to end and be kept before it is settled.
+            calls.outcome = outcome
+        else:
+            self._settle(task, outcome)
 
-def look_up(tasks: Sequence[Task], default: CachePolicy | None) -> Steps:
-    """Give tasks their cache keys, and return what other runs shared of them, by task id.
+    def _delay(self, task: Task, error: BaseException, jitter: float) -> float | None:
+        """Return the seconds until the next attempt of *task*, or None to give up."""
+        deaths = 0
+        if isinstance(error, errors.WorkerDiedError):
+            deaths = self._deaths[task.id] = self._deaths.get(task.id, 0) + 1
+        # A call has its own policies alone.
+        policies = task.node.retry or (() if task.kind is Kind.CALL else self._run.options.retry)
+        for policy in policies:
+            if policy.matches(error):
+                spent = deaths >= policy.max_worker_deaths
+                return None if spent else policy.delay(task.attempt, jitter)
+        return None
 
-    A call has its own policy alone; *default* is the run's, for other tasks.
-    """
-    keyed = []
-    for task in tasks:
-        policy = task.node.cache or (None if task.kind is Kind.CALL else default)
-        if policy is not None:
-            task.cache_key = (task.node.space, _key_of(task, policy), policy.ttl)
-            keyed.append((task.cache_key[:2], task))
-    if not keyed:
-        return {}
-    found = yield Look(tuple({key for key, _ in keyed}))
-    known: dict[str, Sequence[Write]] = {}
-    for key, task in keyed:
-        if key in found:
-            task.cache_key = None
-            known[task.id] = tuple(found[key])
-    return known
+    # ------------------------------------------------------------ how a task ends for good
 
+    def _settle(self, task: Task, outcome: Outcome) -> None:
+        """Record how *task* ended for good."""
+        run, is_call = self._run, task.kind is Kind.CALL
+        del self._open[task.id]
+        match outcome:
+            case Returned(writes):
+                task.writes = writes or ((records.NO_WRITES, None),)
+                self._calls.keep(task, task.writes)
+                if task.cache_key is not None:
+                    self._shared[task.cache_key[:2]] = task.writes, task.cache_key[2]
+                if run.stream_events.shows_tasks:
+                    run.after.extend(run.stream_events.updates(task))
+                    run.after.extend(run.stream_events.ended(task, run.step, run.now))
+            case Raised(error):
+                self._raised(task, error)
+            case records.Interrupted():
+                self._interrupted(task, outcome)
+            case records.Escaped(command) if not is_call:
+                # A called graph commands its caller's graph: that is up to the caller.
+                self._escaped = command
+                self._cancel_all(kill=False)
+            case Withdrawn() if not is_call and self._end is None:
+                self._failure = errors.NodeCancelledError(task.name)
+        if is_call and (body := self._calls.resolve(task, outcome)) is not None:
+            self._settle(*body)
 
-def _key_of(task: Task, policy: CachePolicy) -> str:
-    """Return the key under which the result of *task* is shared.
-
-    Raises:
-        ConfigurationError: The input has no content to make a key of.
-    """
-    args, kwargs = (task.input,), {}
-    if isinstance(task.input, Arguments):
-        args, kwargs = task.input.args, dict(task.input.kwargs)
-    if policy.key_func is None:
-        return digest_of((args, kwargs), f"the input of {task.name!r}", strict=True)
-    made: Any = policy.key_func(*args, **kwargs)
-    if not isinstance(made, str | bytes):
-        raise ConfigurationError(
-            f"the key_func of {task.name!r} returned {type(made).__qualname__}; "
-            "a key is str or bytes"
+    def _raised(self, task: Task, error: BaseException) -> None:
+        run = self._run
+        if isinstance(error, errors.GraphDrained):
+            self._failure = self._failure or error
+            return
+        error.add_note(
+            f"During task with name {task.name!r} and id {task.id!r} (attempt {task.attempt})"
         )
-    return digest_of(made, "a key", strict=True)
+        run.after.extend(run.stream_events.ended(task, run.step, run.now, error))
+        writes: tuple[Write, ...] = ((records.ERROR, keepable(error)),)
+        if task.node.handler is not None and task.kind is not Kind.CALL and self._stopped is None:
+            self._calls.keep(task, (*writes, (records.ERROR_SOURCE, task.name)))
+            if self._failure is None:
+                # Otherwise the handler runs when the failing run is resumed.
+                handler = self._handler_for(task, error)
+                self._open[handler.id] = handler
+                run.after.extend(run.stream_events.started(handler, run.step, run.now))
+                self._submit((handler,), run.after)
+            return
+        self._calls.keep(task, writes)
+        self._calls.uncaught(task, error)
+        if task.kind is Kind.CALL:
+            self._calls.failed(task, error)
+        elif self._failure is None:
+            self._failure = error
+            self._cancel_all(kill=False)
 
-
-def answer_from_pending(run: Run, task: Task) -> None:
-    """Give *task* the answers it had, and the new one it waits for, which is kept."""
-    for channel, value in run.pending.get(task.id, ()):
-        if channel == RESUME:
-            task.answers = tuple(value)
-    if not run.answers or task.node.role == "graph":
-        return
-    expected = ids.interrupt_id(task.namespace, len(task.answers))
-    if expected in run.answers:
-        task.answers = (*task.answers, run.answers.pop(expected))
-        run.keep(run.checkpoint_id, task.id, task.path, ((RESUME, task.answers),))
-        # If the call is made again, by the next attempt of its body, it has its answers too.
-        run.pending.setdefault(task.id, []).append((RESUME, task.answers))
+    def _interrupted(self, task: Task, outcome: records.Interrupted) -> None:
+        run = self._run
+        asked = self._calls.asked_below(task) | {item.id: item for item in outcome.interrupts}
+        interrupts = tuple(asked.values())
+        writes: tuple[Write, ...] = ((records.INTERRUPT, interrupts),)
+        if outcome.refused is not None:
+            # The run fails, but the other tasks go on: their answers were taken.
+            writes = ((records.RESUME, outcome.answers), *writes)
+            setattr(outcome.refused, errors.INVALID_RESUME, True)
+            self._failure = self._failure or outcome.refused
+            run.refuse_answer(outcome.interrupts[0].id)
+        self._calls.keep(task, writes)
+        if run.stream_events.shows_tasks:
+            run.after.extend(run.stream_events.ended(task, run.step, run.now, interrupts))
+        if task.kind is Kind.CALL:
+            assert task.parent is not None
+            # Its body asks it too.
+            self._calls.bodies[task.parent.id].asked[task.path] = interrupts
+            return
+        self._paused = True
+        run.interrupts |= asked
+        if interrupts and run.options.modes:
+            shown = read(run.state.channels, run.options.output_channels)
+            run.after.extend(run.stream_events.interrupted(interrupts, shown))

@@ -18,8 +18,7 @@ from flowpregel._core.run_state import Result
 from flowpregel._engine.commits import Committers
 from flowpregel._engine.drivers import Item, adrive, drive
 from flowpregel._engine.engine import Engine, RunPlan
-from flowpregel._engine.inbox import now
-from flowpregel._engine.nested import RunContext
+from flowpregel._engine.nested import RunContext, now
 from flowpregel._fault import fault
 from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import BaseCheckpointSaver, Lease

@@ -31,7 +31,7 @@ from flowpregel._core.start import input_writes, not_before
 from flowpregel._core.stream_events import StreamEvents, outputs
 from flowpregel._core.update import Writes, barrier_of, check_writes
 from flowpregel._engine.drivers import run_to_end
-from flowpregel._engine.inbox import now
+from flowpregel._engine.nested import now
 from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import Job, RunClient, Scope, current
@@ -206,7 +206,7 @@ def edited(
         run.kept_id = saved.checkpoint.parent_id
         source = "fork"
     elif first.as_node == INPUT:
-        writes = list(input_writes(program, first.values))
+        writes = input_writes(program, first.values)
         if not writes:
             raise InvalidUpdateError(
                 f"the update as input has nothing for {program.input_channels}"
@@ -237,7 +237,8 @@ def _run_at(
     at = not_before(options.now, saved)
     opened = open_checkpoint(program, saved, options.next_version, at)
     run = Run(program, options, events, opened.state, at)
-    run.kept_id, run.step = saved.checkpoint.id, saved.checkpoint.step
+    run.checkpoint_id = run.kept_id = saved.checkpoint.id
+    run.step = saved.checkpoint.step
     # What a Command wrote is pending: the edited checkpoint is the first to hold it.
     run.unsaved = opened.applied
     return run, opened
@@ -258,11 +259,10 @@ def _written(
         brought.append(Writes(writes, node.name, (INTERRUPT,)))
         if opened is not None and opened.saved.is_latest:
             known = task_ids[node.name]
-            base = opened.saved.checkpoint.id
-            own = ids.task_id(base, INTERRUPT, index)
+            own = ids.task_id(run.checkpoint_id, INTERRUPT, index)
             task_id = update.task_id or (known.popleft() if known else own)
             kept = [write for write in writes if write[0] != TASKS]
-            run.keep(base, task_id, f"~{INTERRUPT}, {index:010d}", kept)
+            run.keep(task_id, f"~{INTERRUPT}, {index:010d}", kept)
     return brought
 
 

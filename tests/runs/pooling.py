@@ -11,7 +11,7 @@ from typing import Any
 from flowpregel._core.callee import Callee, callee_of
 from flowpregel._core.effects import Call, Emitted, Ended, StepContext
 from flowpregel._core.records import RETURN, Arguments, Kind, Node, Outcome, Raised, Returned, Task
-from flowpregel._engine.inbox import RunInbox
+from flowpregel._engine.nested import RunInbox
 from flowpregel.context import Job, RunInfo, current
 from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.policies import TimeoutPolicy

@@ -62,7 +62,7 @@ def test_a_command_that_cannot_be_obeyed_says_why(
 ) -> None:
     """Before anything is written."""
     with pytest.raises(error, match=message):
-        list(command_writes(program(node("n")), command))
+        command_writes(program(node("n")), command)
 
 
 def task_of(kind: Kind = Kind.PULL, given: Any = 1, **more: Any) -> Task:
