@@ -46,7 +46,7 @@ from flowpregel.graph.names import (
 from flowpregel.graph.schema import Schema, is_model
 from flowpregel.graph.spec import GraphSpec, NodeSpec
 from flowpregel.graph.writes import BranchWriter, InputValidator, NodeWriter
-from flowpregel.pregel.drawing.graph import Edge, Graph, NodeShape
+from flowpregel.pregel.drawing import Edge, Graph, NodeShape
 from flowpregel.pregel.node import PregelNode, is_graph
 from flowpregel.pregel.pregel import Pregel
 

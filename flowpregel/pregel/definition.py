@@ -19,7 +19,6 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.managed import managed_value
 from flowpregel.policies import CachePolicy, RetryPolicy
-from flowpregel.pregel.config import merged
 from flowpregel.pregel.jsonschema import json_schema_of, model_of
 from flowpregel.pregel.node import NodeBuilder, PregelNode, checked_cache_policy, policies_of
 
@@ -226,7 +225,7 @@ class GraphDefinition:
         types = {key: self.channels[key].ValueType for key in names(self.output_channels)}
         return _typed_dict(types) if self.OutputType is None else self.OutputType
 
-    # ------------------------------------------------------------ copies
+    # ------------------------------------------------------------ copies, shared results
 
     def copy(self, update: Mapping[str, Any] | None = None) -> Self:
         """Return a graph of its own with the attributes of *update* changed."""
@@ -238,9 +237,18 @@ class GraphDefinition:
             setattr(clone, name, value)
         return clone
 
-    def with_config(self, config: Mapping[str, Any] | None = None, **settings: Any) -> Self:
-        """Return the graph with *config* and *settings* as defaults of every run."""
-        return self.copy({"config": merged(self.config, config, **settings)})
+    def clear_cache(self, nodes: Sequence[str] | None = None) -> None:
+        """Forget shared results: of *nodes*, or of all.
+
+        Raises:
+            ConfigurationError: The graph has no cache.
+        """
+        if self.cache is None:
+            raise ConfigurationError(f"graph {self.name!r} has no cache to clear")
+        for name in nodes or ():
+            if name not in self.nodes:
+                raise ConfigurationError(f"graph {self.name!r} has no node {name!r}")
+        self.cache.clear([self.program.nodes[name].space for name in nodes or self.nodes])
 
 
 def _with_topic(channels: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a thread's state looks like to its user: `StateSnapshot`, and a history of them."""
+"""What a run and a thread's state look like to their user: `GraphOutput`, `StateSnapshot`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from flowpregel._core.plan import plan
 from flowpregel._core.program import Program, State, load_state, read
 from flowpregel._core.records import (
     ERROR,
+    INTERRUPT,
     NO_WRITES,
     RUN_TASK_ID,
     SILENT_WRITES,
@@ -59,6 +60,34 @@ class StateSnapshot(NamedTuple):
     tasks: tuple[PregelTask, ...]
     interrupts: tuple[Interrupt, ...]
     """The questions that wait, or that were asked in this step."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphOutput:
+    """What ``invoke(version="v2")`` returns."""
+
+    value: Any
+    """What the output channels hold."""
+    interrupts: tuple[Interrupt, ...] = ()
+    """What waits for an answer; empty if the run is done."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield value and interrupts, for unpacking."""
+        return iter((self.value, self.interrupts))
+
+    def __getitem__(self, key: str) -> Any:
+        """Return what a plain output has under *key*, for programs that were written for one."""
+        if key == INTERRUPT:
+            return self.interrupts
+        value = self.value
+        return value[key] if isinstance(value, Mapping) else getattr(value, key)
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether a plain output would have *key*."""
+        if key == INTERRUPT:
+            return bool(self.interrupts)
+        value = self.value
+        return key in value if isinstance(value, Mapping) else hasattr(value, str(key))
 
 
 @dataclass(frozen=True, slots=True)
