@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy as shallow_copy
 from dataclasses import InitVar, dataclass
 from functools import cached_property
-from typing import Any, Literal, Self, TypeAlias, TypedDict
+from typing import Any, Final, Literal, Self, TypeAlias, TypedDict
 
 from flowpregel._core.program import Keys, Program, compile_program, names
 from flowpregel._core.records import INPUT, SILENT_WRITES, TASKS
@@ -23,6 +23,10 @@ from flowpregel.pregel.jsonschema import json_schema_of, model_of
 from flowpregel.pregel.node import NodeBuilder, PregelNode, checked_cache_policy, policies_of
 
 Where: TypeAlias = Literal["*"] | Sequence[str]
+START: Final = "__start__"
+"""Where a graph begins: the node that takes the input in."""
+END: Final = "__end__"
+"""Where a graph ends: nothing runs after it."""
 RESERVED = SILENT_WRITES | {INPUT}
 """The names of writes that are not to channels."""
 
@@ -81,19 +85,17 @@ class GraphDefinition:
         Raises:
             ConfigurationError: They do not; the message names which, and what is there.
         """
-        _check_channels(self.channels)
-        for name, node in self.nodes.items():
-            _check_node(self.channels, name, node)
+        _check_parts(self.channels, self.nodes)
+        for key, what in self._named_channels():
+            if key not in self.channels:
+                known = ", ".join(repr(name) for name in self.channels if name != TASKS)
+                raise ConfigurationError(f"{what} {key!r}, which is not in known channels: {known}")
         inputs = names(self.input_channels)
-        for key in inputs:
-            _check_known(self.channels, key, "the input channel")
         if not any(key in node.triggers for key in inputs for node in self.nodes.values()):
             raise ConfigurationError(
                 f"Input channel {', '.join(map(repr, inputs))} is not subscribed to by any node, "
                 "so nothing could ever run"
             )
-        for key in (*names(self.output_channels), *names(self.stream_channels or ())):
-            _check_known(self.channels, key, "the output channel")
         for where in (self.interrupt_after_nodes, self.interrupt_before_nodes):
             for name in () if where == "*" else where:
                 if name not in self.nodes:
@@ -103,6 +105,16 @@ class GraphDefinition:
                     )
         self.__dict__.pop("program", None)
         return self
+
+    def _named_channels(self) -> Iterator[tuple[str, str]]:
+        """Yield the channels that something names, and what names them."""
+        for name, node in self.nodes.items():
+            yield from ((key, f"node {name!r} reads channel") for key in names(node.channels))
+            yield from ((key, f"node {name!r} subscribes to channel") for key in node.triggers)
+            yield from ((key, f"node {name!r} writes to channel") for key in node.written)
+        yield from ((key, "the input channel") for key in names(self.input_channels))
+        for keys in (self.output_channels, self.stream_channels or ()):
+            yield from ((key, "the output channel") for key in names(keys))
 
     @cached_property
     def program(self) -> Program:
@@ -290,10 +302,7 @@ def _typed_dict(types: dict[str, Any]) -> Any:
     return TypedDict("Values", types, total=False)  # type: ignore[operator]
 
 
-# ---------------------------------------------------------------- checks
-
-
-def _check_channels(channels: Mapping[str, Any]) -> None:
+def _check_parts(channels: Mapping[str, Any], nodes: Mapping[str, Any]) -> None:
     for key, item in channels.items():
         if key in RESERVED:
             raise ConfigurationError(f"Channel name {key!r} is reserved")
@@ -301,27 +310,16 @@ def _check_channels(channels: Mapping[str, Any]) -> None:
             raise ConfigurationError(
                 f"channel {key!r} is {item!r}, which is neither a channel nor a managed value"
             )
-
-
-def _check_node(channels: Mapping[str, Any], name: str, node: Any) -> None:
-    if name in RESERVED:
-        raise ConfigurationError(f"Node name {name!r} is reserved")
-    if not isinstance(node, PregelNode):
-        raise ConfigurationError(
-            f"node {name!r} is {node!r}; use a PregelNode, a NodeBuilder or a Channel pipe"
-        )
-    check_executor(node.executor)
-    for key in names(node.channels):
-        _check_known(channels, key, f"node {name!r} reads channel")
-    for key in node.triggers:
-        _check_known(channels, key, f"node {name!r} subscribes to channel")
-        if not isinstance(channels[key], BaseChannel):
-            raise ConfigurationError(f"node {name!r} cannot be triggered by {key!r}: not a channel")
-    for key in node.written:
-        _check_known(channels, key, f"node {name!r} writes to channel")
-
-
-def _check_known(channels: Mapping[str, Any], key: str, what: str) -> None:
-    if key not in channels:
-        known = ", ".join(repr(name) for name in channels if name != TASKS)
-        raise ConfigurationError(f"{what} {key!r}, which is not in known channels: {known}")
+    for name, node in nodes.items():
+        if name in RESERVED:
+            raise ConfigurationError(f"Node name {name!r} is reserved")
+        if not isinstance(node, PregelNode):
+            raise ConfigurationError(
+                f"node {name!r} is {node!r}; use a PregelNode, a NodeBuilder or a Channel pipe"
+            )
+        check_executor(node.executor)
+        for key in node.triggers:
+            if key in channels and not isinstance(channels[key], BaseChannel):
+                raise ConfigurationError(
+                    f"node {name!r} cannot be triggered by {key!r}: not a channel"
+                )

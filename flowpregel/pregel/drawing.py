@@ -16,14 +16,10 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from flowpregel._core.program import names
 from flowpregel.errors import ConfigurationError
+from flowpregel.pregel.definition import END, START
 
 Direction: TypeAlias = Literal["TD", "LR", "BT", "RL"]
 Charset: TypeAlias = Literal["unicode", "ascii"]
-
-START: Final = "__start__"
-"""The marker for what a run is given."""
-END: Final = "__end__"
-"""The marker for what a run gives back."""
 
 STYLES: Final = {
     "marker": ("#eceff1", "#90a4ae", "#37474f"),

@@ -16,20 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from flowpregel._core.records import (
-    CALLED,
-    ERROR,
-    INTERRUPT,
-    RUN_TASK_ID,
-    Address,
-    Ran,
-    Saved,
-    Write,
-)
+from flowpregel._core import records
+from flowpregel._core.records import Address, Ran, Saved, Write
 from flowpregel._core.stream_events import outputs
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.pregel.definition import GraphDefinition
-from flowpregel.pregel.drawing import START
+from flowpregel.pregel.definition import START, GraphDefinition
 from flowpregel.pregel.run_drawing import Status, TaskRecord
 from flowpregel.pregel.snapshot import open_checkpoint
 
@@ -212,10 +203,10 @@ def _kept_on(saved: Saved) -> dict[str, _KeptTask]:
     for task_id, path, ran in saved.ran:
         found[task_id] = _KeptTask(task_id, path, ran.name, ran=ran)
     for write in saved.writes:
-        if write.task_id != RUN_TASK_ID:
+        if write.task_id != records.RUN_TASK_ID:
             task = found.setdefault(write.task_id, _KeptTask(write.task_id))
             task.writes.append((write.channel, write.value))
-            if write.channel == CALLED and not task.name and write.value is not None:
+            if write.channel == records.CALLED and not task.name and write.value is not None:
                 task.name = str(write.value[1]).partition("(")[0]
     return found
 
@@ -224,7 +215,7 @@ def _status(task: _KeptTask, is_over: bool) -> tuple[Status, str]:
     """Return how a task ended, and what it failed with or asks."""
     # A control write of None takes an earlier one back.
     kept = dict(task.writes)
-    error, asked = kept.get(ERROR), kept.get(INTERRUPT) or ()
+    error, asked = kept.get(records.ERROR), kept.get(records.INTERRUPT) or ()
     if outputs(task.writes):
         return "done", ""
     if task.ran is not None and task.ran.error:
