@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _JSON = "flowpregel.json"
+COUNT = click.IntRange(min=1)
 _WIDEST = 1_000_000
 _USAGE = (ConfigurationError, EmptyInputError, InputMismatchError, UnknownInterruptError)
 
@@ -119,10 +120,11 @@ def print_result(value: Any, *parts: str | Table) -> None:
             click.echo(line.rstrip())
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
-    """Print *rows* as JSON, or the *columns* of them, whose keys are given by heading."""
-    cells = [[row[key] for key in columns.values()] for row in rows]
-    print_result(rows, table([*columns], cells))
+def print_rows(rows: Sequence[Mapping[str, Any]], *columns: str) -> None:
+    """Print *rows* as JSON, or the *columns* of them that are for people."""
+    cells = [[row[key] for key in columns] for row in rows]
+    heads = [key.removesuffix("_id").upper() for key in columns]
+    print_result(rows, table(heads, cells))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:

@@ -1,25 +1,30 @@
-"""The commands that only look: ls, show, history, state, diff, stats, graph."""
+"""The commands that only look: ls, show, history, state, diff, stats, graph.
+
+How a thread stands is read from what its newest checkpoint keeps; no flow is imported
+for it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from flowpregel._core.records import Address
+from flowpregel._core import records
+from flowpregel._core.records import Address, Ran, Saved
 from flowpregel.cli import console, targets
 from flowpregel.cli.preview import FULL, Limits, line_of, one_line, plain
-from flowpregel.cli.status import STATUSES, Work, is_engines, status_of, values_of, work_of
 from flowpregel.errors import ConfigurationError
 
+STATUSES = ("running", "interrupted", "failed", "stopped", "idle")
+_ENGINES = ("branch:to:", "join:", records.TASKS)
 _CELL = Limits(depth=3, count=6, size=60, total=60)
 _MOST = 100
 """Of the tasks that are done, the last ones are shown, this many, unless all are asked for."""
-_COUNT = click.IntRange(min=1)
 _full = click.option("--full", is_flag=True, help="Print values whole, not just previews.")
 _all = click.option("--all", "show_all", is_flag=True, help="Show the engine's channels too.")
 
@@ -36,25 +41,25 @@ def ls(status: str | None, store: str | None) -> None:
     with targets.reading(store) as saver:
         for info in sorted(saver.threads(), key=lambda info: info.updated, reverse=True):
             saved = targets.newest(saver, info.thread_id)
-            stands = status_of(saved, running=info.status == "running")
-            if status in (None, stands):
-                row = {
-                    "thread_id": info.thread_id,
-                    "status": stands,
-                    "step": info.step,
-                    "created": console.time_of(info.created),
-                    "updated": console.time_of(info.updated),
-                    "flow": saved.checkpoint.metadata.get(targets.FLOW) or None,
-                }
+            row = {
+                "thread_id": info.thread_id,
+                "status": status_of(saved, running=info.status == "running"),
+                "step": info.step,
+                "created": console.time_of(info.created),
+                "updated": console.time_of(info.updated),
+                "flow": saved.checkpoint.metadata.get(targets.FLOW) or None,
+            }
+            if status in (None, row["status"]):
                 rows.append(row)
-    columns = ("status", "step", "created", "updated", "flow")
-    console.print_rows(rows, {"THREAD": "thread_id", **{name.upper(): name for name in columns}})
+    console.print_rows(rows, "thread_id", "status", "step", "created", "updated", "flow")
 
 
 @console.store_command()
 @click.argument("thread")
 @click.option("--flow", metavar="MODULE:FLOW", help="Import it too, to show what comes next.")
-@click.option("--limit", type=_COUNT, default=20, show_default=True, help="At most N supersteps.")
+@click.option(
+    "--limit", type=console.COUNT, default=20, show_default=True, help="At most N supersteps."
+)
 @_full
 def show(thread: str, flow: str | None, limit: int, full: bool, store: str | None) -> None:
     """Show how a thread stands, and what its last run did.
@@ -67,16 +72,14 @@ def show(thread: str, flow: str | None, limit: int, full: bool, store: str | Non
     names: dict[str, str] = {}
     with targets.reading(store) as saver:
         saved = targets.newest(saver, thread)
-        owner = saver.owner(thread)
-        kept = saved.checkpoint.metadata
-        metadata = {key: value for key, value in kept.items() if key != "input_digest"}
+        owner, newest = saver.owner(thread), saved.checkpoint
         facts = {
             "thread_id": thread,
             "status": status_of(saved, running=owner is not None),
-            "checkpoint": saved.checkpoint.id,
-            "step": saved.checkpoint.step,
-            "at": console.time_of(saved.checkpoint.at),
-            "metadata": plain(metadata),
+            "checkpoint": newest.id,
+            "step": newest.step,
+            "at": console.time_of(newest.at),
+            "metadata": plain({k: v for k, v in newest.metadata.items() if k != "input_digest"}),
         }
         if owner is not None:
             facts["run by"] = str(owner)
@@ -90,10 +93,9 @@ def show(thread: str, flow: str | None, limit: int, full: bool, store: str | Non
     tasks = [_task(each, names, limits) for each in work]
     done = [each.id for each in work if each.state == "done"]
     hidden = set() if full else {*done[:-_MOST]}
-    parts: list[Any] = [console.fields(facts)]
-    if rows := [_row(task) for task in tasks if task["id"] not in hidden]:
-        heads = ("STEP", "TASK", "STATE", "SECONDS", "TRIES", "RESULT, ERROR OR QUESTION")
-        parts += ["", console.table(heads, rows)]
+    heads = ("STEP", "TASK", "STATE", "SECONDS", "TRIES", "RESULT, ERROR OR QUESTION")
+    rows = [_row(task) for task in tasks if task["id"] not in hidden]
+    parts = [console.fields(facts), *(["", console.table(heads, rows)] if rows else ())]
     if hidden:
         parts.append(f"and {len(hidden):,} before that are done; --full shows them")
     console.print_result({**facts, "tasks": tasks}, *parts)
@@ -131,7 +133,9 @@ def _row(task: Mapping[str, Any]) -> tuple[Any, ...]:
 
 @console.store_command()
 @click.argument("thread")
-@click.option("--limit", type=_COUNT, default=20, show_default=True, help="At most N checkpoints.")
+@click.option(
+    "--limit", type=console.COUNT, default=20, show_default=True, help="At most N checkpoints."
+)
 def history(thread: str, limit: int, store: str | None) -> None:
     """List a thread's checkpoints, newest first."""
     with targets.reading(store) as saver:
@@ -144,13 +148,14 @@ def history(thread: str, limit: int, store: str | None) -> None:
                 "source": saved.checkpoint.source,
                 "at": console.time_of(saved.checkpoint.at),
                 "run_id": saved.checkpoint.metadata.get("run_id"),
-                "changed": sorted(n for n in saved.checkpoint.changed if not is_engines(n)),
+                "changed": sorted(
+                    n for n in saved.checkpoint.changed if not n.startswith(_ENGINES)
+                ),
                 "tasks": len({write.task_id for write in saved.writes}),
             }
             for saved in saver.history(Address(thread), limit=limit)
         ]
-    columns = ("checkpoint", "step", "source", "at", "tasks", "changed")
-    console.print_rows(rows, {name.upper(): name for name in columns})
+    console.print_rows(rows, "checkpoint", "step", "source", "at", "tasks", "changed")
 
 
 @console.store_command()
@@ -253,7 +258,16 @@ def graph(flow: str, thread: str | None, output: str | None, **options: Any) -> 
     each task's end, time and trouble. As Mermaid and as a picture a run is the flow,
     coloured by how its tasks ended.
     """
-    drawing = _drawing(flow, thread, options["store"], xray=options["xray"])
+    xray, store = options["xray"], options["store"]
+    app = targets.load_flow(flow)
+    if thread is None:
+        drawing = app.get_graph(xray=xray)
+    elif store is None:
+        drawing = app.get_run(thread_id=thread, xray=xray)
+    else:
+        with targets.reading(store) as saver:
+            targets.newest(saver, thread)
+            drawing = app.copy({"checkpointer": saver}).get_run(thread_id=thread, xray=xray)
     if output is not None:
         _write(drawing, Path(output))
     elif console.wants_json():
@@ -262,18 +276,6 @@ def graph(flow: str, thread: str | None, output: str | None, **options: Any) -> 
         click.echo(drawing.draw_mermaid())
     else:
         click.echo(drawing.draw_ascii(charset="ascii" if options["only_ascii"] else "unicode"))
-
-
-def _drawing(name: str, thread: str | None, store: str | None, *, xray: bool) -> Any:
-    """Return the drawing of a flow, or of the last run of a thread in a store or its own."""
-    flow = targets.load_flow(name)
-    if thread is None:
-        return flow.get_graph(xray=xray)
-    if store is None:
-        return flow.get_run(thread_id=thread, xray=xray)
-    with targets.reading(store) as saver:
-        targets.newest(saver, thread)
-        return flow.copy({"checkpointer": saver}).get_run(thread_id=thread, xray=xray)
 
 
 def _write(drawing: Any, path: Path) -> None:
@@ -285,3 +287,82 @@ def _write(drawing: Any, path: Path) -> None:
         case _:
             raise click.BadParameter(f"{path} must end with .svg or .png", param_hint="--output")
     console.note(f"wrote {path}")
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """A task, by what it has left on the checkpoint it started from."""
+
+    id: str
+    name: str | None
+    """The call it is, or the node; None if only its flow knows."""
+    step: int
+    """Its superstep."""
+    state: str = "unfinished"
+    """``done``, ``failed``, ``waiting`` or ``unfinished``."""
+    error: Any = None
+    interrupts: tuple[Any, ...] = ()
+    result: Any = None
+    ran: Ran | None = None
+    """When, where and how often it ran, if that was kept."""
+
+
+def work_of(saved: Saved) -> list[Work]:
+    """Return the tasks that have left something on a checkpoint, in order."""
+    of_task: dict[str, dict[str, Any]] = {}
+    for write in saved.writes:
+        if write.task_id != records.RUN_TASK_ID:
+            # A control write of None takes an earlier one back.
+            of_task.setdefault(write.task_id, {})[write.channel] = write.value
+    ran = {task_id: ran for task_id, _, ran in saved.ran}
+    step = saved.checkpoint.step + 1
+    made = [_work(task_id, kept, step, ran.get(task_id)) for task_id, kept in of_task.items()]
+    # What takes in the input is no node of the user's.
+    return [work for work in made if work.name != "__start__"]
+
+
+def _work(task_id: str, kept: dict[str, Any], step: int, ran: Ran | None) -> Work:
+    called = kept.get(records.CALLED)
+    name = str(called[1]) if isinstance(called, tuple) else ran and ran.name
+    work = Work(id=task_id, name=name, step=step, ran=ran)
+    values = {k: value for k, value in kept.items() if k not in records.CONTROL_WRITES}
+    if values:
+        values.pop(records.NO_WRITES, None)
+        return replace(work, state="done", result=values.get(records.RETURN, values))
+    # An error that is to be tried again is taken back, but for its text.
+    if error := kept.get(records.ERROR) or (ran and ran.error):
+        return replace(work, state="failed", error=error)
+    asked = kept.get(records.INTERRUPT)
+    if isinstance(asked, Sequence) and asked:
+        return replace(work, state="waiting", interrupts=tuple(asked))
+    return work
+
+
+def status_of(saved: Saved, *, running: bool) -> str:
+    """Return how the thread stands whose newest checkpoint is *saved*.
+
+    *stopped* means that its superstep had begun and was not ended; *idle*, that
+    nothing is in flight.
+    """
+    states = {work.state for work in work_of(saved)}
+    if running:
+        return "running"
+    if "waiting" in states:
+        return "interrupted"
+    if "failed" in states:
+        return "failed"
+    return "stopped" if states or saved.checkpoint.source == "input" else "idle"
+
+
+def values_of(saved: Saved, *, show_all: bool) -> dict[str, Any]:
+    """Return what the channels hold, without those that the engine made for itself."""
+    # Only the flow knows how to fold deltas.
+    deltas = {
+        name: {"seed": history.seed, "deltas": (*history.writes,)}
+        for name, history in saved.deltas.items()
+    }
+    held = {**saved.checkpoint.values, **deltas}
+    return {k: v for k, v in sorted(held.items()) if show_all or not k.startswith(_ENGINES)}

@@ -8,16 +8,15 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address, Saved
+from flowpregel._lmdb.pickling import PythonCodec
 from flowpregel.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb import LMDBSaver
-    from flowpregel.pregel.pregel import Pregel
+    from flowpregel import LMDBSaver, Pregel
 
 FLOW = "flow"
 """The key in the metadata of a run for the flow that the command ran."""
@@ -34,7 +33,7 @@ def load_flow(name: str) -> Pregel:
     Raises:
         ConfigurationError: There is none; the message lists those that exist.
     """
-    from flowpregel.pregel.pregel import Pregel  # noqa: PLC0415 - keeps --help fast
+    from flowpregel import Pregel  # noqa: PLC0415 - keeps --help fast
 
     where, _, attribute = name.rpartition(":")
     if not where or not attribute:
@@ -47,13 +46,13 @@ def load_flow(name: str) -> Pregel:
         found = getattr(found, part, None)
     if isinstance(found, Pregel):
         return found
+    kind = type(found).__name__
     if found is not None and hasattr(found, "compile"):
         raise ConfigurationError(
-            f"{name!r} is a {type(found).__name__} that is not compiled: name what .compile() "
-            "returns"
+            f"{name!r} is a {kind} that is not compiled: name what .compile() returns"
         )
     there = [key for key, value in vars(module).items() if isinstance(value, Pregel)]
-    what = "is not there" if found is None else f"is a {type(found).__name__}, not a flow"
+    what = "is not there" if found is None else f"is a {kind}, not a flow"
     raise ConfigurationError(
         f"{name!r} {what}; the flows of {where} are: {', '.join(there) or '(none)'}"
     )
@@ -110,6 +109,34 @@ def recorded_flow(thread_id: str, flow: str | None, store: str | None) -> str:
 # ---------------------------------------------------------------- stores
 
 
+class Unreadable:
+    """Stands for a value that cannot be decoded here, perhaps because its class is missing.
+
+    Args:
+        why: The error.
+    """
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def __repr__(self) -> str:
+        return f"<unreadable: {self.why}>"
+
+
+class TolerantCodec(PythonCodec):
+    """Decodes what can be decoded, and shows the rest as `Unreadable`.
+
+    One value whose class is gone must not hide all the others.
+    """
+
+    def decode(self, data: bytes) -> Any:
+        """Return the value that was encoded, or an `Unreadable`."""
+        try:
+            return super().decode(data)
+        except Exception as error:  # noqa: BLE001 - unpickling may run code of the user
+            return Unreadable(f"{type(error).__name__}: {error}")
+
+
 def reading(path: str | None) -> LMDBSaver:
     """Open a store that exists, to look at it; nothing in it is made or changed.
 
@@ -117,8 +144,6 @@ def reading(path: str | None) -> LMDBSaver:
         ConfigurationError: No path was given.
         StoreError: There is no store, or it cannot be opened.
     """
-    from flowpregel.cli.tolerant_codec import TolerantCodec  # noqa: PLC0415 - keeps --help fast
-
     real = existing(path)
     return opened(real, readonly=True, lock=os.access(real, os.W_OK), codec=TolerantCodec())
 
@@ -165,13 +190,13 @@ def existing(path: str | None) -> str:
 # ---------------------------------------------------------------- checkpoints
 
 
-def newest(saver: LMDBSaver, thread_id: str) -> Saved:
-    """Return a thread's newest checkpoint.
+def newest(saver: LMDBSaver, thread_id: str, checkpoint_id: str | None = None) -> Saved:
+    """Return a thread's newest checkpoint, or the one of an id that it has.
 
     Raises:
         ConfigurationError: The store has no such thread.
     """
-    saved = saver.load(Address(thread_id))
+    saved = saver.load(Address(thread_id, "", checkpoint_id))
     if saved is None:
         raise ConfigurationError(
             f"the store at {saver.path} has no thread {thread_id!r}; `flowpregel ls` lists them"
@@ -194,14 +219,11 @@ def find_checkpoint(saver: LMDBSaver, thread_id: str, name: str | None) -> Saved
     latest = newest(saver, thread_id)
     if name is None:
         return latest
-    exact = saver.load(Address(thread_id, "", name))
-    if exact is not None:
-        return exact
-    every = saver.history(Address(thread_id))
+    every = [each.checkpoint for each in saver.outline(Address(thread_id))]
     if _STEP.fullmatch(name):
-        found = [*islice((each for each in every if each.checkpoint.step == int(name)), 1)]
+        found = [each.id for each in every if each.step == int(name)][:1]
     else:
-        found = [*islice((each for each in every if each.checkpoint.id.startswith(name)), 2)]
+        found = [each.id for each in every if each.id.startswith(name)]
     if not found:
         raise ConfigurationError(
             f"thread {thread_id!r} has no checkpoint {name!r}; `flowpregel history` lists them"
@@ -210,4 +232,4 @@ def find_checkpoint(saver: LMDBSaver, thread_id: str, name: str | None) -> Saved
         raise ConfigurationError(
             f"several checkpoints of thread {thread_id!r} begin with {name!r}; give more of the id"
         )
-    return found[0]
+    return newest(saver, thread_id, found[0])
