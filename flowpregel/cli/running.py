@@ -21,12 +21,11 @@ import click
 from flowpregel._core.commands import Command
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.cli import console, targets
-from flowpregel.cli.console import Code, code_of, note, wants_json
-from flowpregel.cli.preview import FULL, Limits, one_line, plain
+from flowpregel.cli.console import FULL, Code, Limits, code_of, note, one_line, plain
 from flowpregel.errors import ConfigurationError, EmptyInputError, TaskCancelled
 
 if TYPE_CHECKING:
-    from flowpregel import Pregel
+    from flowpregel.pregel.pregel import Pregel
 
 _STATUSES = {
     Code.OK: "done",
@@ -151,9 +150,8 @@ def cancel(thread: str, wait: float, store: str | None) -> Code:
         while (runs := saver.owner(thread) == owner) and time.monotonic() < deadline:
             time.sleep(_PERIOD)
     told = {"thread_id": thread, "status": "asked" if runs else "stopped", "owner": str(owner)}
-    if not runs or wants_json():
-        console.print_result(told, f"stopped: {thread}; what finished is kept")
-    else:
+    console.print_result(told, *([] if runs else [f"stopped: {thread}; what finished is kept"]))
+    if runs:
         note(f"{owner} was asked to stop {thread!r}, and has not yet")
     return Code.FAILED if runs and wait else Code.OK
 

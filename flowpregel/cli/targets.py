@@ -16,7 +16,8 @@ from flowpregel._lmdb.pickling import PythonCodec
 from flowpregel.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
-    from flowpregel import LMDBSaver, Pregel
+    from flowpregel.checkpoint.lmdb import LMDBSaver
+    from flowpregel.pregel.pregel import Pregel
 
 FLOW = "flow"
 """The key in the metadata of a run for the flow that the command ran."""
@@ -33,7 +34,7 @@ def load_flow(name: str) -> Pregel:
     Raises:
         ConfigurationError: There is none; the message lists those that exist.
     """
-    from flowpregel import Pregel  # noqa: PLC0415 - keeps --help fast
+    from flowpregel.pregel.pregel import Pregel  # noqa: PLC0415 - keeps --help fast
 
     where, _, attribute = name.rpartition(":")
     if not where or not attribute:
@@ -109,32 +110,15 @@ def recorded_flow(thread_id: str, flow: str | None, store: str | None) -> str:
 # ---------------------------------------------------------------- stores
 
 
-class Unreadable:
-    """Stands for a value that cannot be decoded here, perhaps because its class is missing.
-
-    Args:
-        why: The error.
-    """
-
-    def __init__(self, why: str) -> None:
-        self.why = why
-
-    def __repr__(self) -> str:
-        return f"<unreadable: {self.why}>"
-
-
 class TolerantCodec(PythonCodec):
-    """Decodes what can be decoded, and shows the rest as `Unreadable`.
-
-    One value whose class is gone must not hide all the others.
-    """
+    """Decodes what can be decoded: one value whose class is gone must not hide all the others."""
 
     def decode(self, data: bytes) -> Any:
-        """Return the value that was encoded, or an `Unreadable`."""
+        """Return the value that was encoded, or a text that says why it cannot be read."""
         try:
             return super().decode(data)
         except Exception as error:  # noqa: BLE001 - unpickling may run code of the user
-            return Unreadable(f"{type(error).__name__}: {error}")
+            return f"<unreadable: {type(error).__name__}: {error}>"
 
 
 def reading(path: str | None) -> LMDBSaver:
