@@ -74,6 +74,7 @@ class LMDBStore(ItemStore):
         self._options = options or StoreOptions()
         self._store = open_store(path, options=self._options)
         self._table = self._store.table(b"store")
+        self.encode, self.decode = self._store.codec.encode, self._store.codec.decode
 
     def close(self) -> None:
         """Give the store back; may be called again."""
@@ -123,13 +124,7 @@ class LMDBStore(ItemStore):
         return sorted((each for each in items if each.lives_at(now)), key=lambda item: item.number)
 
     def _item(self, record: bytes) -> StoredItem:
-        return StoredItem(*self._store.codec.decode(record, "an item"))
-
-    def _encode(self, value: Any, what: str) -> Any:
-        return self._store.codec.encode(value, what)
-
-    def _decode(self, kept: Any, what: str) -> Any:
-        return self._store.codec.decode(kept, what)
+        return StoredItem(*self.decode(record, "an item"))
 
     # -------------------------------------------------------- inside a transaction
 
@@ -145,7 +140,7 @@ class LMDBStore(ItemStore):
 
     def _keep(self, transaction: Any, place: bytes, item: StoredItem) -> None:
         record = tuple(getattr(item, name) for name in _FIELDS)
-        data = self._store.codec.encode(record, "an item")
+        data = self.encode(record, "an item")
         self._table.put(transaction, b"i" + place, data)
         if item.ends_at is not None:
             self._table.put(transaction, _end(item.ends_at) + place, b"")
