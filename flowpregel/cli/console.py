@@ -189,22 +189,22 @@ class Limits:
     """Items in all."""
 
 
+PREVIEW = Limits()
 FULL = Limits(depth=100, count=1 << 40, size=1 << 40, total=1 << 40)
 """Everything; only a value that contains itself is cut off."""
 
 
-def plain(value: Any, limits: Limits | None = None) -> Any:
+def plain(value: Any, limits: Limits = PREVIEW) -> Any:
     """Return *value* as dicts, lists, texts and numbers that JSON has.
 
     What JSON does not have is shown as its ``repr``. What is left out is
     counted in a text that begins with an ellipsis.
     """
-    return _Cutter(limits or Limits()).cut(value, 0)
+    return _Cutter(limits).cut(value, 0)
 
 
-def one_line(value: Any, limits: Limits | None = None) -> str:
+def one_line(value: Any, limits: Limits = PREVIEW) -> str:
     """Return *value* in one line for a terminal."""
-    limits = limits or Limits()
     return line_of(plain(value, limits), limits)
 
 

@@ -17,7 +17,7 @@ import click
 from flowpregel._core import records
 from flowpregel._core.records import Address, Ran, Saved
 from flowpregel.cli import console, targets
-from flowpregel.cli.console import FULL, Limits, line_of, plain
+from flowpregel.cli.console import FULL, PREVIEW, Limits, line_of, plain
 from flowpregel.errors import ConfigurationError
 
 STATUSES = ("running", "interrupted", "failed", "stopped", "idle")
@@ -30,7 +30,7 @@ _full = click.option(
     "--full",
     "limits",
     is_flag=True,
-    callback=lambda _, __, value: FULL if value else Limits(),
+    callback=lambda _, __, value: FULL if value else PREVIEW,
     help="Print values whole, not just previews.",
 )
 _all = click.option("--all", "show_all", is_flag=True, help="Show the engine's channels too.")

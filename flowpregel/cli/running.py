@@ -111,25 +111,20 @@ def answer(
     found = targets.recorded_flow(thread, flow, options["store"])
     with targets.flow_on(found, options["store"]) as app:
         questions = {each.id: each.value for each in app.get_state(thread_id=thread).interrupts}
-    question = _chosen(questions, interrupt_id, thread)
+    if not questions:
+        raise ConfigurationError(f"thread {thread!r} asks nothing")
+    shown = "\n".join(f"  {key}  {one_line(asked)}" for key, asked in questions.items())
+    if interrupt_id is None and len(questions) > 1:
+        raise ConfigurationError(f"{len(questions)} questions wait; say which by --id:\n{shown}")
+    question = next(iter(questions)) if interrupt_id is None else interrupt_id
+    if question not in questions:
+        raise ConfigurationError(f"no question has the id {question!r}; there are:\n{shown}")
     given: Any = value
     if not text:
         with suppress(ValueError):
             given = json.loads(value)
     request = RunRequest(flow=found, thread_id=thread, **options)
     return perform(request, Command(resume={question: given}))
-
-
-def _chosen(questions: dict[str, Any], interrupt_id: str | None, thread_id: str) -> str:
-    if not questions:
-        raise ConfigurationError(f"thread {thread_id!r} asks nothing")
-    shown = "\n".join(f"  {key}  {one_line(value)}" for key, value in questions.items())
-    if interrupt_id is None and len(questions) > 1:
-        raise ConfigurationError(f"{len(questions)} questions wait; say which by --id:\n{shown}")
-    chosen = next(iter(questions)) if interrupt_id is None else interrupt_id
-    if chosen not in questions:
-        raise ConfigurationError(f"no question has the id {chosen!r}; there are:\n{shown}")
-    return chosen
 
 
 @console.store_command()

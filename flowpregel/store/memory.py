@@ -309,7 +309,7 @@ class InMemoryStore(ItemStore):
         self, ops: Sequence[Op], puts: Mapping[ItemKey, StoredItem | None], now: float
     ) -> list[list[StoredItem]]:
         with self._lock:
-            found = [[item for item in self._candidates(op) if item.lives_at(now)] for op in ops]
+            found = [[item for item in self._records(op) if item.lives_at(now)] for op in ops]
             for place, item in puts.items():
                 before = self._items.get(place)
                 if item is not None and before is not None and before.lives_at(now):
@@ -323,11 +323,11 @@ class InMemoryStore(ItemStore):
                 self._most = max(_LEAST_SWEPT, 2 * len(self._items))
         return found
 
-    def _candidates(self, op: Op) -> list[StoredItem]:
+    def _records(self, op: Op) -> Iterable[StoredItem]:
         if isinstance(op, GetOp):
             item = self._items.get((tuple(op.namespace), op.key))
             return [] if item is None else [item]
-        return [] if isinstance(op, PutOp) else [*self._items.values()]
+        return [] if isinstance(op, PutOp) else self._items.values()
 
     def _restart(self, items: Sequence[StoredItem], now: float) -> None:
         with self._lock:

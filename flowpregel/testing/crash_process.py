@@ -167,14 +167,14 @@ def _history_of(folder: Path) -> Iterator[tuple[str, ...]]:
 
 
 def _line(saved: Any) -> tuple[str, ...]:
-    values = {name: _shown(value) for name, value in saved.checkpoint.values.items()}
-    deltas = {name: _shown((*delta.writes,)) for name, delta in saved.deltas.items()}
+    deltas = {name: (*delta.writes,) for name, delta in saved.deltas.items()}
+    values = [*sorted(saved.checkpoint.values.items()), *sorted(deltas.items())]
     return (
         saved.address.thread_id,
         _IDS.sub("", saved.address.namespace),
         str(saved.checkpoint.step),
         saved.checkpoint.source,
-        repr([*sorted(values.items()), *sorted(deltas.items())]),
+        repr([(name, _shown(value)) for name, value in values]),
         repr([item for write in saved.writes if (item := _written(write))]),
     )
 
