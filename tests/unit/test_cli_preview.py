@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flowpregel.cli.preview import FULL, Limits, one_line, plain, printable
+from flowpregel.cli.console import FULL, Limits, one_line, plain, printable
 
 
 @dataclass
