@@ -9,9 +9,10 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -46,3 +47,16 @@ def run(*arguments: str, cwd: Path = ROOT, python: str = sys.executable, given: 
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     return done.stdout.strip()
+
+
+def pythons() -> Iterator[Any]:
+    """Yield each other Python on this machine; a reason to skip for one that is not there."""
+    roots = [Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"]
+    for minor in (11, 12, 13, 14):
+        found = [str(each) for root in roots for each in root.glob(f"3.{minor}.*/bin/python")]
+        reason = f"there is no Python 3.{minor}"
+        marks = [] if found else [pytest.mark.skip(reason=reason)]
+        yield pytest.param(found[-1] if found else "", id=f"3.{minor}", marks=marks)
+
+
+PYTHONS = [*pythons()]

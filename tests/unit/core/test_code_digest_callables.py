@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import linecache
-import os
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import pytest
 from flowpregel import entrypoint
 from flowpregel._core.code_digest import CodeDigest, code_digest
 from tests.unit.core import code_samples
-from tests.unit.core.code_packages import Import, load, run
+from tests.unit.core.code_packages import PYTHONS, Import, load, run
 
 __all__ = ["load"]  # a fixture
 
@@ -273,17 +271,7 @@ def test_a_function_by_value_has_the_same_digest_in_another_process(tmp_path: Pa
 # ---------------------------------------------------------------- every Python, many threads
 
 
-def pythons() -> Iterator[Any]:
-    """Yield each other Python on this machine; a reason to skip for one that is not there."""
-    roots = [Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"]
-    for minor in (11, 12, 13, 14):
-        found = [str(each) for root in roots for each in root.glob(f"3.{minor}.*/bin/python")]
-        reason = f"there is no Python 3.{minor}"
-        marks = [] if found else [pytest.mark.skip(reason=reason)]
-        yield pytest.param(found[-1] if found else "", id=f"3.{minor}", marks=marks)
-
-
-@pytest.mark.parametrize("python", [*pythons()])
+@pytest.mark.parametrize("python", PYTHONS)
 def test_every_python_has_the_same_digests(python: str) -> None:
     """Of the samples, which use all of the syntax, and of each part of them."""
     here = {name: code_digest(each) for name, each in code_samples.SAMPLES.items()}
