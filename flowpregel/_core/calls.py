@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from flowpregel._core import ids
+from flowpregel._core.copies import own_copy
 from flowpregel._core.effects import Call, Resolve, StepContext
 from flowpregel._core.plan import DEEPEST, call_task, too_deep
 from flowpregel._core.records import (
@@ -122,6 +123,10 @@ class Calls:
         running = self._running.get(task.id)
         return kept, None if running is None else running[0].record
 
+    def may_repeat(self, body: Task) -> bool:
+        """Return whether another attempt of *body* may be given the results of its calls again."""
+        return bool(body.node.retry or self._run.options.retry)
+
     def _replayed(self, task: Task, call: Call) -> Outcome | None:
         """Return what was recorded of a call, None if nothing that can be used again."""
         recorded, was = self._recorded(task)
@@ -137,6 +142,8 @@ class Calls:
         if not recorded or call.node.role == "graph":
             # A graph has checkpoints of its own to go on from.
             return None
+        if task.parent is not None and self.may_repeat(task.parent):
+            recorded = own_copy(tuple(recorded))
         if done := outputs(recorded):
             task.writes = tuple(done)
             return Returned(task.writes)

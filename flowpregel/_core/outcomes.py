@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, assert_never
 
 from flowpregel._core.calls import Calls
-from flowpregel._core.copies import keepable
+from flowpregel._core.copies import keepable, own_copy
 from flowpregel._core.effects import Cancel, Effect, Ended, StepContext, Submit, Wakeup
 from flowpregel._core.plan import handler_task
 from flowpregel._core.program import read
@@ -196,8 +196,11 @@ class Outcomes:
         if task.record is not None:
             # Last: the places of the other writes do not depend on it.
             writes = (*writes, (CALLED, task.record))
-        if task.kind is Kind.CALL and task.parent and (task.parent.node.retry or run.options.retry):
-            self.calls.kept[task.id] = writes
+        if task.kind is Kind.CALL and run.at_exit:
+            # It is recorded after its body got it.
+            writes = own_copy(tuple(writes))
+        if task.kind is Kind.CALL and task.parent and self.calls.may_repeat(task.parent):
+            self.calls.kept[task.id] = own_copy(tuple(writes))
         if task.span is not None:
             began, seconds, executor, pid = task.span
             attempts = 0 if executor == "cache" else task.attempt
