@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from flowpregel._core import ids, records
 from flowpregel._core.commands import Interrupt
+from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import Call, Look, Resolve, StepContext, Steps
 from flowpregel._core.plan import DEEPEST, call_task, too_deep
@@ -115,6 +116,10 @@ class Calls:
         running = self._running.get(task.id)
         return kept, None if running is None else running[0].record
 
+    def _may_repeat(self, body: Task) -> bool:
+        """Return whether another attempt of *body* may be given the results of its calls again."""
+        return bool(body.node.retry or self._run.options.retry)
+
     def _replayed(self, task: Task, call: Call) -> Outcome | None:
         """Return what was recorded of a call, None if nothing that can be used again."""
         recorded, was = self._recorded(task)
@@ -130,6 +135,8 @@ class Calls:
         if not recorded or call.node.role == "graph":
             # A graph has checkpoints of its own to go on from.
             return None
+        if task.parent is not None and self._may_repeat(task.parent):
+            recorded = own_copy(tuple(recorded))
         if done := outputs(recorded):
             task.writes = tuple(done)
             return Returned(task.writes)
@@ -170,8 +177,11 @@ class Calls:
         if task.record is not None:
             # Last: the places of the other writes do not depend on it.
             writes = (*writes, (records.CALLED, task.record))
-        if task.kind is Kind.CALL and task.parent and (task.parent.node.retry or run.options.retry):
-            self.kept[task.id] = writes
+        if task.kind is Kind.CALL and run.at_exit:
+            # It is recorded after its body got it.
+            writes = own_copy(tuple(writes))
+        if task.kind is Kind.CALL and task.parent and self._may_repeat(task.parent):
+            self.kept[task.id] = own_copy(tuple(writes))
         ran = None
         if task.span is not None:
             began, seconds, executor, pid = task.span

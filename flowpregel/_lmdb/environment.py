@@ -305,6 +305,7 @@ class Environment:
             size = self._live().info()["map_size"]
             self._live().set_mapsize(size * 2 if size < 1 << 36 else size + (1 << 36))
 
+    @held()
     def sizes(self) -> tuple[int, int]:
         """Return the bytes of the file, and those of its address space."""
         with self._gate:
@@ -327,6 +328,7 @@ class Environment:
 
     # ------------------------------------------------------------ the file
 
+    @held()
     def copy(self, path: str) -> None:
         """Copy it as it is at one moment into the folder *path*, without free pages."""
         try:
@@ -335,6 +337,7 @@ class Environment:
         except lmdb.Error as error:
             raise errors.of_commit(error, path) from error
 
+    @held()
     def replace(self, timeout: float) -> None:
         """Put a compacted copy in the place of the file.
 
@@ -354,6 +357,7 @@ class Environment:
                         self._map()
             files.close_to_others(self.path)
 
+    @held()
     def structure(self, timeout: float) -> list[str]:
         """Return what is wrong with the file's pages, as LMDB's own verifier finds it."""
         with self._exclusively(timeout):
@@ -361,6 +365,7 @@ class Environment:
 
     # ------------------------------------------------------------ open and close
 
+    @held()
     def close(self) -> None:
         """Give one opening back; the last one closes the file."""
         with REGISTRY:

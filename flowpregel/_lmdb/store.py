@@ -19,6 +19,7 @@ from typing import Any
 
 import lmdb
 
+from flowpregel._interrupts import held
 from flowpregel._lmdb import errors, files
 from flowpregel._lmdb.codec import Codec, ValueCodec
 from flowpregel._lmdb.environment import OPEN, REGISTRY, Environment
@@ -58,6 +59,7 @@ class OpenStore:
         """Return the database that has *name*."""
         return Table(name, self.environment.path, self.environment.databases, self.seal)
 
+    @held()
     def seal_anew(self, seal: Seal) -> None:
         """Close the store, and make every record of it one of *seal*.
 
@@ -81,6 +83,7 @@ class OpenStore:
             self.environment.close()
 
 
+@held()
 def open_store(
     path: str | os.PathLike[str],
     *,

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from flowpregel._core.callee import Callee, Injection
+from flowpregel._core.copies import own_copy
 from flowpregel._core.records import (
     RETURN,
     Arguments,
@@ -134,6 +135,9 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
     node, value = task.node, task.input
     if isinstance(value, Arguments):
         value = with_values(value)
+    elif node.role == "body" and scope.job.compares:
+        # It may be recorded later (`durability="exit"`), or given to another attempt.
+        value = own_copy(value)
     fault("task.before", task.id)
     if node.contexts:
         value = _entered(node.contexts, value)
