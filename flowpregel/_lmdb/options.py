@@ -19,6 +19,7 @@ from flowpregel.errors import (
     StoreCorruptError,
     StoreError,
     StoreForeignError,
+    StoreReadOnlyError,
     StoreVersionError,
 )
 
@@ -111,6 +112,7 @@ class Header:
             StoreCorruptError: The header is damaged, or was not made with the key it names.
             StoreVersionError: Another release wrote the store.
             StoreForeignError: It is sealed, or encrypted, under another key.
+            StoreReadOnlyError: It is trusted, and cannot be sealed anew.
         """
         total, checksum, text = record[:32], record[32 : 32 + SIZE], record[32 + SIZE :]
         damaged = StoreCorruptError(f"the header of {path} is damaged; restore a backup")
@@ -132,6 +134,8 @@ class Header:
             )
         if header.key == seal.id and seal.of(HEADER, text) != checksum:
             raise damaged
+        if header.key != seal.id and readonly:
+            raise StoreReadOnlyError(f"{path} is read only, so it cannot be sealed anew")
         only_looks = readonly and seal.cipher is None
         if header.encryption not in (None, seal.encryption) and not only_looks:
             raise StoreForeignError(
@@ -160,20 +164,16 @@ def store_key() -> bytes:
         with named(place):
             if not os.path.exists(place):
                 _make_key(place)
-            key = _read_key(place)
+            with open(place, "rb") as file:
+                status = os.fstat(file.fileno())
+                if status.st_mode & 0o077 and status.st_uid == os.geteuid():
+                    os.chmod(place, 0o600)
+                key = file.read().strip()
     if not key.strip():  # everybody knows it
         raise StoreError(
             f"{place} is empty: no key; put the key back, or remove it and a new one is made"
         )
     return key
-
-
-def _read_key(path: str) -> bytes:
-    with open(path, "rb") as file:
-        status = os.fstat(file.fileno())
-        if status.st_mode & 0o077 and status.st_uid == os.geteuid():
-            os.chmod(path, 0o600)
-        return file.read().strip()
 
 
 def _make_key(path: str) -> None:

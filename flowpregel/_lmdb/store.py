@@ -68,7 +68,7 @@ class OpenStore:
         """
         path = self.environment.path
         if self.environment.readonly:
-            raise _cannot_be_sealed(path)
+            raise StoreReadOnlyError(f"{path} is read only, so it cannot be sealed anew")
         self.close()
         with _kept_closed(path):
             # Someone may have been faster.
@@ -119,13 +119,14 @@ def open_store(
     key = options.trust if isinstance(options.trust, bytes) else store_key()
     seal, values = Seal(key, options.encryption_key), ValueCodec(codec, options.compression)
     real, until = files.real_path(path), time.monotonic() + options.lock_timeout
-    make = partial(Environment, map_size=map_size, readonly=readonly, lock=lock, options=options)
     while True:
-        environment = _shared(real, seal, make, options)
+        environment = _shared(real, seal, options, map_size, readonly=readonly, lock=lock)
         store = OpenStore(environment, seal, values)
         try:
             record = environment.read(partial(_header_in, environment.databases))
-            if _checked(record, real, seal, options, readonly=readonly).key == seal.id:
+            trusting = options.trust is True
+            header = Header.read(record, real, seal, readonly=readonly, trusting=trusting)
+            if header.key == seal.id:
                 return store
         except BaseException:
             store.close()
@@ -137,23 +138,24 @@ def open_store(
 
 
 def _shared(
-    path: str, seal: Seal, make: partial[Environment], options: StoreOptions
+    path: str, seal: Seal, options: StoreOptions, map_size: int, *, readonly: bool, lock: bool
 ) -> Environment:
     """Return the environment that all of this process share, opened or made if need be."""
-    readonly: bool = make.keywords["readonly"]
     with REGISTRY:
         found = OPEN.get(path)
         if found is None or found.pid != os.getpid():
             if not options.allow_network:
                 files.refuse_network(path)
             if files.exists(path):
-                _look(path, seal, options, readonly=readonly)
+                _look(path, seal, readonly=readonly, trusting=options.trust is True)
             elif readonly:
                 raise StoreError(f"there is no store at {path}, and readonly=True makes none")
             else:
                 header = Header.new(seal).to_bytes(seal)
                 files.create(path, partial(files.fill, header=header))
-            found = OPEN[path] = make(path)
+            found = OPEN[path] = Environment(
+                path, map_size=map_size, readonly=readonly, lock=lock, options=options
+            )
         elif found.readonly and not readonly:
             raise StoreReadOnlyError(
                 f"{path} is open in this process to be read only; close that before writing to it"
@@ -162,7 +164,7 @@ def _shared(
         return found
 
 
-def _look(path: str, seal: Seal, options: StoreOptions, *, readonly: bool) -> None:
+def _look(path: str, seal: Seal, *, readonly: bool, trusting: bool) -> None:
     """Check a store's header before anything in its folder is made, or opened to be written.
 
     Without LMDB's lock: if someone has it open, it is checked later. One that is trusted is
@@ -172,28 +174,11 @@ def _look(path: str, seal: Seal, options: StoreOptions, *, readonly: bool) -> No
     with suppress(StoreBusyError):
         with _kept_closed(path, create=False):
             record = _header_of(path)
-            header = _checked(record, path, seal, options, readonly=readonly)
+            header = Header.read(record, path, seal, readonly=readonly, trusting=trusting)
         if header.key != seal.id:
             with _kept_closed(path):
                 if _header_of(path) == record:
                     _seal_anew(path, replace(header, key=seal.id), seal, None)
-
-
-def _checked(
-    record: bytes, path: str, seal: Seal, options: StoreOptions, *, readonly: bool
-) -> Header:
-    """Return the header in *record*, unless the store is not to be opened."""
-    trusting = options.trust is True
-    header = Header.read(record, path, seal, readonly=readonly, trusting=trusting)
-    if readonly and header.key != seal.id:
-        raise _cannot_be_sealed(path)
-    return header
-
-
-def _cannot_be_sealed(path: str) -> StoreReadOnlyError:
-    return StoreReadOnlyError(
-        f"{path} cannot be sealed anew with readonly=True; open it to be written"
-    )
 
 
 @atexit.register

@@ -11,12 +11,7 @@ from typing import Any, ClassVar
 
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.records import Address, Batch, Checkpoint, PendingWrite, Saved, Version
-from flowpregel.checkpoint.base import (
-    BaseCheckpointSaver,
-    EncodedBatch,
-    Strategy,
-    encode_batch,
-)
+from flowpregel.checkpoint.base import BaseCheckpointSaver, EncodedBatch, Strategy, encode_batch
 from flowpregel.errors import ConfigurationError, ValueEncodingError
 from flowpregel.integrations.langgraph import convert
 from flowpregel.policies import TimeoutPolicy
