@@ -143,20 +143,13 @@ class TaskStarter:
             fault("task.submitted", task.id)
         return nested
 
-    def start(
-        self,
-        run: ActiveRun,
-        tasks: Iterable[Task],
-        setting: StepContext,
-        *,
-        on_loop: bool = False,
-    ) -> None:
+    def start(self, run: ActiveRun, tasks: Iterable[Task], setting: StepContext) -> None:
         """Start an attempt of each task when its turn comes, where it is to run."""
         around = run.around
         for (node, parent), group in groupby(tasks, attrgetter("node", "parent")):
             alike = [*group]
             try:
-                executor = self._executor_for(node, around.executor, on_loop)
+                executor = self._executor_for(node, around.executor)
                 if any(task.timeout for task in alike):
                     check_timeout(node, executor)
             except Exception as error:  # noqa: BLE001 - the tasks fail with it
@@ -186,11 +179,11 @@ class TaskStarter:
         assert parent is not None
         assert task is not None
         assert setting is not None
-        node = replace(task.node, role="leaf", graph=None, steps=(), executor="inline")
-        writing = replace(task, node=node, input=value)
-        self.start(parent, [writing], setting, on_loop=self._is_async)
+        where = "loop" if self._is_async else "inline"
+        node = replace(task.node, role="leaf", graph=None, steps=(), executor=where)
+        self.start(parent, [replace(task, node=node, input=value)], setting)
 
-    def _executor_for(self, node: Node, default: Any, on_loop: bool) -> Executor:
+    def _executor_for(self, node: Node, default: Any) -> Executor:
         """Return where an attempt of *node* runs, by *default* where the run says.
 
         Without either it is ``FLOWPREGEL_EXECUTOR``, or worker processes.
@@ -198,7 +191,7 @@ class TaskStarter:
         Raises:
             TypeError: An async node, in a sync run that cannot await it.
         """
-        if on_loop or any(
+        if node.executor == "loop" or any(
             step.func is None or (self._is_async and step.coroutine is not None)
             for step in node.steps
         ):
