@@ -175,22 +175,19 @@ class _Lowering:
             triggers=[START],
             tags=[TAG_HIDDEN],
             writers=[*writers, *branches],
-            bound=_with_async_form(_same) if _any_async(branches) else None,
+            bound=_bound(None, branches),
             reads=_reads(branches, schema.keys if len(writers) > 1 else ()),
             executor="inline",
         )
 
     def _node(self, name: str, spec: NodeSpec) -> PregelNode:
         branches = self._branches(name, spec.schema)
-        action = spec.action
-        if _any_async(branches) and not is_graph(action):
-            action = _with_async_form(action)
         return PregelNode(
             channels=spec.schema.selection,
             triggers=self._triggers[name],
             mapper=spec.schema.mapper,
             writers=[NodeWriter(name, self._writable, tuple(self._edges[name])), *branches],
-            bound=action,
+            bound=_bound(spec.action, branches),
             metadata=spec.metadata or {},
             retry_policy=spec.retry_policy,
             cache_policy=spec.cache_policy,
@@ -246,10 +243,6 @@ def _reads(branches: list[BranchWriter], more: tuple[str, ...] = ()) -> tuple[st
 # ---------------------------------------------------------------- async branches
 
 
-def _any_async(branches: list[BranchWriter]) -> bool:
-    return any(branch.path.is_async for branch in branches)
-
-
 class _WithAsyncForm:
     """A sync function that an async run calls on an OS thread, and awaits.
 
@@ -262,8 +255,11 @@ class _WithAsyncForm:
         self.name = name_of(action)
 
 
-def _with_async_form(action: Any) -> Any:
-    callee = callee_of(action)
+def _bound(action: Any, branches: list[BranchWriter]) -> Any:
+    """Return what a node calls, with an async form if one of its branches has no other."""
+    if is_graph(action) or not any(branch.path.is_async for branch in branches):
+        return action
+    callee = callee_of(_same if action is None else action)
     if callee.func is None or callee.coroutine is not None:
         return action
     return _WithAsyncForm(callee.func)

@@ -197,19 +197,15 @@ def input_schema_of(target: Any) -> type[Any] | None:
     return hint if isinstance(hint, type) and hints_of(hint) else None
 
 
-def destinations_of(action: Any) -> tuple[str, ...]:
-    """Return the nodes of an annotation ``-> Command[Literal["a", "b"]]``."""
+def destinations_of(action: Any) -> dict[str, str | None]:
+    """Return the nodes of an annotation ``-> Command[Literal["a", "b"]]``, without labels."""
     returned = hints_of(_function_of(action)).get("return")
-    options = (
-        typing.get_args(returned)
-        if typing.get_origin(returned) in (typing.Union, UnionType)
-        else (returned,)
-    )
-    for option in options:
+    is_union = typing.get_origin(returned) in (typing.Union, UnionType)
+    for option in typing.get_args(returned) if is_union else (returned,):
         target = typing.get_args(option)[0] if typing.get_origin(option) is Command else None
         if typing.get_origin(target) is Literal:
-            return typing.get_args(target)
-    return ()
+            return dict.fromkeys(typing.get_args(target))
+    return {}
 
 
 def literals_of(path: Any) -> tuple[Any, ...]:

@@ -99,6 +99,9 @@ class StateGraph(GraphSpec):
         self._check_name(node)
         inferred = None if is_graph(action) else input_schema_of(action)
         schema = self._add_schema(input_schema or inferred or self.state_schema)
+        ends: dict[str, str | None] = destinations_of(action) if destinations is None else {}
+        for end in destinations or ():
+            ends[end] = destinations[end] if isinstance(destinations, Mapping) else None
         handler = None
         if error_handler is not None:
             handler = f"__error_handler__{node}"
@@ -106,7 +109,7 @@ class StateGraph(GraphSpec):
             self.nodes[handler] = NodeSpec(
                 action=_callable(getattr(error_handler, "__name__", handler), error_handler),
                 schema=schema,
-                ends=_labelled(destinations_of(error_handler)),
+                ends=destinations_of(error_handler),
                 is_handler=True,
                 executor=executor,
             )
@@ -118,7 +121,7 @@ class StateGraph(GraphSpec):
             retry_policy=retry_policy,
             cache_policy=cache_policy,
             timeout=TimeoutPolicy.coerce(timeout),
-            ends=_labelled(destinations_of(action) if destinations is None else destinations),
+            ends=ends,
             error_handler=handler,
             executor=executor,
         )
@@ -315,13 +318,6 @@ def _callable(name: str, action: Any) -> Any:
         except ConfigurationError as error:
             raise ConfigurationError(f"node {name!r}: {error}") from error
     return action
-
-
-def _labelled(destinations: Destinations) -> Mapping[str, str | None]:
-    """Return destinations with their labels."""
-    if isinstance(destinations, Mapping):
-        return dict(destinations)
-    return dict.fromkeys(destinations)
 
 
 def _path_map(

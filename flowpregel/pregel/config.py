@@ -80,10 +80,10 @@ class ParsedConfig:
     checkpoint_map: Mapping[str, str] = field(default_factory=dict)
     recursion_limit: int = DEFAULT_RECURSION_LIMIT
     max_concurrency: int | None = None
-    tags: list[str] = field(default_factory=list)
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    configurable: Mapping[str, Any] = field(default_factory=dict)
     run_id: str | None = None
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    """The config that the run's own code is shown."""
 
     @property
     def address(self) -> Address:
@@ -98,10 +98,6 @@ class ParsedConfig:
                 "thread_id='...' (or config={'configurable': {'thread_id': '...'}})"
             )
         return Address(self.thread_id, self.namespace, self.checkpoint_id)
-
-    def shown(self) -> dict[str, Any]:
-        """Return the config that the run's own code is shown."""
-        return {name: getattr(self, name) for name in (*_TOP_LEVEL, "configurable")}
 
 
 def config_for(address: Address, parents: Mapping[str, str]) -> dict[str, Any]:
@@ -169,18 +165,21 @@ def parse(config: Config | None) -> ParsedConfig:
     metadata = dict(_checked(config, "metadata", {}))
     thread_id = configurable.get("thread_id")
     places = (config, metadata, configurable)
-    run_id = next((found for place in places if (found := _checked(place, "run_id"))), None)
+    run_id = next((str(found) for place in places if (found := _checked(place, "run_id"))), None)
+    checked = {
+        "recursion_limit": _checked(config, "recursion_limit", DEFAULT_RECURSION_LIMIT),
+        "max_concurrency": _checked(config, "max_concurrency"),
+        "metadata": metadata,
+        "run_id": run_id,
+    }
+    tags = [*_checked(config, "tags", ())]
     return ParsedConfig(
         thread_id=None if thread_id is None else thread_name(thread_id),
         checkpoint_id=_checked(configurable, "checkpoint_id"),
         namespace=_checked(configurable, "checkpoint_ns", ""),
         checkpoint_map=configurable.get("checkpoint_map") or {},
-        recursion_limit=_checked(config, "recursion_limit", DEFAULT_RECURSION_LIMIT),
-        max_concurrency=_checked(config, "max_concurrency"),
-        tags=[*_checked(config, "tags", ())],
-        metadata=metadata,
-        configurable=configurable,
-        run_id=None if run_id is None else str(run_id),
+        shown={**checked, "tags": tags, "configurable": configurable},
+        **checked,
     )
 
 

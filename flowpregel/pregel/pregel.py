@@ -12,7 +12,7 @@ from flowpregel.context import current
 from flowpregel.pregel import threads
 from flowpregel.pregel.config import WHOLE, Config, RunKeywords, StreamKeywords, configs_of, merged
 from flowpregel.pregel.definition import GraphDefinition
-from flowpregel.pregel.runner import call_nested, nested_run, run_of
+from flowpregel.pregel.runner import GraphRun, call_nested, nested_run
 from flowpregel.pregel.snapshot import StateSnapshot
 from flowpregel.pregel.threads import StateUpdate
 
@@ -128,7 +128,7 @@ class Pregel(GraphDefinition):
         """
         if current.get() is not None and asked.get("stream_mode") in WHOLE:
             return call_nested(self, input, config, asked).result()
-        run = run_of(self, input, config, asked)
+        run = GraphRun(self, input, config, asked)
         with held():
             items = [*run.items()]
         return items if run.modes else run.output()
@@ -139,7 +139,7 @@ class Pregel(GraphDefinition):
         """`invoke`, on the running event loop; async nodes run on it too."""
         if current.get() is not None and asked.get("stream_mode") in WHOLE:
             return await call_nested(self, input, config, asked)
-        run = run_of(self, input, config, asked)
+        run = GraphRun(self, input, config, asked)
         items = [item async for item in run.aitems()]
         return items if run.modes else run.output()
 
@@ -164,13 +164,13 @@ class Pregel(GraphDefinition):
             Payloads; with a list of modes ``(mode, payload)``; with
             ``subgraphs=True`` the namespace comes first.
         """
-        return run_of(self, input, config, asked, streams=True).items()
+        return GraphRun(self, input, config, asked, streams=True).items()
 
     def astream(
         self, input: Any, config: Config | None = None, **asked: Unpack[StreamKeywords]
     ) -> AsyncIterator[Any]:
         """`stream`, on the running event loop."""
-        return run_of(self, input, config, asked, streams=True).aitems()
+        return GraphRun(self, input, config, asked, streams=True).aitems()
 
     def batch(
         self,

@@ -2,9 +2,9 @@
 
 ::
 
-    invoke(...) -> run_of: a GraphRun --> items -> plan_of: a RunPlan --> Engine
-                   (what is asked,                 (the thread leased,
-                    checked)                        where it starts)
+    invoke(...) --> GraphRun --> items -> plan_of: a RunPlan --> Engine
+                (what is asked,          (the thread leased,
+                 checked)                 where it starts)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import uuid
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import ExitStack, aclosing, closing, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from flowpregel._core.effects import StepContext, Steps
@@ -31,16 +31,7 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import RunControl, current_scope
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel import progress
-from flowpregel.pregel.config import (
-    OPTIONS,
-    WHOLE,
-    Config,
-    ParsedConfig,
-    context_of,
-    merged,
-    options_of,
-    parse,
-)
+from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
 from flowpregel.pregel.definition import GraphDefinition, keys_of
 from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.resume import kept_result, start_of
@@ -52,31 +43,71 @@ _FROM_INSIDE = {"custom", "progress"}
 """What nested graphs give the stream even if it does not show subgraphs."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
 class GraphRun:
-    """One outermost run of a graph: iterate over its items, then ask for its output."""
+    """One outermost run of a graph: iterate over its items, then ask for its output.
 
-    graph: GraphDefinition
-    given: Any
-    """Its input."""
-    config: ParsedConfig
-    options: Options
-    """All but what the thread's saver decides."""
-    context: Any
-    control: RunControl | None
-    resume: Literal["auto"] | None
-    modes: tuple[str, ...]
-    """The stream modes that the user reads."""
-    labelled: bool
-    """Whether several modes were asked for, so that each item names its own."""
-    subgraphs: bool
-    """Whether nested graphs stream too, so that each item names its namespace."""
-    printed: tuple[str, ...]
-    """The stream modes that are printed."""
-    view: progress.ProgressView | None
-    """Shows how far the run is."""
-    version: Literal["v1", "v2"]
-    engine: Engine = field(init=False)
+    Args:
+        graph: Gives the defaults.
+        given: The input.
+        given_config: LangGraph's config, or None.
+        asked: The keywords.
+        streams: Whether `Pregel.stream` was called.
+
+    Raises:
+        ConfigurationError: Something cannot be; the message says what.
+        TypeError: A keyword that nobody knows.
+    """
+
+    def __init__(
+        self,
+        graph: GraphDefinition,
+        given: Any,
+        given_config: Config | None,
+        asked: Mapping[str, Any],
+        *,
+        streams: bool = False,
+    ) -> None:
+        if graph.checkpointer is True:
+            raise ConfigurationError(
+                "checkpointer=True cannot be used for root graphs: it means the checkpointer of "
+                "the graph around; give a saver or a path"
+            )
+        wanted = options_of(graph, asked, streams=streams)
+        settings = {key: value for key, value in asked.items() if key not in OPTIONS}
+        config = parse(merged(graph.config, given_config, **settings))
+        if config.namespace:
+            # The checkpoint of a nested graph is found when that is called: by the map of them.
+            config = replace(config, namespace="", checkpoint_id=config.checkpoint_map.get(""))
+        self.graph, self.given, self.config = graph, given, config
+        self.context = context_of(graph.context_schema, wanted["context"])
+        control: RunControl | None = wanted["control"]
+        self.control = control
+        self.resume: Literal["auto"] | None = wanted["resume"]
+        self.version: Literal["v1", "v2"] = wanted["version"]
+        is_whole = not streams and asked.get("stream_mode") in WHOLE
+        self.modes = () if is_whole else names(wanted["stream_mode"])
+        """The stream modes that the user reads; none for an output alone."""
+        self._printed = ("updates", "values") if wanted["debug"] else names(wanted["print_mode"])
+        self._labelled = not isinstance(asked.get("stream_mode"), str | None)
+        """Whether several modes were asked for, so that each item names its own."""
+        self.subgraphs: bool = wanted["subgraphs"]
+        """Whether nested graphs stream too, so that each item names its namespace."""
+        self._view = progress.ProgressView(graph.name) if wanted["progress"] else None
+        viewed = progress.MODES if self._view else ()
+        self.options = Options(
+            durability=Durability(wanted["durability"]),
+            recursion_limit=config.recursion_limit,
+            interrupt_before=wanted["interrupt_before"],
+            interrupt_after=wanted["interrupt_after"],
+            output_channels=keys_of(wanted["output_keys"]),
+            modes=frozenset((*self.modes, *self._printed, *viewed)),
+            step_timeout=graph.step_timeout,
+            retry=policies_of(graph.retry_policy),
+            cache=graph.cache_policy,
+            drain=lambda: None if control is None else control.drain_reason,
+            on_mismatch=wanted["on_mismatch"],
+        )
+        """All but what the thread's saver decides."""
 
     def items(self) -> Iterator[Any]:
         """Run to the end on this OS thread, and yield what the stream shows on the way."""
@@ -89,7 +120,7 @@ class GraphRun:
                     return
                 yield from self._shown(item)
         finally:
-            with held(), nullcontext() if self.view is None else closing(self.view):
+            with held(), nullcontext() if self._view is None else closing(self._view):
                 emitted.close()
 
     def _driven(self) -> Generator[Item, None, None]:
@@ -105,7 +136,7 @@ class GraphRun:
         planned = await asyncio.to_thread(plan_of, self) if is_elsewhere else plan_of(self)
         self.engine = Engine(planned, asyncio.get_running_loop())
         emitted = adrive(self.engine)
-        with nullcontext() if self.view is None else closing(self.view):
+        with nullcontext() if self._view is None else closing(self._view):
             async with aclosing(emitted):  # type: ignore[type-var]
                 async for item in emitted:
                     for shown in self._shown(item):
@@ -114,15 +145,15 @@ class GraphRun:
     def _shown(self, item: Item) -> Iterator[Any]:
         """Yield what a run emitted in the form that was asked for, if it was."""
         namespace, mode, payload = item
-        if self.view is not None:
-            self.view.see(item)
-        if mode in self.printed:
+        if self._view is not None:
+            self._view.see(item)
+        if mode in self._printed:
             where = f" [{'|'.join(namespace)}]" if namespace else ""
             sys.stdout.write(f"[{mode}]{where} {payload!r}\n")
         if mode not in self.modes:
             return
         if self.version == "v1":
-            parts = ((namespace,) if self.subgraphs else ()) + ((mode,) if self.labelled else ())
+            parts = ((namespace,) if self.subgraphs else ()) + ((mode,) if self._labelled else ())
             yield (*parts, payload) if parts else payload
             return
         shown = {"type": mode, "ns": namespace, "data": payload}
@@ -151,71 +182,6 @@ class GraphRun:
         return {**values, INTERRUPT: list(result.interrupts)}
 
 
-def run_of(
-    graph: GraphDefinition,
-    given: Any,
-    given_config: Config | None,
-    asked: Mapping[str, Any],
-    *,
-    streams: bool = False,
-) -> GraphRun:
-    """Return the run of *graph* that a user asked for.
-
-    Args:
-        graph: Gives the defaults.
-        given: The input.
-        given_config: LangGraph's config, or None.
-        asked: The keywords.
-        streams: Whether `Pregel.stream` was called.
-
-    Raises:
-        ConfigurationError: Something cannot be; the message says what.
-        TypeError: A keyword that nobody knows.
-    """
-    if graph.checkpointer is True:
-        raise ConfigurationError(
-            "checkpointer=True cannot be used for root graphs: it means the checkpointer of the "
-            "graph around; give a saver or a path"
-        )
-    wanted = options_of(graph, asked, streams=streams)
-    settings = {key: value for key, value in asked.items() if key not in OPTIONS}
-    config = parse(merged(graph.config, given_config, **settings))
-    if config.namespace:
-        # The checkpoint of a nested graph is found when that is called: by the map of them.
-        config = replace(config, namespace="", checkpoint_id=config.checkpoint_map.get(""))
-    is_whole = not streams and asked.get("stream_mode") in WHOLE
-    modes = () if is_whole else names(wanted["stream_mode"])
-    printed = ("updates", "values") if wanted["debug"] else names(wanted["print_mode"])
-    view = progress.ProgressView(graph.name) if wanted["progress"] else None
-    return GraphRun(
-        graph=graph,
-        given=given,
-        config=config,
-        options=Options(
-            durability=Durability(wanted["durability"]),
-            recursion_limit=config.recursion_limit,
-            interrupt_before=wanted["interrupt_before"],
-            interrupt_after=wanted["interrupt_after"],
-            output_channels=keys_of(wanted["output_keys"]),
-            modes=frozenset((*modes, *printed, *(progress.MODES if view else ()))),
-            step_timeout=graph.step_timeout,
-            retry=policies_of(graph.retry_policy),
-            cache=graph.cache_policy,
-            drain=lambda: wanted["control"] and wanted["control"].drain_reason,
-            on_mismatch=wanted["on_mismatch"],
-        ),
-        context=context_of(graph.context_schema, wanted["context"]),
-        control=wanted["control"],
-        resume=wanted["resume"],
-        modes=modes,
-        labelled=not isinstance(asked.get("stream_mode"), str | None),
-        subgraphs=wanted["subgraphs"],
-        printed=printed,
-        view=view,
-        version=wanted["version"],
-    )
-
-
 def plan_of(asked: GraphRun) -> RunPlan:
     """Return what the engine is to do for a run; the lease of its thread is taken."""
     graph, config, options, lease = asked.graph, asked.config, asked.options, None
@@ -236,7 +202,7 @@ def plan_of(asked: GraphRun) -> RunPlan:
         metadata = {**start.metadata, **config.metadata, "run_id": run_id}
         options = replace(options, loaded=start.loaded, metadata=metadata, now=now())
         around = RunContext(
-            config={**config.shown(), "run_id": start.run_id},
+            config={**config.shown, "run_id": start.run_id},
             context=asked.context,
             store=graph.store,
             control=asked.control,
@@ -336,7 +302,7 @@ def nested_run(
         options = replace(for_saver(options, committer.saver), address=address)
     inside = _inside(graph, task, around, around)
     has_saver = committer is not None
-    inside = replace(inside, committer=committer, has_saver=has_saver, config=config.shown())
+    inside = replace(inside, committer=committer, has_saver=has_saver, config=config.shown)
     return run(graph.program, options, given), replace(inside, namespace=namespace, options=options)
 
 
@@ -358,7 +324,7 @@ def _own_thread_run(
         return None
     labels = {key: around.config.get(key) for key in ("tags", "metadata")}
     durability = "exit" if around.options.durability is Durability.EXIT else "sync"
-    asked = run_of(
+    asked = GraphRun(
         graph, given, merged(labels, own), {"durability": durability, "control": around.control}
     )
     planned = plan_of(asked)
