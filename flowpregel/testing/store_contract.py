@@ -207,8 +207,8 @@ class BatchRules(StoreHooks):
         lock = PutOp(NS, "l", {"lock": threading.Lock()})
         like = SearchOp(NS, filter={"a": {"$like": "b"}})
         wrong: list[Any] = [lock, like, SearchOp(NS, limit=-1), GetOp(("a.b",), "k"), "no op"]
-        for bad, what in zip(wrong, ("", r"\$like", "", "", ""), strict=True):
-            with pytest.raises((ConfigurationError, ValueEncodingError), match=what):
+        for bad in wrong:
+            with pytest.raises((ConfigurationError, ValueEncodingError)):
                 store.batch([PutOp(NS, "k", {}), bad])
 
         assert store.list_namespaces() == []
@@ -271,6 +271,10 @@ class SearchRules(StoreHooks):
         self, filled: BaseStore, filter: dict[str, Any], expected: str
     ) -> None:
         assert {*keys(filled.search(("books",), filter=filter))} == {*expected}
+
+    def test_an_unknown_comparison_is_refused(self, filled: BaseStore) -> None:
+        with pytest.raises(ConfigurationError, match=r"\$like"):
+            filled.search(("books",), filter={"title": {"$like": "A"}})
 
     def test_limit_and_offset_are_a_window(self, filled: BaseStore) -> None:
         every = keys(filled.search((), limit=100))
