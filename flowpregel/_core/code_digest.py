@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Set, Sized
 from contextlib import suppress
 from typing import Any
 
@@ -205,21 +205,20 @@ class _Reader:
     ) -> None:
         """Write what the global names in *unit*, and those of outer functions, stand for."""
         for name, *attributes in names:
+            value, place = self._module(home)[1].get(name, _MISSING), f"{home}:"
             if name in cells:
-                self._write_named(cells[name], unit, f"{unit.name}.{name}")
-                continue
-            module, value = home, self._module(home)[1].get(name, _MISSING)
+                value, place = cells[name], f"{unit.name}."
             # Not `isinstance`, which asks the value itself.
             while issubclass(type(value), types.ModuleType) and attributes:
                 if not self._is_near(value.__name__):
                     break
-                module, name = value.__name__, attributes.pop(0)
+                place, name = f"{value.__name__}:", attributes.pop(0)
                 value = vars(value).get(name, _MISSING)
-            if name in self._file(*self._module(module)).rebound and not callable(value):
+            if name in self._rebound(place):
                 unit.tokens.append("rebound;")
                 unit.notes.add(f"{name} is rebound while running: by name only")
             elif value is not _MISSING:  # otherwise it is a builtin, or not there yet
-                self._write_named(value, unit, f"{module}:{name}")
+                self._write_named(value, unit, place + name)
 
     def _write_named(self, value: Any, unit: _Unit, name: str) -> None:
         unit.tokens.append(f"|{name.rpartition(':')[2]}=")
@@ -247,6 +246,11 @@ class _Reader:
         if name not in self._files:
             self._files[name] = source_file(name, variables)
         return self._files[name]
+
+    def _rebound(self, place: str) -> Set[str]:
+        """Return the names in ``module:`` that functions rebind."""
+        module, _, inner = place.partition(":")
+        return frozenset() if inner else self._file(*self._module(module)).rebound
 
     def _belongs(self, module: str) -> bool:
         """Return whether a module is of the package or the folder of the root."""
