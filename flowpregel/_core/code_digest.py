@@ -16,7 +16,8 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Set, Sized
+from contextlib import suppress
 from typing import Any
 
 from flowpregel._core.code_source import SourceFile, source_file
@@ -182,45 +183,48 @@ class _Reader:
 
     def _fill_class(self, unit: _Unit, class_: type) -> None:
         file, variables = self._module(class_.__module__)
-        found = self._file(file, variables).class_(
-            class_.__qualname__, lambda name: is_ours(variables.get(name))
-        )
-        if found is None:
-            unit.notes.add("no source: public names only")
-            public = {name: each for name, each in vars(class_).items() if name[0] != "_"}
-            self._write([class_.__bases__, getattr(class_, "_fields", ()), public], unit)
-            return
-        text, names, node = found
-        unit.tokens.append(text)
-        unit.text = functools.partial(source_text, node)
         methods = [each for each in vars(class_).values() if isinstance(each, types.FunctionType)]
-        cells = {name: value for each in methods for name, value in cells_of(each).items()}
-        self._refer(unit, names, class_.__module__, cells)
+        # In a notebook the module has no file, but the cell of the class has a name.
+        for name in (file, *(method.__code__.co_filename for method in methods)):
+            found = self._file(name, variables).class_(
+                class_.__qualname__, lambda name: is_ours(variables.get(name))
+            )
+            if found is not None:
+                text, names, node = found
+                unit.tokens.append(text)
+                unit.text = functools.partial(source_text, node)
+                cells = {name: cell for each in methods for name, cell in cells_of(each).items()}
+                self._refer(unit, names, class_.__module__, cells)
+                return
+        unit.notes.add("no source: public names only")
+        public = {name: each for name, each in vars(class_).items() if name[0] != "_"}
+        self._write([class_.__bases__, getattr(class_, "_fields", ()), public], unit)
 
     def _refer(
         self, unit: _Unit, names: Iterable[tuple[str, ...]], home: str, cells: Mapping[str, Any]
     ) -> None:
         """Write what the global names in *unit*, and those of outer functions, stand for."""
         for name, *attributes in names:
+            value, place = self._module(home)[1].get(name, _MISSING), f"{home}:"
             if name in cells:
-                self._write_named(cells[name], unit, f"{unit.name}.{name}")
-                continue
-            module, value = home, self._module(home)[1].get(name, _MISSING)
-            while isinstance(value, types.ModuleType) and attributes:
+                value, place = cells[name], f"{unit.name}."
+            # Not `isinstance`, which asks the value itself.
+            while issubclass(type(value), types.ModuleType) and attributes:
                 if not self._is_near(value.__name__):
                     break
-                module, name = value.__name__, attributes.pop(0)
+                place, name = f"{value.__name__}:", attributes.pop(0)
                 value = vars(value).get(name, _MISSING)
-            if name in self._file(*self._module(module)).rebound and not callable(value):
+            if name in self._rebound(place):
                 unit.tokens.append("rebound;")
                 unit.notes.add(f"{name} is rebound while running: by name only")
             elif value is not _MISSING:  # otherwise it is a builtin, or not there yet
-                self._write_named(value, unit, f"{module}:{name}")
+                self._write_named(value, unit, place + name)
 
     def _write_named(self, value: Any, unit: _Unit, name: str) -> None:
         unit.tokens.append(f"|{name.rpartition(':')[2]}=")
-        value = self._peeled(value)
-        if isinstance(value, types.FunctionType | type | types.ModuleType):
+        with suppress(Exception):
+            value = self._peeled(value)
+        if issubclass(type(value), types.FunctionType | type | types.ModuleType):
             self._write(value, unit)
         else:
             unit.links.append(self._add(name, name, value))
@@ -243,6 +247,11 @@ class _Reader:
             self._files[name] = source_file(name, variables)
         return self._files[name]
 
+    def _rebound(self, place: str) -> Set[str]:
+        """Return the names in ``module:`` that functions rebind."""
+        module, _, inner = place.partition(":")
+        return frozenset() if inner else self._file(*self._module(module)).rebound
+
     def _belongs(self, module: str) -> bool:
         """Return whether a module is of the package or the folder of the root."""
         if top_package(module) in self._packages:
@@ -259,7 +268,15 @@ class _Reader:
 
     def _write(self, value: Any, unit: _Unit) -> None:
         """Write a value into *unit*, and a link for each function and class in it."""
-        value = self._peeled(value)
+        # A user's object may raise anything when it is asked what it is.
+        with suppress(Exception):
+            self._write_value(self._peeled(value), unit)
+            return
+        name = type(value).__qualname__
+        unit.tokens.append(f"{name};")
+        unit.notes.add(f"{name}: by type only, it raised an error")
+
+    def _write_value(self, value: Any, unit: _Unit) -> None:
         if type(value) in ATOMS:
             unit.tokens.append(f"{constant_text(value)};")
         elif id(value) in self._open:
@@ -269,8 +286,10 @@ class _Reader:
             unit.links.append(to)
         else:
             self._open.add(id(value))
-            self._write_content(value, unit)
-            self._open.remove(id(value))
+            try:
+                self._write_content(value, unit)
+            finally:
+                self._open.remove(id(value))
 
     def _write_content(self, value: Any, unit: _Unit) -> None:
         kind = type(value)

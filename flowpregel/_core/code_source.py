@@ -11,6 +11,7 @@ import linecache
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from types import CodeType
 from typing import Any
 
@@ -50,7 +51,7 @@ class SourceFile:
     def class_(self, name: str, is_ours: IsOurs) -> Found | None:
         """Return what the class with the qualified *name* means; None if its source is not here."""
         if name not in self._found:
-            head = re.compile(rf"class\s+{name.partition('.')[0]}\b")
+            head = re.compile(rf"(class|def|async\s+def)\s+{name.partition('.')[0]}\b")
             lines = [number for number, line in enumerate(self.lines, 1) if head.match(line)]
             self._found[name] = self._find(
                 lines[-1] if lines else 0, is_ours, lambda tree, _: _class_in(tree, name)
@@ -61,8 +62,10 @@ class SourceFile:
         self, line: int, is_ours: IsOurs, find: Callable[[ast.Module, int], ast.AST | None]
     ) -> Found | None:
         for tree, offset in self._trees_at(line):
-            if (node := find(tree, offset)) is not None:
-                return *written(node, is_ours), node
+            node = find(tree, offset)
+            if node is not None:
+                with suppress(RecursionError):
+                    return *written(node, is_ours), node
         return None
 
     def _trees_at(self, line: int) -> Iterator[tuple[ast.Module, int]]:
@@ -100,10 +103,10 @@ def _starts(lines: Sequence[str]) -> Iterator[int]:
     """Yield the index of each line that a statement of the module begins with, or its decorator."""
     decorated = False
     for index, line in enumerate(lines):
-        if line[0] not in _LAYOUT:
+        if line[:1] not in _LAYOUT:
             if not decorated:
                 yield index
-            decorated = line[0] == "@"
+            decorated = line.startswith("@")
 
 
 def _parsed(lines: Sequence[str]) -> ast.Module | None:

@@ -221,10 +221,34 @@ def test_a_cell_of_a_notebook_is_source() -> None:
         exec(compile(source, name, "exec"), space)
         return code_digest(space["f"])
 
-    one, two = made("def f(n):\n    return n"), made("x = 1\ndef f(n):  # n\n    return n")
+    source = "class C:\n    def __init__(self): self.x = {}\n{}def f(n):\n    return C()\n"
+    one, two = made(source.format(1, "")), made(source.format(1, "x = 1\n"))
 
-    assert one == two
+    assert one.digest == two.digest != made(source.format(2, "")).digest
     assert "no source" not in str(one.parts)
+
+
+def test_a_value_that_raises_counts_by_its_type(load: Import) -> None:
+    """Such as a proxy for what is there only while a request is served."""
+    source = """
+        class Proxy:
+            def __getattribute__(self, name):
+                raise RuntimeError("not now")
+        proxy = Proxy()
+        def parse():
+            return proxy, [proxy]
+    """
+    found = code_digest(load(source).parse)
+
+    assert found.digest == code_digest(load(source).parse).digest
+    assert "Proxy: by type only, it raised an error" in str(found.parts)
+
+
+def test_code_that_is_nested_very_deeply_is_told_by_its_bytecode(load: Import) -> None:
+    """A sum of a thousand terms, for example."""
+    source = "def parse(x):\n    return " + " + ".join(["x"] * 1000)
+
+    assert "no source" in str(code_digest(load(source).parse).parts)
 
 
 def test_a_file_that_is_no_longer_what_was_loaded_is_not_believed(load: Import) -> None:

@@ -75,6 +75,20 @@ def test_helpers_and_constants_count(
     assert (not parts) == (before.digest == after.digest)
 
 
+def test_a_module_that_an_outer_function_imports_counts(load: Import) -> None:
+    """It is in the closure of the inner one."""
+    main = """
+        def make():
+            from . import helpers
+            return lambda text: helpers.clean(text)
+        parse = make()
+    """
+    before = code_digest(load(main, helpers=HELPERS).parse)
+    after = code_digest(load(main, helpers=HELPERS.replace("strip()", "rstrip()")).parse)
+
+    assert ["helpers:strip"] == changed(before, after)
+
+
 def test_a_helper_may_move(load: Import) -> None:
     """In which module it is does not count, but which one is called does."""
     main = "from .{} import clean\ndef parse(x):\n    return clean(x)\n"
@@ -179,7 +193,7 @@ def test_a_name_that_is_rebound_while_running_is_no_constant(load: Import) -> No
         _model = None
         def parse():
             global _model
-            _model = _model or load()
+            _model = _model or load
             return _model
         def load():
             return 3
