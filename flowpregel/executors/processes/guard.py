@@ -63,7 +63,7 @@ class Guard:
         self._tell(f"{'x' if killed else '-'} {pid} {mark}\n")
 
     def stopped(self, pid: int, mark: str, since: float) -> None:
-        """End what worker *pid*, which lives on, has started *since* (seconds after the boot)."""
+        """End what worker *pid*, which lives on, has started *since* (monotonic seconds)."""
         self._tell(f"s {pid} {mark} {since}\n")
 
     def _tell(self, line: str) -> None:
@@ -122,9 +122,12 @@ def mark_of(pid: int) -> bytes:
 
 
 def began(pid: int) -> float:
-    """Return when process *pid* was started, in seconds after the boot."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    """Return when process *pid* was started, in monotonic seconds, or a little later (Linux)."""
+    with contextlib.suppress(OSError, AttributeError), open(f"/proc/{pid}/stat", "rb") as file:
+        ticks = int(file.read().rpartition(b")")[2].split()[19])
+        # The kernel counts from the boot, and rounds down.
+        asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+        return (ticks + 1) / os.sysconf("SC_CLK_TCK") - asleep
     return 0.0
 
 

@@ -327,10 +327,7 @@ class WorkerProcess:
 
     def end_children(self, since: float) -> None:
         """End what its tasks have started *since* (monotonic seconds)."""
-        if hasattr(time, "CLOCK_BOOTTIME"):
-            # The kernel counts in hundredths of a second.
-            boot = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic() - 0.02
-            self._guard.stopped(self.pid, self._guard_mark, boot + since)
+        self._guard.stopped(self.pid, self._guard_mark, since)
 
     def dismiss(self) -> None:
         """Tell it, which is idle, to exit."""
