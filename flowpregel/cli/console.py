@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from flowpregel.cli.preview import one_line, printable
+from flowpregel._text import in_one_line, printable
+from flowpregel.cli.preview import one_line
 from flowpregel.errors import (
     ConfigurationError,
     EmptyInputError,
@@ -132,7 +133,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
 
     shown = Table(*columns, box=None, pad_edge=False, show_header=bool(columns))
     for row in rows:
-        shown.add_row(*(Text(printable(_cell(value))) for value in row))
+        shown.add_row(*(Text(in_one_line(_cell(value))) for value in row))
     return shown
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from flowpregel._core.records import Address
+from flowpregel._text import in_one_line
 from flowpregel.cli import console, targets
 from flowpregel.cli.preview import FULL, Limits, line_of, one_line, plain
 from flowpregel.cli.status import STATUSES, Work, is_engines, status_of, values_of, work_of
@@ -209,7 +210,7 @@ def diff(thread: str, old: str | None, new: str | None, store: str | None, **opt
             changes[name] = {side: plain(value, limits) for side, value in held.items()}
     marks = {"old": "-", "new": "+"}
     lines = [
-        f"{marks[side]} {name}: {line_of(value, 4 * limits.size)}"
+        f"{marks[side]} {in_one_line(name)}: {line_of(value, 4 * limits.size)}"
         for name, sides in changes.items()
         for side, value in sides.items()
     ]

@@ -9,6 +9,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from itertools import islice
 from typing import Any
 
+from flowpregel._text import printable
+
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
@@ -51,13 +53,6 @@ def line_of(shown: Any, size: int) -> str:
 def clipped(text: str, size: int) -> str:
     """Return the first *size* characters of *text*, and how many more there are."""
     return text if len(text) <= size else f"{text[:size]}… ({len(text) - size:,} more)"
-
-
-def printable(text: str) -> str:
-    """Return *text* without what a terminal would obey."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 class _Cutter:

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
+from flowpregel._text import printable
 from flowpregel.errors import ConfigurationError
 
 
@@ -34,14 +35,14 @@ _RESERVED = frozenset({
     "href", "linkstyle", "style", "subgraph",
 })  # fmt: skip
 _ESCAPED = {
-    ord("#"): "#35;", ord('"'): "#quot;", ord("<"): "#lt;", ord(">"): "#gt;",
-    ord("`"): "#96;", ord("\\"): "#92;", ord("\n"): "<br/>",
+    ord("#"): "#35;", ord('"'): "#quot;", ord("<"): "#lt;", ord(">"): "#gt;", ord("&"): "#38;",
+    ord("%"): "#37;", ord("`"): "#96;", ord("\\"): "#92;", ord("\n"): "<br/>",
 }  # fmt: skip
 
 
 def mermaid_label(text: str) -> str:
     """Return *text* as a label in Mermaid's language."""
-    return f'"{text.translate(_ESCAPED)}"'
+    return f'"{printable(text).translate(_ESCAPED)}"'
 
 
 def mermaid_ids(names: Sequence[str]) -> dict[str, str]:
@@ -57,7 +58,7 @@ def mermaid_ids(names: Sequence[str]) -> dict[str, str]:
 
 def quoted(text: str) -> str:
     """Return *text* as a name or label in Graphviz's language."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    escaped = printable(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any, Final, Literal, TypeAlias
 
 from flowpregel._core.program import names
+from flowpregel._text import printable
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.drawing.formats import STYLES, mermaid_ids, mermaid_label, quoted, render
 
@@ -99,7 +100,7 @@ class Graph:
         """
         branch, corner, solid, dashed = "├└─┄" if charset == "unicode" else "++-."
         flat = self.flat()
-        titles = {id_: " ".join(node.name.split("\n")) for id_, node in flat.nodes.items()}
+        titles = {id_: _line(node.name) for id_, node in flat.nodes.items()}
         lines = []
         for id_, title in titles.items():
             lines.append(title)
@@ -107,7 +108,7 @@ class Graph:
             for number, edge in enumerate(leaving, 1):
                 fork = corner if number == len(leaving) else branch
                 line = dashed if edge.conditional else solid
-                label = f" {edge.data} {line}" if edge.data else ""
+                label = f" {_line(edge.data)} {line}" if edge.data else ""
                 lines.append(f"  {fork}{line}{label}> {titles[edge.target]}")
         return "\n".join(lines) or "(no nodes)"
 
@@ -254,6 +255,10 @@ class Graph:
         for edge in self.edges:
             edges += _joined(edge, tails[edge.source], heads[edge.target])
         return Graph(nodes, edges)
+
+
+def _line(text: str) -> str:
+    return printable(" ".join(text.split("\n")))
 
 
 def graph_of(

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 from unicodedata import east_asian_width
 
+from flowpregel._text import in_one_line, printable
 from flowpregel.pregel.drawing.graph import Charset, Edge, Graph, NodeShape
 
 Status: TypeAlias = Literal["done", "failed", "waiting", "open", "cancelled"]
@@ -99,7 +100,7 @@ class RunDrawing(Graph):
             for id_, node in self.flat().nodes.items()
             if node.kind == "node" and id_ not in ran
         ]
-        text = "\n".join([*lines, f"not run: {', '.join(idle)}"] if idle else lines)
+        text = "\n".join([*lines, in_one_line(f"not run: {', '.join(idle)}")] if idle else lines)
         return text.translate(_ASCII) if charset == "ascii" else text
 
     __str__ = draw_ascii
@@ -150,7 +151,7 @@ def _rows(tasks: Iterable[TaskRecord], indent: str, longest: float) -> Iterator[
             bar = "█" * max(1, round(_BAR * most / longest)) if most else ""
             label = " ".join(filter(None, (first.label, _times(group))))
             name = f"{indent}{_MARKS[first.status]} {label}"
-            yield head, name, bar, _seconds(group), _story(first)
+            yield head, in_one_line(name), bar, _seconds(group), printable(_story(first))
             head = ""
             if first.inner:
                 yield from _rows(first.inner, f"{indent}  ", longest)
