@@ -253,7 +253,7 @@ class Environment:
         finally:
             self._writer.release()
 
-    # ------------------------------------------------------------ the map
+    # ------------------------------------------------------------ the map and the file
 
     def _live(self) -> Any:
         """Return LMDB's environment, for use inside the gate, unless it is closed or a parent's."""
@@ -325,8 +325,6 @@ class Environment:
                 synced = True
             self._map()
             return synced and self._lmdb.info()["last_txnid"] >= transaction_id
-
-    # ------------------------------------------------------------ the file
 
     @held()
     def copy(self, path: str) -> None:

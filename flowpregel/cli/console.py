@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flowpregel._text import in_one_line, printable
 from flowpregel.errors import (
     ConfigurationError,
     EmptyInputError,
@@ -137,7 +138,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
 
     shown = Table(*columns, box=None, pad_edge=False, show_header=bool(columns))
     for row in rows:
-        shown.add_row(*(Text(printable(_cell(value))) for value in row))
+        shown.add_row(*(Text(in_one_line(_cell(value))) for value in row))
     return shown
 
 
@@ -216,13 +217,6 @@ def line_of(shown: Any, limits: Limits) -> str:
 def clipped(text: str, size: int) -> str:
     """Return the first *size* characters of *text*, and how many more there are."""
     return text if len(text) <= size else f"{text[:size]}… ({len(text) - size:,} more)"
-
-
-def printable(text: str) -> str:
-    """Return *text* without what a terminal would obey."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 class _Cutter:

@@ -16,6 +16,7 @@ import click
 
 from flowpregel._core import records
 from flowpregel._core.records import Address, Ran, Saved
+from flowpregel._text import in_one_line
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import FULL, PREVIEW, Limits, line_of, plain
 from flowpregel.errors import ConfigurationError
@@ -209,7 +210,8 @@ def diff(thread: str, old: str | None, new: str | None, store: str | None, **opt
             continue
         changes[name] = {side: plain(value, limits) for side, value in held.items()}
         for side, value in changes[name].items():
-            lines.append(f"{'-' if side == 'old' else '+'} {name}: {line_of(value, limits)}")
+            mark = "-" if side == "old" else "+"
+            lines.append(f"{mark} {in_one_line(name)}: {line_of(value, limits)}")
     ids = {"old": earlier.checkpoint.id, "new": later.checkpoint.id}
     console.print_result({**ids, "changes": changes}, *lines)
 

@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from flowpregel._core.program import names
+from flowpregel._text import printable
 from flowpregel.errors import ConfigurationError
 from flowpregel.pregel.definition import END, START
 
@@ -36,8 +37,8 @@ _MERMAID_WORDS = frozenset({
     "href", "linkstyle", "style", "subgraph",
 })  # fmt: skip
 _MERMAID_ESCAPES = {
-    ord("#"): "#35;", ord('"'): "#quot;", ord("<"): "#lt;", ord(">"): "#gt;",
-    ord("`"): "#96;", ord("\\"): "#92;", ord("\n"): "<br/>",
+    ord("#"): "#35;", ord('"'): "#quot;", ord("<"): "#lt;", ord(">"): "#gt;", ord("&"): "#38;",
+    ord("%"): "#37;", ord("`"): "#96;", ord("\\"): "#92;", ord("\n"): "<br/>",
 }  # fmt: skip
 _DOT_ESCAPES = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n"}
 
@@ -159,7 +160,7 @@ class Graph:
             charset: Line-drawing characters, or nothing but ASCII.
         """
         branch, corner, solid, dashed = "├└─┄" if charset == "unicode" else "++-."
-        titles = {id_: " ".join(node.name.split("\n")) for id_, node in self.leaves().items()}
+        titles = {id_: _line(node.name) for id_, node in self.leaves().items()}
         edges = [*self.all_edges()]
         lines = []
         for id_, title in titles.items():
@@ -168,7 +169,7 @@ class Graph:
             for number, edge in enumerate(leaving, 1):
                 fork = corner if number == len(leaving) else branch
                 line = dashed if edge.conditional else solid
-                label = f" {edge.data} {line}" if edge.data else ""
+                label = f" {_line(edge.data)} {line}" if edge.data else ""
                 lines.append(f"  {fork}{line}{label}> {titles[edge.target]}")
         return "\n".join(lines) or "(no nodes)"
 
@@ -289,7 +290,7 @@ def _end_inside(graph: Graph, id_: str, kind: Literal["start", "end"]) -> str:
 
 
 def _mermaid_label(text: str) -> str:
-    return f'"{text.translate(_MERMAID_ESCAPES)}"'
+    return f'"{printable(text).translate(_MERMAID_ESCAPES)}"'
 
 
 def _mermaid_ids(names: Collection[str]) -> dict[str, str]:
@@ -305,7 +306,7 @@ def _mermaid_ids(names: Collection[str]) -> dict[str, str]:
 
 def _quoted(text: str) -> str:
     """Return *text* as a name or label in Graphviz's language."""
-    return f'"{text.translate(_DOT_ESCAPES)}"'
+    return f'"{printable(text).translate(_DOT_ESCAPES)}"'
 
 
 def render(source: str, form: Literal["svg", "png"], *, program: str = "dot") -> bytes:
@@ -332,6 +333,10 @@ def render(source: str, form: Literal["svg", "png"], *, program: str = "dot") ->
             f"{program!r} could not draw the graph: {made.stderr.decode(errors='replace').strip()}"
         )
     return made.stdout
+
+
+def _line(text: str) -> str:
+    return printable(" ".join(text.split("\n")))
 
 
 def graph_of(

@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from typing import Any, TextIO
 
 from flowpregel._engine.drivers import Item
+from flowpregel._text import in_one_line
 
 MODES = ("tasks", "updates", "progress")
 """The stream modes that a view reads."""
@@ -116,7 +117,7 @@ class ProgressView:
             lines.append(f"  {name}: {', '.join(parts)}")
             reports = [each for each in [*self._reports.values()] if each["name"] == name]
             lines += [f"    {how_far(report)}" for report in reports[:_SHOWN]]
-        return lines
+        return [in_one_line(line) for line in lines]
 
 
 def how_far(report: Mapping[str, Any]) -> str:

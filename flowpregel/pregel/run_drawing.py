@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 from unicodedata import east_asian_width
 
+from flowpregel._text import in_one_line, printable
 from flowpregel.pregel.drawing import Charset, Edge, Graph, NodeShape
 
 Status: TypeAlias = Literal["done", "failed", "waiting", "open"]
@@ -94,7 +95,7 @@ class RunDrawing(Graph):
         ran = {task.node for task in everything}
         leaves = self.leaves().items()
         idle = [node.name for id_, node in leaves if node.kind == "node" and id_ not in ran]
-        text = "\n".join([*lines, f"not run: {', '.join(idle)}"] if idle else lines)
+        text = "\n".join([*lines, in_one_line(f"not run: {', '.join(idle)}")] if idle else lines)
         return text.translate(_ASCII) if charset == "ascii" else text
 
     __str__ = draw_ascii
@@ -149,7 +150,8 @@ def _rows(tasks: Iterable[TaskRecord], indent: str, longest: float) -> Iterator[
             if first.attempt != 1:
                 tried = f"attempt {first.attempt}" if first.attempt else "shared by another run"
                 story.insert(0, tried)
-            yield head, name, bar, _seconds(group), ", ".join(filter(None, story))
+            told = printable(", ".join(filter(None, story)))
+            yield head, in_one_line(name), bar, _seconds(group), told
             head = ""
             if first.inner:
                 yield from _rows(first.inner, f"{indent}  ", longest)

@@ -42,15 +42,19 @@ def reap(process: Any) -> tuple[int | None, int | None] | None:
 
 
 def memory_of(pid: int) -> int:
-    """Return the resident memory of a process in bytes; 0 where that cannot be known.
+    """Return the resident memory of a process and its children; 0 where that cannot be known.
 
-    Without what it shares with others, such as the arrays that its tasks are given.
+    In bytes, without what they share with others, such as the arrays that its tasks are given.
     """
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return 0
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(_OWN_MEMORY))
+    own = sum(int(line.split()[1]) << 10 for line in lines if line.startswith(_OWN_MEMORY))
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            own += sum(memory_of(int(child)) for child in (thread / "children").read_text().split())
+    return own
 
 
 def count_oom_kills() -> int:

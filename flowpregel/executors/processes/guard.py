@@ -62,6 +62,10 @@ class Guard:
         """Note that worker *pid* has ended; if it was *killed*, so do all that its task started."""
         self._tell(f"{'x' if killed else '-'} {pid} {mark}\n")
 
+    def stopped(self, pid: int, mark: str, since: float) -> None:
+        """End what worker *pid*, which lives on, has started *since* (monotonic seconds)."""
+        self._tell(f"s {pid} {mark} {since}\n")
+
     def _tell(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):  # somebody has killed it
@@ -78,11 +82,15 @@ class Guard:
 # -------------------------------------------------------------------- the guard's own process
 
 
-def end_marked(marks: set[bytes]) -> None:
-    """Kill every process that was started with one of *marks* in its environment (Linux)."""
+def end_marked(marks: set[bytes], besides: int = 0, since: float = 0.0) -> None:
+    """Kill every process that was started with one of *marks* in its environment (Linux).
+
+    Not the one *besides*, nor those that began before *since*.
+    """
     wanted = {MARK.encode() + b"=" + mark for mark in marks}
     for _ in range(_ROUNDS):
-        found = processes_with(wanted)
+        alike = (pid for pid in processes_with(wanted) if pid != besides)
+        found = [pid for pid in alike if began(pid) >= since]
         for pid in found:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -102,6 +110,16 @@ def processes_with(wanted: set[bytes]) -> list[int]:
     return found
 
 
+def began(pid: int) -> float:
+    """Return when process *pid* was started, in monotonic seconds, or a little later (Linux)."""
+    with contextlib.suppress(OSError, AttributeError), open(f"/proc/{pid}/stat", "rb") as file:
+        ticks = int(file.read().rpartition(b")")[2].split()[19])
+        # The kernel counts from the boot, and rounds down.
+        asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+        return (ticks + 1) / os.sysconf("SC_CLK_TCK") - asleep
+    return 0.0
+
+
 def guard(coordinator: int) -> None:
     """Watch over the workers of *coordinator* until it ends, or wants no more."""
     workers: dict[int, bytes] = {}
@@ -115,9 +133,11 @@ def guard(coordinator: int) -> None:
         data = os.read(0, 1 << 16)
         *lines, unread = (unread + data).split(b"\n")
         for line in lines:
-            verb, pid, mark = line.split(b" ")
+            verb, pid, mark, *since = line.split(b" ")
             if verb == b"+":
                 workers[int(pid)] = mark
+            elif verb == b"s":
+                end_marked({mark}, int(pid), float(since[0]))
             else:
                 workers.pop(int(pid), None)
             if verb == b"x":
