@@ -173,17 +173,13 @@ class PoolLimits(NamedTuple):
     """The most tasks that a worker gets at once."""
 
 
-class Assignment(NamedTuple):
-    """What the pool is to do."""
+def assign(
+    queue: TaskQueue, workers: Sequence[WorkerLoad], limits: PoolLimits
+) -> tuple[int, list[tuple[int, int]]]:
+    """Return how many workers to start, and which ones get the first tasks of *queue*.
 
-    starts: int
-    """How many workers to start."""
-    sends: list[tuple[int, int]]
-    """(index of a worker, how many of the next tasks in the queue it gets)."""
-
-
-def assign(queue: TaskQueue, workers: Sequence[WorkerLoad], limits: PoolLimits) -> Assignment:
-    """Return which workers get the first tasks of *queue*, and how many workers to start."""
+    That is, for each of these, its index and how many of the next tasks it gets.
+    """
     states = [each.state for each in workers]
     running = states.count(WorkerState.BUSY)
     present = running + states.count(WorkerState.IDLE) + states.count(WorkerState.STARTING)
@@ -194,8 +190,8 @@ def assign(queue: TaskQueue, workers: Sequence[WorkerLoad], limits: PoolLimits) 
     def take(least: int, most: int) -> int:
         """Return how many of the next tasks make a batch."""
         nonlocal following
-        count, total = 0, 0.0
-        while following is not None and count < min(most, limits.batch):
+        count, total, most = 0, 0.0, min(most, limits.batch)
+        while following is not None and count < most:
             total += following
             if total > BATCH_SECONDS and count >= least:
                 break
@@ -210,4 +206,4 @@ def assign(queue: TaskQueue, workers: Sequence[WorkerLoad], limits: PoolLimits) 
         if state is WorkerState.BUSY and seconds <= BATCH_SECONDS and limits.batch > 1:
             # Rounded down: the last tasks go to the worker that is free first.
             sends.append((index, take(0, len(queue) // limits.size)))
-    return Assignment(max(0, wanted - present), [each for each in sends if each[1]])
+    return max(0, wanted - present), [each for each in sends if each[1]]
