@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from flowpregel.executors.shared import Shared, shared
     from flowpregel.func import entrypoint, task
     from flowpregel.graph.compile import CompiledStateGraph
-    from flowpregel.graph.names import END, START
     from flowpregel.graph.state import StateGraph
     from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+    from flowpregel.pregel.definition import END, START
     from flowpregel.pregel.node import NodeBuilder
     from flowpregel.pregel.pregel import Pregel
     from flowpregel.pregel.progress import progress
@@ -65,9 +65,9 @@ _HOMES = {
     "executors.shared": ("Shared", "shared"),
     "func": ("entrypoint", "task"),
     "graph.compile": ("CompiledStateGraph",),
-    "graph.names": ("END", "START"),
     "graph.state": ("StateGraph",),
     "policies": ("CachePolicy", "RetryPolicy", "TimeoutPolicy"),
+    "pregel.definition": ("END", "START"),
     "pregel.node": ("NodeBuilder",),
     "pregel.pregel": ("Pregel",),
     "pregel.progress": ("progress",),

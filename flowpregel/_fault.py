@@ -52,14 +52,12 @@ class Points:
         self._passed: Counter[str] = Counter()
         self._prefix = prefix
         self._trace, self._once = trace, once
-        self._name, self._at, self._action = "", 0, ""
-        if fault:
-            self._name, at, self._action = [*fault.split(":"), "", ""][:3]
-            if not at.isdigit() or self._action not in ACTIONS:
-                raise ValueError(
-                    f"{FAULT}={fault!r}; use name:n:action, the action one of {', '.join(ACTIONS)}"
-                )
-            self._at = int(at)
+        self._name, at, self._action = [*(fault or "").split(":"), "", ""][:3]
+        if fault and not (at.isdigit() and self._action in ACTIONS):
+            raise ValueError(
+                f"{FAULT}={fault!r}; use name:n:action, the action one of {', '.join(ACTIONS)}"
+            )
+        self._at = int(at or 0)
 
     def passed(self, name: str, about: str) -> None:
         """Note that the point *name* is passed, and act if it is the one."""
@@ -68,17 +66,14 @@ class Points:
         count = self._passed[name]
         if self._trace:
             append(self._trace, f"{name}\t{os.getpid()}\t{count}\t{about}\n")
-        if name == self._name and count == self._at and self._is_first():
-            _act(self._action, f"{name}:{count}")
-
-    def _is_first(self) -> bool:
-        if not self._once:
-            return True
-        try:
-            os.close(os.open(self._once, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        except FileExistsError:
-            return False
-        return True
+        if (name, count) != (self._name, self._at):
+            return
+        if self._once:
+            try:
+                open(self._once, "x").close()
+            except FileExistsError:
+                return
+        _act(self._action, f"{name}:{count}")
 
 
 def append(path: str, line: str) -> None:

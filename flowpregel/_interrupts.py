@@ -99,7 +99,7 @@ def interruptible(
     """Return ``call(*args, **kwargs)``, which Ctrl-C may break off at any instant."""
     if (hold := _own()) is None or hold.is_open:
         return call(*args, **kwargs)
-    hold.deliver()
+    deliver()
     hold.is_open = True
     try:
         return call(*args, **kwargs)
@@ -109,8 +109,8 @@ def interruptible(
 
 def deliver() -> None:
     """Raise the `KeyboardInterrupt` that was held back, if there is one."""
-    if (hold := _own()) is not None:
-        hold.deliver()
+    if _hold is not None and _hold.kept is not None and _own() is not None:
+        _hold.deliver()
 
 
 @contextmanager

@@ -1,6 +1,7 @@
-"""The names that mark places in a graph; they are defined in `flowpregel.graph`."""
+"""The names that mark places in a graph; they are defined in `flowpregel.pregel`."""
 
 from flowpregel._core.records import TASKS
-from flowpregel.graph.names import END, START, TAG_HIDDEN, TAG_NOSTREAM
+from flowpregel.pregel.definition import END, START
+from flowpregel.pregel.node import TAG_HIDDEN, TAG_NOSTREAM
 
 __all__ = ["END", "START", "TAG_HIDDEN", "TAG_NOSTREAM", "TASKS"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flowpregel._core.commands import Interrupt
+from flowpregel._core.copies import own_copy
 from flowpregel._core.effects import Report, StepContext
 from flowpregel._core.ids import interrupt_id
 from flowpregel._core.records import Arguments, Asked, Interrupted, Node, Task, Write
@@ -90,6 +91,8 @@ class Job:
     """Context variables for it to run with; others may run with the same, so it is given a copy."""
     executor: Any = None
     """The `Executor` that it was given to, in the process that started it."""
+    owner: Any = None
+    """The active run whose task it is, in the same process; opaque here."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -327,15 +330,16 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
         )
     index, scope.asked = scope.asked, scope.asked + 1
     adapter = _adapter_of(response_schema)
+    # A copy: the answers may be recorded again, with one that is refused.
     if index < len(task.answers) and adapter is None:
-        return task.answers[index]
+        return own_copy(task.answers[index])
     schema = response_schema if adapter is None else adapter.json_schema()
     question = Interrupt(value, interrupt_id(task.namespace, index), schema)
     if index == len(task.answers):
         scope.question = GraphInterrupt([question])
         raise scope.question
     try:
-        return adapter.validate_python(task.answers[index])
+        return adapter.validate_python(own_copy(task.answers[index]))
     except Exception as error:
         setattr(error, INVALID_RESUME, True)
         scope.refused = Interrupted((question,), task.answers[:index], error)

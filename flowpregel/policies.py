@@ -9,24 +9,20 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, Self, TypeAlias
 
-from flowpregel.errors import (
-    ConfigurationError,
-    FlowPregelError,
-    NodeCancelledError,
-    NodeTimeoutError,
-    WorkerDiedError,
-)
+from flowpregel import errors
+from flowpregel.errors import ConfigurationError
 
 RetryOn: TypeAlias = (
     type[BaseException] | Sequence[type[BaseException]] | Callable[[BaseException], bool]
 )
 
 _PASSING_ERRORS: tuple[builtins.type[BaseException], ...] = (
-    ConnectionError, NodeCancelledError, NodeTimeoutError, WorkerDiedError,
+    ConnectionError, errors.NodeCancelledError, errors.NodeTimeoutError, errors.WorkerDiedError,
 )  # fmt: skip
 _FINAL_ERRORS: tuple[builtins.type[BaseException], ...] = (
-    FlowPregelError, ValueError, TypeError, ArithmeticError, ImportError, LookupError, NameError,
-    SyntaxError, RuntimeError, ReferenceError, StopIteration, StopAsyncIteration, OSError,
+    errors.FlowPregelError, ValueError, TypeError, ArithmeticError, ImportError, LookupError,
+    NameError, SyntaxError, RuntimeError, ReferenceError, StopIteration, StopAsyncIteration,
+    OSError,
 )  # fmt: skip
 
 

@@ -122,8 +122,9 @@ def injections_of(target: Any, takes_input: bool) -> tuple[Injection, ...]:
             continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        names = _annotation_names(parameter.annotation)
-        if not _fits(names, parameter.name):
+        names, allowed = _annotation_names(parameter.annotation), _INJECTED[parameter.name]
+        is_store = parameter.name == "store" and any(name.endswith("Store") for name in names)
+        if allowed and names and not names & allowed and not is_store:
             continue
         found.append(
             Injection(
@@ -134,14 +135,6 @@ def injections_of(target: Any, takes_input: bool) -> tuple[Injection, ...]:
             )
         )
     return tuple(found)
-
-
-def _fits(names: frozenset[str], parameter: str) -> bool:
-    """Return whether an annotation made of *names* may stand at an injected *parameter*."""
-    allowed = _INJECTED[parameter]
-    if not allowed or not names or names & allowed:
-        return True
-    return parameter == "store" and any(name.endswith("Store") for name in names)
 
 
 def _annotation_names(annotation: Any) -> frozenset[str]:

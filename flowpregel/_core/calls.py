@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from flowpregel._core import ids
+from flowpregel._core import ids, records
 from flowpregel._core.commands import Interrupt
+from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import Call, Look, Resolve, StepContext, Steps
 from flowpregel._core.plan import DEEPEST, call_task, too_deep
-from flowpregel._core.records import (
-    CALLED,
-    ERROR,
-    RESUME,
-    Arguments,
-    Kind,
-    Outcome,
-    Raised,
-    Ran,
-    Returned,
-    Task,
-    Write,
-    add_failed_calls,
-    failed_calls,
-)
+from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Ran, Returned, Task, Write
 from flowpregel._core.replay import Replay, digest_of_caller
 from flowpregel._core.run_state import Run, line_of
 from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
@@ -125,16 +112,27 @@ class Calls:
         return outcome
 
     def without_shared(self, tasks: list[Task]) -> Steps:
-        """Take results that were shared before, and return the tasks left to run."""
+        """Take results that other runs shared, and return the tasks left to run, with cache keys.
+
+        A call has its own policy alone; the run's is for other tasks.
+        """
         run = self._run
-        known = yield from look_up(tasks, run.options.cache)
+        keyed = []
         for task in tasks:
-            if task.id in known:
-                task.writes = known[task.id]
+            policy = task.node.cache or (None if task.kind is Kind.CALL else run.options.cache)
+            if policy is not None:
+                task.cache_key = (task.node.space, _key_of(task, policy), policy.ttl)
+                keyed.append((task.cache_key[:2], task))
+        found: Mapping[Any, Sequence[Write]] = {}
+        if keyed:
+            found = yield Look(tuple({key for key, _ in keyed}))
+        for key, task in keyed:
+            if key in found:
+                task.cache_key, task.writes = None, tuple(found[key])
                 task.span = (run.now, 0.0, "cache", 0)
                 self.keep(task, task.writes)
                 run.after.extend(run.stream_events.updates(task, cached=True))
-        return [task for task in tasks if task.id not in known]
+        return [task for task in tasks if not task.writes]
 
     # ------------------------------------------------------------ ends
 
@@ -143,23 +141,26 @@ class Calls:
         run = self._run
         if task.record is not None:
             # Last: the places of the other writes do not depend on it.
-            writes = (*writes, (CALLED, tuple(task.record)))
-        if task.kind is Kind.CALL and task.parent and (task.parent.node.retry or run.options.retry):
-            self.replay.kept[task.id] = writes
+            writes = (*writes, (records.CALLED, tuple(task.record)))
+        if task.kind is Kind.CALL and run.at_exit:
+            # It is recorded after its body got it.
+            writes = own_copy(tuple(writes))
+        if task.kind is Kind.CALL and task.parent and self.replay.may_repeat(task.parent):
+            self.replay.kept[task.id] = own_copy(tuple(writes))
         ran = None
         if task.span is not None:
             began, seconds, executor, pid = task.span
             attempts = 0 if executor == "cache" else task.attempt
-            error = line_of(writes[0][1]) if writes[0][0] == ERROR else ""
-            ran = Ran(task.name, began, seconds, attempts, executor, pid, error)
+            error = line_of(writes[0][1]) if writes[0][0] == records.ERROR else ""
+            ran = Ran(task.node.name, began, seconds, attempts, executor, pid, error)
         run.keep(task.id, task.path, writes, ran)
 
-    def resolve(self, task: Task, outcome: Outcome) -> Outcome | None:
+    def resolve(self, task: Task, outcome: Outcome) -> tuple[Task, Outcome] | None:
         """Answer those who wait for *task*, once how it ended is kept.
 
         Returns:
-            How the body that made the call ended, if it had ended before and *task* was
-            the last of its calls that ran.
+            The body that made the call and how it ended, if it had ended before and *task*
+            was the last of its calls that ran.
         """
         assert task.parent is not None
         _, waiting = self._running.pop(task.id)
@@ -169,7 +170,7 @@ class Calls:
         if calls.running or calls.outcome is None:
             return None
         held, calls.outcome = calls.outcome, None
-        return calls.final_outcome(held)
+        return task.parent, calls.final_outcome(held)
 
     def has_ended(self, body: Task) -> bool:
         """Return whether *body* has ended, and calls that it made were running then."""
@@ -185,7 +186,7 @@ class Calls:
         asked = waiting is None or any(call.attempt == task.parent.attempt for call in waiting)
         failure = CallFailure(task, error if asked else None, self.has_ended(task.parent))
         self.bodies.setdefault(task.parent.id, BodyCalls()).failures[task.id] = failure
-        add_failed_calls(error, (task.id,))
+        records.add_failed_calls(error, (task.id,))
         return Raised(error)
 
     def asked_below(self, body: Task) -> dict[str, Interrupt]:
@@ -203,35 +204,13 @@ class Calls:
         if calls is None:
             return
         failures, calls.failures = calls.failures, {}
-        found = failed_calls(error)
+        found = records.failed_calls(error)
         for task_id, failure in failures.items():
             if task_id in found or calls.is_unseen(failure):
                 self.replay.forget(failure.task)
 
 
 # ---------------------------------------------------------------- results of earlier runs
-
-
-def look_up(tasks: Sequence[Task], default: CachePolicy | None) -> Steps:
-    """Give tasks their cache keys, and return what other runs shared of them, by task id.
-
-    A call has its own policy alone; *default* is the run's, for other tasks.
-    """
-    keyed = []
-    for task in tasks:
-        policy = task.node.cache or (None if task.kind is Kind.CALL else default)
-        if policy is not None:
-            task.cache_key = (task.node.space, _key_of(task, policy), policy.ttl)
-            keyed.append((task.cache_key[:2], task))
-    if not keyed:
-        return {}
-    found = yield Look(tuple({key for key, _ in keyed}))
-    known: dict[str, Sequence[Write]] = {}
-    for key, task in keyed:
-        if key in found:
-            task.cache_key = None
-            known[task.id] = tuple(found[key])
-    return known
 
 
 def _key_of(task: Task, policy: CachePolicy) -> str:
@@ -257,13 +236,13 @@ def _key_of(task: Task, policy: CachePolicy) -> str:
 def answer_from_pending(run: Run, task: Task) -> None:
     """Give *task* the answers it had, and the new one it waits for, which is kept."""
     for channel, value in run.pending.get(task.id, ()):
-        if channel == RESUME:
+        if channel == records.RESUME:
             task.answers = tuple(value)
     if not run.answers or task.node.role == "graph":
         return
     expected = ids.interrupt_id(task.namespace, len(task.answers))
     if expected in run.answers:
         task.answers = (*task.answers, run.answers.pop(expected))
-        run.keep(task.id, task.path, ((RESUME, task.answers),))
+        run.keep(task.id, task.path, ((records.RESUME, task.answers),))
         # If the call is made again, by the next attempt of its body, it has its answers too.
-        run.pending.setdefault(task.id, []).append((RESUME, task.answers))
+        run.pending.setdefault(task.id, []).append((records.RESUME, task.answers))

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from flowpregel._core import ids
-from flowpregel._core.commands import Send
 from flowpregel._core.effects import Call, StepContext
 from flowpregel._core.program import Names, Program, State
 from flowpregel._core.records import INTERRUPT, PULLED, TASKS, CallRecord, Kind, Node, Task
@@ -45,12 +44,13 @@ def plan(
             tasks.append(_task(node, Kind.PULL, given, f"{PULLED}{name}", place, node.triggers))
     topic = state.channels.get(TASKS)
     if topic is not None and topic.is_available():
-        # A node may be gone since: `start` refuses to go on with the thread then.
-        tasks.extend(
-            _push(program, send, index, place)
-            for index, send in enumerate(topic.get())
-            if send.node in program.nodes
-        )
+        for index, send in enumerate(topic.get()):
+            # A node may be gone since: `start` refuses to go on with the thread then.
+            if send.node in program.nodes:
+                node, path = program.nodes[send.node], f"~__pregel_push, {index:010d}"
+                task = _task(node, Kind.PUSH, send.arg, path, place, PUSHED)
+                task.timeout = send.timeout or task.timeout
+                tasks.append(task)
     return tasks
 
 
@@ -76,7 +76,14 @@ def _input_of(node: Node, program: Program, state: State, place: StepContext) ->
         channel = state.channels[node.channels]
         value = channel if node.contexts else channel.get()
     else:
-        value = _values_of(node, program, state, place)
+        value = {}
+        for name in node.channels:
+            if name in program.managed:
+                value[name] = program.managed[name].get(place.step, place.stop)
+            elif name in node.contexts:
+                value[name] = state.channels[name]
+            elif state.channels[name].is_available():
+                value[name] = state.channels[name].get()
     if node.mapper is None:
         return value
     try:
@@ -84,27 +91,6 @@ def _input_of(node: Node, program: Program, state: State, place: StepContext) ->
     except Exception as error:
         error.add_note(f"while the input of node {node.name!r} was made")
         raise
-
-
-def _values_of(node: Node, program: Program, state: State, place: StepContext) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for name in node.channels:
-        if name in program.managed:
-            values[name] = program.managed[name].get(place.step, place.stop)
-            continue
-        channel = state.channels[name]
-        if name in node.contexts:
-            values[name] = channel
-        elif channel.is_available():
-            values[name] = channel.get()
-    return values
-
-
-def _push(program: Program, send: Send, index: int, place: StepContext) -> Task:
-    path = f"~__pregel_push, {index:010d}"
-    task = _task(program.nodes[send.node], Kind.PUSH, send.arg, path, place, PUSHED)
-    task.timeout = send.timeout or task.timeout
-    return task
 
 
 def _task(

@@ -121,9 +121,6 @@ class Arguments:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Arguments, (self.args, self.kwargs)
-
 
 class Asked(NamedTuple):
     """What a call asks for. By it a call is known again when its body runs once more."""

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowpregel._core import ids
+from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import code_digest, digest_of
 from flowpregel._core.effects import Call
 from flowpregel._core.records import (
@@ -99,6 +100,8 @@ class Replay:
         if not recorded or call.node.role == "graph":
             # A graph has checkpoints of its own to go on from.
             return None
+        if task.parent is not None and self.may_repeat(task.parent):
+            recorded = own_copy(tuple(recorded))
         if done := outputs(recorded):
             task.writes = tuple(done)
             self._run.going_on.answered += 1
@@ -107,6 +110,10 @@ class Replay:
             if channel == ERROR and isinstance(value, BaseException):
                 return Raised(value)
         return None
+
+    def may_repeat(self, body: Task) -> bool:
+        """Return whether another attempt of *body* may be given the results of its calls again."""
+        return bool(body.node.retry or self._run.options.retry)
 
     def forget(self, task: Task) -> None:
         """Forget that *task* failed, so that it is tried again."""
@@ -147,7 +154,7 @@ class Replay:
         assert task.parent is not None
         place = record.caller, record.place
         was = self._planned.get(place) or self._at(task, record)
-        if task.parent.node.retry or self._run.options.retry:
+        if self.may_repeat(task.parent):
             self._planned[place] = record
         if (
             was is None

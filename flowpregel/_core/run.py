@@ -16,12 +16,7 @@ from flowpregel._core.run_state import Run
 from flowpregel._core.start import start
 from flowpregel._core.superstep import Superstep
 from flowpregel._core.update import barrier_of, changing
-from flowpregel.errors import (
-    GraphDrained,
-    GraphRecursionError,
-    InvalidUpdateError,
-    ParentCommand,
-)
+from flowpregel.errors import GraphDrained, GraphRecursionError, InvalidUpdateError, ParentCommand
 
 
 def run(program: Program, options: Options, given: Any) -> Steps:
@@ -49,13 +44,13 @@ def run(program: Program, options: Options, given: Any) -> Steps:
         # What has not been kept by now is shown to nobody.
         now.after.clear()
         yield from now.leave()
-        yield from now.notices()
+        yield from now.going_on.notices()
         if isinstance(error, ParentCommand) and options.nested is None:
             raise InvalidUpdateError(
                 f"There is no parent graph: a node of the outermost graph returned {error.command}"
             ) from None
         raise
-    yield from now.notices()
+    yield from now.going_on.notices()
     return result
 
 
@@ -63,12 +58,12 @@ def _repeat(run: Run) -> Steps:
     """Repeat supersteps until none is due, or the run stops to ask."""
     options = run.options
     while True:
-        if run.step > run.stop:
-            yield from _show_checkpoint(run, [])
+        setting, is_over = run.setting(), run.step > run.stop
+        tasks = [] if is_over else plan(run.program, run.state, run.updated, setting)
+        if run.stream_events.wants_checkpoints:
+            yield from _show_checkpoint(run, tasks)
+        if is_over:
             raise GraphRecursionError(options.recursion_limit)
-        setting = run.setting()
-        tasks = plan(run.program, run.state, run.updated, setting)
-        yield from _show_checkpoint(run, tasks)
         if not tasks:
             break
         before, after = options.interrupt_before, options.interrupt_after
@@ -76,8 +71,7 @@ def _repeat(run: Run) -> Steps:
             return (yield from _pause(run))
         if (reason := options.drain()) is not None:
             raise GraphDrained(reason)
-        paused = yield from Superstep(run, tasks, setting).go()
-        if paused:
+        if (yield from Superstep(run, tasks, setting).go()):
             return (yield from _ask(run, tasks))
         yield from _end(run, tasks)
         if after and breaks_before(run.state, tasks, after):
@@ -147,7 +141,8 @@ def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
             run.stream_events.task_entry(task, run.pending.get(task.id, ())) for task in tasks
         ],
     }
-    yield from run.stream_events.checkpoint(payload, run.step, run.now)
+    shown = run.stream_events.wrapped("checkpoints", "checkpoint", payload, run.step - 1, run.now)
+    yield from shown
 
 
 def config_of(thread_id: str, namespace: str, checkpoint_id: str | None) -> dict[str, Any]:

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flowpregel._core import ids
+from flowpregel._core import ids, records
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.effects import Commit, Effect, Emit, StepContext
 from flowpregel._core.program import Options, Program, State, read
-from flowpregel._core.records import (
-    RESUME,
-    RUN_TASK_ID,
-    TASKS,
-    Batch,
-    Checkpoint,
-    Durability,
-    LeftResults,
-    Ran,
-    Source,
-    TaskWrites,
-    Write,
-)
+from flowpregel._core.records import Batch, Checkpoint, Ran, TaskWrites, Write
 from flowpregel._core.stream_events import StreamEvents
 from flowpregel._core.update import Applied, Writes, apply
 from flowpregel.channels import DeltaChannel
@@ -70,18 +58,19 @@ class GoingOn:
     of_other_code: Counter[str] = field(default_factory=Counter)
     """How many results that other code made were used, by the name of the task."""
 
-    def notices(self) -> Iterator[str]:
-        """Yield what the user is to be told, in a line each."""
-        for name, count in self.of_other_code.items():
-            yield (
-                f"{name}: {count:,} result{'s' * (count > 1)} of other code than now "
-                "used as recorded (on_code_change='rerun' makes them anew)"
-            )
+    def notices(self) -> list[Emit]:
+        """Return what the user is to be told, in a line each."""
+        lines = [
+            f"{name}: {count:,} result{'s' * (count > 1)} of other code than now used as "
+            "recorded (on_code_change='rerun' makes them anew)"
+            for name, count in self.of_other_code.items()
+        ]
         if self.is_changed and (self.answered or self.anew or self.not_asked):
-            yield (
+            lines.append(
                 f"code or input has changed; calls: {self.answered:,} answered from the record, "
                 f"{self.anew:,} run anew, {self.not_asked:,} not asked for"
             )
+        return [Emit("notices", line) for line in lines]
 
 
 @dataclass(slots=True, eq=False)
@@ -101,12 +90,12 @@ class Run:
     """The newest checkpoint that is, or is about to be, kept."""
     step: int = -1
     stop: int = 0
-    source: Source = "input"
+    source: records.Source = "input"
     updated: set[str] | None = None
     """The channels that may trigger tasks; None: any."""
     pending: dict[str, list[Write]] = field(default_factory=dict)
     """Writes kept on the checkpoint before this run, by task id."""
-    left: LeftResults | None = None
+    left: records.LeftResults | None = None
     """Reads the results of calls that *pending* leaves out, each when it is asked for."""
     hand_back: bool = True
     """Whether pending writes are handed back to their tasks, which then need not run."""
@@ -125,6 +114,8 @@ class Run:
     going_on: GoingOn = field(default_factory=GoingOn)
     after: list[Effect] = field(default_factory=list)
     """What to do once its cause is kept."""
+    at_exit: bool = False
+    """Whether nothing is kept before the run ends."""
 
     def setting(self) -> StepContext:
         """Return what the tasks of the superstep that is planned now have in common."""
@@ -159,20 +150,11 @@ class Run:
         if "values" in self.options.modes:
             self.after.append(Emit("values", self.output))
 
-    def notices(self) -> list[Emit]:
-        """Return what the user is to be told of the calls that were recorded before."""
-        return [Emit("notices", text) for text in self.going_on.notices()]
-
     def result(self, *, paused: bool = False) -> Result:
         """Return what the run leaves its caller."""
         return Result(self.output, tuple(self.interrupts.values()), paused)
 
     # ------------------------------------------------------------ what is kept
-
-    @property
-    def at_exit(self) -> bool:
-        """Whether nothing is kept before the run ends."""
-        return self.options.durability is Durability.EXIT
 
     def keep(
         self, task_id: str, path: str, writes: Sequence[Write], ran: Ran | None = None
@@ -190,13 +172,13 @@ class Run:
         """Forget the answer to *question*, which it does not fit: it waits for another."""
         own = [
             (channel, {key: each for key, each in value.items() if key != question})
-            if channel == RESUME
+            if channel == records.RESUME
             else (channel, value)
-            for channel, value in self.pending.get(RUN_TASK_ID, ())
+            for channel, value in self.pending.get(records.RUN_TASK_ID, ())
         ]
         if own:
-            self.pending[RUN_TASK_ID] = own
-            self.keep(RUN_TASK_ID, "", own)
+            self.pending[records.RUN_TASK_ID] = own
+            self.keep(records.RUN_TASK_ID, "", own)
 
     def tracked(self, value: Any) -> Any:
         """Return *value*; a `Send` without what no checkpoint keeps: its task alone has that."""
@@ -206,26 +188,26 @@ class Run:
             return replace(value, arg=kept)
         return value
 
-    def batch(self, checkpoint: Checkpoint | None) -> Batch:
-        """Return everything gathered, and *checkpoint*, as one batch."""
-        assert self.options.address is not None
-        writes, self.gathered = tuple(self.gathered), []
-        return Batch(self.options.address, writes, checkpoint, self.options.fence)
+    def flush(self, checkpoint: Checkpoint | None = None, *, last: bool = False) -> list[Effect]:
+        """Return the commit of what is pending and of *checkpoint*, and what is to follow it.
 
-    def flush(self) -> list[Effect]:
-        """Return the commit of what is pending, and what is to be done after it."""
+        With ``durability="exit"`` nothing is committed but the *last*.
+        """
         effects, self.after = self.after, []
-        if self.gathered and not self.at_exit:
-            effects.insert(0, Commit(self.batch(None)))
+        if (self.gathered or checkpoint is not None) and (last or not self.at_exit):
+            assert self.options.address is not None
+            writes, self.gathered = tuple(self.gathered), []
+            batch = Batch(self.options.address, writes, checkpoint, self.options.fence)
+            effects.insert(0, Commit(batch))
         return effects
 
-    def save(self, source: Source) -> list[Effect]:
+    def save(self, source: records.Source) -> list[Effect]:
         """Make the state a checkpoint, and the next superstep its child.
 
         Returns:
             The commit of the checkpoint, and what is to be done after it.
         """
-        effects, self.after = self.after, []
+        checkpoint = None
         self.source = source
         self.pending, self.left = {}, None
         if self.options.address is None:
@@ -238,12 +220,12 @@ class Run:
                 # The barrier consumed them before they were kept.
                 self.gathered.clear()
             else:
-                effects.insert(0, Commit(self.batch(self.make_checkpoint())))
+                checkpoint = self.make_checkpoint(self.step)
         self.step += 1
-        return effects
+        return self.flush(checkpoint)
 
-    def make_checkpoint(self) -> Checkpoint:
-        """Return the state as a checkpoint that is now going to be kept."""
+    def make_checkpoint(self, step: int) -> Checkpoint:
+        """Return the state as the checkpoint of *step*, which is now going to be kept."""
         applied = self.unsaved or Applied(0)
         self.unsaved = None
         self.kept_id = self.checkpoint_id
@@ -254,7 +236,7 @@ class Run:
                 channel = self.state.channels[name]
                 is_delta = isinstance(channel, DeltaChannel)
                 saved = channel.get() if is_delta else channel.checkpoint()
-                if name == TASKS and self.program.untracked and saved is not MISSING:
+                if name == records.TASKS and self.program.untracked and saved is not MISSING:
                     saved = type(saved)(map(self.tracked, saved))
                 if saved is not MISSING:
                     values[name] = saved
@@ -262,7 +244,7 @@ class Run:
             id=self.checkpoint_id,
             parent_id=self.parent_id,
             at=self.now,
-            step=self.step,
+            step=step,
             source=self.source,
             channel_versions=dict(self.state.versions),
             versions_seen=dict(self.state.seen),
@@ -277,12 +259,7 @@ class Run:
         """Return what keeps what is not kept yet: with ``durability="exit"`` that is everything."""
         if self.options.address is None:
             return []
-        effects, self.after = self.after, []
         checkpoint = None
         if self.at_exit and self.checkpoint_id != self.kept_id:
-            self.step -= 1
-            checkpoint = self.make_checkpoint()
-            self.step += 1
-        if checkpoint is not None or self.gathered:
-            effects.insert(0, Commit(self.batch(checkpoint)))
-        return effects
+            checkpoint = self.make_checkpoint(self.step - 1)
+        return self.flush(checkpoint, last=True)

@@ -18,31 +18,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flowpregel._core import ids
+from flowpregel import errors
+from flowpregel._core import ids, records
 from flowpregel._core.commands import Command, Send
 from flowpregel._core.effects import Load, Steps
 from flowpregel._core.plan import plan
 from flowpregel._core.program import Options, Program, load_state, names, new_state, read
-from flowpregel._core.records import (
-    INPUT,
-    INTERRUPT,
-    PREVIOUS,
-    RESUME,
-    RUN_TASK_ID,
-    SILENT_WRITES,
-    TASKS,
-    Saved,
-    Write,
-)
+from flowpregel._core.records import Durability, Saved, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import StreamEvents, interrupts_of
 from flowpregel._core.update import TO_NODE, Writes, barrier_of, check_writes
-from flowpregel.errors import (
-    ConfigurationError,
-    EmptyInputError,
-    InvalidUpdateError,
-    UnknownInterruptError,
-)
 
 
 def start(program: Program, options: Options, given: Any) -> Steps:
@@ -74,7 +59,7 @@ def start(program: Program, options: Options, given: Any) -> Steps:
             run.updated |= applied.updated
     if run.resuming:
         # Past the breakpoint that stopped here.
-        run.state.seen[INTERRUPT] = dict(run.state.versions)
+        run.state.seen[records.INTERRUPT] = dict(run.state.versions)
         run.show()
         yield from run.save("fork") if forks else run.flush()
     else:
@@ -100,6 +85,7 @@ def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
         state=new_state(program) if saved is None else load_state(program, saved),
         now=options.now,
         checkpoint_id=f"{options.now:x}",
+        at_exit=options.durability is Durability.EXIT,
     )
     if saved is not None:
         checkpoint = saved.checkpoint
@@ -112,8 +98,8 @@ def _loaded(program: Program, options: Options, saved: Saved | None) -> Run:
         for item in saved.writes:
             run.pending.setdefault(item.task_id, []).append((item.channel, item.value))
         run.left = saved.left
-    if PREVIOUS in run.state.channels:
-        run.previous = read(run.state.channels, PREVIOUS)
+    if records.PREVIOUS in run.state.channels:
+        run.previous = read(run.state.channels, records.PREVIOUS)
     run.stop = run.step + options.recursion_limit + 1
     return run
 
@@ -151,21 +137,21 @@ def _choose_branch(run: Run, saved: Saved | None, *, addressed: bool, replaying:
     # What an edit made is a branch already, until tasks have kept something on it: first
     # results stay, so those of another try need a checkpoint of their own.
     has_results = run.left is not None or any(
-        channel != INTERRUPT
+        channel != records.INTERRUPT
         for task_id, writes in run.pending.items()
-        if task_id != RUN_TASK_ID
+        if task_id != records.RUN_TASK_ID
         for channel, _ in writes
     )
     for task_id, writes in run.pending.items():
-        run.pending[task_id] = [write for write in writes if write[0] != RESUME]
+        run.pending[task_id] = [write for write in writes if write[0] != records.RESUME]
     is_branch = run.source in ("update", "fork") and not (superseded or has_results)
     return run.resuming and not is_branch
 
 
 def _find_answers(run: Run) -> None:
     """Take answers kept for tasks that have not run since, and those of the graph around."""
-    for channel, value in run.pending.get(RUN_TASK_ID, ()):
-        if channel == RESUME and isinstance(value, Mapping):
+    for channel, value in run.pending.get(records.RUN_TASK_ID, ()):
+        if channel == records.RESUME and isinstance(value, Mapping):
             run.answers |= value
     if run.options.nested is not None:
         run.answers |= run.options.nested.answers
@@ -173,7 +159,11 @@ def _find_answers(run: Run) -> None:
 
 def _own_writes(run: Run) -> list[Write]:
     """Return the writes that the run itself made: those of `Command.update` and `goto`."""
-    return [write for write in run.pending.get(RUN_TASK_ID, ()) if write[0] not in SILENT_WRITES]
+    return [
+        write
+        for write in run.pending.get(records.RUN_TASK_ID, ())
+        if write[0] not in records.SILENT_WRITES
+    ]
 
 
 def _check_next(run: Run, saved: Saved) -> None:
@@ -183,9 +173,9 @@ def _check_next(run: Run, saved: Saved) -> None:
     updated, values = saved.checkpoint.updated_channels or (), saved.checkpoint.values
     # What is no channel of the program stays in the state for ever: it is due only at first.
     due = [(name, None) for name in updated if name.startswith(TO_NODE) and name in values]
-    sent = run.state.channels.get(TASKS)
+    sent = run.state.channels.get(records.TASKS)
     if sent is not None and sent.is_available():
-        due.append((TASKS, sent.get()))
+        due.append((records.TASKS, sent.get()))
     check_writes(run.program, "what this thread is to do next", due)
 
 
@@ -197,14 +187,16 @@ def _obey(run: Run, command: Command[Any], *, keep: bool) -> Steps:
     writes = command_writes(run.program, command)
     if command.resume is not None:
         run.answers.update(_answers_of(run, command.resume))
-        writes.append((RESUME, dict(run.answers)))
+        writes.append((records.RESUME, dict(run.answers)))
     if not writes:
-        raise EmptyInputError("Received empty Command input: give it update, resume or goto")
+        raise errors.EmptyInputError("Received empty Command input: give it update, resume or goto")
     # Positions count from what is kept already: a write's place never changes.
-    kept = [write for write in run.pending.get(RUN_TASK_ID, ()) if write[0] != RESUME]
-    run.pending[RUN_TASK_ID] = kept = [*kept, *writes]
+    kept = [
+        write for write in run.pending.get(records.RUN_TASK_ID, ()) if write[0] != records.RESUME
+    ]
+    run.pending[records.RUN_TASK_ID] = kept = [*kept, *writes]
     if keep and run.kept_id is not None:
-        run.keep(RUN_TASK_ID, "", kept)
+        run.keep(records.RUN_TASK_ID, "", kept)
         yield from run.flush()
 
 
@@ -215,19 +207,21 @@ def command_writes(program: Program, command: Command[Any]) -> list[Write]:
         InvalidUpdateError: It names a parent graph, an unknown channel or node.
     """
     if command.graph == Command.PARENT:
-        raise InvalidUpdateError("There is no parent graph: Command.PARENT is for nested graphs")
+        raise errors.InvalidUpdateError(
+            "There is no parent graph: Command.PARENT is for nested graphs"
+        )
     writes: list[Write] = []
     goto: Any = command.goto
     for target in goto if isinstance(goto, list | tuple | set | frozenset) else (goto,):
         if isinstance(target, Send):
-            check_writes(program, "Command(goto=...)", ((TASKS, target),))
-            writes.append((TASKS, target))
+            check_writes(program, "Command(goto=...)", ((records.TASKS, target),))
+            writes.append((records.TASKS, target))
         elif not isinstance(target, str):
             raise TypeError(f"Command(goto=...) takes node names and Sends, not {target!r}")
         elif (channel := f"{TO_NODE}{target}") in program.channels:
             writes.append((channel, "__start__"))
         else:
-            raise InvalidUpdateError(
+            raise errors.InvalidUpdateError(
                 f"Command(goto={target!r}): there is no node of that name to go to; "
                 f"the nodes are: {', '.join(sorted(program.nodes))}"
             )
@@ -259,20 +253,20 @@ def _answers_of(run: Run, resume: Any) -> dict[str, Any]:
         UnknownInterruptError: An unknown id, or one answer for several questions.
     """
     if run.options.address is None:
-        raise ConfigurationError(
+        raise errors.ConfigurationError(
             "Cannot use Command(resume=...) without checkpointer: nothing was kept to resume"
         )
     asked = {
         item.id: None
         for task_id, writes in run.pending.items()
-        if task_id != RUN_TASK_ID
+        if task_id != records.RUN_TASK_ID
         for item in interrupts_of(writes, live=True)
     }
     pending = list(asked)
     if isinstance(resume, Mapping) and resume and all(map(ids.is_interrupt_id, resume)):
         unknown = sorted(resume.keys() - asked.keys())
         if unknown and run.hand_back:
-            raise UnknownInterruptError(
+            raise errors.UnknownInterruptError(
                 f"interrupt {unknown[0]} is not waiting for an answer: it was answered, or never "
                 f"asked on this thread; waiting are: {', '.join(pending) or 'none'}",
                 "not_pending",
@@ -281,7 +275,7 @@ def _answers_of(run: Run, resume: Any) -> dict[str, Any]:
             )
         return dict(resume)
     if len(pending) > 1:
-        raise UnknownInterruptError(
+        raise errors.UnknownInterruptError(
             f"{len(pending)} interrupts wait for an answer: say which one with "
             "Command(resume={interrupt_id: answer})",
             "ambiguous",
@@ -292,7 +286,7 @@ def _answers_of(run: Run, resume: Any) -> dict[str, Any]:
         return {pending[0]: resume}
     if not run.pending and plan(run.program, run.state, None, run.setting()):
         return {}  # it stands at a breakpoint, and goes on
-    raise UnknownInterruptError(
+    raise errors.UnknownInterruptError(
         "there is nothing to resume: no interrupt of this thread waits for an answer"
     )
 
@@ -306,11 +300,11 @@ def _start_anew(run: Run, given: Any) -> Steps:
         dropped = plan(run.program, run.state, None, run.setting())
         for task in dropped:
             task.writes = ()
-        applied = run.apply([Writes(writes, INPUT), *barrier_of(dropped)])
+        applied = run.apply([Writes(writes, records.INPUT), *barrier_of(dropped)])
         run.updated = applied.updated
         run.pending, run.left = {}, None
     elif run.unsaved is None or not isinstance(given, Command):
-        raise EmptyInputError(
+        raise errors.EmptyInputError(
             f"Received no input for {', '.join(names(run.program.input_channels))}"
         )
     yield from run.save("input")
@@ -334,7 +328,7 @@ def input_writes(program: Program, given: Any) -> list[Write]:
         )
     for name in given:
         if name not in channels:
-            raise InvalidUpdateError(
+            raise errors.InvalidUpdateError(
                 f"{name!r} is not an input channel; the input channels are: {', '.join(channels)}"
             )
     return list(given.items())

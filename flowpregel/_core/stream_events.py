@@ -7,20 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from flowpregel._core import ids
+from flowpregel._core import ids, records
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.effects import Emit, Emitted, Report
 from flowpregel._core.program import Keys, names
-from flowpregel._core.records import (
-    CONTROL_WRITES,
-    ERROR,
-    INTERRUPT,
-    NO_WRITES,
-    RETURN,
-    Kind,
-    Task,
-    Write,
-)
+from flowpregel._core.records import Kind, Task, Write
 
 
 class StreamEvents:
@@ -52,7 +43,7 @@ class StreamEvents:
 
     def _update_of(self, writes: Sequence[Write]) -> Any:
         for channel, value in writes:
-            if channel == RETURN:
+            if channel == records.RETURN:
                 return value
         found = [write for write in writes if write[0] in self.outputs]
         if isinstance(self._output, str):
@@ -64,11 +55,6 @@ class StreamEvents:
         if not values:
             return None
         return values[0] if len(values) == 1 else values
-
-    def values(self, output: Any) -> Iterable[Emit]:
-        """Yield the event of what the output channels hold."""
-        if "values" in self._modes:
-            yield Emit("values", output)
 
     def emitted(self, task: Task, event: Emitted) -> Iterable[Emit]:
         """Yield the event of what *task* gives the stream while it runs."""
@@ -82,13 +68,14 @@ class StreamEvents:
     def interrupted(self, interrupts: tuple[Any, ...], current: Any) -> Iterable[Emit]:
         """Yield the events of what a task asks; *current* is what the output channels hold."""
         yield from self.breakpoint(interrupts)
-        shown = {**current, INTERRUPT: interrupts} if isinstance(current, dict) else None
-        yield from self.values(shown or {INTERRUPT: interrupts})
+        shown = {**current, records.INTERRUPT: interrupts} if isinstance(current, dict) else None
+        if "values" in self._modes:
+            yield Emit("values", shown or {records.INTERRUPT: interrupts})
 
     def breakpoint(self, interrupts: tuple[Any, ...] = ()) -> Iterable[Emit]:
         """Yield the event of a run that stops, and asks nothing unless there are *interrupts*."""
         if "updates" in self._modes:
-            yield Emit("updates", {INTERRUPT: interrupts})
+            yield Emit("updates", {records.INTERRUPT: interrupts})
 
     def planned(self, tasks: Sequence[Task], step: int, at: int) -> Iterable[Emit]:
         """Yield the events of the starts of *tasks*, and of what those wrote that are done."""
@@ -113,7 +100,7 @@ class StreamEvents:
         }
         if task.node.metadata:
             payload["metadata"] = dict(task.node.metadata)
-        yield from self._wrapped("tasks", "task", payload, step, at)
+        yield from self.wrapped("tasks", "task", payload, step, at)
 
     def ended(self, task: Task, step: int, at: int, end: Any = None) -> Iterable[Emit]:
         """Yield the events of *task*'s end: *end* is an exception, interrupts, or None."""
@@ -126,26 +113,23 @@ class StreamEvents:
             "result": self.result_of(task.writes),
             "interrupts": [asdict(item) for item in end] if isinstance(end, tuple) else [],
         }
-        yield from self._wrapped("tasks", "task_result", payload, step, at)
+        yield from self.wrapped("tasks", "task_result", payload, step, at)
 
     def result_of(self, writes: Sequence[Write]) -> dict[str, Any]:
         """Return a task's writes by channel; several to one are a list under ``$writes``."""
         found: dict[str, list[Any]] = {}
         for channel, value in writes:
-            if channel in self._streams or channel == RETURN:
+            if channel in self._streams or channel == records.RETURN:
                 found.setdefault(channel, []).append(value)
         return {
             channel: values[0] if len(values) == 1 else {"$writes": values}
             for channel, values in found.items()
         }
 
-    def checkpoint(self, payload: Mapping[str, Any], step: int, at: int) -> Iterable[Emit]:
-        """Yield the events of a checkpoint that was saved."""
-        yield from self._wrapped("checkpoints", "checkpoint", payload, step - 1, at)
-
-    def _wrapped(
+    def wrapped(
         self, mode: str, kind: str, payload: Mapping[str, Any], step: int, at: int
     ) -> Iterable[Emit]:
+        """Yield the events of *mode*, and of mode ``debug``, that show *payload*."""
         if mode in self._modes:
             yield Emit(mode, payload)
         if "debug" in self._modes:
@@ -156,26 +140,26 @@ class StreamEvents:
     def task_entry(self, task: Task, pending: Sequence[Write]) -> dict[str, Any]:
         """Return how a checkpoint's event lists *task*, given its *pending* writes."""
         entry: dict[str, Any] = {"id": task.id, "name": task.name, "state": None}
-        error = next((value for channel, value in pending if channel == ERROR), None)
+        error = next((value for channel, value in pending if channel == records.ERROR), None)
         if error is not None:
             return entry | {"error": error}
         if done := outputs(pending):
-            entry["result"] = self.result_of([w for w in done if w[0] != NO_WRITES])
+            entry["result"] = self.result_of([w for w in done if w[0] != records.NO_WRITES])
         asked = interrupts_of(pending, live=False)
         return entry | {"interrupts": [asdict(item) for item in asked]}
 
 
 def outputs(writes: Iterable[Write]) -> list[Write]:
     """Return the writes that show that a task has finished."""
-    return [write for write in writes if write[0] not in CONTROL_WRITES]
+    return [write for write in writes if write[0] not in records.CONTROL_WRITES]
 
 
 def interrupts_of(pending: Iterable[Write], *, live: bool) -> tuple[Interrupt, ...]:
     """Return the interrupts among *pending* writes; *live*: none if the task finished."""
     found: tuple[Interrupt, ...] = ()
     for channel, value in pending:
-        if channel == INTERRUPT:
+        if channel == records.INTERRUPT:
             found = tuple(value)
-        elif live and channel not in CONTROL_WRITES:
+        elif live and channel not in records.CONTROL_WRITES:
             return ()
     return found

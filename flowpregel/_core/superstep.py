@@ -11,51 +11,17 @@ import heapq
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from flowpregel import errors
+from flowpregel._core import effects, records
 from flowpregel._core.calls import Calls, answer_from_pending
 from flowpregel._core.copies import keepable
-from flowpregel._core.effects import (
-    Call,
-    Cancel,
-    Effect,
-    Emitted,
-    Ended,
-    Share,
-    StepContext,
-    Steps,
-    Stopped,
-    Submit,
-    Wait,
-    Wakeup,
-)
+from flowpregel._core.effects import Call, Effect, Ended, StepContext, Steps, Wakeup
 from flowpregel._core.plan import handler_task
 from flowpregel._core.program import read
-from flowpregel._core.records import (
-    ERROR,
-    ERROR_SOURCE,
-    INTERRUPT,
-    NO_WRITES,
-    RESUME,
-    Escaped,
-    Interrupted,
-    Kind,
-    Outcome,
-    Raised,
-    Returned,
-    Task,
-    Withdrawn,
-    Write,
-)
+from flowpregel._core.records import Kind, Outcome, Raised, Returned, Task, Withdrawn, Write
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
 from flowpregel._core.update import check_writes
-from flowpregel.errors import (
-    INVALID_RESUME,
-    GraphDrained,
-    NodeCancelledError,
-    ParentCommand,
-    TaskCancelled,
-    WorkerDiedError,
-)
 
 
 class Superstep:
@@ -102,13 +68,14 @@ class Superstep:
         try:
             yield from self._start()
             while self._open:
-                times = (self._retries[0][0] if self._retries else None, self._deadline)
-                wakeup = yield Wait(min((at for at in times if at is not None), default=None))
+                earliest = self._deadline
+                if self._retries:
+                    earliest = min(self._retries[0][0], earliest or self._retries[0][0])
+                wakeup = yield effects.Wait(earliest)
                 run.now = max(wakeup.now, run.now + 1)
                 if self._deadline is not None and wakeup.monotonic >= self._deadline:
                     self._raise_timeout()
-                self._take_in(wakeup)
-                yield from self._at_once()
+                yield from self._take_in(wakeup)
                 if self._looked_up:
                     yield from self._look_up_calls()
                 if self._open:
@@ -134,13 +101,13 @@ class Superstep:
         if self._failure is not None:
             return self._failure
         if self._stopped is not None:
-            return TaskCancelled(self._stopped)
-        return None if self._escaped is None else ParentCommand(self._escaped)
+            return errors.TaskCancelled(self._stopped)
+        return None if self._escaped is None else errors.ParentCommand(self._escaped)
 
     def _at_once(self) -> list[Effect]:
         """Return what is to be done at once."""
-        effects, self._effects = self._effects, []
-        return effects
+        at_once, self._effects = self._effects, []
+        return at_once
 
     # ------------------------------------------------------------ start
 
@@ -155,10 +122,10 @@ class Superstep:
             due = yield from self._calls.without_shared(due)
         if run.options.step_timeout is not None:
             # The last wake-up's time will not do: a reader of the stream may have paused since.
-            wakeup = yield Wait(0)
+            wakeup = yield effects.Wait(0)
             run.now = max(wakeup.now, run.now + 1)
             self._deadline = wakeup.monotonic + int(run.options.step_timeout * 1e9)
-            self._take_in(wakeup)
+            yield from self._take_in(wakeup)
             if self._stopped is not None:
                 return
         for task in due:
@@ -166,8 +133,9 @@ class Superstep:
             if run.pending or run.answers:
                 answer_from_pending(run, task)
         yield from run.flush()
-        self._submit(due, self._effects)
-        yield from self._at_once()
+        starts: list[Effect] = []
+        self._submit(due, starts)
+        yield from starts
 
     def _left_to_do(self, task: Task) -> Task | None:
         """Return what is to run of a planned task: itself, its error handler, or nothing."""
@@ -176,10 +144,10 @@ class Superstep:
             task.writes = tuple(done)
             return None
         kept = dict(writes)
-        if task.node.handler is None or not {ERROR, ERROR_SOURCE} <= kept.keys():
+        if task.node.handler is None or not {records.ERROR, records.ERROR_SOURCE} <= kept.keys():
             # Any other failure is forgotten.
             return task
-        error = kept[ERROR]
+        error = kept[records.ERROR]
         if not isinstance(error, BaseException):
             error = RuntimeError(f"node {task.name!r} failed in an earlier run")
         return self._left_to_do(self._handler_for(task, error))
@@ -190,15 +158,15 @@ class Superstep:
         self._tasks.append(handler)
         return handler
 
-    def _submit(self, tasks: Sequence[Task], effects: list[Effect]) -> None:
-        """Have an attempt of each of *tasks* started after *effects*."""
+    def _submit(self, tasks: Sequence[Task], others: list[Effect]) -> None:
+        """Have an attempt of each of *tasks* started after the *others*."""
         for task in tasks:
             if task.first_started is None:
                 task.first_started = self._run.now
-        if effects and isinstance(last := effects[-1], Submit):
+        if others and isinstance(last := others[-1], effects.Submit):
             last.tasks.extend(tasks)
         elif tasks:
-            effects.append(Submit([*tasks], self._setting))
+            others.append(effects.Submit([*tasks], self._setting))
 
     def _cancel_all(self, *, kill: bool) -> None:
         """Stop what still runs; a task that waits for its next attempt will have none."""
@@ -208,25 +176,25 @@ class Superstep:
             if task_id in waiting:
                 self._settle(task, Withdrawn())
             elif not self._calls.has_ended(task):
-                self._effects.append(Cancel(task_id, kill))
+                self._effects.append(effects.Cancel(task_id, kill))
 
     # ------------------------------------------------------------ events
 
-    def _take_in(self, wakeup: Wakeup) -> None:
-        """Take in what happened."""
+    def _take_in(self, wakeup: Wakeup) -> list[Effect]:
+        """Take in what happened, and return what is to be done at once."""
         run = self._run
         while self._retries and self._retries[0][0] <= wakeup.monotonic:
             _, task_id = heapq.heappop(self._retries)
             self._submit((self._open[task_id],), self._effects)
         for event in wakeup.events:
-            if isinstance(event, Stopped):
+            if isinstance(event, effects.Stopped):
                 self._stopped = event.reason
                 self._cancel_all(kill=True)
                 continue
             task = self._open.get(event.caller if isinstance(event, Call) else event.task_id)
             if task is None:
                 continue
-            if isinstance(event, Emitted):
+            if isinstance(event, effects.Emitted):
                 run.after.extend(run.stream_events.emitted(task, event))
             elif task.attempt != event.attempt:
                 continue
@@ -235,8 +203,10 @@ class Superstep:
             else:
                 self._ended(task, event, wakeup)
         if self._shared:
-            run.after.append(Share(self._shared))
+            run.after.append(effects.Share(self._shared))
             self._shared = {}
+        at_once, self._effects = self._effects, []
+        return at_once
 
     def _raise_timeout(self) -> NoReturn:
         """Raise the error for a superstep that took too long; it names the open tasks."""
@@ -276,7 +246,8 @@ class Superstep:
                 self._submit(due, self._effects)
                 if not due:
                     del self._open[task.id]
-                    self._resolve(task, Returned(task.writes))
+                    if body := self._calls.resolve(task, Returned(task.writes)):
+                        self._settle(*body)
             yield from self._at_once()
 
     def _ended(self, task: Task, event: Ended, wakeup: Wakeup) -> None:
@@ -311,7 +282,7 @@ class Superstep:
     def _delay(self, task: Task, error: BaseException, jitter: float) -> float | None:
         """Return the seconds until the next attempt of *task*, or None to give up."""
         deaths = 0
-        if isinstance(error, WorkerDiedError):
+        if isinstance(error, errors.WorkerDiedError):
             deaths = self._deaths[task.id] = self._deaths.get(task.id, 0) + 1
         # A call has its own policies alone.
         policies = task.node.retry or (() if task.kind is Kind.CALL else self._run.options.retry)
@@ -329,7 +300,7 @@ class Superstep:
         del self._open[task.id]
         match outcome:
             case Returned(writes):
-                task.writes = writes or ((NO_WRITES, None),)
+                task.writes = writes or ((records.NO_WRITES, None),)
                 self._calls.keep(task, task.writes)
                 if task.cache_key is not None:
                     self._shared[task.cache_key[:2]] = task.writes, task.cache_key[2]
@@ -338,35 +309,29 @@ class Superstep:
                     run.after.extend(run.stream_events.ended(task, run.step, run.now))
             case Raised(error):
                 self._raised(task, error)
-            case Interrupted():
+            case records.Interrupted():
                 self._interrupted(task, outcome)
-            case Escaped(command) if not is_call:
+            case records.Escaped(command) if not is_call:
                 # A called graph commands its caller's graph: that is up to the caller.
                 self._escaped = command
                 self._cancel_all(kill=False)
             case Withdrawn() if not is_call and self._end is None:
-                self._failure = NodeCancelledError(task.name)
-        if is_call:
-            self._resolve(task, outcome)
-
-    def _resolve(self, task: Task, outcome: Outcome) -> None:
-        """Answer those who wait for this call, and settle its body if that waited for it."""
-        assert task.parent is not None
-        if (held := self._calls.resolve(task, outcome)) is not None:
-            self._settle(task.parent, held)
+                self._failure = errors.NodeCancelledError(task.name)
+        if is_call and (body := self._calls.resolve(task, outcome)) is not None:
+            self._settle(*body)
 
     def _raised(self, task: Task, error: BaseException) -> None:
         run = self._run
-        if isinstance(error, GraphDrained):
+        if isinstance(error, errors.GraphDrained):
             self._failure = self._failure or error
             return
         error.add_note(
             f"During task with name {task.name!r} and id {task.id!r} (attempt {task.attempt})"
         )
         run.after.extend(run.stream_events.ended(task, run.step, run.now, error))
-        writes: tuple[Write, ...] = ((ERROR, keepable(error)),)
+        writes: tuple[Write, ...] = ((records.ERROR, keepable(error)),)
         if task.node.handler is not None and task.kind is not Kind.CALL and self._stopped is None:
-            self._calls.keep(task, (*writes, (ERROR_SOURCE, task.name)))
+            self._calls.keep(task, (*writes, (records.ERROR_SOURCE, task.name)))
             if self._failure is None:
                 # Otherwise the handler runs when the failing run is resumed.
                 handler = self._handler_for(task, error)
@@ -382,15 +347,15 @@ class Superstep:
             self._failure = error
             self._cancel_all(kill=False)
 
-    def _interrupted(self, task: Task, outcome: Interrupted) -> None:
+    def _interrupted(self, task: Task, outcome: records.Interrupted) -> None:
         run = self._run
         asked = self._calls.asked_below(task) | {item.id: item for item in outcome.interrupts}
         interrupts = tuple(asked.values())
-        writes: tuple[Write, ...] = ((INTERRUPT, interrupts),)
+        writes: tuple[Write, ...] = ((records.INTERRUPT, interrupts),)
         if outcome.refused is not None:
             # The run fails, but the other tasks go on: their answers were taken.
-            writes = ((RESUME, outcome.answers), *writes)
-            setattr(outcome.refused, INVALID_RESUME, True)
+            writes = ((records.RESUME, outcome.answers), *writes)
+            setattr(outcome.refused, errors.INVALID_RESUME, True)
             self._failure = self._failure or outcome.refused
             run.refuse_answer(outcome.interrupts[0].id)
         self._calls.keep(task, writes)

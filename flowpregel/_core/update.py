@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from flowpregel._core.commands import Send
@@ -72,17 +73,18 @@ def check_writes(program: Program, author: str | Node, writes: Iterable[Write]) 
         if channel in program.channels:
             if channel == TASKS:
                 _check_send(program, author, value)
+        elif str(channel).startswith(TO_NODE):
+            nodes = sorted(name for name, node in program.nodes.items() if not node.hidden)
+            raise InvalidUpdateError(
+                f"{author} leads to node {channel.removeprefix(TO_NODE)!r}, which does not exist; "
+                f"the nodes are: {', '.join(nodes)}"
+            )
         elif channel not in SILENT_WRITES:
-            raise InvalidUpdateError(f"{author} {_unknown(program, channel)}")
-
-
-def _unknown(program: Program, channel: str) -> str:
-    if str(channel).startswith(TO_NODE):
-        nodes = ", ".join(sorted(name for name, node in program.nodes.items() if not node.hidden))
-        target = channel.removeprefix(TO_NODE)
-        return f"leads to node {target!r}, which does not exist; the nodes are: {nodes}"
-    known = ", ".join(sorted(name for name in program.channels if name != TASKS))
-    return f"wrote to channel {channel!r}, which does not exist; the channels are: {known}"
+            known = ", ".join(sorted(name for name in program.channels if name != TASKS))
+            raise InvalidUpdateError(
+                f"{author} wrote to channel {channel!r}, which does not exist; "
+                f"the channels are: {known}"
+            )
 
 
 def _check_send(program: Program, author: str | Node, value: Any) -> None:
@@ -98,17 +100,15 @@ def _check_send(program: Program, author: str | Node, value: Any) -> None:
 
 def barrier_of(tasks: Iterable[Task]) -> list[Writes]:
     """Return what *tasks* bring, in the order in which it is applied."""
-    return [
-        # A handler was not triggered: the task that failed was, and has seen its triggers.
-        Writes(task.writes, task.name, () if task.kind is Kind.HANDLER else task.triggers)
-        for task in sorted(tasks, key=_barrier_order)
-    ]
-
-
-def _barrier_order(task: Task) -> tuple[int, str]:
-    """Return where its writes come: those of a handler where the failed task's would have."""
-    handled = task.parent if task.kind is Kind.HANDLER else None
-    return (handled or task).kind.value, task.path
+    placed = []
+    for task in tasks:
+        # A handler was not triggered: the task that failed was, and has seen its triggers; the
+        # handler's writes come where those of that task would have.
+        handled = task.parent if task.kind is Kind.HANDLER else None
+        triggers = task.triggers if handled is None else ()
+        place = (handled or task).kind.value, task.path
+        placed.append((place, Writes(task.writes, task.node.name, triggers)))
+    return [brought for _, brought in sorted(placed, key=itemgetter(0))]
 
 
 def apply(program: Program, state: State, brought: Sequence[Writes], version: Version) -> Applied:

@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from flowpregel._core.effects import Load
@@ -52,24 +51,24 @@ class Committer:
             fault("committer.handed over")
             return
         self.saver.commit((batch,))
-        self._committed(batch)
+        fault("committer.commit.after", (batch,), finished)
+        if self._in_background:
+            self._writer = BackgroundWriter(self.saver)
 
     async def commit_on_loop(self, batch: Batch) -> None:
         """`commit`, for a run on an event loop, which goes on meanwhile."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
+        if self._writer is not None:
+            if self._writer.is_full:
+                await asyncio.to_thread(self.commit, batch)
+            else:
+                self.commit(batch)
+            return
+        fault("committer.commit.before")
         # The bodies on this loop go on while another OS thread commits.
         batch = self.saver.prepare(batch)
-        if self._writer is None:
-            fault("committer.commit.before")
-            await _commit_with_others(self.saver, batch)
-            self._committed(batch)
-        elif self._writer.is_full:
-            await asyncio.to_thread(self.commit, batch)
-        else:
-            self.commit(batch)
-
-    def _committed(self, batch: Batch) -> None:
+        await _commit_with_others(self.saver, batch)
         fault("committer.commit.after", (batch,), finished)
         if self._in_background:
             self._writer = BackgroundWriter(self.saver)
@@ -257,20 +256,15 @@ Awaited: TypeAlias = "dict[asyncio.Future[None], Batch]"
 """Batches, in order, by the future of each commit."""
 
 
-@dataclass(slots=True)
-class LoopQueue:
-    """What the runs on one event loop want committed to one saver.
+_QUEUES: dict[
+    tuple[asyncio.AbstractEventLoop, BaseCheckpointSaver], tuple[Awaited, asyncio.Task[None]]
+] = {}
+"""What the runs on an event loop want committed to a saver, and the task that commits it.
 
-    While one commit is under way on another OS thread, the loop moves its other
-    runs. Their batches gather here and go together in the next commit.
-    """
-
-    waiting: Awaited = field(default_factory=dict)
-    worker: asyncio.Task[None] | None = None
-    """Referenced here: an event loop does not keep its tasks alive."""
-
-
-_QUEUES: dict[tuple[asyncio.AbstractEventLoop, BaseCheckpointSaver], LoopQueue] = {}
+While one commit is under way on another OS thread, the loop moves its other
+runs. Their batches gather here and go together in the next commit. The task is
+referenced here, since an event loop does not keep its tasks alive.
+"""
 
 
 def _commit_with_others(saver: BaseCheckpointSaver, batch: Batch) -> asyncio.Future[None]:
@@ -284,25 +278,24 @@ def _commit_with_others(saver: BaseCheckpointSaver, batch: Batch) -> asyncio.Fut
 
     loop = asyncio.get_running_loop()
     done = loop.create_future()
-    queue = _QUEUES.get((loop, saver))
-    if queue is None:
-        queue = _QUEUES[loop, saver] = LoopQueue()
-        queue.worker = loop.create_task(_commit_waiting(loop, saver, queue))
-    queue.waiting[done] = batch
+    if (loop, saver) not in _QUEUES:
+        waiting: Awaited = {}
+        _QUEUES[loop, saver] = waiting, loop.create_task(_commit_waiting(loop, saver, waiting))
+    _QUEUES[loop, saver][0][done] = batch
     return done
 
 
 async def _commit_waiting(
-    loop: asyncio.AbstractEventLoop, saver: BaseCheckpointSaver, queue: LoopQueue
+    loop: asyncio.AbstractEventLoop, saver: BaseCheckpointSaver, waiting: Awaited
 ) -> None:
     """Commit what waits until nothing does."""
     import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
     group: Awaited = {}
     try:
-        while queue.waiting:
-            group = {done: batch for done, batch in queue.waiting.items() if not done.cancelled()}
-            queue.waiting.clear()
+        while waiting:
+            group = {done: batch for done, batch in waiting.items() if not done.cancelled()}
+            waiting.clear()
             errors = await asyncio.to_thread(_commit_together, saver, [*group.values()])
             for done, error in zip(group, errors, strict=True):
                 if done.cancelled():
@@ -314,7 +307,7 @@ async def _commit_waiting(
     finally:
         del _QUEUES[loop, saver]
         # There are any only if the loop is ending, and this task with it.
-        for done in (*group, *queue.waiting):
+        for done in (*group, *waiting):
             done.cancel()
 
 

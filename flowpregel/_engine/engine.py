@@ -25,13 +25,11 @@ from typing import Any, Final, TypeAlias
 from flowpregel import _interrupts
 from flowpregel._core import effects
 from flowpregel._core.commands import Command
-from flowpregel._core.effects import Ended, Event, Steps, Stopped, Wait, Wakeup
-from flowpregel._core.records import Kind, Outcome, Task, Withdrawn
+from flowpregel._core.effects import Event, Steps, Stopped, Wait, Wakeup
+from flowpregel._core.records import Kind
 from flowpregel._core.run_state import Result
-from flowpregel._engine.inbox import LoopInbox, RunInbox, now
-from flowpregel._engine.nested import ActiveRun, RunContext, RunTree, outcome_of
+from flowpregel._engine.nested import ActiveRun, LoopInbox, RunContext, RunInbox, now, outcome_of
 from flowpregel._engine.tasks import TaskStarter
-from flowpregel._fault import fault
 from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import Lease
 from flowpregel.errors import ParentCommand
@@ -91,8 +89,14 @@ class Engine:
         self._is_async = loop is not None
         self._inbox = RunInbox() if loop is None else LoopInbox(loop)
         self._inline = InlineExecutor(self._run_until_done)
-        self._tasks = TaskStarter(self._inbox, self._inline, loop, plan.max_concurrency)
-        self._runs = RunTree(ActiveRun(plan.steps, plan.around))
+        self._tasks = TaskStarter(self._inbox, self._inline, loop, plan.max_concurrency, self.fail)
+        self._root = ActiveRun(plan.steps, plan.around)
+        self._ready = deque([self._root])
+        """The runs that can be moved."""
+        self._waiting: dict[ActiveRun, None] = {}
+        """Those that wait for events."""
+        self._stopping: str | None = None
+        """Why all of them are to end."""
         self._request: EngineRequest | None = None
         """What the driver was asked for last."""
         self._failure: BaseException | None = None
@@ -110,20 +114,23 @@ class Engine:
         """
         if self._failure is not None:
             raise self._failure
-        runs, self._request = self._runs, None
+        self._request = None
         try:
-            while runs.ready and self._request is None:
-                self._request = self._advance(runs.ready.popleft())
+            while self._ready and self._request is None:
+                self._request = self._advance(self._ready.popleft())
         except BaseException as error:
             self._failure = error
             raise
         if self._request is None and self.result is None:
-            self._request = runs.next_wait()
+            if self._stopping is not None:
+                self._stop_all(self._stopping)
+            deadlines = [0 if run.inbox else run.deadline for run in self._waiting]
+            self._request = Wait(min((at for at in deadlines if at is not None), default=None))
         return self._request
 
     def perform(self, request: EngineRequest) -> None:
         """Perform *request* on this OS thread."""
-        self._start_tasks()
+        self._tasks.flush()
         if isinstance(request, Wait):
             if not self._inline.waiting or request.deadline == 0:
                 events = self._inbox.take(_timeout(request))
@@ -139,13 +146,13 @@ class Engine:
             run.reply = self._reply_to(request)
         except Exception as error:  # noqa: BLE001 - it is raised inside the run
             run.failure = error
-        self._runs.ready.appendleft(run)
+        self._ready.appendleft(run)
 
     async def perform_on_loop(self, request: EngineRequest) -> None:
         """Perform *request* while the event loop goes on."""
         import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
 
-        self._start_tasks()
+        self._tasks.flush()
         if isinstance(request, Wait):
             if self._inline.waiting:
                 self.perform(request)
@@ -166,14 +173,14 @@ class Engine:
                 run.reply = await asyncio.to_thread(self._reply_to, request)
         except Exception as error:  # noqa: BLE001 - it is raised inside the run
             run.failure = error
-        self._runs.ready.appendleft(run)
+        self._ready.appendleft(run)
 
     def stop(self) -> EngineRequest | None:
         """Tell a run that was left early to end; return the request that it stands at."""
-        if self._request is not None and self._runs.stopping is None:
+        if self._request is not None and self._stopping is None:
             self._inline.withdraw()
             self._tasks.withdraw()
-            self._runs.stop("the run was stopped")
+            self._stop_all("the run was stopped")
             if isinstance(self._request, Wait):
                 self._request = Wait(0)
         return self._request
@@ -190,10 +197,10 @@ class Engine:
         """
         failure = self._failure
         self._tasks.close(failure)
-        for nested in self._runs.nested.values():
+        for nested in self._tasks.nested.values():
             nested.steps.close()
         try:
-            self._leave(self._contexts_of(self._runs.root), failure)
+            self._leave(self._contexts_of(self._root), failure)
         except Exception:  # noqa: BLE001 - the run has ended, and stays as it ended
             _log.exception("a Context channel could not be left")
         try:
@@ -217,15 +224,6 @@ class Engine:
         return committer is not None and committer.saver.needs_loop
 
     # ------------------------------------------------------------ performing
-
-    def _start_tasks(self) -> None:
-        """Start the tasks that are due: the reader has had what was emitted before them."""
-        try:
-            self._tasks.flush()
-        except BaseException as error:
-            # Ctrl-C: the end of a task that was not started would never come.
-            self.fail(error)
-            raise
 
     def _reply_to(self, request: IORequest) -> Any:
         committer, cache = request.run.around.committer, self._plan.cache
@@ -255,7 +253,7 @@ class Engine:
             BaseException: The run has failed meanwhile, so nobody will answer.
         """
         while not future.done():
-            self._start_tasks()
+            self._tasks.flush()
             request = self._request
             is_idle = not (self._inline.waiting or self._inbox.has_events)
             if self._is_async and request == Wait() and is_idle:
@@ -265,8 +263,21 @@ class Engine:
             self.next_request()
 
     def _deliver(self, events: list[Event]) -> None:
-        self._tasks.note(events)
-        self._runs.deliver(Wakeup(events, now(), time.monotonic_ns(), random.random()))
+        """Give each run its events, and make those ready that have any, or are due."""
+        if (reason := self._tasks.deliver(events, self._root)) is not None:
+            self._stop_all(reason)
+        at = time.monotonic_ns()
+        for run in list(self._waiting):
+            if run.inbox or (run.deadline is not None and run.deadline <= at):
+                run.reply, run.inbox = Wakeup(run.inbox, now(), at, random.random()), []
+                del self._waiting[run]
+                self._ready.append(run)
+
+    def _stop_all(self, reason: str) -> None:
+        """Tell every run to end: at its next wake-up it cancels its tasks."""
+        self._stopping = reason
+        for run in self._waiting:
+            run.stop(reason)
 
     # ------------------------------------------------------------ moving runs
 
@@ -283,10 +294,12 @@ class Engine:
                 run.end = error
             else:
                 match effect:
-                    case effects.Submit():
-                        self._submit(run, effect)
+                    case effects.Submit(tasks, setting):
+                        run.channels = setting.channels
+                        self._ready += self._tasks.submit(run, tasks, setting, self._stopping)
                     case Wait(deadline):
-                        self._runs.wait(run, deadline)
+                        run.deadline = deadline
+                        self._waiting[run] = None
                         return None
                     case effects.Resolve(call, outcome):
                         self._tasks.resolve(call, outcome)
@@ -294,37 +307,10 @@ class Engine:
                         own = tuple(filter(None, run.around.namespace.split("|")))
                         self.outbox.append((own if namespace is None else namespace, mode, payload))
                     case effects.Cancel(task_id, kill):
-                        self._cancel(task_id, kill=kill)
+                        self._tasks.cancel(task_id, kill=kill)
                     case _:
                         return IORequest(run, effect)
         return self._end(run, run.end)
-
-    def _cancel(self, task_id: str, *, kill: bool) -> None:
-        """Stop a task, or the nested run that it is."""
-        nested = self._runs.nested.get(task_id)
-        if nested is None or nested.end is not None:
-            self._tasks.cancel(task_id, kill=kill)
-        elif kill:
-            nested.stop("the run was stopped")
-
-    def _submit(self, run: ActiveRun, effect: effects.Submit) -> None:
-        """Start tasks; those that are nested graphs become runs."""
-        tasks, setting, runs = effect.tasks, effect.setting, self._runs
-        run.channels = setting.channels
-        if run is not runs.root:
-            runs.owners.update((task.id, run) for task in tasks)
-        if runs.stopping is not None:
-            for task in tasks:
-                self._post(task, Withdrawn())
-            return
-        self._tasks.start(run, (task for task in tasks if task.node.role != "graph"), setting)
-        for task in tasks:
-            if task.node.role == "graph" and (failed := runs.nest(run, task, setting)):
-                self._post(task, failed)
-            fault("task.submitted", task.id)
-
-    def _post(self, task: Task, outcome: Outcome) -> None:
-        self._inbox.post(Ended(task.id, task.attempt, outcome))
 
     # ------------------------------------------------------------ ends of runs
 
@@ -334,7 +320,7 @@ class Engine:
             run.end = end = run.failure
         elif contexts := self._contexts_of(run):
             return IORequest(run, LeaveContexts(contexts, end))
-        if run.task is None:
+        if run.parent is None or run.task is None:
             if isinstance(end, BaseException):
                 raise end
             self.result = end
@@ -346,7 +332,8 @@ class Engine:
             case ParentCommand(command=command) if command.graph == Command.PARENT and not is_call:
                 self._tasks.write(run, replace(command, graph=None))
             case _:
-                self._post(run.task, outcome_of(end))
+                del self._tasks.nested[run.task.id]
+                run.parent.post(run.task, outcome_of(end), run.watch.stop("graph"))
         return None
 
     def _contexts_of(self, run: ActiveRun) -> list[Context[Any]]:
@@ -354,7 +341,7 @@ class Engine:
 
         With a failed outermost run all end that are nested in it.
         """
-        ending = [run, *self._runs.nested.values()] if run is self._runs.root else [run]
+        ending = [run, *self._tasks.nested.values()] if run is self._root else [run]
         channels = [channel for each in ending for channel in each.channels.values()]
         for each in ending:
             each.channels = {}

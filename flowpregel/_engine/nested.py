@@ -1,31 +1,32 @@
-"""Runs inside runs: all that share one engine, and which event belongs to which."""
+"""The runs that an engine moves, the outermost and those nested in it; where events arrive."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from contextvars import Context, copy_context
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from flowpregel._core.effects import Call, Ended, Event, StepContext, Steps, Stopped, Wait, Wakeup
+from flowpregel._core import records
+from flowpregel._core.effects import Ended, Event, StepContext, Steps, Stopped
 from flowpregel._core.plan import DEEPEST, too_deep
 from flowpregel._core.program import Options
-from flowpregel._core.records import (
-    RETURN,
-    Escaped,
-    Interrupted,
-    Outcome,
-    Raised,
-    Returned,
-    Task,
-    Withdrawn,
-)
+from flowpregel._core.records import Outcome, Raised, Returned, Span, Task
 from flowpregel._core.run_state import Result
 from flowpregel._engine.commits import Committer, Committers
+from flowpregel._fault import fault
+from flowpregel._interrupts import waking
 from flowpregel.context import RunInfo
 from flowpregel.errors import ParentCommand, TaskCancelled
-from flowpregel.executors.base import Stopwatch
+from flowpregel.executors.base import Backlog, Stopwatch
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,6 +83,19 @@ class ActiveRun:
     end: Result | BaseException | None = None
     """What it returned or raised."""
 
+    def nest(self, task: Task, setting: StepContext) -> ActiveRun:
+        """Return the nested run that *task* is."""
+        if self.depth >= DEEPEST:
+            raise too_deep(task.name)
+        graph: NestedGraph = task.node.graph
+        steps, around = graph.nested_run(task, setting, self.around)
+        return ActiveRun(steps, around, self, task, setting, self.depth + 1)
+
+    def post(self, task: Task, outcome: Outcome, span: Span | None = None) -> None:
+        """Tell it that one of its tasks ended, or never began."""
+        self.inbox.append(Ended(task.id, task.attempt, outcome, span))
+        fault("task.ended", task.id)
+
     def stop(self, reason: str) -> None:
         """Tell it to end, once."""
         if not self.is_stopped:
@@ -89,93 +103,110 @@ class ActiveRun:
             self.inbox.append(Stopped(reason))
 
 
-class RunTree:
-    """The outermost run and those nested in it, and the events that each waits for.
-
-    Args:
-        root: The outermost.
-    """
-
-    def __init__(self, root: ActiveRun) -> None:
-        self.root = root
-        self.ready = deque([root])
-        """Those that can be moved."""
-        self.stopping: str | None = None
-        """Why all of them are to end."""
-        self._waiting: dict[ActiveRun, None] = {}
-        self.nested: dict[str, ActiveRun] = {}
-        """The nested runs, by the id of the task that each of them is."""
-        self.owners: dict[str, ActiveRun] = {}
-        """The nested run that each task belongs to that was submitted by one."""
-
-    def nest(self, parent: ActiveRun, task: Task, setting: StepContext) -> Outcome | None:
-        """Start the nested run that *task* is; return why it failed, if it did."""
-        if parent.depth >= DEEPEST:
-            return Raised(too_deep(task.name))
-        graph: NestedGraph = task.node.graph
-        try:
-            steps, around = graph.nested_run(task, setting, parent.around)
-        except Exception as error:  # noqa: BLE001 - the task fails with it
-            return Raised(error)
-        run = ActiveRun(steps, around, parent, task, setting, parent.depth + 1)
-        self.nested[task.id] = run
-        self.ready.append(run)
-        return None
-
-    def stop(self, reason: str) -> None:
-        """Tell every run to end: at its next wake-up it cancels its tasks."""
-        self.stopping = reason
-        for run in self._waiting:
-            run.stop(reason)
-
-    def wait(self, run: ActiveRun, deadline: int | None) -> None:
-        """Note that *run* waits for events, until *deadline* at most."""
-        run.deadline = deadline
-        self._waiting[run] = None
-        if self.stopping is not None:
-            run.stop(self.stopping)
-
-    def next_wait(self) -> Wait:
-        """Return the wait that ends when one of the runs has something to do."""
-        if any(run.inbox for run in self._waiting):
-            return Wait(0)
-        deadlines = [run.deadline for run in self._waiting if run.deadline is not None]
-        return Wait(min(deadlines, default=None))
-
-    def deliver(self, wakeup: Wakeup) -> None:
-        """Give each run its events, and make those ready that have any, or are due.
-
-        The event of a task that is not known goes to the outermost run, which ignores it.
-        """
-        root = self.root
-        for event in wakeup.events:
-            match event:
-                case Stopped(reason):
-                    self.stop(reason)
-                case Ended(task_id):
-                    if (nested := self.nested.pop(task_id, None)) is not None:
-                        event.span = nested.watch.stop("graph")
-                    self.owners.pop(task_id, root).inbox.append(event)
-                case Call(caller):
-                    self.owners.get(caller, root).inbox.append(event)
-                case _:
-                    self.owners.get(event.task_id, root).inbox.append(event)
-        for run in list(self._waiting):
-            if run.inbox or (run.deadline is not None and run.deadline <= wakeup.monotonic):
-                run.reply, run.inbox = replace(wakeup, events=run.inbox), []
-                del self._waiting[run]
-                self.ready.append(run)
-
-
 def outcome_of(end: Result | BaseException) -> Outcome:
     """Return what the end of a nested run means for the task that it is, which has no writers."""
     match end:
         case Result(paused=True):
-            return Interrupted(end.interrupts)
+            return records.Interrupted(end.interrupts)
         case Result(values):
-            return Returned(((RETURN, values),))
+            return Returned(((records.RETURN, values),))
         case TaskCancelled():
-            return Withdrawn()
+            return records.Withdrawn()
         case ParentCommand():
-            return Escaped(end.command)
+            return records.Escaped(end.command)
     return Raised(end)
+
+
+# -------------------------------------------------------------------- where events arrive
+
+MOST_AT_ONCE: Final = 512
+"""How many events one wake-up takes.
+
+A bound, so that the tasks that the first events ask for start, and the results that
+they bring are kept, before the run looks at the rest.
+"""
+
+_lock = threading.Lock()
+_last = 0
+
+
+def now() -> int:
+    """Return wall-clock nanoseconds, greater than any returned before in this process.
+
+    Versions and checkpoint ids are made of it, so two may never be equal.
+    """
+    global _last
+    with _lock:
+        _last = max(time.time_ns(), _last + 1_000)
+        return _last
+
+
+class RunInbox:
+    """The mailbox of a run whose own OS thread waits for events."""
+
+    def __init__(self) -> None:
+        # A signal's handler may post as well, whatever this OS thread is doing.
+        self._posted: SimpleQueue[Sequence[Event]] = SimpleQueue()
+        self._events: deque[Event] = deque()
+        """What was taken out of it."""
+        self.backlog = Backlog()
+
+    @property
+    def has_events(self) -> bool:
+        """Whether `take` would return at once."""
+        return bool(self._events) or not self._posted.empty()
+
+    def post(self, *events: Event) -> None:
+        """Deliver events, from any OS thread."""
+        self._posted.put(events)
+
+    def take(self, timeout: float | None) -> list[Event]:
+        """Wait for events, at most *timeout* seconds; return the first `MOST_AT_ONCE`."""
+        if events := self.drain():
+            return events
+        with waking(lambda: self._posted.put(())), suppress(Empty):
+            self._events.extend(self._posted.get(timeout=timeout))
+        return self.drain()
+
+    def drain(self) -> list[Event]:
+        """Return the first `MOST_AT_ONCE` events, without waiting."""
+        while len(self._events) < MOST_AT_ONCE and not self._posted.empty():
+            self._events.extend(self._posted.get_nowait())
+        if not self._events and self.backlog.size:
+            self.backlog.clear()
+        return [self._events.popleft() for _ in range(min(len(self._events), MOST_AT_ONCE))]
+
+
+class LoopInbox(RunInbox):
+    """The mailbox of a run on an event loop.
+
+    Args:
+        loop: The loop, which is running.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+        super().__init__()
+        self._loop = loop
+        self._is_awake = asyncio.Event()
+
+    def post(self, *events: Event) -> None:
+        """Deliver events, from any OS thread."""
+        super().post(*events)
+        # A loop that is closed has no run that waits: its step timeout left this task behind.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._is_awake.set)
+
+    async def take_on_loop(self, seconds: float | None) -> list[Event]:
+        """`take`, while the loop goes on."""
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+        events = self.drain()
+        if not events:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    while not self.has_events:
+                        self._is_awake.clear()
+                        await self._is_awake.wait()
+        return events or self.drain()

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from flowpregel import executors
-from flowpregel._core.effects import Call, Ended, Event, StepContext
+from flowpregel._core.effects import Call, Emitted, Ended, Event, StepContext, Stopped
 from flowpregel._core.records import Node, Outcome, Raised, Task, Withdrawn
 from flowpregel._engine.nested import ActiveRun
 from flowpregel._fault import fault
@@ -19,7 +19,7 @@ from flowpregel.context import Job
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.attempt import async_in_sync_run
 from flowpregel.executors.base import Executor, Mailbox, default_executor
-from flowpregel.executors.threads import BodyThreads, InlineExecutor, ThreadExecutor
+from flowpregel.executors.threads import InlineExecutor, ThreadExecutor
 
 NAMES: Final = ("processes", "threads", "inline")
 
@@ -91,15 +91,22 @@ class TaskStarter:
         loop: The running event loop of an async run; None in a sync one.
         limit: How many tasks may run at once; bodies, nested graphs and tasks
             that made a call of their own do not count.
+        give_up: Called with what kept a task from being started, which will never end.
     """
 
     def __init__(
-        self, mailbox: Mailbox, inline: InlineExecutor, loop: Any, limit: int | None
+        self,
+        mailbox: Mailbox,
+        inline: InlineExecutor,
+        loop: Any,
+        limit: int | None,
+        give_up: Callable[[BaseException], None],
     ) -> None:
         self._mailbox = mailbox
         self._inline = inline
         self._loop = loop
         self._is_async = loop is not None
+        self._give_up = give_up
         self._made: dict[object, Executor] = {}
         """The executors that end with the run, made when first needed."""
         self._threads_limit = limit
@@ -109,30 +116,45 @@ class TaskStarter:
             self._limits[None] = ConcurrencyLimit(limit)
         self._jobs: dict[str, Job] = {}
         """The jobs of tasks that have not ended."""
+        self.nested: dict[str, ActiveRun] = {}
+        """The nested runs that have not ended, by the id of the task that each of them is."""
         self._due: dict[Executor, list[Job]] = {}
         """Jobs that each executor is about to be given, all at once."""
         self._entered: set[Executor] = set()
         """Where nodes ran that read `Context` channels."""
 
-    def start(
-        self,
-        run: ActiveRun,
-        tasks: Iterable[Task],
-        setting: StepContext,
-        *,
-        on_loop: bool = False,
-    ) -> None:
+    def submit(
+        self, run: ActiveRun, tasks: Sequence[Task], setting: StepContext, stopping: str | None
+    ) -> list[ActiveRun]:
+        """Start tasks of *run*, unless all is *stopping*; return those that are nested runs."""
+        if stopping is not None:
+            for task in tasks:
+                run.post(task, Withdrawn())
+            return []
+        self.start(run, (task for task in tasks if task.node.role != "graph"), setting)
+        nested = []
+        for task in tasks:
+            if task.node.role == "graph":
+                try:
+                    nested.append(run.nest(task, setting))
+                    self.nested[task.id] = nested[-1]
+                except Exception as error:  # noqa: BLE001 - the task fails with it
+                    run.post(task, Raised(error))
+            fault("task.submitted", task.id)
+        return nested
+
+    def start(self, run: ActiveRun, tasks: Iterable[Task], setting: StepContext) -> None:
         """Start an attempt of each task when its turn comes, where it is to run."""
         around = run.around
         for (node, parent), group in groupby(tasks, attrgetter("node", "parent")):
             alike = [*group]
             try:
-                executor = self._executor_for(node, around.executor, on_loop)
+                executor = self._executor_for(node, around.executor)
                 if any(task.timeout for task in alike):
                     check_timeout(node, executor)
             except Exception as error:  # noqa: BLE001 - the tasks fail with it
                 for task in alike:
-                    self._mailbox.post(Ended(task.id, task.attempt, Raised(error)))
+                    run.post(task, Raised(error))
                 continue
             if node.contexts:
                 self._entered.add(executor)
@@ -140,7 +162,7 @@ class TaskStarter:
             jobs = [
                 Job(
                     task, setting, around, task.attempt, compares,
-                    around.variables if task.variables is None else task.variables, executor,
+                    around.variables if task.variables is None else task.variables, executor, run,
                 )
                 for task in alike
             ]  # fmt: skip
@@ -157,11 +179,11 @@ class TaskStarter:
         assert parent is not None
         assert task is not None
         assert setting is not None
-        node = replace(task.node, role="leaf", graph=None, steps=(), executor="inline")
-        writing = replace(task, node=node, input=value)
-        self.start(parent, [writing], setting, on_loop=self._is_async)
+        where = "loop" if self._is_async else "inline"
+        node = replace(task.node, role="leaf", graph=None, steps=(), executor=where)
+        self.start(parent, [replace(task, node=node, input=value)], setting)
 
-    def _executor_for(self, node: Node, default: Any, on_loop: bool) -> Executor:
+    def _executor_for(self, node: Node, default: Any) -> Executor:
         """Return where an attempt of *node* runs, by *default* where the run says.
 
         Without either it is ``FLOWPREGEL_EXECUTOR``, or worker processes.
@@ -169,7 +191,7 @@ class TaskStarter:
         Raises:
             TypeError: An async node, in a sync run that cannot await it.
         """
-        if on_loop or any(
+        if node.executor == "loop" or any(
             step.func is None or (self._is_async and step.coroutine is not None)
             for step in node.steps
         ):
@@ -179,7 +201,8 @@ class TaskStarter:
 
             return self._once("loop", lambda: on_loops.CoroutineExecutor(self._loop))
         if node.role == "body":
-            return self._once("body", BodyThreads)
+            # They orchestrate and wait, so there may be any number.
+            return self._once("body", lambda: ThreadExecutor(1_000_000, name="flowpregel-body"))
         wanted = node.executor if node.executor is not None else default
         if wanted is None:
             wanted = default_executor()
@@ -219,10 +242,13 @@ class TaskStarter:
 
     def flush(self) -> None:
         """Give the executors the jobs that were started."""
-        if self._due:
-            due, self._due = self._due, {}
+        due, self._due = self._due, {}
+        try:
             for executor, jobs in due.items():
-                executor.start_all(jobs, self._mailbox)
+                executor.start(jobs, self._mailbox)
+        except BaseException as error:
+            self._give_up(error)
+            raise
 
     def withdraw(self) -> None:
         """End the jobs that no executor was given yet."""
@@ -230,26 +256,46 @@ class TaskStarter:
         for jobs in due.values():
             self._mailbox.post(*(Ended(*job.key, Withdrawn()) for job in jobs))
 
-    def note(self, events: Iterable[Event]) -> None:
-        """Note which tasks have ended, or wait for calls: others may run in their place."""
+    def deliver(self, events: Iterable[Event], root: ActiveRun) -> str | None:
+        """Give each run its events; tasks that ended, or wait for calls, make room for others.
+
+        The event of a task that has ended before goes to the outermost run, *root*.
+
+        Returns:
+            Why all runs are to end, if that was asked.
+        """
         done: list[str] = []
+        reason = None
         for event in events:
+            if isinstance(event, Stopped):
+                reason = event.reason
+                continue
+            task_id = event.caller if isinstance(event, Call) else event.task_id
+            job = self._jobs.get(task_id)
+            (root if job is None else job.owner).inbox.append(event)
             if isinstance(event, Ended):
-                self._jobs.pop(event.task_id, None)
-                done.append(event.task_id)
-                fault("task.ended", event.task_id)
-            elif isinstance(event, Call):
-                done.append(event.caller)
+                self._jobs.pop(task_id, None)
+                if (nested := self.nested.pop(task_id, None)) is not None:
+                    event.span = nested.watch.stop("graph")
+                fault("task.ended", task_id)
+            if not isinstance(event, Emitted):
+                done.append(task_id)
         for limit in self._limits.values():
             for job in limit.release(done):
                 self._due.setdefault(job.executor, []).append(job)
+        return reason
 
     def cancel(self, task_id: str, *, kill: bool) -> None:
-        """Withdraw a task that waits, or stop one that runs."""
+        """Withdraw a task that waits, or stop one that runs, or the nested run that it is."""
+        nested = self.nested.get(task_id)
+        if nested is not None and nested.end is None:
+            if kill:
+                nested.stop("the run was stopped")
+            return
         self.flush()
         for limit in self._limits.values():
-            if (job := limit.withdraw(task_id)) is not None:
-                self._mailbox.post(Ended(*job.key, Withdrawn()))
+            if (waiting := limit.withdraw(task_id)) is not None:
+                self._mailbox.post(Ended(*waiting.key, Withdrawn()))
                 return
         if (job := self._jobs.get(task_id)) is not None:
             job.executor.cancel(job.key, kill=kill)

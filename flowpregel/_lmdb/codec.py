@@ -1,29 +1,54 @@
 """Values as bytes and back, exactly: what comes back is equal and of the same types.
 
-The first byte of an encoded value is its format: a pickle (see `pickling`), or::
+A pickle refers to a class of the program as ``__main__.Name``, which in the next program
+may be another module: the same file imported under its real name, or a tool that reads
+the store. So the main module's real name and file stand before such a pickle, and the
+name is looked up there. What has no name to refer to (lambdas, closures, local classes)
+is kept by value, with cloudpickle; exceptions in a form that reads back whatever
+arguments their classes take.
 
-    z, size (8), frame       compressed with zstd
-    c, data                  made by a codec of the user's
+The first byte of an encoded value is its format::
+
+    i, an int        t, a text       (as a pickle they would take 4 and 16 bytes more)
+    p, pickle
+    m, size of the main module's description (2), number of large buffers (4),
+       size of the pickle (8), size of each buffer (8), description, pickle, buffers
+    z, size (8), frame compressed with zstd
+    c, data made by a codec of the user's
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import io
+import os
+import pickle
+import struct
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
+from operator import attrgetter
 from typing import Any, Protocol
 
-from flowpregel._lmdb.pickling import PythonCodec
 from flowpregel.errors import (
     ConfigurationError,
     StoreCorruptError,
     StoreError,
+    StoreVersionError,
     ValueEncodingError,
 )
 
-_ZSTD, _CUSTOM = b"z", b"c"
 _SMALLEST = 256
 """Bytes: less is not worth the time to compress it."""
 _DEEPEST, _MOST = 20, 10_000
 """How far the part of a value is searched for that cannot be kept."""
+_PROTOCOL = 5
+OUT_OF_BAND = 128 << 10
+"""Buffers of so many bytes stay outside of the pickle, and are copied only once."""
+_INT, _TEXT, _PLAIN, _PARTS, _ZSTD, _CUSTOM = b"i", b"t", b"p", b"m", b"z", b"c"
+_SIZES = struct.Struct(">cHIQ")
 
 
 class Codec(Protocol):
@@ -49,7 +74,7 @@ class ValueCodec:
         ConfigurationError: An extra that this needs is not installed.
     """
 
-    def __init__(self, inner: Codec | None, *, compression: bool = False) -> None:
+    def __init__(self, inner: Codec | None, compression: bool = False) -> None:
         self._inner: Codec = inner or PythonCodec()
         self._mark = b"" if inner is None else _CUSTOM
         self._zstandard = _zstandard() if compression else None
@@ -97,48 +122,75 @@ class ValueCodec:
             ) from error
 
 
-def find_culprit(value: Any, encode: Callable[[Any], object]) -> tuple[str, str]:
-    """Return the path to the innermost part of *value* that *encode* refuses, and its class.
-
-    The path is empty where *value* is refused though each of its parts is not.
+class PythonCodec:
+    """The codec for any Python value.
 
     Example:
-        >>> import pickle, threading
-        >>> find_culprit({"a": [1, threading.Lock()]}, pickle.dumps)
-        ("['a'][1]", '_thread.lock')
+        >>> codec = PythonCodec()
+        >>> codec.decode(codec.encode({"a": (1, {2})}))
+        {'a': (1, {2})}
     """
-    path = ""
-    for _ in range(_DEEPEST):
-        for number, (step, part) in enumerate(_parts(value)):
-            if number < _MOST and _is_refused(part, encode):
-                path, value = path + step, part
-                break
-        else:
-            break
-    kind = type(value)
-    return path, f"{kind.__module__}.{kind.__qualname__}".replace("builtins.", "")
 
+    def encode(self, value: Any) -> bytes:
+        """Return *value* as bytes."""
+        if type(value) is int:
+            return _INT + value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+        if type(value) is str:
+            return _TEXT + value.encode("utf-8", "surrogatepass")
+        buffers: list[memoryview] = []
 
-def _is_refused(part: Any, encode: Callable[[Any], object]) -> bool:
-    try:
-        encode(part)
-    except Exception:  # noqa: BLE001 - a class may raise anything while it is pickled
-        return True
-    return False
+        def keep_inside(buffer: pickle.PickleBuffer) -> bool:
+            try:
+                view = buffer.raw()
+            except BufferError:  # not contiguous
+                return True
+            if view.nbytes >= OUT_OF_BAND:
+                buffers.append(view)
+            return view.nbytes < OUT_OF_BAND
 
+        file = io.BytesIO()
+        try:
+            _Pickler(file, _PROTOCOL, buffer_callback=keep_inside).dump(value)
+            data = file.getvalue()
+        except Exception:  # noqa: BLE001 - a class may raise anything while it is pickled
+            buffers.clear()
+            data = _dumps_by_value(value)
+        main = _describe_main() if b"__main__" in data else b""
+        if not buffers and not main:
+            return _PLAIN + data
+        sizes = [(view.nbytes << 1) | view.readonly for view in buffers]
+        head = _SIZES.pack(_PARTS, len(main), len(sizes), len(data))
+        return b"".join((head, struct.pack(f">{len(sizes)}Q", *sizes), main, data, *buffers))
 
-def _parts(value: Any) -> Iterable[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            yield f"[{key!r}]", part
-            yield f".key({key!r})", key
-    elif isinstance(value, list | tuple | set | frozenset):
-        for number, part in enumerate(value):
-            yield f"[{number}]", part
-    if isinstance(value, BaseException):
-        for number, part in enumerate(value.args):
-            yield f".args[{number}]", part
-    yield from ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
+    def decode(self, data: bytes) -> Any:
+        """Return the value that was encoded.
+
+        *data* must come from someone who may run code here: a record whose
+        keyed checksum held.
+        """
+        kind, view = data[:1], memoryview(data)
+        if kind == _INT:
+            return int.from_bytes(view[1:], "big", signed=True)
+        if kind == _TEXT:
+            return str(view[1:], "utf-8", "surrogatepass")
+        if kind == _PLAIN:
+            return pickle.loads(view[1:])
+        if kind != _PARTS:
+            raise StoreVersionError(
+                f"a value has the format {kind!r}, which this release does not know; "
+                "read it with the release that wrote it"
+            )
+        _, described, count, size = _SIZES.unpack_from(view)
+        sizes = struct.unpack_from(f">{count}Q", view, _SIZES.size)
+        start = _SIZES.size + 8 * count + described
+        main, at = bytes(view[start - described : start]), start + size
+        buffers = []
+        for packed in sizes:
+            part = view[at : at + (packed >> 1)]
+            # A writable array must come back writable, so it gets memory of its own.
+            buffers.append(part if packed & 1 else bytearray(part))
+            at += packed >> 1
+        return _Unpickler(io.BytesIO(view[start : start + size]), main, buffers).load()
 
 
 def _zstandard() -> Any:
@@ -162,3 +214,179 @@ def _decompressed(data: bytes) -> bytes:
         raise StoreCorruptError("a compressed value has not the size it was written with")
     opened: bytes = zstandard.ZstdDecompressor().decompress(frame)
     return opened
+
+
+# ---------------------------------------------------------------- what cannot be kept
+
+
+def find_culprit(value: Any, encode: Callable[[Any], object]) -> tuple[str, str]:
+    """Return the path to the innermost part of *value* that *encode* refuses, and its class.
+
+    The path is empty where *value* is refused though each of its parts is not.
+
+    Example:
+        >>> import pickle, threading
+        >>> find_culprit({"a": [1, threading.Lock()]}, pickle.dumps)
+        ("['a'][1]", '_thread.lock')
+    """
+
+    def is_refused(part: Any) -> bool:
+        try:
+            encode(part)
+        except Exception:  # noqa: BLE001 - a class may raise anything while it is pickled
+            return True
+        return False
+
+    path = ""
+    for _ in range(_DEEPEST):
+        parts = islice(_parts(value), _MOST)
+        step, part = next((each for each in parts if is_refused(each[1])), ("", None))
+        if not step:
+            break
+        path, value = path + step, part
+    kind = type(value)
+    return path, f"{kind.__module__}.{kind.__qualname__}".replace("builtins.", "")
+
+
+def _parts(value: Any) -> Iterable[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield f"[{key!r}]", part
+            yield f".key({key!r})", key
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from ((f"[{number}]", part) for number, part in enumerate(value))
+    elif isinstance(value, BaseException):
+        yield from ((f".args[{number}]", part) for number, part in enumerate(value.args))
+    yield from ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
+
+
+# ---------------------------------------------------------------- pickles
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        return _reduce_exception(obj) if isinstance(obj, BaseException) else NotImplemented
+
+
+def _dumps_by_value(value: Any) -> bytes:
+    import cloudpickle  # noqa: PLC0415 - heavy, needed only for what has no name
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, obj: Any) -> Any:
+            if isinstance(obj, BaseException):
+                return _reduce_exception(obj)
+            # cloudpickle keeps all of `__main__` by value: read back, a class would be
+            # another one, and `isinstance` and the identity of enums would not hold.
+            if getattr(obj, "__module__", None) == "__main__":
+                with suppress(AttributeError):
+                    if attrgetter(obj.__qualname__)(sys.modules["__main__"]) is obj:
+                        return NotImplemented
+            return super().reducer_override(obj)
+
+    file = io.BytesIO()
+    Pickler(file, _PROTOCOL).dump(value)
+    return file.getvalue()
+
+
+def _reduce_exception(error: BaseException) -> Any:
+    """Return how to rebuild *error* without calling an ``__init__`` of its own.
+
+    Pickle calls the class with ``args``; that fails, when it is too late, for a
+    class whose ``__init__`` takes other arguments than it passes on.
+    """
+    kind, base = type(error), _builtin_base(type(error))
+    has_own_form = (
+        kind.__reduce__ is not base.__reduce__
+        or kind.__reduce_ex__ is not object.__reduce_ex__
+        or not vars(kind).keys().isdisjoint(("__getstate__", "__setstate__"))
+    )
+    if has_own_form:
+        return NotImplemented
+    # Not by what another library may have registered for it with copyreg (tblib does).
+    reduced = base.__reduce__(error)
+    if kind is base and not error.__cause__:
+        return reduced
+    return _rebuild, (kind, reduced[1], error.args, {**vars(error)}, error.__cause__)
+
+
+def _rebuild(
+    kind: type[BaseException],
+    built_with: tuple[Any, ...],
+    args: tuple[Any, ...],
+    state: dict[str, Any],
+    cause: BaseException | None,
+) -> BaseException:
+    base = _builtin_base(kind)
+    error: BaseException = base.__new__(kind, *built_with)
+    base.__init__(error, *built_with)
+    error.args = args
+    error.__dict__.update(state)
+    if cause is not None:
+        error.__cause__ = cause
+    return error
+
+
+def _builtin_base(kind: type[BaseException]) -> Any:
+    """Return the nearest base that is written in C, whose parts are not in ``__dict__``."""
+    return next(
+        base
+        for base in kind.__mro__
+        if base.__module__ == "builtins" and issubclass(base, BaseException)
+    )
+
+
+# ---------------------------------------------------------------- the main module
+
+
+def _describe_main() -> bytes:
+    """Return the real name and the file of this program's main module."""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    name = spec.name.removesuffix(".__main__") if spec is not None else ""
+    return f"{name}\0{_file_of(main)}".encode("utf-8", "surrogatepass")
+
+
+def _file_of(module: Any) -> str:
+    file = getattr(module, "__file__", None)
+    return os.path.realpath(file) if isinstance(file, str) else ""
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, described: bytes, buffers: list[Any]) -> None:
+        super().__init__(file, buffers=buffers)
+        self._described = described
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module != "__main__":
+            return super().find_class(module, name)
+        return attrgetter(name)(_main_module(self._described))
+
+
+def _main_module(described: bytes) -> Any:
+    """Return the module that was the main one: ours, one that is imported, or one that can be."""
+    name, _, path = described.decode("utf-8", "surrogatepass").partition("\0")
+    for module in (sys.modules["__main__"], *sys.modules.values()):
+        if not path or _file_of(module) == path:
+            return module
+    if name:
+        # It may not be on this program's path, or not any more: its file may be there.
+        with suppress(ImportError):
+            return importlib.import_module(name)
+    if not os.path.exists(path):
+        raise ValueEncodingError(
+            f"a value refers to a class of the program {path}, which is not there any more; "
+            "put the class into a module that both programs import"
+        )
+    # As multiprocessing does for its workers: under another name, so that
+    # what the file guards with `if __name__ == "__main__"` does not run.
+    alias = f"__flowpregel_main_{os.path.basename(path).removesuffix('.py')}__"
+    spec = importlib.util.spec_from_file_location(alias, path)
+    if spec is None or spec.loader is None:
+        raise ValueEncodingError(f"a value refers to the program {path}, which cannot be imported")
+    module = sys.modules[alias] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[alias]
+        raise
+    return module

@@ -27,7 +27,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import lmdb
@@ -37,7 +36,7 @@ from flowpregel._interrupts import held
 from flowpregel._lmdb import errors, files
 from flowpregel._lmdb.locks import FileLock, Gate, Presence
 from flowpregel._lmdb.options import StoreOptions
-from flowpregel.errors import StoreBusyError, StoreCorruptError, StoreError, StoreReadOnlyError
+from flowpregel.errors import StoreBusyError, StoreError, StoreReadOnlyError
 
 Result = TypeVar("Result")
 Work = Callable[[Any], Result]
@@ -63,7 +62,7 @@ class _CommitFailedError(Exception):
 class Environment:
     """A store's LMDB environment, shared by all who opened it in this process.
 
-    Use `open_environment`; each `close` gives one opening back.
+    Use `open_store`; each `close` gives one opening back.
     """
 
     def __init__(
@@ -84,10 +83,10 @@ class Environment:
         self._writer = threading.Lock()
         self._queue: deque[CommitRequest] = deque()
         self._file_lock: FileLock | None = None
-        self._presence = Presence(os.path.join(path, files.PRESENCE))
+        self._presence = Presence(os.path.join(path, files.PRESENCE), self._data)
         try:
             with errors.named(path):
-                self._presence.agree_on(self._data, options.lock_timeout)
+                self._presence.agree(options.lock_timeout)
                 if readonly:
                     self._map(pages=options.check_pages)
                     return
@@ -95,7 +94,6 @@ class Environment:
                 # Opening the databases is a write transaction, and LMDB's lock waits for ever.
                 with self._locked(options.lock_timeout):
                     self._map(pages=options.check_pages)
-                files.make_ballast(path)
                 files.close_to_others(path)
         except BaseException:
             self.shut()  # else its locks are held by nobody
@@ -109,12 +107,12 @@ class Environment:
 
         What it returns must be copies: nothing of the map may leave.
         """
-        result: Result = self._repeated(partial(self._read, work))
-        return result
 
-    def _read(self, work: Work[Result]) -> Result:
-        with self._live().begin() as transaction:
-            return work(transaction)
+        def attempt() -> Result:
+            with self._live().begin() as transaction:
+                return work(transaction)
+
+        return self._repeated(attempt)
 
     @held()
     def write(self, work: Work[Any], *, timeout: float) -> Any:
@@ -140,46 +138,40 @@ class Environment:
                 self._writer.acquire()  # it is being committed: how that ends has to be known
             try:
                 if not request.done:
-                    self._commit_waiting(request, timeout)
+                    with self._locked(timeout):
+                        group: list[CommitRequest] = []
+                        with suppress(IndexError):  # others may withdraw theirs meanwhile
+                            while True:
+                                group.append(self._queue.popleft())
+                        if request not in group:  # whoever took it along was interrupted
+                            group.append(request)
+                        self._commit(group)
             finally:
                 self._writer.release()
         finally:
-            if not request.done:  # this OS thread was interrupted
+            if not request.done:
                 with suppress(ValueError):
                     self._queue.remove(request)
         if request.error is not None:
             raise request.error
         return request.result
 
-    def _commit_waiting(self, request: CommitRequest, timeout: float) -> None:
-        """Commit *request* and whatever else waits."""
-        with suppress(ValueError):  # whoever took it along was interrupted
-            self._queue.remove(request)
-        group = [request]
-        with suppress(IndexError):
-            while True:
-                group.append(self._queue.popleft())
-        parts = deque([group])
+    def _commit(self, group: Sequence[CommitRequest]) -> None:
+        """Commit what is asked for in one transaction; note what came of it."""
         try:
-            with self._locked(timeout):
-                while parts:
-                    part = parts.popleft()
-                    try:
-                        results = self._repeated(partial(self._commit, part))
-                    except Exception as error:  # noqa: BLE001 - raised in the OS thread that asked
-                        if len(part) == 1:
-                            part[0].error, part[0].done = error, True
-                        else:
-                            # One may be to blame: each on its own, so that the others are kept.
-                            parts.extend([each] for each in part)
-                    else:
-                        for each, result in zip(part, results, strict=True):
-                            each.result, each.done = result, True
-        except StoreError as error:
+            results = self._repeated(lambda: self._attempt(group))
+        except Exception as error:  # noqa: BLE001 - raised in the OS thread that asked
+            if len(group) == 1:
+                group[0].error, group[0].done = error, True
+                return
+            # One may be to blame: each on its own, so that the others are kept.
             for each in group:
-                each.error, each.done = error, True
+                self._commit([each])
+        else:
+            for each, result in zip(group, results, strict=True):
+                each.result, each.done = result, True
 
-    def _commit(self, group: Sequence[CommitRequest]) -> list[Any]:
+    def _attempt(self, group: Sequence[CommitRequest]) -> list[Any]:
         """Return what each request's work returned, once all are on disk."""
         fault("store.commit.begin")
         with suppress(FileNotFoundError):  # the whole folder may be moved
@@ -188,7 +180,8 @@ class Environment:
                     f"{self.path} is not the store that was opened: another file has taken its "
                     "place, as when a backup is restored; nothing was kept: open it again"
                 )
-        transaction = self._live().begin(write=True)
+        live = self._live()
+        transaction = live.begin(write=True)
         try:
             results = [request.work(transaction) for request in group]
             number = transaction.id()
@@ -203,14 +196,14 @@ class Environment:
         except lmdb.Error as error:
             raise _CommitFailedError(error, number, results) from error
         # If the last pages were never written, `files.check` would have to look at every page.
-        used = self._used()
+        used = (live.info()["last_pgno"] + 1) * live.stat()["psize"]
         with suppress(OSError):  # where it cannot be done the next to open it takes longer
             if os.path.getsize(self._data) < used:
                 os.truncate(self._data, used)
         fault("store.commit.after")
         return results
 
-    def _repeated(self, attempt: Callable[[], Any]) -> Any:
+    def _repeated(self, attempt: Callable[[], Result]) -> Result:
         """Return ``attempt()``, repeated when the map has to change before it can succeed."""
         while True:
             try:
@@ -233,7 +226,8 @@ class Environment:
                 cause, number, results = failed.args
                 if not self._has_landed(number):
                     raise errors.of_commit(cause, self.path) from cause
-                return results
+                landed: Result = results
+                return landed
 
     @contextmanager
     def _locked(self, timeout: float) -> Iterator[None]:
@@ -259,7 +253,7 @@ class Environment:
         finally:
             self._writer.release()
 
-    # ------------------------------------------------------------ the map
+    # ------------------------------------------------------------ the map and the file
 
     def _live(self) -> Any:
         """Return LMDB's environment, for use inside the gate, unless it is closed or a parent's."""
@@ -288,17 +282,16 @@ class Environment:
                         raise
                     size //= 2
             self._inode = os.stat(self._data).st_ino
-            if not self.readonly or self._registers:
+            if self._registers:
                 self._lmdb.reader_check()
             for name in files.DATABASES:
                 self.databases[name] = self._lmdb.open_db(name, create=False)
             if pages:
                 files.check_keys(self._lmdb, self.databases, self.path)
-        except lmdb.Error as error:
+        except BaseException as error:
             self._unmap()
-            raise errors.of_lmdb(error, self.path) from error
-        except StoreCorruptError:
-            self._unmap()
+            if isinstance(error, lmdb.Error):
+                raise errors.of_lmdb(error, self.path) from error
             raise
 
     def _unmap(self) -> None:
@@ -312,14 +305,11 @@ class Environment:
             size = self._live().info()["map_size"]
             self._live().set_mapsize(size * 2 if size < 1 << 36 else size + (1 << 36))
 
+    @held()
     def sizes(self) -> tuple[int, int]:
-        """Return the bytes of the file that are in use, and those of its address space."""
+        """Return the bytes of the file, and those of its address space."""
         with self._gate:
-            return self._used(), int(self._live().info()["map_size"])
-
-    def _used(self) -> int:
-        live = self._live()
-        return int((live.info()["last_pgno"] + 1) * live.stat()["psize"])
+            return os.path.getsize(self._data), int(self._live().info()["map_size"])
 
     def _has_landed(self, transaction_id: int) -> bool:
         """Open the file again after a commit failed; return whether that is there after all.
@@ -336,8 +326,7 @@ class Environment:
             self._map()
             return synced and self._lmdb.info()["last_txnid"] >= transaction_id
 
-    # ------------------------------------------------------------ the file
-
+    @held()
     def copy(self, path: str) -> None:
         """Copy it as it is at one moment into the folder *path*, without free pages."""
         try:
@@ -346,29 +335,27 @@ class Environment:
         except lmdb.Error as error:
             raise errors.of_commit(error, path) from error
 
+    @held()
     def replace(self, timeout: float) -> None:
         """Put a compacted copy in the place of the file.
 
         Raises:
             StoreBusyError: Another process has the store open.
         """
-        with self._exclusively(timeout):
-            if not self._presence.become_only():
+        with self._exclusively(timeout), self._presence.alone() as is_only:
+            if not is_only:
                 raise StoreBusyError(self.path, "another process that has it open", 0.0)
-            try:
-                with errors.named(self.path), files.draft_inside(self.path) as draft:
-                    self.copy(draft)
-                    with self._gate.alone():
-                        self._unmap()
-                        try:
-                            files.put_in_place(draft, self.path)
-                        finally:
-                            self._map()
-            finally:
-                self._presence.note(self._data)
-                self._presence.be_one_of_many()
-                files.close_to_others(self.path)
+            with errors.named(self.path), files.draft_in(self.path, files.DRAFT) as draft:
+                self.copy(draft)
+                with self._gate.alone():
+                    self._unmap()
+                    try:
+                        files.put_in_place(draft, self.path)
+                    finally:
+                        self._map()
+            files.close_to_others(self.path)
 
+    @held()
     def structure(self, timeout: float) -> list[str]:
         """Return what is wrong with the file's pages, as LMDB's own verifier finds it."""
         with self._exclusively(timeout):
@@ -376,6 +363,7 @@ class Environment:
 
     # ------------------------------------------------------------ open and close
 
+    @held()
     def close(self) -> None:
         """Give one opening back; the last one closes the file."""
         with REGISTRY:

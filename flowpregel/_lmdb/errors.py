@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,16 +18,10 @@ from flowpregel.errors import (
 
 DATA = "data.mdb"
 _LITTLE_ROOM = 4 << 20
-_DAMAGE = frozenset(
-    {
-        "CorruptedError",
-        "PageNotFoundError",
-        "InvalidError",
-        "PanicError",
-        "BadTxnError",
-        "BadValsizeError",
-    }
-)
+_DAMAGE = (
+    "CorruptedError", "PageNotFoundError", "InvalidError", "PanicError", "BadTxnError",
+    "BadValsizeError",
+)  # fmt: skip
 
 
 def of_system(error: OSError, path: str) -> StoreError:
@@ -89,17 +82,13 @@ def of_commit(error: Exception, path: str) -> StoreError:
 
 
 def _room(path: str) -> int:
+    """Return how much the data file may grow: on its disk, and by this process's limit on files."""
     try:
         found = os.statvfs(path if os.path.exists(path) else os.path.dirname(path))
     except OSError:
         return _LITTLE_ROOM
-    return min(found.f_bavail * found.f_frsize, _room_under_limit(path))
-
-
-def _room_under_limit(path: str) -> int:
-    """Return how much the data file may grow by this process's limit on files."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    room, (limit, _) = found.f_bavail * found.f_frsize, resource.getrlimit(resource.RLIMIT_FSIZE)
     if limit == resource.RLIM_INFINITY:
-        return sys.maxsize
+        return room
     data = os.path.join(path, DATA)
-    return limit - os.path.getsize(data) if os.path.exists(data) else limit
+    return min(room, limit - (os.path.getsize(data) if os.path.exists(data) else 0))

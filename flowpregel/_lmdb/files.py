@@ -1,4 +1,8 @@
-"""The folder of a store: created whole or not at all, and checked before it is trusted."""
+"""The folder of a store: created whole or not at all, and checked before it is trusted.
+
+A store may come from somebody else: no link in it is followed, and nothing in it is made or
+changed before it is known to be ours.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +16,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import lmdb
 
 from flowpregel._lmdb.errors import DATA, named, of_commit
-from flowpregel._lmdb.folders import open_file
 from flowpregel.errors import StoreCorruptError, StoreError, StoreVersionError
 
-READER_TABLE = "lock.mdb"
-WRITE_LOCK = "write.lock"
-PRESENCE = "open.lock"
+READER_TABLE, WRITE_LOCK, PRESENCE = "lock.mdb", "write.lock", "open.lock"
 ENGINE = 0
 """The major version of LMDB whose format we write; py-lmdb ships two."""
 DATABASES = (
@@ -34,9 +35,8 @@ SMALLEST_MAP = 1 << 20
 READERS = 1024
 _READER_TABLE_SIZE = (READERS + 2) * 64
 """Bytes that LMDB maps of it."""
-_BALLAST = "ballast"
-_BALLAST_SIZE = 128 << 10
-_DRAFT_INSIDE = ".compact."
+DRAFT = ".compact."
+"""What the name of a folder inside a store's begins with, where new data are made."""
 _ABANDONED = 60.0
 """Seconds after which an unlocked draft was left by a process that was killed."""
 _MAGIC = 0xBEEFC0DE
@@ -45,6 +45,12 @@ _META = struct.Struct("<16xII16xI92xQQ")
 the transaction that wrote it."""
 _NEWER_META = struct.Struct("<24xII")  # LMDB 1.0 has a longer page header
 _FORMAT = 1  # LMDB 0.9; 1.0 writes 3
+_NETWORK = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "fuse.sshfs", "ncpfs"}
+)
+
+
+# ---------------------------------------------------------------- the folder
 
 
 def real_path(path: str | os.PathLike[str]) -> str:
@@ -55,20 +61,183 @@ def real_path(path: str | os.PathLike[str]) -> str:
     """
     found = os.path.realpath(path)
     with named(found):
-        is_folder = not os.path.lexists(found) or stat.S_ISDIR(os.stat(found).st_mode)
-    if not is_folder:
-        raise StoreError(f"{found} is a file; a store is a folder: give the path of one")
+        if os.path.lexists(found) and not stat.S_ISDIR(os.stat(found).st_mode):
+            raise StoreError(f"{found} is a file; a store is a folder: give the path of one")
     return found
 
 
 def exists(folder: str) -> bool:
     """Return whether there is a store in *folder*."""
+    with named(folder), suppress(FileNotFoundError):
+        os.stat(os.path.join(folder, DATA))
+        return True
+    return False
+
+
+def open_file(path: str, flags: int) -> int:
+    """Return a descriptor of a store's file, which is made with mode 0600 if *flags* say so.
+
+    Raises:
+        StoreError: It, or the folder it is in, is a link, or it is no file.
+        OSError: It cannot be opened.
+    """
+    folder, name = os.path.split(path)
+    kept = os.O_CLOEXEC | os.O_NOFOLLOW
+    place = getattr(os, "O_PATH", os.O_RDONLY)  # it may be one that must not be listed
+    inside = -1
+    try:
+        inside = os.open(folder, place | os.O_DIRECTORY | kept)
+        # Not blocking: it may be a pipe, which nobody else opens.
+        file = os.open(name, flags | os.O_NONBLOCK | kept, 0o600, dir_fd=inside)
+    except OSError as error:
+        linked = path if inside >= 0 else folder
+        if os.path.islink(linked):
+            raise StoreError(
+                f"{linked} is a symbolic link, and a store has none; nothing was changed: "
+                "remove the link if you know who made it"
+            ) from error
+        raise
+    finally:
+        if inside >= 0:
+            os.close(inside)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise StoreError(f"{path} is no plain file, as all of a store are")
+    return file
+
+
+def refuse_network(folder: str) -> None:
+    """Refuse a folder on a network file system, where LMDB loses data.
+
+    Raises:
+        StoreError: It is on one; the message says how to allow it.
+    """
+    kind = file_system(folder)
+    if kind in _NETWORK:
+        raise StoreError(
+            f"{folder} is on a network file system ({kind}), where LMDB loses data; "
+            "keep the store on a local disk, or pass StoreOptions(allow_network=True)"
+        )
+
+
+def file_system(folder: str) -> str:
+    """Return the type of the file system *folder* is on ("": not told)."""
+    best, kind = "", ""
+    with suppress(OSError), open("/proc/self/mountinfo", errors="surrogateescape") as file:
+        for line in file:
+            fields, _, rest = line.partition(" - ")
+            point = fields.split()[4].replace("\\040", " ")
+            inside = folder == point or folder.startswith(point.rstrip("/") + "/")
+            if inside and len(point) >= len(best):
+                best, kind = point, rest.split()[0]
+    return kind
+
+
+def close_to_others(folder: str) -> None:
+    """Let only their owner use *folder* and what is in it, where that is ours to say."""
+    for path in (folder, *(os.path.join(folder, name) for name in os.listdir(folder))):
+        status = os.lstat(path)
+        wanted = 0o700 if stat.S_ISDIR(status.st_mode) else 0o600
+        is_ours = status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode)
+        if is_ours and stat.S_IMODE(status.st_mode) != wanted:
+            os.chmod(path, wanted)
+
+
+def sync(path: str) -> None:
+    """Make sure that what *path* (a file or a folder) holds is on disk."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# ---------------------------------------------------------------- made whole
+
+
+def create(folder: str, fill: Callable[[str], None]) -> bool:
+    """Make *folder* with what *fill* puts into the folder it is given, in one step.
+
+    A crash leaves either nothing or the whole. Of two processes that create
+    the same store, one wins and the other, which is told False, can use it.
+
+    Raises:
+        StoreError: *folder* has something else in it.
+        StoreReadOnlyError: It cannot be made there.
+        StoreFullError: There is no room.
+    """
+    parent, name = os.path.split(folder)
     with named(folder):
-        try:
-            os.stat(os.path.join(folder, DATA))
-        except FileNotFoundError:
-            return False
+        if os.path.isdir(folder) and os.listdir(folder):
+            if exists(folder):
+                return False
+            raise StoreError(
+                f"{folder} is not a store and has other files in it; give an empty or new folder"
+            )
+        os.makedirs(parent, exist_ok=True)
+        with draft_in(parent, f".{name}.new.", _ABANDONED) as draft:
+            os.chmod(draft, 0o700)
+            fill(draft)
+            for file in os.listdir(draft):
+                sync(os.path.join(draft, file))
+            sync(draft)
+            try:
+                os.rename(draft, folder)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not exists(folder):
+                    raise
+                return False
+            sync(parent)
     return True
+
+
+@contextmanager
+def draft_in(parent: str, prefix: str, abandoned: float = 0.0) -> Iterator[str]:
+    """Give a new folder whose name begins with *prefix*, for what will take another's place.
+
+    Those that killed processes left are removed: nobody holds them, for *abandoned* seconds.
+    """
+    names: list[str] = []
+    with suppress(OSError):  # a folder may be written to and not be listed
+        names = os.listdir(parent)
+    for path in (os.path.join(parent, name) for name in names if name.startswith(prefix)):
+        with suppress(OSError):
+            held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if time.time() - os.fstat(held).st_mtime >= abandoned:
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(held)
+    draft = tempfile.mkdtemp(prefix=prefix, dir=parent)
+    held = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield draft
+    finally:
+        os.close(held)
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def put_in_place(draft: str, folder: str) -> None:
+    """Let the data in the folder *draft* take the place of the store's, in one step."""
+    made = os.path.join(draft, DATA)
+    sync(made)
+    os.replace(made, os.path.join(folder, DATA))
+    sync(folder)
+
+
+def fill(draft: str, header: bytes) -> None:
+    """Make a store with its databases and a *header* in the folder *draft*."""
+    try:
+        with connect(draft, SMALLEST_MAP, readonly=False, lock=True) as env:
+            for name in DATABASES:
+                env.open_db(name)
+            with env.begin(write=True, db=env.open_db(b"meta")) as transaction:
+                transaction.put(HEADER, header)
+    except lmdb.Error as error:
+        raise of_commit(error, draft) from error
+    close_to_others(draft)
 
 
 def connect(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:
@@ -82,16 +251,9 @@ def connect(path: str, map_size: int, *, readonly: bool, lock: bool) -> Any:
     if lock:
         _allocate_reader_table(path, readonly=readonly)
     return lmdb.open(
-        path,
-        map_size=map_size,
-        max_dbs=16,
-        max_readers=READERS,
-        mode=0o600,
-        create=not readonly,
-        readonly=readonly,
-        lock=lock,
-        lib_version=ENGINE,
-    )
+        path, map_size=map_size, max_dbs=16, max_readers=READERS, mode=0o600, lib_version=ENGINE,
+        create=not readonly, readonly=readonly, lock=lock,
+    )  # fmt: skip
 
 
 def _allocate_reader_table(folder: str, *, readonly: bool) -> None:
@@ -115,121 +277,15 @@ def _allocate_reader_table(folder: str, *, readonly: bool) -> None:
             os.close(file)
 
 
-def fill(draft: str, header: bytes) -> None:
-    """Make a store with its databases and a *header* in the folder *draft*."""
-    try:
-        with connect(draft, SMALLEST_MAP, readonly=False, lock=True) as env:
-            for name in DATABASES:
-                env.open_db(name)
-            with env.begin(write=True, db=env.open_db(b"meta")) as transaction:
-                transaction.put(HEADER, header)
-    except lmdb.Error as error:
-        raise of_commit(error, draft) from error
-    close_to_others(draft)
-
-
-def create(folder: str, fill: Callable[[str], None]) -> bool:
-    """Make *folder* with what *fill* puts into the folder it is given, in one step.
-
-    A crash leaves either nothing or the whole. Of two processes that create
-    the same store, one wins and the other, which is told False, can use it.
-
-    Raises:
-        StoreError: *folder* has something else in it.
-        StoreReadOnlyError: It cannot be made there.
-        StoreFullError: There is no room.
-    """
-    parent, name = os.path.split(folder)
-    with named(folder):
-        if os.path.isdir(folder) and os.listdir(folder):
-            if exists(folder):
-                return False
-            raise StoreError(
-                f"{folder} is not a store and has other files in it; give an empty or new folder"
-            )
-        os.makedirs(parent, exist_ok=True)
-        _drop_abandoned(parent, f".{name}.", ".new")
-        draft = tempfile.mkdtemp(prefix=f".{name}.", suffix=".new", dir=parent)
-        held = os.open(draft, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            os.chmod(draft, 0o700)
-            fill(draft)
-            for file in os.listdir(draft):
-                sync(os.path.join(draft, file))
-            sync(draft)
-            try:
-                os.rename(draft, folder)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not exists(folder):
-                    raise
-                return False
-            sync(parent)
-        finally:
-            os.close(held)
-            shutil.rmtree(draft, ignore_errors=True)
-    return True
-
-
-def _drop_abandoned(parent: str, prefix: str, suffix: str) -> None:
-    """Remove the drafts that killed processes left: those whose maker holds them no more."""
-    names: list[str] = []
-    with suppress(OSError):  # a folder may be written to and not be listed
-        names = os.listdir(parent)
-    for name in names:
-        if not (name.startswith(prefix) and name.endswith(suffix)):
-            continue
-        path = os.path.join(parent, name)
-        with suppress(OSError):
-            held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if time.time() - os.fstat(held).st_mtime > _ABANDONED:
-                    shutil.rmtree(path, ignore_errors=True)
-            finally:
-                os.close(held)
-
-
-@contextmanager
-def draft_inside(folder: str) -> Iterator[str]:
-    """Give an empty folder inside a store's, for a file that will take the place of its own.
-
-    Who calls this keeps all others out, so what is there of the kind was left by
-    a process that was killed, and is removed.
-    """
-    for name in os.listdir(folder):
-        if name.startswith(_DRAFT_INSIDE):
-            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=_DRAFT_INSIDE, dir=folder) as draft:
-        yield draft
-
-
-def put_in_place(draft: str, folder: str) -> None:
-    """Let the data in the folder *draft* take the place of the store's, in one step."""
-    made = os.path.join(draft, DATA)
-    sync(made)
-    os.replace(made, os.path.join(folder, DATA))
-    sync(folder)
-
-
-def sync(path: str) -> None:
-    """Make sure that what *path* (a file or a folder) holds is on disk."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+# ---------------------------------------------------------------- what is damaged
 
 
 class _Meta(NamedTuple):
     """What a meta page says: LMDB keeps two, and writes them in turn."""
 
-    page: int
-    """The page size."""
-    last: int
-    """The last page in use."""
+    page_size: int
+    last_page: int
     transaction: int
-    """The number of the transaction that wrote it."""
 
 
 def check(folder: str, *, pages: bool = False, readonly: bool = False) -> None:
@@ -249,11 +305,9 @@ def check(folder: str, *, pages: bool = False, readonly: bool = False) -> None:
         StoreVersionError: It has the format of another engine.
     """
     path = os.path.join(folder, DATA)
-    with named(folder):
-        size, metas = _metas(path)
-        while not _in_turn(metas):
-            before = metas
-            size, metas = _metas(path)
+    with named(folder), open(open_file(path, os.O_RDONLY), "rb", buffering=0) as file:
+        before, metas = None, _metas(file, path)
+        while not _in_turn(*metas):
             # Unless someone has just committed, between our looks at the one and the other.
             if before == metas:
                 raise StoreCorruptError(
@@ -261,20 +315,20 @@ def check(folder: str, *, pages: bool = False, readonly: bool = False) -> None:
                     f"transactions {metas[0].transaction} and {metas[1].transaction}; "
                     "restore a backup"
                 )
-    needed = max((meta.last + 1) * meta.page for meta in metas)
+            before, metas = metas, _metas(file, path)
+        size = os.fstat(file.fileno()).st_size
+    needed = max((meta.last_page + 1) * meta.page_size for meta in metas)
     # Pages at the end that a transaction took and gave back are counted, and never written.
-    if size < needed:
-        if unsound_pages(folder):
-            raise StoreCorruptError(
-                f"{path} is cut off: it has {size} bytes of {needed}; restore a backup"
-            )
-        if not readonly:
-            # The verifier accepts a large value that is cut off: its checksum must refuse it.
-            with named(folder):
-                os.truncate(path, needed)
-    if pages and (found := unsound_pages(folder)):
-        more = f", and {len(found) - 1} problems more" if len(found) > 1 else ""
-        raise StoreCorruptError(f"{path} is damaged: {found[0]}{more}; restore a backup")
+    is_short = size < needed
+    if (is_short or pages) and (found := unsound_pages(folder)):
+        what = f"is damaged: {found[0]} ({len(found)} problems)"
+        if is_short:
+            what = f"is cut off: it has {size} bytes of {needed}"
+        raise StoreCorruptError(f"{path} {what}; restore a backup")
+    if is_short and not readonly:
+        # The verifier accepts a large value that is cut off: its checksum must refuse it.
+        with named(folder):
+            os.truncate(path, needed)
 
 
 def unsound_pages(folder: str) -> list[str]:
@@ -287,27 +341,18 @@ def unsound_pages(folder: str) -> list[str]:
         return [str(error)]
 
 
-def _metas(path: str) -> tuple[int, tuple[_Meta, _Meta]]:
-    """Return the size of a file, and its meta pages."""
-    with open(open_file(path, os.O_RDONLY), "rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        first = _read_meta(file.read(_META.size), path, size)
-        file.seek(first.page)
-        return size, (first, _read_meta(file.read(_META.size), path, size))
+def _metas(file: BinaryIO, path: str) -> tuple[_Meta, _Meta]:
+    """Return what the two meta pages of a file say."""
+    first = _meta(file, 0, path)
+    return first, _meta(file, first.page_size, path)
 
 
-def _in_turn(metas: tuple[_Meta, _Meta]) -> bool:
-    """Return whether two meta pages were written by transactions that follow each other."""
-    even, odd = metas[0].transaction, metas[1].transaction
-    if even == odd == 0:  # as LMDB makes them
-        return True
-    return even % 2 == 0 and odd % 2 == 1 and abs(even - odd) == 1
-
-
-def _read_meta(head: bytes, path: str, size: int) -> _Meta:
+def _meta(file: BinaryIO, at: int, path: str) -> _Meta:
     """Return what a meta page says, after seeing that it is one."""
+    file.seek(at)
+    head = file.read(_META.size)
     if len(head) < _META.size:
-        raise StoreCorruptError(f"{path} is cut off: it has only {size} bytes; restore a backup")
+        raise StoreCorruptError(f"{path} is cut off: it has no two meta pages; restore a backup")
     magic, version, page, last, transaction = _META.unpack(head)
     if magic != _MAGIC:
         magic, version = _NEWER_META.unpack_from(head)
@@ -323,6 +368,13 @@ def _read_meta(head: bytes, path: str, size: int) -> _Meta:
     return _Meta(page, last, transaction)
 
 
+def _in_turn(even: _Meta, odd: _Meta) -> bool:
+    """Return whether two meta pages were written by transactions that follow each other."""
+    if even.transaction == odd.transaction == 0:  # as LMDB makes them
+        return True
+    return even.transaction % 2 == 0 and abs(even.transaction - odd.transaction) == 1
+
+
 def check_keys(env: Any, databases: Mapping[bytes, Any], folder: str) -> None:
     """Refuse a database with an empty key, which LMDB's verifier accepts.
 
@@ -336,41 +388,3 @@ def check_keys(env: Any, databases: Mapping[bytes, Any], folder: str) -> None:
                         f"{os.path.join(folder, DATA)} is damaged: {name.decode()} has a record "
                         "without a key; restore a backup"
                     )
-
-
-def make_ballast(folder: str) -> None:
-    """Put a file beside the data that only takes up room, if there is room for it.
-
-    On a full disk even a deletion needs some; `drop_ballast` gives it.
-    """
-    path = os.path.join(folder, _BALLAST)
-    try:
-        file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    except OSError:  # it is there, or nothing can be made here
-        return
-    try:
-        os.write(file, os.urandom(_BALLAST_SIZE))  # no file system makes less of that
-    except OSError:  # the disk is full already
-        os.unlink(path)
-    finally:
-        os.close(file)
-
-
-def drop_ballast(folder: str) -> bool:
-    """Give the room of the ballast back; return whether there was any."""
-    try:
-        os.unlink(os.path.join(folder, _BALLAST))
-    except OSError:
-        return False
-    return True
-
-
-def close_to_others(folder: str) -> None:
-    """Let only their owner use *folder* and what is in it, where that is ours to say."""
-    for path in (folder, *(os.path.join(folder, name) for name in os.listdir(folder))):
-        status = os.lstat(path)
-        if stat.S_ISLNK(status.st_mode) or status.st_uid != os.geteuid():
-            continue
-        wanted = 0o700 if stat.S_ISDIR(status.st_mode) else 0o600
-        if stat.S_IMODE(status.st_mode) != wanted:
-            os.chmod(path, wanted)

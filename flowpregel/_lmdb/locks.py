@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 
 from flowpregel import _interrupts
 from flowpregel._lmdb.errors import of_system
-from flowpregel._lmdb.folders import open_file
+from flowpregel._lmdb.files import open_file
 from flowpregel.errors import StoreBusyError, StoreError
 
 _FIRST_PAUSE = 0.00005
@@ -63,14 +63,12 @@ class Owner:
                 text += " (it is stopped: SIGCONT lets it go on)"
         return text
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Owner | None:
-        """Return the owner in *data*, or None if there is none to be read."""
-        try:
-            found = json.loads(data)
-            return cls(str(found["host"]), int(found["pid"]), int(found["namespace"]))
-        except (ValueError, TypeError, KeyError):
-            return None
+
+def _owner_in(data: bytes) -> Owner | None:
+    """Return the owner that stands in a lock's file, if there is one to be read."""
+    with suppress(ValueError, TypeError):
+        return Owner(**json.loads(data))
+    return None
 
 
 class FileLock:
@@ -100,7 +98,7 @@ class FileLock:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
-            except ValueError as error:  # it has no descriptor any more
+            except (ValueError, OSError) as error:  # it has no descriptor any more
                 raise StoreError(f"{self.path} is closed; open the store again") from error
             _interrupts.deliver()
             time.sleep(min(pause, left))
@@ -120,7 +118,7 @@ class FileLock:
 
     def holder(self) -> Owner | None:
         """Return who took the lock last, as the file tells."""
-        return Owner.from_bytes(os.pread(self._file, _NAME_SIZE, 0))
+        return _owner_in(os.pread(self._file, _NAME_SIZE, 0))
 
     def read(self, place: int) -> int:
         """Return the number that was written last at *place* (0: none)."""
@@ -144,9 +142,9 @@ class FileLock:
 
     def close(self) -> None:
         """Close the file; the lock is given up with it."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
 
 
 _OPEN: weakref.WeakSet[FileLock] = weakref.WeakSet()
@@ -166,7 +164,7 @@ def holder_at(path: str) -> Owner | None:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return Owner.from_bytes(file.read(_NAME_SIZE))
+            return _owner_in(file.read(_NAME_SIZE))
     return None
 
 
@@ -177,42 +175,41 @@ class Presence:
 
     Args:
         path: The file. Where it cannot be made, nobody can write there either.
+        data: The file that is open.
         create: Make it if it is not there.
     """
 
-    def __init__(self, path: str, *, create: bool = True) -> None:
-        self._path = path
+    def __init__(self, path: str, data: str, *, create: bool = True) -> None:
+        self._path, self._data = path, data
         self._file = -1
         for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY) if create else (os.O_RDONLY,):
             with suppress(OSError):
                 self._file = open_file(path, flags)
                 break
-        self.be_one_of_many()
-
-    def be_one_of_many(self) -> None:
-        """Wait until nobody replaces the store, and be counted."""
         if self._file >= 0:
             fcntl.flock(self._file, fcntl.LOCK_SH)
 
-    def become_only(self) -> bool:
-        """Keep others from opening the store; return False if another has it open."""
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Keep others from opening the store; give False if another has it open."""
         if self._file < 0:
-            return not os.path.lexists(self._path)
-        try:
+            yield not os.path.lexists(self._path)
+            return
+        is_only = False
+        with suppress(BlockingIOError):
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            # The attempt has given up the shared lock.
-            self.be_one_of_many()
-            return False
-        return True
+            is_only = True
+        try:
+            yield is_only
+        finally:
+            with suppress(OSError):  # it may be one we can only read
+                if is_only:
+                    os.pwrite(self._file, self._identity(), 0)
+            # Also where the attempt has failed: it has given up the shared lock.
+            fcntl.flock(self._file, fcntl.LOCK_SH)
 
-    def note(self, data: str) -> None:
-        """Note which file is the store's; only who keeps all others out may."""
-        with suppress(OSError):  # it may be one we can only read
-            os.pwrite(self._file, _identity(data), 0)
-
-    def agree_on(self, data: str, timeout: float) -> None:
-        """Wait until nobody has another file open than *data*, whose place it has taken.
+    def agree(self, timeout: float) -> None:
+        """Wait until nobody has another file open, whose place ours has taken.
 
         Two files would share LMDB's lock file, which tells what is the newest in one of them.
 
@@ -221,19 +218,21 @@ class Presence:
         """
         deadline = time.monotonic() + timeout
         while self._file >= 0:
-            if self.become_only():
-                self.note(data)
-                self.be_one_of_many()
-                break
-            if os.pread(self._file, _NAME_SIZE, 0) in (b"", _identity(data)):
+            with self.alone() as is_only:
+                pass
+            if is_only or os.pread(self._file, _NAME_SIZE, 0) in (b"", self._identity()):
                 break
             if time.monotonic() > deadline:
                 holder = "a process that has another file open, whose place this one took"
-                raise StoreBusyError(os.path.dirname(data), holder, timeout)
+                raise StoreBusyError(os.path.dirname(self._data), holder, timeout)
             # Not counted meanwhile: of several who open it at once one is to be the only one.
             fcntl.flock(self._file, fcntl.LOCK_UN)
             _interrupts.deliver()
             time.sleep(random.uniform(_FIRST_PAUSE, _LONGEST_PAUSE))
+
+    def _identity(self) -> bytes:
+        """Return what the file is known by, as long as anybody has it open."""
+        return str(os.stat(self._data).st_ino).encode().ljust(_NAME_SIZE)
 
     def close(self) -> None:
         """Not to have it open any more."""
@@ -242,28 +241,22 @@ class Presence:
             self._file = -1
 
 
-def _identity(file: str) -> bytes:
-    """Return what a file is known by, as long as anybody has it open."""
-    return str(os.stat(file).st_ino).encode().ljust(_NAME_SIZE)
-
-
 class Gate:
     """Let many OS threads in together, or one alone; those who want it alone go first."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = threading.Condition(threading.Lock())
         self._inside = 0
         self._closed = False
 
     def __enter__(self) -> None:
-        with self._lock:
+        with self._changed:
             while self._closed:
                 self._changed.wait()
             self._inside += 1
 
     def __exit__(self, *exc_info: object) -> None:
-        with self._lock:
+        with self._changed:
             self._inside -= 1
             if self._closed and not self._inside:
                 self._changed.notify_all()
@@ -275,17 +268,11 @@ class Gate:
         Must not be called by an OS thread that is inside.
         """
         with self._changed:
-            while self._closed:
-                self._changed.wait()
+            self._changed.wait_for(lambda: not self._closed)
             self._closed = True
-            try:
-                while self._inside:
-                    self._changed.wait()
-            except BaseException:
-                self._closed = False
-                self._changed.notify_all()
-                raise
         try:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._inside)
             yield
         finally:
             with self._changed:

@@ -13,18 +13,20 @@ from uuid import uuid4
 from flowpregel._lmdb import files
 from flowpregel._lmdb.errors import named
 from flowpregel._lmdb.files import HEADER
-from flowpregel._lmdb.records import NOT_ENCRYPTED, SIZE, Seal, digest
+from flowpregel._lmdb.records import SIZE, Seal, digest
 from flowpregel.errors import (
     ConfigurationError,
     StoreCorruptError,
     StoreError,
     StoreForeignError,
+    StoreReadOnlyError,
     StoreVersionError,
 )
 
 FORMAT = 1
 KEY_VARIABLE = "FLOWPREGEL_STORE_KEY"
-_ENGINE = (0, 9)
+ENGINE_VERSION = "0.9"
+"""Of LMDB; the header names it."""
 DEFAULT_MAP_SIZE = 16 << 30
 
 
@@ -65,22 +67,10 @@ class StoreOptions:
         if self.encryption_key is not None and len(self.encryption_key) not in (16, 24, 32):
             raise ConfigurationError("encryption_key must be 16, 24 or 32 bytes long")
 
-    def check_opening(self, *, readonly: bool, lock: bool) -> None:
-        """Refuse what does not go together."""
-        if not lock and not readonly:
-            raise ConfigurationError(
-                "lock=False needs readonly=True: it is for folders none can write"
-            )
-        if self.check_pages and readonly and lock:
-            raise ConfigurationError(
-                "check_pages needs that nobody writes meanwhile: with readonly=True, "
-                "pass lock=False too"
-            )
-
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a store says of itself."""
+    """What a store says of itself: a plain digest, a keyed checksum, and these fields as JSON."""
 
     id: str
     """The store's own; a backup keeps it."""
@@ -92,79 +82,68 @@ class Header:
     """Names the key that all records are encrypted under, `NOT_ENCRYPTED` if none is;
     None: each is as it is."""
     format: int = FORMAT
-    engine: tuple[int, ...] = _ENGINE
+    engine: str = ENGINE_VERSION
 
     @classmethod
     def new(cls, seal: Seal) -> Header:
         """Return the header of a store that begins now."""
         # Where records are not encrypted from the first one on, later ones may be.
-        return cls(uuid4().hex, time.time_ns(), seal.id, seal.encryption or None)
+        return cls(uuid4().hex, time.time_ns(), seal.id, seal.encryption or None, FORMAT)
 
     def to_bytes(self, seal: Seal) -> bytes:
-        """Return the record: a plain digest, a keyed checksum, and the fields as JSON."""
-        text = json.dumps({**asdict(self), "format": FORMAT}).encode()
+        """Return the record that `read` reads."""
+        text = json.dumps(asdict(self)).encode()
         return digest(text, b"sum") + seal.of(HEADER, text) + text
 
     @classmethod
-    def read(cls, record: bytes, path: str) -> Header:
-        """Return the header in *record*, whatever key it is sealed under.
+    def read(
+        cls, record: bytes, path: str, seal: Seal, *, readonly: bool, trusting: bool = False
+    ) -> Header:
+        """Return the header in *record*, unless the store is not to be opened with *seal*.
+
+        Args:
+            record: What `to_bytes` returned.
+            path: The store's folder, for the messages.
+            seal: Has the keys that were given.
+            readonly: Nothing will be written: who has no key to decrypt may look.
+            trusting: Accept one that was sealed under another key.
 
         Raises:
-            StoreCorruptError: The header is damaged.
+            StoreCorruptError: The header is damaged, or was not made with the key it names.
             StoreVersionError: Another release wrote the store.
+            StoreForeignError: It is sealed, or encrypted, under another key.
+            StoreReadOnlyError: It is trusted, and cannot be sealed anew.
         """
-        if not record:
-            raise StoreCorruptError(f"{path} has no header; restore a backup")
-        total, text = record[:32], record[32 + SIZE :]
+        total, checksum, text = record[:32], record[32 : 32 + SIZE], record[32 + SIZE :]
+        damaged = StoreCorruptError(f"the header of {path} is damaged; restore a backup")
         if digest(text, b"sum") != total:
-            raise StoreCorruptError(f"the header of {path} is damaged; restore a backup")
+            raise damaged
         fields = json.loads(text)
-        engine = tuple(fields["engine"])
-        if fields["format"] != FORMAT or engine != _ENGINE:
+        if (fields["format"], fields["engine"]) != (FORMAT, ENGINE_VERSION):
             raise StoreVersionError(
                 f"{path} has format {fields['format']} (engine {fields['engine']}), and this "
-                f"release reads format {FORMAT} (engine {[*_ENGINE]}); it was not touched: "
+                f"release reads format {FORMAT} (engine {ENGINE_VERSION}); it was not touched: "
                 "use the release that wrote it"
             )
-        return cls(**{**fields, "engine": engine})
-
-    def check(self, record: bytes, seal: Seal, path: str) -> None:
-        """Refuse a store that is sealed under another key.
-
-        Raises:
-            StoreForeignError: It is.
-            StoreCorruptError: The header was not made with the key it names.
-        """
-        if self.key != seal.id:
+        header = cls(**fields)
+        if header.key != seal.id and not trusting:
             raise StoreForeignError(
-                f"{path} was sealed under another key ({self.key}; ours is {seal.id}); nothing "
+                f"{path} was sealed under another key ({header.key}; ours is {seal.id}); nothing "
                 f"of it was decoded. Set {KEY_VARIABLE} to the key it was made with, or pass "
                 "StoreOptions(trust=...) if you trust whoever wrote it"
             )
-        if seal.of(HEADER, record[32 + SIZE :]) != record[32 : 32 + SIZE]:
-            raise StoreCorruptError(f"the header of {path} is damaged; restore a backup")
-
-    def check_encryption(self, seal: Seal, path: str, *, readonly: bool) -> None:
-        """Refuse to write to a store whose records are encrypted otherwise.
-
-        Raises:
-            StoreForeignError: The header names another key, or says that there is none.
-        """
-        found = seal.encryption if self.encryption is None else self.encryption
-        if found == seal.encryption or (readonly and seal.encrypted is None):
-            return
-        if seal.encrypted is None:
+        if header.key == seal.id and seal.of(HEADER, text) != checksum:
+            raise damaged
+        if header.key != seal.id and readonly:
+            raise StoreReadOnlyError(f"{path} is read only, so it cannot be sealed anew")
+        only_looks = readonly and seal.cipher is None
+        if header.encryption not in (None, seal.encryption) and not only_looks:
             raise StoreForeignError(
-                f"{path} is encrypted; pass its key as StoreOptions(encryption_key=...)"
+                f"{path} is encrypted under {header.encryption or 'no key'}, and another "
+                f"encryption_key was given ({seal.encryption or 'none'}): pass its own to "
+                "StoreOptions, or encrypt all of it anew with LMDBSaver.change_keys"
             )
-        if found == NOT_ENCRYPTED:
-            raise StoreForeignError(
-                f"{path} is not encrypted any more; leave out the encryption_key, or encrypt all "
-                "of it again with LMDBSaver.change_keys"
-            )
-        raise StoreForeignError(
-            f"{path} is encrypted under another encryption_key ({found}; ours is {seal.encryption})"
-        )
+        return header
 
 
 def store_key() -> bytes:
@@ -175,36 +154,29 @@ def store_key() -> bytes:
     Raises:
         StoreError: The file cannot be read or made, or the key is blank.
     """
-    given = os.environ.get(KEY_VARIABLE)
+    given, place = os.environ.get(KEY_VARIABLE), KEY_VARIABLE
     if given:
-        return _not_blank(given.encode("utf-8", "surrogateescape"), KEY_VARIABLE)
-    config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    path = os.path.join(config, "flowpregel", "store.key")
-    with named(path):
-        return _not_blank(_read_key(path) or _make_key(path), path)
-
-
-def _not_blank(key: bytes, place: str) -> bytes:
-    """Return *key*, unless everybody knows it."""
-    if not key.strip():
+        key = given.encode("utf-8", "surrogateescape")
+    else:
+        home = os.path.join(os.path.expanduser("~"), ".config")
+        config = os.environ.get("XDG_CONFIG_HOME") or home
+        place = os.path.join(config, "flowpregel", "store.key")
+        with named(place):
+            if not os.path.exists(place):
+                _make_key(place)
+            with open(place, "rb") as file:
+                status = os.fstat(file.fileno())
+                if status.st_mode & 0o077 and status.st_uid == os.geteuid():
+                    os.chmod(place, 0o600)
+                key = file.read().strip()
+    if not key.strip():  # everybody knows it
         raise StoreError(
             f"{place} is empty: no key; put the key back, or remove it and a new one is made"
         )
     return key
 
 
-def _read_key(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            status = os.fstat(file.fileno())
-            if status.st_mode & 0o077 and status.st_uid == os.geteuid():
-                os.chmod(path, 0o600)
-            return file.read().strip()
-    except FileNotFoundError:
-        return b""
-
-
-def _make_key(path: str) -> bytes:
+def _make_key(path: str) -> None:
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     draft = f"{path}.{secrets.token_hex(4)}.new"
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -219,4 +191,3 @@ def _make_key(path: str) -> bytes:
         os.close(handle)
         os.unlink(draft)
     files.sync(os.path.dirname(path))
-    return _read_key(path)

@@ -21,6 +21,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
+from itertools import takewhile
 from typing import Any
 
 from flowpregel.errors import ConfigurationError, StoreCorruptError, StoreForeignError
@@ -32,57 +33,10 @@ _PAGES_HEADER = 16
 CHUNK = (1 << 20) - _PAGES_HEADER - SIZE - 1
 _WHOLE, _CHUNKED, _PIECE = 0, 1, 2
 _ENCRYPTED = 16
+_CHUNKED_MARKS, _PIECE_MARKS = (b"\1", b"\x11"), (b"\2", b"\x12")
 _COUNTS = struct.Struct(">IQ")
 _HEAD = SIZE + 1
 _NONCE = 12
-
-
-class EncryptedCodec:
-    """Encrypts payloads with AES-GCM, each bound to its record's place.
-
-    ::
-
-        nonce (12), ciphertext, tag (16)
-
-    Args:
-        key: 16, 24 or 32 bytes.
-
-    Raises:
-        ConfigurationError: The package that this needs is not installed.
-    """
-
-    def __init__(self, key: bytes) -> None:
-        try:
-            from cryptography.hazmat.primitives.ciphers.aead import (  # noqa: PLC0415 - an extra
-                AESGCM,
-            )
-        except ImportError as error:
-            raise ConfigurationError(
-                "encryption needs the package cryptography; install flowpregel[crypto]"
-            ) from error
-        self._cipher = AESGCM(key)
-
-    def encode(self, payload: bytes | memoryview, place: bytes) -> bytes:
-        """Return *payload* encrypted, for a record at *place*."""
-        nonce = os.urandom(_NONCE)
-        encrypted: bytes = self._cipher.encrypt(nonce, payload, place)
-        return nonce + encrypted
-
-    def decode(self, data: bytes, place: bytes) -> bytes:
-        """Return what `encode` was given for a record at *place*.
-
-        Raises:
-            StoreForeignError: It was encrypted under another key, or for another place.
-        """
-        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - an extra
-
-        try:
-            payload: bytes = self._cipher.decrypt(data[:_NONCE], data[_NONCE:], place)
-        except InvalidTag as error:
-            raise StoreForeignError(
-                "a record was encrypted under another encryption_key"
-            ) from error
-        return payload
 
 
 class Seal:
@@ -101,16 +55,15 @@ class Seal:
         self.key = key
         self.id = _name(key)
         """Names the key without telling it."""
-        self.encrypted = None if encryption_key is None else EncryptedCodec(encryption_key)
+        self.cipher = None if encryption_key is None else _cipher(encryption_key)
         self.encryption = NOT_ENCRYPTED if encryption_key is None else _name(encryption_key)
         """Names the key that records are encrypted under."""
 
-    def of(self, place: bytes, *parts: bytes | memoryview) -> bytes:
-        """Return the checksum of a record made of *parts* at *place*."""
+    def of(self, place: bytes, content: bytes | memoryview) -> bytes:
+        """Return the checksum of a record with *content* at *place*."""
         checksum = self._base.copy()
         checksum.update(b"%d:%b" % (len(place), place))
-        for part in parts:
-            checksum.update(part)
+        checksum.update(content)
         return checksum.digest()
 
 
@@ -140,7 +93,10 @@ class Table:
     def get(self, transaction: Any, key: bytes) -> bytes | None:
         """Return a copy of the payload at *key*, or None."""
         record = transaction.get(key, db=self._databases[self.name])
-        return None if record is None else self._payload(transaction, key, record)
+        if record is None:
+            return None
+        kind, payload = self.opened(key, record)
+        return payload if kind == _WHOLE else self._joined(transaction, key, payload)
 
     def put(self, transaction: Any, key: bytes, payload: bytes) -> bool:
         """Keep *payload* (of any length) at *key* (of at most 500 bytes).
@@ -148,11 +104,10 @@ class Table:
         Returns:
             Whether there was something, which is replaced.
         """
-        handle = self._databases[self.name]
+        handle, kind = self._databases[self.name], _WHOLE
         old = transaction.get(key, db=handle)
-        if old is not None and kind_of(old) == _CHUNKED:
+        if old is not None and old[SIZE:_HEAD] in _CHUNKED_MARKS:
             self.delete(transaction, key)
-        kind = _WHOLE
         if len(payload) > CHUNK:
             kind, view = _CHUNKED, memoryview(payload)
             payload = _COUNTS.pack(-(-len(view) // CHUNK), len(view))
@@ -168,14 +123,10 @@ class Table:
     def delete(self, transaction: Any, key: bytes) -> bool:
         """Drop what is at *key*; return whether there was something."""
         record = transaction.get(key, db=self.handle)
-        if record is not None and kind_of(record) == _CHUNKED:
-            for place, _ in _chunks(key, _COUNTS.unpack(self.opened(key, record))[1]):
+        if record is not None and record[SIZE:_HEAD] in _CHUNKED_MARKS:
+            for place, _ in _chunks(key, _COUNTS.unpack(self.opened(key, record)[1])[1]):
                 transaction.delete(place, db=self.handle)
         return bool(transaction.delete(key, db=self.handle))
-
-    def has(self, transaction: Any, key: bytes) -> bool:
-        """Return whether there is something at *key*, without checking whether it holds."""
-        return transaction.get(key, db=self.handle) is not None
 
     # ------------------------------------------------------------ many records
 
@@ -190,32 +141,29 @@ class Table:
             found = cursor.set_range(start or (after(prefix) if backwards else prefix))
             if backwards:
                 found = cursor.prev() if found else cursor.last()
-            while found:
+            while found and cursor.key().startswith(prefix):
                 key, record = cursor.item()
-                if not key.startswith(prefix):
-                    return
-                if kind_of(record) != _PIECE:
-                    yield key, self._payload(transaction, key, record)
+                if record[SIZE:_HEAD] not in _PIECE_MARKS:
+                    kind, payload = self.opened(key, record)
+                    yield (
+                        key,
+                        payload if kind == _WHOLE else self._joined(transaction, key, payload),
+                    )
                 found = cursor.prev() if backwards else cursor.next()
 
     def keys(self, transaction: Any, prefix: bytes) -> list[bytes]:
         """Return all keys that begin with *prefix*, those of chunks included."""
-        found = []
         with transaction.cursor(db=self.handle) as cursor:
-            if cursor.set_range(prefix):
-                for key in cursor.iternext(keys=True, values=False):
-                    if not key.startswith(prefix):
-                        break
-                    found.append(key)
-        return found
+            cursor.set_range(prefix)
+            found = cursor.iternext(keys=True, values=False)
+            return [*takewhile(lambda key: key.startswith(prefix), found)]
 
     def copy(self, transaction: Any, source: bytes, target: bytes) -> None:
         """Copy everything whose key begins with *source* to keys that begin with *target*."""
         for key in self.keys(transaction, source):
-            record = transaction.get(key, db=self.handle)
             place = target + key[len(source) :]
-            fresh = self.sealed(place, kind_of(record), self.opened(key, record))
-            transaction.put(place, fresh, db=self.handle)
+            found = self.opened(key, transaction.get(key, db=self.handle))
+            transaction.put(place, self.sealed(place, *found), db=self.handle)
 
     def drop(self, transaction: Any, prefix: bytes) -> None:
         """Drop everything whose key begins with *prefix*."""
@@ -242,39 +190,48 @@ class Table:
 
     def sealed(self, key: bytes, kind: int, payload: bytes | memoryview) -> bytes:
         """Return the record of *payload* at *key*."""
-        place, encrypted = self.name + key, self._seal.encrypted
-        if encrypted is not None:
-            kind, payload = kind | _ENCRYPTED, encrypted.encode(payload, place)
-        head = bytes((kind,))
-        return b"".join((self._seal.of(place, head, payload), head, payload))
+        place, cipher = self.name + key, self._seal.cipher
+        if cipher is not None:
+            nonce = os.urandom(_NONCE)
+            kind, payload = kind | _ENCRYPTED, nonce + cipher.encrypt(nonce, payload, place)
+        content = bytes((kind,)) + payload
+        return self._seal.of(place, content) + content
 
-    def opened(self, key: bytes, record: bytes) -> bytes:
-        """Return the payload of a *record* that was at *key*, after checking that it holds."""
-        expected = self._seal.of(self.name + key, memoryview(record)[SIZE:])
-        if len(record) < _HEAD or record[:SIZE] != expected:
+    def opened(self, key: bytes, record: bytes) -> tuple[int, bytes]:
+        """Return the kind and the payload of a *record* that was at *key*, if it holds.
+
+        Raises:
+            StoreCorruptError: It does not.
+            StoreForeignError: It is encrypted under another key.
+        """
+        place = self.name + key
+        checksum = self._seal.of(place, memoryview(record)[SIZE:])
+        if len(record) < _HEAD or record[:SIZE] != checksum:
             raise self.corrupt(key, "is damaged, or was not written there")
-        if not record[SIZE] & _ENCRYPTED:
-            return record[_HEAD:]
-        encrypted = self._seal.encrypted
-        if encrypted is None:
+        kind, payload = record[SIZE], record[_HEAD:]
+        if not kind & _ENCRYPTED:
+            return kind, payload
+        if self._seal.cipher is None:
             raise StoreForeignError(
                 f"{self._path} is encrypted; pass its key as StoreOptions(encryption_key=...)"
             )
-        return encrypted.decode(record[_HEAD:], self.name + key)
+        try:
+            opened = self._seal.cipher.decrypt(payload[:_NONCE], payload[_NONCE:], place)
+        except Exception as error:  # its own class, `InvalidTag`, is an extra's
+            raise StoreForeignError(
+                f"record {key.hex()} of {self._path} is encrypted under another encryption_key"
+            ) from error
+        return kind & ~_ENCRYPTED, opened
 
-    # ------------------------------------------------------------ large payloads
-
-    def _payload(self, transaction: Any, key: bytes, record: bytes) -> bytes:
-        payload = self.opened(key, record)
-        if record[SIZE] & ~_ENCRYPTED == _WHOLE:
-            return payload
-        count, size = _COUNTS.unpack(payload)
+    def _joined(self, transaction: Any, key: bytes, counts: bytes) -> bytes:
+        """Return the large payload at *key*, from its chunks."""
+        count, size = _COUNTS.unpack(counts)
         pieces = []
         for place, _ in _chunks(key, size):
             piece = transaction.get(place, db=self.handle)
             if piece is None:
                 raise self.corrupt(place, "is missing: a part of a large value")
-            pieces.append(self.opened(place, piece))
+            pieces.append(self.opened(place, piece)[1])
         payload = b"".join(pieces)
         if len(payload) != size or len(pieces) != count:
             raise self.corrupt(key, "has not the length it says")
@@ -285,11 +242,6 @@ def _chunks(key: bytes, size: int) -> Iterator[tuple[bytes, int]]:
     """Yield the key of each chunk of a large payload, and where in it the chunk begins."""
     for start in range(0, size, CHUNK):
         yield key + (start // CHUNK).to_bytes(4, "big"), start
-
-
-def kind_of(record: bytes) -> int:
-    """Return what a record is: whole, a large one's head, or a chunk."""
-    return record[SIZE] & ~_ENCRYPTED if len(record) >= _HEAD else _WHOLE
 
 
 def after(prefix: bytes) -> bytes:
@@ -314,3 +266,13 @@ def digest_of(labels: Sequence[str]) -> bytes:
 
 def _name(key: bytes) -> str:
     return digest(key, b"name")[:8].hex()
+
+
+def _cipher(key: bytes) -> Any:
+    try:
+        from cryptography.hazmat.primitives.ciphers import aead  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise ConfigurationError(
+            "encryption needs the package cryptography; install flowpregel[crypto]"
+        ) from error
+    return aead.AESGCM(key)

@@ -17,6 +17,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from flowpregel._lmdb.options import StoreOptions
@@ -112,21 +113,21 @@ class LMDBCache(BaseCache):
                 count += self._take(transaction, place) is None
                 last += 1
                 self._put(transaction, place, _HEAD.pack(last, until) + data)
-            while count > self._max_entries and (oldest := self._oldest(transaction)):
+            spare = max(0, count - self._max_entries)
+            for _, oldest in [*islice(self._table.scan(transaction, b"u"), spare)]:
                 self._take(transaction, oldest)
-                count -= 1
-            self._table.put(transaction, b"n", _COUNTS.pack(count, last))
+            self._table.put(transaction, b"n", _COUNTS.pack(count - spare, last))
 
         self._store.environment.write(work, timeout=self._options.lock_timeout)
 
     def clear(self, namespaces: Sequence[Namespace] | None = None) -> None:
         def work(transaction: Any) -> None:
-            count, last = self._counts(transaction)
             if namespaces is None:
-                self._table.drop(transaction, b"v")
-                self._table.drop(transaction, b"u")
-                count = 0
-            for namespace in namespaces or ():
+                for kind in (b"v", b"u", b"n"):
+                    self._table.drop(transaction, kind)
+                return
+            count, last = self._counts(transaction)
+            for namespace in namespaces:
                 for key in self._table.keys(transaction, b"v" + digest_of(namespace)):
                     if len(key) == 1 + _PLACE:  # those of chunks are longer
                         count -= self._take(transaction, key[1:]) is not None
@@ -150,10 +151,6 @@ class LMDBCache(BaseCache):
         record = self._table.get(transaction, b"n")
         count, last = _COUNTS.unpack(record or bytes(_COUNTS.size))
         return count, last
-
-    def _oldest(self, transaction: Any) -> bytes | None:
-        oldest = next(self._table.scan(transaction, b"u"), None)
-        return None if oldest is None else oldest[1]
 
     def _put(self, transaction: Any, place: bytes, record: bytes) -> None:
         """Keep *record*, which begins with the number of its use, in the order of use."""

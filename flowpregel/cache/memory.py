@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -41,7 +42,7 @@ class InMemoryCache(BaseCache):
         self._max_entries = max_entries
         self._clock = clock
         self._lock = threading.Lock()
-        self._kept: OrderedDict[FullKey, tuple[Any, float | None]] = OrderedDict()
+        self._kept: OrderedDict[FullKey, tuple[Any, float]] = OrderedDict()
         """The value as it is kept and when it expires; used last comes last."""
 
     def get(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
@@ -49,20 +50,18 @@ class InMemoryCache(BaseCache):
         found: dict[FullKey, Any] = {}
         with self._lock:
             for key in keys:
-                entry = self._kept.get(key)
-                if entry is None:
-                    continue
-                if entry[1] is not None and entry[1] <= now:
-                    del self._kept[key]
-                    continue
-                self._kept.move_to_end(key)
-                found[key] = entry[0]
+                value, until = self._kept.get(key, (None, now))
+                if until > now:
+                    self._kept.move_to_end(key)
+                    found[key] = value
+                else:
+                    self._kept.pop(key, None)
         return {key: bring_back(value, f"the cached {key!r}") for key, value in found.items()}
 
     def set(self, pairs: Mapping[FullKey, tuple[Any, float | None]]) -> None:
         now = self._clock()
         kept = {
-            key: (keep(value, f"the value of {key!r}"), None if ttl is None else now + ttl)
+            key: (keep(value, f"the value of {key!r}"), math.inf if ttl is None else now + ttl)
             for key, (value, ttl) in pairs.items()
         }
         with self._lock:
@@ -74,9 +73,6 @@ class InMemoryCache(BaseCache):
 
     def clear(self, namespaces: Sequence[Namespace] | None = None) -> None:
         with self._lock:
-            if namespaces is None:
-                self._kept.clear()
-                return
-            gone = frozenset(tuple(namespace) for namespace in namespaces)
-            for key in [key for key in self._kept if key[0] in gone]:
+            gone = None if namespaces is None else {tuple(each) for each in namespaces}
+            for key in [key for key in self._kept if gone is None or key[0] in gone]:
                 del self._kept[key]

@@ -8,7 +8,7 @@ from copy import copy
 from enum import Enum
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
-from flowpregel.errors import EmptyChannelError, InvalidUpdateError
+from flowpregel.errors import EmptyChannelError
 
 Value = TypeVar("Value")
 Update = TypeVar("Update")
@@ -158,34 +158,3 @@ class HoldingChannel(BaseChannel[Value, Update]):
         new = copy(self)
         new.value = saved
         return new
-
-
-class GuardedChannel(HoldingChannel[Value, Value]):
-    """A channel that takes one write a superstep, or the last of them.
-
-    Args:
-        typ: The type of the value.
-        guard: Whether two writes in one superstep are an error; otherwise the
-            last one wins.
-    """
-
-    def __init__(self, typ: Any, guard: bool = True) -> None:
-        super().__init__(typ)
-        self.guard = guard
-
-    def _take(self, values: Sequence[Value]) -> None:
-        """Hold the write to be kept; there must be one.
-
-        Raises:
-            InvalidUpdateError: There are several, and the channel is guarded.
-        """
-        if self.guard and len(values) != 1:
-            raise InvalidUpdateError(
-                f"channel {self.key!r} can receive only one value per superstep, not "
-                f"{len(values)}; let one node write it, or use "
-                f"{type(self).__name__}(typ, guard=False) to keep the last"
-            )
-        self.value = values[-1]
-
-    def _identity(self) -> tuple[Any, ...]:
-        return (self.typ, self.guard)

@@ -8,18 +8,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from copy import copy
 from inspect import isasyncgenfunction, unwrap
-from types import TracebackType
-from typing import Any, Generic, NoReturn, Self, TypeAlias, TypeVar
+from typing import Any, Generic, NoReturn, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from flowpregel.channels.base import MISSING, BaseChannel
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
 
 Value = TypeVar("Value")
-
-ExcInfo: TypeAlias = (
-    tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
-)
 
 
 class Context(BaseChannel[Value, NoReturn]):
@@ -121,31 +116,29 @@ class Context(BaseChannel[Value, NoReturn]):
         """Return whether it can be read; does not enter the context."""
         return not self.held.closed
 
-    def close(self, exc_info: ExcInfo | BaseException | None = None) -> None:
+    def close(self, error: BaseException | None = None) -> None:
         """Leave the context, if it was entered; afterwards it cannot be read.
 
         May be called again. Whether the context manager wants to swallow the
         error makes no difference to the run.
 
         Args:
-            exc_info: What ended the run: an exception, ``sys.exc_info()``, or
-                None if nothing went wrong.
+            error: What ended the run; None if nothing went wrong.
 
         Raises:
             Exception: What ``__exit__`` raised, with a note that names the
                 channel.
         """
-        if isinstance(exc_info, BaseException):
-            exc_info = (type(exc_info), exc_info, exc_info.__traceback__)
         held = self.held
         with held.lock:
             manager, held.manager, held.value = held.manager, None, None
             held.closed = True
             try:
                 if manager is not None:
-                    manager.__exit__(*(exc_info or (None, None, None)))
-            except BaseException as error:
-                error.add_note(f"raised on leaving the Context channel {self.key!r}")
+                    kind = None if error is None else type(error)
+                    manager.__exit__(kind, error, getattr(error, "__traceback__", None))
+            except BaseException as raised:
+                raised.add_note(f"raised on leaving the Context channel {self.key!r}")
                 raise
 
     def checkpoint(self) -> Any:
@@ -198,14 +191,12 @@ _contexts: WeakValueDictionary[bytes, _SharedContext[Any]] = WeakValueDictionary
 _contexts_lock = threading.Lock()
 
 
-def _shared(
-    token: bytes, factory: Callable[[], AbstractContextManager[Value]]
-) -> _SharedContext[Value]:
+def _shared(token: bytes, factory: Callable[[], Any]) -> _SharedContext[Any]:
     with _contexts_lock:
         return _contexts.setdefault(token, _SharedContext(token, factory))
 
 
-def _made_by(factory: Callable[[], AbstractContextManager[Value]]) -> AbstractContextManager[Value]:
+def _made_by(factory: Callable[[], Any]) -> Any:
     made = factory()
     if _is_async(made):
         raise ConfigurationError(_async_refused(factory))

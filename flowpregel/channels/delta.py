@@ -75,11 +75,7 @@ class DeltaChannel(HoldingChannel[Value, Update]):
         """
         if not values:
             return False
-        replaced = only_replacement(values, self.key)
-        if replaced is MISSING:
-            self.value = self._folded(self._base(), list(values))
-        else:
-            self.value = self._replaced(replaced)
+        self.replay((values,))
         return True
 
     def replay(self, batches: Sequence[Sequence[Update]]) -> None:
@@ -94,28 +90,19 @@ class DeltaChannel(HoldingChannel[Value, Update]):
                 channel.
         """
         batches = (*batches,)
-        value, start = self._base(), 0
+        value, start = self.typ() if self.value is MISSING else self.value, 0
         for index, batch in enumerate(batches):
             if (by := only_replacement(batch, self.key)) is not MISSING:
-                value, start = self._replaced(by), index + 1
+                value, start = self.typ() if by is None else detached(by), index + 1
         writes = [*chain.from_iterable(batches[start:])]
-        self.value = self._folded(value, writes) if writes else value
-
-    def _folded(self, value: Value, writes: list[Update]) -> Value:
         try:
-            return self.reducer(value, writes)
+            self.value = self.reducer(value, writes) if writes else value
         except Exception as error:
             error.add_note(
                 f"raised by the reducer of channel {self.key!r}, given {len(writes)} writes "
                 "in one batch"
             )
             raise
-
-    def _replaced(self, by: Any) -> Any:
-        return self.typ() if by is None else detached(by)
-
-    def _base(self) -> Any:
-        return self.typ() if self.value is MISSING else self.value
 
     def checkpoint(self) -> Any:
         """Return `MISSING`: deltas and snapshots are stored beside the checkpoint's values."""

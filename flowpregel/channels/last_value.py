@@ -1,4 +1,4 @@
-"""`LastValue`, which takes one write a superstep, and its form that waits for the end."""
+"""The channels that hold one write: for good, to the end, for a superstep, or for a run."""
 
 from __future__ import annotations
 
@@ -108,3 +108,118 @@ class LastValueAfterFinish(HoldingChannel[Value, Value]):
             return False
         self.finished = True
         return True
+
+
+class AnyValue(HoldingChannel[Value, Value]):
+    """Keeps one of a superstep's writes, the last; a superstep without a write empties it.
+
+    It takes on trust that all writes of a superstep are equal.
+
+    Args:
+        typ: The type of the value.
+        key: The channel's name.
+
+    Example:
+        >>> channel = AnyValue(int)
+        >>> channel.update([3, 3]), channel.get()
+        (True, 3)
+    """
+
+    def update(self, values: Sequence[Value]) -> bool:
+        """Keep the last write; without one, forget the value."""
+        held = self.value is not MISSING
+        self.value = values[-1] if values else MISSING
+        return held or bool(values)
+
+
+class GuardedChannel(HoldingChannel[Value, Value]):
+    """A channel that takes one write a superstep, or the last of them.
+
+    Args:
+        typ: The type of the value.
+        guard: Whether two writes in one superstep are an error; otherwise the
+            last one wins.
+    """
+
+    def __init__(self, typ: Any, guard: bool = True) -> None:
+        super().__init__(typ)
+        self.guard = guard
+
+    def update(self, values: Sequence[Value]) -> bool:
+        """Take the write, if there is one.
+
+        Raises:
+            InvalidUpdateError: There are several, and the channel is guarded.
+        """
+        if not values:
+            return False
+        if self.guard and len(values) != 1:
+            raise InvalidUpdateError(
+                f"channel {self.key!r} can receive only one value per superstep, not "
+                f"{len(values)}; let one node write it, or use "
+                f"{type(self).__name__}(typ, guard=False) to keep the last"
+            )
+        self.value = values[-1]
+        return True
+
+    def _identity(self) -> tuple[Any, ...]:
+        return (self.typ, self.guard)
+
+
+class EphemeralValue(GuardedChannel[Value]):
+    """Keeps what the superstep before wrote; a superstep without a write empties it.
+
+    Args:
+        typ: The type of the value.
+        guard: Whether two writes in one superstep are an error; otherwise the
+            last one wins.
+
+    Example:
+        >>> channel = EphemeralValue(str)
+        >>> channel.update(["now"]), channel.get()
+        (True, 'now')
+        >>> channel.update([]), channel.is_available()
+        (True, False)
+    """
+
+    def update(self, values: Sequence[Value]) -> bool:
+        """Take the write; without one, forget the value.
+
+        Raises:
+            InvalidUpdateError: There are several, and the channel is guarded.
+        """
+        if values:
+            return super().update(values)
+        held = self.value is not MISSING
+        self.value = MISSING
+        return held
+
+
+class UntrackedValue(GuardedChannel[Value]):
+    """Keeps the value written last for as long as the run lasts, never in a checkpoint.
+
+    Args:
+        typ: The type of the value.
+        guard: Whether two writes in one superstep are an error; otherwise the
+            last one wins.
+
+    Example:
+        >>> channel = UntrackedValue(int)
+        >>> channel.update([1]), channel.get(), channel.checkpoint()
+        (True, 1, MISSING)
+    """
+
+    reacts_to_silence = False
+    is_tracked = False
+
+    def checkpoint(self) -> Any:
+        """Return `MISSING`, always."""
+        return MISSING
+
+    def from_checkpoint(self, saved: Any) -> Self:
+        """Return a new, empty channel, whatever *saved* is."""
+        return super().from_checkpoint(MISSING)
+
+    def copy(self) -> Self:
+        """Return a channel of its own with the same value."""
+        return super().from_checkpoint(self.value)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -36,18 +36,19 @@ from flowpregel._core.records import (
 )
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint.base import (
-    WRITES_IDX_MAP,
     BaseCheckpointSaver,
+    EncodedBatch,
     Lease,
     OnConflict,
     Strategy,
+    add_writes,
+    check_on_conflict,
     check_strategy,
+    encode_batch,
     matches,
     thread_name,
 )
-from flowpregel.checkpoint.encoding import EncodedBatch, encode_batch
-from flowpregel.checkpoint.leases import MemoryLeases
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import ConfigurationError, LeaseLostError, ThreadBusyError
 
 __all__ = ["InMemorySaver", "MemorySaver"]
 
@@ -114,11 +115,12 @@ class InMemorySaver(BaseCheckpointSaver):
                 continue
             with self._lock:
                 data = self._data(address)
-                if not data.matches(each, filter):
+                if each not in data.checkpoints:  # any more
                     continue
                 saved = data.read(address, each, with_channels=with_channels)
-            left -= 1
-            yield saved
+            if matches(saved.checkpoint, filter):
+                left -= 1
+                yield saved
 
     def commit(self, batches: Sequence[Batch]) -> None:
         with self._lock:
@@ -203,20 +205,74 @@ class InMemorySaver(BaseCheckpointSaver):
 MemorySaver = InMemorySaver
 
 
+class MemoryLeases:
+    """The leases of one process, with a fencing token for each that was given.
+
+    Args:
+        lock: The lock of whatever is written under the leases.
+    """
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._changed = threading.Condition(lock)
+        self._owners: dict[tuple[str, str], str] = {}
+        self._fences: dict[tuple[str, str], int] = {}
+        self._last_fence = 0
+
+    @contextmanager
+    def hold(self, address: Address, on_conflict: OnConflict) -> Iterator[Lease]:
+        """Hold the right to write at *address* while the context is open.
+
+        Raises:
+            ConfigurationError: *on_conflict* is none of its three words.
+            ThreadBusyError: It is held, and *on_conflict* is ``"raise"``.
+        """
+        check_on_conflict(on_conflict)
+        key = (address.thread_id, address.namespace)
+        with self._changed:
+            if on_conflict == "raise" and key in self._owners:
+                raise ThreadBusyError(*key, self._owners[key])
+            while on_conflict == "wait" and key in self._owners:
+                self._changed.wait()
+            self._last_fence = fence = self._last_fence + 1
+            self._fences[key] = fence
+            self._owners[key] = f"a run in OS thread {threading.current_thread().name!r}"
+        try:
+            yield Lease(fence)
+        finally:
+            with self._changed:
+                if self._fences.get(key) == fence and self._owners.pop(key, ""):
+                    self._changed.notify_all()
+
+    def check(self, address: Address, fence: int) -> None:
+        """Raise unless *fence* belongs to the last lease that was given at *address*.
+
+        Raises:
+            LeaseLostError: Another run was given the lease since.
+        """
+        key = (address.thread_id, address.namespace)
+        with self._changed:
+            if self._fences.get(key) != fence:
+                owner = self._owners.get(key, "another run, which has ended")
+                raise LeaseLostError(*key, owner)
+
+    def forget(self, thread_id: str) -> None:
+        """Drop the fences of a deleted thread, except of a run that holds its lease.
+
+        A commit with a dropped fence is refused, as one that was taken over.
+        """
+        with self._changed:
+            for key in [key for key in self._fences if key[0] == thread_id]:
+                if key not in self._owners:
+                    del self._fences[key]
+
+
 @dataclass(slots=True)
 class TaskData:
     """A task's pending writes."""
 
     path: str
     writes: dict[int, Write] = field(default_factory=dict)
-    """By position. The first in a position stays, but control writes (negative) replace."""
-
-    def add(self, writes: Sequence[Write]) -> None:
-        """Keep more of them."""
-        for index, write in enumerate(writes):
-            position = WRITES_IDX_MAP.get(write[0], index)
-            if position < 0 or position not in self.writes:
-                self.writes[position] = write
+    """By position."""
 
 
 @dataclass(slots=True, eq=False)
@@ -240,7 +296,7 @@ class ThreadData:
         """Keep *batch*."""
         for task in batch.writes:
             tasks = self.writes.setdefault(task.checkpoint_id, {})
-            tasks.setdefault(task.task_id, TaskData(task.path)).add(task.kept)
+            add_writes(tasks.setdefault(task.task_id, TaskData(task.path)).writes, task.kept)
         checkpoint = batch.checkpoint
         if checkpoint is None:
             return
@@ -258,15 +314,6 @@ class ThreadData:
             return checkpoint_id if is_there and (not before or checkpoint_id < before) else None
         end = len(self.ids) if before is None else bisect_left(self.ids, before)
         return self.ids[end - 1] if end else None
-
-    def matches(self, checkpoint_id: str, filter: Mapping[str, Any] | None) -> bool:
-        """Return whether the checkpoint is (still) there, and its metadata has these values."""
-        checkpoint = self.checkpoints.get(checkpoint_id)
-        if checkpoint is None:
-            return False
-        return not filter or matches(
-            replace(checkpoint, metadata=_read_all(checkpoint.metadata, "the metadata")), filter
-        )
 
     def read(self, address: Address, checkpoint_id: str, *, with_channels: bool = True) -> Saved:
         """Return a checkpoint that is there, with every value decoded."""
@@ -286,7 +333,10 @@ class ThreadData:
                 channel_versions=dict(checkpoint.channel_versions),
                 versions_seen={node: dict(seen) for node, seen in checkpoint.versions_seen.items()},
                 values=values,
-                metadata=_read_all(checkpoint.metadata, "the metadata of a checkpoint"),
+                metadata={
+                    name: bring_back(value, "the metadata of a checkpoint")
+                    for name, value in checkpoint.metadata.items()
+                },
             ),
             writes=writes,
             ran=ran,
@@ -305,8 +355,13 @@ class ThreadData:
         self.ids = sorted(self.checkpoints)
         reached: set[ValueKey] = set()
         for checkpoint in self.checkpoints.values():
+            key: ValueKey
             for key in checkpoint.channel_versions.items():
-                self._reach(key, reached)
+                # With the versions that its deltas start from.
+                while key not in reached:
+                    reached.add(key)
+                    if key not in self.values and key in self.deltas:
+                        key = key[0], self.deltas[key].previous
         self.values = {key: value for key, value in self.values.items() if key in reached}
         self.deltas = {key: delta for key, delta in self.deltas.items() if key in reached}
 
@@ -321,14 +376,6 @@ class ThreadData:
         return ThreadData(
             dict(self.checkpoints), [*self.ids], dict(self.values), dict(self.deltas), writes
         )
-
-    def _reach(self, key: ValueKey, reached: set[ValueKey]) -> None:
-        """Add *key*, and the versions that its deltas start from, to *reached*."""
-        while key not in reached:
-            reached.add(key)
-            if key in self.values or key not in self.deltas:
-                return
-            key = key[0], self.deltas[key].previous
 
     def _delta_history(self, name: str, version: Version) -> DeltaHistory:
         newest_first = []
@@ -350,7 +397,3 @@ class ThreadData:
             for _, (channel, kept) in sorted(task.writes.items(), key=lambda each: each[0]):
                 value = bring_back(kept, f"a value of {channel!r}")
                 yield task.path, PendingWrite(task_id, channel, value)
-
-
-def _read_all(kept: Mapping[str, Any], what: str) -> dict[str, Any]:
-    return {name: bring_back(value, what) for name, value in kept.items()}

@@ -1,20 +1,24 @@
-"""What the commands take and print: common options, results, errors and exit codes.
+"""What the commands take and print: common options, results, values, and exit codes.
 
-Results go to stdout, everything else to stderr.
+Results go to stdout, everything else to stderr. A preview of a big value is small, and
+never fails.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from flowpregel.cli.preview import one_line, printable
+from flowpregel._text import in_one_line, printable
 from flowpregel.errors import (
     ConfigurationError,
     EmptyInputError,
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _JSON = "flowpregel.json"
+COUNT = click.IntRange(min=1)
 _WIDEST = 1_000_000
 _USAGE = (ConfigurationError, EmptyInputError, InputMismatchError, UnknownInterruptError)
 
@@ -119,10 +124,11 @@ def print_result(value: Any, *parts: str | Table) -> None:
             click.echo(line.rstrip())
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
-    """Print *rows* as JSON, or the *columns* of them, whose keys are given by heading."""
-    cells = [[row[key] for key in columns.values()] for row in rows]
-    print_result(rows, table([*columns], cells))
+def print_rows(rows: Sequence[Mapping[str, Any]], *columns: str) -> None:
+    """Print *rows* as JSON, or the *columns* of them that are for people."""
+    cells = [[row[key] for key in columns] for row in rows]
+    heads = [key.removesuffix("_id").upper() for key in columns]
+    print_result(rows, table(heads, cells))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
@@ -132,7 +138,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
 
     shown = Table(*columns, box=None, pad_edge=False, show_header=bool(columns))
     for row in rows:
-        shown.add_row(*(Text(printable(_cell(value))) for value in row))
+        shown.add_row(*(Text(in_one_line(_cell(value))) for value in row))
     return shown
 
 
@@ -142,7 +148,7 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def fields(pairs: Mapping[str, Any]) -> Table:
+def aligned(pairs: Mapping[str, Any]) -> Table:
     """Return names and values, aligned."""
     return table((), [(k, v if isinstance(v, str) else one_line(v)) for k, v in pairs.items()])
 
@@ -165,3 +171,113 @@ def size_of(count: int) -> str:
     from rich.filesize import decimal  # noqa: PLC0415 - keeps --help fast
 
     return decimal(count)
+
+
+# ---------------------------------------------------------------- values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much of a value is shown."""
+
+    depth: int = 4
+    """Levels of containers."""
+    count: int = 12
+    """Items of each container."""
+    size: int = 200
+    """Characters of a text, or bytes."""
+    total: int = 300
+    """Items in all."""
+
+
+PREVIEW = Limits()
+FULL = Limits(depth=100, count=1 << 40, size=1 << 40, total=1 << 40)
+"""Everything; only a value that contains itself is cut off."""
+
+
+def plain(value: Any, limits: Limits = PREVIEW) -> Any:
+    """Return *value* as dicts, lists, texts and numbers that JSON has.
+
+    What JSON does not have is shown as its ``repr``. What is left out is
+    counted in a text that begins with an ellipsis.
+    """
+    return _Cutter(limits).cut(value, 0)
+
+
+def one_line(value: Any, limits: Limits = PREVIEW) -> str:
+    """Return *value* in one line for a terminal."""
+    return line_of(plain(value, limits), limits)
+
+
+def line_of(shown: Any, limits: Limits) -> str:
+    """Return the beginning of what `plain` returned, in one line."""
+    return printable(clipped(json.dumps(shown, ensure_ascii=False), 4 * limits.size))
+
+
+def clipped(text: str, size: int) -> str:
+    """Return the first *size* characters of *text*, and how many more there are."""
+    return text if len(text) <= size else f"{text[:size]}… ({len(text) - size:,} more)"
+
+
+class _Cutter:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._left = limits.total
+
+    def cut(self, value: Any, depth: int) -> Any:
+        self._left -= 1
+        size = self._limits.size
+        # Not `str` alone and the like: subclasses are shown as what JSON has.
+        match value:
+            case None | bool():
+                return value
+            case str():
+                return clipped(str(value), size)
+            case bytes() | bytearray():
+                return f"{clipped(repr(bytes(value[:size])), size)} ({len(value):,} bytes)"
+            case float():
+                return float(value) if math.isfinite(value) else str(float(value))
+            case int():
+                bits = value.bit_length()
+                return int(value) if bits <= 1_024 else f"an int of {bits:,} bits"
+        parts = _parts(value)
+        if parts is None:
+            return clipped(_text_of(value), size)
+        if depth >= self._limits.depth:
+            return f"… {type(value).__name__} of {len(parts)}"
+        return self._container(parts, depth)
+
+    def _container(self, parts: dict[Any, Any] | list[Any], depth: int) -> Any:
+        shown = max(0, min(len(parts), self._limits.count, self._left))
+        more = [f"{len(parts) - shown:,} more"] if len(parts) > shown else []
+        if isinstance(parts, list):
+            return [self.cut(each, depth + 1) for each in parts[:shown]] + [f"… {m}" for m in more]
+        result: dict[str, Any] = {}
+        for key in islice(parts, shown):
+            name = key if isinstance(key, str) else _text_of(key)
+            result[clipped(name, self._limits.size)] = self.cut(parts[key], depth + 1)
+        return {**result, "…": more[0]} if more else result
+
+
+def _parts(value: Any) -> dict[Any, Any] | list[Any] | None:
+    """Return what a container holds, or None for what is none."""
+    if isinstance(value, BaseException):
+        return {"type": type(value).__name__, "message": _text_of(value, str)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return dict(zip(value._fields, value, strict=False))
+    if isinstance(value, list | tuple | Set):
+        return [*value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name, None) for each in fields(value)}
+    if isinstance(names := getattr(type(value), "model_fields", None), Mapping):  # of pydantic
+        return {name: getattr(value, name, None) for name in names}
+    return None
+
+
+def _text_of(value: Any, form: Any = repr) -> str:
+    try:
+        return str(form(value))
+    except Exception as error:  # noqa: BLE001 - a user's __repr__ may raise anything
+        return f"<{type(value).__name__}, whose text raises {type(error).__name__}>"

@@ -1,26 +1,39 @@
-"""The commands that only look: ls, show, history, state, diff, stats, graph."""
+"""The commands that only look: ls, show, history, state, diff, stats, graph.
+
+How a thread stands is read from what its newest checkpoint keeps; no flow is imported
+for it.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from flowpregel._core.records import Address
+from flowpregel._core import records
+from flowpregel._core.records import Address, Ran, Saved
+from flowpregel._text import in_one_line
 from flowpregel.cli import console, targets
-from flowpregel.cli.preview import FULL, Limits, line_of, one_line, plain
-from flowpregel.cli.status import STATUSES, Work, is_engines, status_of, values_of, work_of
+from flowpregel.cli.console import FULL, PREVIEW, Limits, line_of, plain
 from flowpregel.errors import ConfigurationError
 
-_CELL = Limits(depth=3, count=6, size=60, total=60)
+STATUSES = ("running", "interrupted", "failed", "stopped", "idle")
 _MOST = 100
 """Of the tasks that are done, the last ones are shown, this many, unless all are asked for."""
-_COUNT = click.IntRange(min=1)
-_full = click.option("--full", is_flag=True, help="Print values whole, not just previews.")
+_limit = click.option(
+    "--limit", type=console.COUNT, default=20, show_default=True, help="At most the newest N."
+)
+_full = click.option(
+    "--full",
+    "limits",
+    is_flag=True,
+    callback=lambda _, __, value: FULL if value else PREVIEW,
+    help="Print values whole, not just previews.",
+)
 _all = click.option("--all", "show_all", is_flag=True, help="Show the engine's channels too.")
 
 
@@ -36,27 +49,25 @@ def ls(status: str | None, store: str | None) -> None:
     with targets.reading(store) as saver:
         for info in sorted(saver.threads(), key=lambda info: info.updated, reverse=True):
             saved = targets.newest(saver, info.thread_id)
-            stands = status_of(saved, running=info.status == "running")
-            if status in (None, stands):
-                row = {
-                    "thread_id": info.thread_id,
-                    "status": stands,
-                    "step": info.step,
-                    "created": console.time_of(info.created),
-                    "updated": console.time_of(info.updated),
-                    "flow": saved.checkpoint.metadata.get(targets.FLOW) or None,
-                }
+            row = {
+                "thread_id": info.thread_id,
+                "status": status_of(saved, running=info.status == "running"),
+                "step": info.step,
+                "created": console.time_of(info.created),
+                "updated": console.time_of(info.updated),
+                "flow": saved.checkpoint.metadata.get(targets.FLOW) or None,
+            }
+            if status in (None, row["status"]):
                 rows.append(row)
-    columns = ("status", "step", "created", "updated", "flow")
-    console.print_rows(rows, {"THREAD": "thread_id", **{name.upper(): name for name in columns}})
+    console.print_rows(rows, "thread_id", "status", "step", "created", "updated", "flow")
 
 
 @console.store_command()
 @click.argument("thread")
 @click.option("--flow", metavar="MODULE:FLOW", help="Import it too, to show what comes next.")
-@click.option("--limit", type=_COUNT, default=20, show_default=True, help="At most N supersteps.")
+@_limit
 @_full
-def show(thread: str, flow: str | None, limit: int, full: bool, store: str | None) -> None:
+def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str | None) -> None:
     """Show how a thread stands, and what its last run did.
 
     Its tasks are listed by superstep: how they ended, how long they ran, how often
@@ -67,16 +78,14 @@ def show(thread: str, flow: str | None, limit: int, full: bool, store: str | Non
     names: dict[str, str] = {}
     with targets.reading(store) as saver:
         saved = targets.newest(saver, thread)
-        owner = saver.owner(thread)
-        kept = saved.checkpoint.metadata
-        metadata = {key: value for key, value in kept.items() if key != "input_digest"}
+        owner, newest = saver.owner(thread), saved.checkpoint
         facts = {
             "thread_id": thread,
             "status": status_of(saved, running=owner is not None),
-            "checkpoint": saved.checkpoint.id,
-            "step": saved.checkpoint.step,
-            "at": console.time_of(saved.checkpoint.at),
-            "metadata": plain(metadata),
+            "checkpoint": newest.id,
+            "step": newest.step,
+            "at": console.time_of(newest.at),
+            "metadata": plain({k: v for k, v in newest.metadata.items() if k != "input_digest"}),
         }
         if owner is not None:
             facts["run by"] = str(owner)
@@ -86,14 +95,12 @@ def show(thread: str, flow: str | None, limit: int, full: bool, store: str | Non
             names = {task.id: task.name for task in state.tasks}
             facts["next"] = [*state.next]
         work = [each for item in last_run(saver, Address(thread), limit) for each in work_of(item)]
-    limits = FULL if full else Limits() if console.wants_json() else _CELL
     tasks = [_task(each, names, limits) for each in work]
     done = [each.id for each in work if each.state == "done"]
-    hidden = set() if full else {*done[:-_MOST]}
-    parts: list[Any] = [console.fields(facts)]
-    if rows := [_row(task) for task in tasks if task["id"] not in hidden]:
-        heads = ("STEP", "TASK", "STATE", "SECONDS", "TRIES", "RESULT, ERROR OR QUESTION")
-        parts += ["", console.table(heads, rows)]
+    hidden = set() if limits is FULL else {*done[:-_MOST]}
+    heads = ("STEP", "TASK", "STATE", "SECONDS", "TRIES", "RESULT, ERROR OR QUESTION")
+    rows = [_row(task, limits) for task in tasks if task["id"] not in hidden]
+    parts = [console.aligned(facts), *(["", console.table(heads, rows)] if rows else ())]
     if hidden:
         parts.append(f"and {len(hidden):,} before that are done; --full shows them")
     console.print_result({**facts, "tasks": tasks}, *parts)
@@ -114,16 +121,16 @@ def _task(work: Work, names: Mapping[str, str], limits: Limits) -> dict[str, Any
     }
 
 
-def _row(task: Mapping[str, Any]) -> tuple[Any, ...]:
+def _row(task: Mapping[str, Any], limits: Limits) -> tuple[Any, ...]:
     """Return the cells of a task in the table of `show`."""
     told = ""
     match task:
         case {"state": "failed", "error": {"type": kind, "message": message}}:
-            told = one_line(f"{kind}: {message}", FULL)
+            told = line_of(f"{kind}: {message}", limits)
         case {"state": "waiting", "interrupts": interrupts}:
-            told = "; ".join(f"{each['id']}: {one_line(each['value'])}" for each in interrupts)
+            told = "; ".join(f"{i['id']}: {line_of(i['value'], limits)}" for i in interrupts)
         case {"state": "failed", "error": known} | {"state": "done", "result": known}:
-            told = one_line(known, FULL)
+            told = line_of(known, limits)
     name = task["name"] or f"(node's task {task['id'][:8]})"
     seconds = None if task["seconds"] is None else f"{task['seconds']:.3f}"
     return task["step"], name, task["state"], seconds, task["attempts"], told
@@ -131,7 +138,7 @@ def _row(task: Mapping[str, Any]) -> tuple[Any, ...]:
 
 @console.store_command()
 @click.argument("thread")
-@click.option("--limit", type=_COUNT, default=20, show_default=True, help="At most N checkpoints.")
+@_limit
 def history(thread: str, limit: int, store: str | None) -> None:
     """List a thread's checkpoints, newest first."""
     with targets.reading(store) as saver:
@@ -144,13 +151,12 @@ def history(thread: str, limit: int, store: str | None) -> None:
                 "source": saved.checkpoint.source,
                 "at": console.time_of(saved.checkpoint.at),
                 "run_id": saved.checkpoint.metadata.get("run_id"),
-                "changed": sorted(n for n in saved.checkpoint.changed if not is_engines(n)),
+                "changed": [n for n in sorted(saved.checkpoint.changed) if not _is_engines(n)],
                 "tasks": len({write.task_id for write in saved.writes}),
             }
             for saved in saver.history(Address(thread), limit=limit)
         ]
-    columns = ("checkpoint", "step", "source", "at", "tasks", "changed")
-    console.print_rows(rows, {name.upper(): name for name in columns})
+    console.print_rows(rows, "checkpoint", "step", "source", "at", "tasks", "changed")
 
 
 @console.store_command()
@@ -159,7 +165,7 @@ def history(thread: str, limit: int, store: str | None) -> None:
 @_full
 @_all
 def state(
-    thread: str, checkpoint: str | None, full: bool, show_all: bool, store: str | None
+    thread: str, checkpoint: str | None, limits: Limits, show_all: bool, store: str | None
 ) -> None:
     """Show what a thread's channels hold.
 
@@ -168,11 +174,8 @@ def state(
     """
     with targets.reading(store) as saver:
         saved = targets.find_checkpoint(saver, thread, checkpoint)
-    limits = FULL if full else Limits()
-    values = {
-        name: plain(value, limits) for name, value in values_of(saved, show_all=show_all).items()
-    }
-    rows = [(name, line_of(value, 4 * limits.size)) for name, value in values.items()]
+    values = {name: plain(value, limits) for name, value in values_of(saved, show_all).items()}
+    rows = [(name, line_of(value, limits)) for name, value in values.items()]
     shown = {"checkpoint": saved.checkpoint.id, "values": values}
     console.print_result(shown, console.table(("CHANNEL", "VALUE"), rows))
 
@@ -183,7 +186,7 @@ def state(
 @click.argument("new", required=False)
 @_full
 @_all
-def diff(thread: str, old: str | None, new: str | None, store: str | None, **options: bool) -> None:
+def diff(thread: str, old: str | None, new: str | None, store: str | None, **options: Any) -> None:
     """Show what changed between two checkpoints.
 
     OLD and NEW are steps, ids or their beginnings; by default the newest and
@@ -196,23 +199,19 @@ def diff(thread: str, old: str | None, new: str | None, store: str | None, **opt
                 f"checkpoint {later.checkpoint.id} has no parent: name the one to compare with"
             )
         earlier = targets.find_checkpoint(saver, thread, old or later.checkpoint.parent_id)
-    limits = FULL if options["full"] else Limits()
-    ends = {
-        side: values_of(saved, show_all=options["show_all"])
-        for side, saved in (("old", earlier), ("new", later))
-    }
-    changes: dict[str, dict[str, Any]] = {}
-    for name in sorted({*ends["old"], *ends["new"]}):
-        held = {side: values[name] for side, values in ends.items() if name in values}
+    limits, show_all = options["limits"], options["show_all"]
+    before, after = values_of(earlier, show_all), values_of(later, show_all)
+    changes, lines = {}, []
+    for name in sorted({*before, *after}):
+        sides = {"old": before, "new": after}
+        held = {side: values[name] for side, values in sides.items() if name in values}
         # What is shown is compared: `==` of a user's class may raise, or return no bool.
-        if len(held) == 1 or plain(held["old"], FULL) != plain(held["new"], FULL):
-            changes[name] = {side: plain(value, limits) for side, value in held.items()}
-    marks = {"old": "-", "new": "+"}
-    lines = [
-        f"{marks[side]} {name}: {line_of(value, 4 * limits.size)}"
-        for name, sides in changes.items()
-        for side, value in sides.items()
-    ]
+        if len(held) == 2 and plain(held["old"], FULL) == plain(held["new"], FULL):
+            continue
+        changes[name] = {side: plain(value, limits) for side, value in held.items()}
+        for side, value in changes[name].items():
+            mark = "-" if side == "old" else "+"
+            lines.append(f"{mark} {in_one_line(name)}: {line_of(value, limits)}")
     ids = {"old": earlier.checkpoint.id, "new": later.checkpoint.id}
     console.print_result({**ids, "changes": changes}, *lines)
 
@@ -231,12 +230,9 @@ def stats(store: str | None) -> None:
         "in checkpoints": console.size_of(found.bytes_of_checkpoints),
         "in pending writes": console.size_of(found.bytes_of_writes),
     }
-    parts: list[Any] = [console.fields(shown)]
-    if found.bytes_of_channels:
-        largest = sorted(found.bytes_of_channels.items(), key=lambda item: -item[1])
-        rows = [(name, f"{count:,}") for name, count in largest]
-        parts += ["", console.table(("CHANNEL", "BYTES"), rows)]
-    console.print_result({"path": path, **asdict(found)}, *parts)
+    largest = sorted(found.bytes_of_channels.items(), key=lambda item: -item[1])
+    channels = console.table(("CHANNEL", "BYTES"), [(k, f"{v:,}") for k, v in largest])
+    console.print_result({"path": path, **asdict(found)}, console.aligned(shown), "", channels)
 
 
 @console.store_command()
@@ -253,7 +249,16 @@ def graph(flow: str, thread: str | None, output: str | None, **options: Any) -> 
     each task's end, time and trouble. As Mermaid and as a picture a run is the flow,
     coloured by how its tasks ended.
     """
-    drawing = _drawing(flow, thread, options["store"], xray=options["xray"])
+    xray, store = options["xray"], options["store"]
+    app = targets.load_flow(flow)
+    if thread is None:
+        drawing = app.get_graph(xray=xray)
+    elif store is None:
+        drawing = app.get_run(thread_id=thread, xray=xray)
+    else:
+        with targets.reading(store) as saver:
+            targets.newest(saver, thread)
+            drawing = app.copy({"checkpointer": saver}).get_run(thread_id=thread, xray=xray)
     if output is not None:
         _write(drawing, Path(output))
     elif console.wants_json():
@@ -262,18 +267,6 @@ def graph(flow: str, thread: str | None, output: str | None, **options: Any) -> 
         click.echo(drawing.draw_mermaid())
     else:
         click.echo(drawing.draw_ascii(charset="ascii" if options["only_ascii"] else "unicode"))
-
-
-def _drawing(name: str, thread: str | None, store: str | None, *, xray: bool) -> Any:
-    """Return the drawing of a flow, or of the last run of a thread in a store or its own."""
-    flow = targets.load_flow(name)
-    if thread is None:
-        return flow.get_graph(xray=xray)
-    if store is None:
-        return flow.get_run(thread_id=thread, xray=xray)
-    with targets.reading(store) as saver:
-        targets.newest(saver, thread)
-        return flow.copy({"checkpointer": saver}).get_run(thread_id=thread, xray=xray)
 
 
 def _write(drawing: Any, path: Path) -> None:
@@ -285,3 +278,86 @@ def _write(drawing: Any, path: Path) -> None:
         case _:
             raise click.BadParameter(f"{path} must end with .svg or .png", param_hint="--output")
     console.note(f"wrote {path}")
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """A task, by what it has left on the checkpoint it started from."""
+
+    id: str
+    name: str | None
+    """The call it is, or the node; None if only its flow knows."""
+    step: int
+    """Its superstep."""
+    state: str = "unfinished"
+    """``done``, ``failed``, ``waiting`` or ``unfinished``."""
+    error: Any = None
+    interrupts: tuple[Any, ...] = ()
+    result: Any = None
+    ran: Ran | None = None
+    """When, where and how often it ran, if that was kept."""
+
+
+def work_of(saved: Saved) -> list[Work]:
+    """Return the tasks that have left something on a checkpoint, in order."""
+    of_task: dict[str, dict[str, Any]] = {}
+    for write in saved.writes:
+        if write.task_id != records.RUN_TASK_ID:
+            # A control write of None takes an earlier one back.
+            of_task.setdefault(write.task_id, {})[write.channel] = write.value
+    ran = {task_id: ran for task_id, _, ran in saved.ran}
+    step = saved.checkpoint.step + 1
+    made = [_work(task_id, kept, step, ran.get(task_id)) for task_id, kept in of_task.items()]
+    # What takes in the input is no node of the user's.
+    return [work for work in made if work.name != "__start__"]
+
+
+def _work(task_id: str, kept: dict[str, Any], step: int, ran: Ran | None) -> Work:
+    called = kept.get(records.CALLED)
+    name = str(called[3]) if isinstance(called, tuple) else ran and ran.name
+    work = Work(id=task_id, name=name, step=step, ran=ran)
+    values = {k: value for k, value in kept.items() if k not in records.CONTROL_WRITES}
+    if values:
+        values.pop(records.NO_WRITES, None)
+        return replace(work, state="done", result=values.get(records.RETURN, values))
+    # An error that is to be tried again is taken back, but for its text.
+    if error := kept.get(records.ERROR) or (ran and ran.error):
+        return replace(work, state="failed", error=error)
+    asked = kept.get(records.INTERRUPT)
+    if isinstance(asked, list | tuple) and asked:
+        return replace(work, state="waiting", interrupts=tuple(asked))
+    return work
+
+
+def status_of(saved: Saved, *, running: bool) -> str:
+    """Return how the thread stands whose newest checkpoint is *saved*.
+
+    *stopped* means that its superstep had begun and was not ended; *idle*, that
+    nothing is in flight.
+    """
+    states = {work.state for work in work_of(saved)}
+    if running:
+        return "running"
+    if "waiting" in states:
+        return "interrupted"
+    if "failed" in states:
+        return "failed"
+    return "stopped" if states or saved.checkpoint.source == "input" else "idle"
+
+
+def values_of(saved: Saved, show_all: bool) -> dict[str, Any]:
+    """Return what the channels hold, without those that the engine made for itself."""
+    # Only the flow knows how to fold deltas.
+    deltas = {
+        name: {"seed": history.seed, "deltas": (*history.writes,)}
+        for name, history in saved.deltas.items()
+    }
+    held = {**saved.checkpoint.values, **deltas}
+    return {k: v for k, v in sorted(held.items()) if show_all or not _is_engines(k)}
+
+
+def _is_engines(channel: str) -> bool:
+    return channel.startswith(("branch:to:", "join:", records.TASKS))

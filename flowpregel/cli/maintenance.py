@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
+import shutil
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from flowpregel._interrupts import held
+from flowpregel._lmdb import files
 from flowpregel.cli import console, targets
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import ConfigurationError, StoreError
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _BYTES = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}
+_NEEDED = ("flowpregel", "cloudpickle", "lmdb", "loky", "structlog")
+_EXTRAS = ("click", "rich", "cryptography", "zstandard", "numpy", "langgraph")
+_SHM = "/dev/shm"
+_LEAST_SHM = 64 << 20
+_LEAST_DISK = 256 << 20
 
 
 @console.store_command()
@@ -72,7 +81,7 @@ def rm(threads: tuple[str, ...], yes: bool, store: str | None) -> None:
 
 @console.store_command()
 @click.argument("threads", metavar="[THREAD]...", nargs=-1)
-@click.option("--keep-last", type=click.IntRange(min=1), metavar="N", help="Keep N checkpoints.")
+@click.option("--keep-last", type=console.COUNT, metavar="N", help="Keep N checkpoints.")
 @click.option("--max-age", metavar="AGE", help="Keep what is younger: 90s, 30m, 12h, 7d, 4w.")
 @click.option("--max-bytes", metavar="SIZE", help="Keep this much of a thread: 500k, 10M, 1G.")
 @click.option("--compact", is_flag=True, help="Make the file smaller too; nobody may use it.")
@@ -174,8 +183,6 @@ def doctor(store: str | None) -> console.Code:
     Exits with 0 if all is well, 4 if the store's folder is not, 1 if anything
     else is not.
     """
-    from flowpregel.cli.checks import check_machine, check_store  # noqa: PLC0415 - keeps --help fast
-
     of_machine = [*check_machine()]
     of_store = [] if store is None else [*check_store(store)]
     rows = [*of_machine, *of_store]
@@ -184,3 +191,73 @@ def doctor(store: str | None) -> console.Code:
     if not all(row["ok"] for row in of_store):
         return console.Code.STORE
     return console.Code.OK if all(row["ok"] for row in of_machine) else console.Code.FAILED
+
+
+def check_machine() -> Iterator[dict[str, Any]]:
+    """Check Python, the packages, the cores and the shared memory."""
+    python = f"{platform.python_implementation()} {platform.python_version()} on {sys.platform}"
+    yield _row("python", sys.version_info >= (3, 11), python)
+    for name in _NEEDED:
+        found = _version(name)
+        yield _row(name, bool(found), found or "is not installed: pip install flowpregel")
+    extras = [f"{name} {found}" for name in _EXTRAS if (found := _version(name))]
+    yield _row("extras", True, ", ".join(extras) or "none")
+    total = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
+    yield _row("cores", True, f"{usable} of {total} usable by this process")
+    if sys.platform == "linux" and os.access(_SHM, os.W_OK):
+        yield _free(_SHM, _SHM, _LEAST_SHM)
+    elif sys.platform == "linux":
+        yield _row(_SHM, False, "cannot be written: big arrays go through pipes")
+
+
+def check_store(path: str) -> Iterator[dict[str, Any]]:
+    """Check the folder of a store, or the one it would be made in, and whether it opens."""
+    place = real = os.path.realpath(path)
+    while not os.path.isdir(place):
+        place = os.path.dirname(place)
+    for check, find in (("store", _state_of), ("store's file system", _file_system)):
+        try:
+            yield _row(check, True, find(real if check == "store" else place))
+        except StoreError as error:
+            yield _row(check, False, str(error))
+    yield _free("store's disk", place, _LEAST_DISK)
+    writable = os.access(place, os.W_OK)
+    yield _row("store's rights", writable, "writable" if writable else f"{place} is read-only")
+    if place == real:
+        mode = os.stat(real).st_mode & 0o777
+        advice = ": others may look into it; chmod 700 it" if mode & 0o077 else ""
+        yield _row("store's mode", not advice, f"mode {mode:o}{advice}")
+
+
+def _row(check: str, ok: bool, found: str) -> dict[str, Any]:
+    return {"check": check, "ok": ok, "found": found}
+
+
+def _free(check: str, place: str, least: int) -> dict[str, Any]:
+    free = shutil.disk_usage(place).free
+    return _row(check, free >= least, f"{console.size_of(free)} free")
+
+
+def _state_of(path: str) -> str:
+    from flowpregel._lmdb import files  # noqa: PLC0415 - loads LMDB
+
+    real = files.real_path(path)
+    if not files.exists(real):
+        return f"none at {real} yet"
+    with targets.reading(real) as saver:
+        return f"{real} opens, {console.size_of(saver.size())}"
+
+
+def _file_system(place: str) -> str:
+    files.refuse_network(place)
+    return files.file_system(place) or "unknown"
+
+
+def _version(name: str) -> str | None:
+    from importlib import metadata  # noqa: PLC0415 - keeps --help fast
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

@@ -11,8 +11,8 @@ from rich.live import Live
 from rich.text import Text
 
 from flowpregel._engine.drivers import Item
-from flowpregel.cli.console import rich_console
-from flowpregel.cli.preview import one_line, printable
+from flowpregel._text import printable
+from flowpregel.cli.console import one_line, rich_console
 from flowpregel.pregel.progress import MODES, ProgressView
 
 __all__ = ["MODES", "RunView"]

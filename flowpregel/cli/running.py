@@ -19,29 +19,31 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from flowpregel._core.commands import Command
+from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.cli import console, targets
-from flowpregel.cli.console import Code, code_of, note, wants_json
-from flowpregel.cli.preview import FULL, Limits, one_line, plain
+from flowpregel.cli.console import FULL, Code, Limits, code_of, note, one_line, plain
 from flowpregel.errors import ConfigurationError, EmptyInputError, TaskCancelled
 
 if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel
 
+_STATUSES = {
+    Code.OK: "done",
+    Code.FAILED: "failed",
+    Code.WAITING: "interrupted",
+    Code.STOPPED: "stopped",
+}
 _RESULT = Limits(depth=6, count=50, size=2_000, total=2_000)
 _PERIOD = 0.05
 _WAIT = "Wait for its end this many seconds; 0 only asks."
 _INPUT = "What the flow is given: JSON, @FILE with JSON in it, or @- for stdin."
 _FLOW_HELP = "The flow; by default the one that `flowpregel run` recorded."
 _FLOW_OPTION = click.Option(["--flow"], metavar="MODULE:FLOW", help=_FLOW_HELP)
+_MOST_TASKS = "At most N tasks at a time."
 _RUN_OPTIONS = (
     click.Option(["--quiet"], is_flag=True, help="Show no progress."),
     click.Option(["--traceback"], is_flag=True, help="Show where a failed run failed."),
-    click.Option(
-        ["--max-concurrency"],
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="At most N tasks at a time.",
-    ),
+    click.Option(["--max-concurrency"], type=console.COUNT, metavar="N", help=_MOST_TASKS),
 )
 
 
@@ -109,25 +111,20 @@ def answer(
     found = targets.recorded_flow(thread, flow, options["store"])
     with targets.flow_on(found, options["store"]) as app:
         questions = {each.id: each.value for each in app.get_state(thread_id=thread).interrupts}
-    question = _chosen(questions, interrupt_id, thread)
+    if not questions:
+        raise ConfigurationError(f"thread {thread!r} asks nothing")
+    shown = "\n".join(f"  {key}  {one_line(asked)}" for key, asked in questions.items())
+    if interrupt_id is None and len(questions) > 1:
+        raise ConfigurationError(f"{len(questions)} questions wait; say which by --id:\n{shown}")
+    question = next(iter(questions)) if interrupt_id is None else interrupt_id
+    if question not in questions:
+        raise ConfigurationError(f"no question has the id {question!r}; there are:\n{shown}")
     given: Any = value
     if not text:
         with suppress(ValueError):
             given = json.loads(value)
     request = RunRequest(flow=found, thread_id=thread, **options)
     return perform(request, Command(resume={question: given}))
-
-
-def _chosen(questions: dict[str, Any], interrupt_id: str | None, thread_id: str) -> str:
-    if not questions:
-        raise ConfigurationError(f"thread {thread_id!r} asks nothing")
-    shown = "\n".join(f"  {key}  {one_line(value)}" for key, value in questions.items())
-    if interrupt_id is None and len(questions) > 1:
-        raise ConfigurationError(f"{len(questions)} questions wait; say which by --id:\n{shown}")
-    chosen = next(iter(questions)) if interrupt_id is None else interrupt_id
-    if chosen not in questions:
-        raise ConfigurationError(f"no question has the id {chosen!r}; there are:\n{shown}")
-    return chosen
 
 
 @console.store_command()
@@ -148,9 +145,8 @@ def cancel(thread: str, wait: float, store: str | None) -> Code:
         while (runs := saver.owner(thread) == owner) and time.monotonic() < deadline:
             time.sleep(_PERIOD)
     told = {"thread_id": thread, "status": "asked" if runs else "stopped", "owner": str(owner)}
-    if not runs or wants_json():
-        console.print_result(told, f"stopped: {thread}; what finished is kept")
-    else:
+    console.print_result(told, *([] if runs else [f"stopped: {thread}; what finished is kept"]))
+    if runs:
         note(f"{owner} was asked to stop {thread!r}, and has not yet")
     return Code.FAILED if runs and wait else Code.OK
 
@@ -184,13 +180,15 @@ class RunRequest:
             return "nothing is kept"
         return f"what finished is kept; go on with: {self.command('resume')}"
 
+    def ended(self, code: Code, *texts: str, **more: Any) -> Code:
+        """Print how the run ended, as JSON if that was asked for, otherwise *texts*."""
+        told = {"status": _STATUSES[code], "thread_id": self.thread_id, **more}
+        console.print_result(told, *texts)
+        return code
+
 
 def perform(request: RunRequest, given: Any, **asked: Any) -> Code:
     """Run a flow on *given*, print how it ended, and return the exit code."""
-    from flowpregel.checkpoint.base import BaseCheckpointSaver  # noqa: PLC0415 - keeps --help fast
-
-    if request.max_concurrency is not None:
-        asked["max_concurrency"] = request.max_concurrency
     try:
         with targets.flow_on(request.flow, request.store) as flow:
             if isinstance(flow.checkpointer, BaseCheckpointSaver):
@@ -199,17 +197,24 @@ def perform(request: RunRequest, given: Any, **asked: Any) -> Code:
                 asked.pop("resume", None)
                 request = replace(request, thread_id=None)
                 note("no store: what this run does is not kept (pass --store PATH to keep it)")
+            asked["max_concurrency"] = request.max_concurrency
             asked["metadata"] = {targets.FLOW: request.flow}
             output, interrupts = _followed(flow, given, request.quiet, asked)
-    except KeyboardInterrupt:
-        return _stopped(request)
-    except TaskCancelled as error:
-        return _stopped(request, error.reason)
+    except (KeyboardInterrupt, TaskCancelled) as error:
+        request.ended(Code.STOPPED)
+        note("\n".join(filter(None, [getattr(error, "reason", ""), f"stopped; {request.kept}"])))
+        return Code.STOPPED
     except Exception as error:
         if code_of(error) is not Code.FAILED:
             raise
         return _failed(request, error)
-    return _waiting(request, interrupts) if interrupts else _done(request, output)
+    if not interrupts:
+        return request.ended(Code.OK, one_line(output, _RESULT), output=plain(output, FULL))
+    questions = [{"id": each.id, "value": plain(each.value, FULL)} for each in interrupts]
+    lines = [f"waits for an answer to {each.id}: {one_line(each.value)}" for each in interrupts]
+    request.ended(Code.WAITING, *lines, interrupts=questions)
+    note(f"answer with: {request.command('answer', 'VALUE')}")
+    return Code.WAITING
 
 
 def _followed(
@@ -220,13 +225,9 @@ def _followed(
 
     view = None if quiet else RunView(flow.name)
     output, interrupts = None, ()
-    parts: Any = flow.stream(
-        given,
-        version="v2",
-        stream_mode=[*MODES, "custom", "values"],
-        output_keys=flow.output_channels,
-        **asked,
-    )
+    modes = [*MODES, "custom", "values"]
+    asked.update(stream_mode=modes, version="v2", output_keys=flow.output_channels)
+    parts: Any = flow.stream(given, **asked)
     # What tasks print is no result: stdout is for that alone.
     with redirect_stdout(sys.stderr), view or nullcontext(), closing(parts):
         for part in parts:
@@ -237,42 +238,13 @@ def _followed(
     return output, interrupts
 
 
-def _done(request: RunRequest, output: Any) -> Code:
-    _print_end(request, "done", one_line(output, _RESULT), output=plain(output, FULL))
-    return Code.OK
-
-
-def _waiting(request: RunRequest, interrupts: tuple[Any, ...]) -> Code:
-    questions = [{"id": each.id, "value": plain(each.value, FULL)} for each in interrupts]
-    lines = [f"waits for an answer to {each.id}: {one_line(each.value)}" for each in interrupts]
-    _print_end(request, "interrupted", "\n".join(lines), interrupts=questions)
-    note(f"answer with: {request.command('answer', 'VALUE')}")
-    return Code.WAITING
-
-
 def _failed(request: RunRequest, error: Exception) -> Code:
-    notes = [str(line) for line in getattr(error, "__notes__", [])]
-    told = {"type": type(error).__name__, "message": str(error), "notes": notes}
-    _print_end(request, "failed", error=told)
+    kind, notes = type(error).__name__, [str(line) for line in getattr(error, "__notes__", [])]
+    request.ended(Code.FAILED, error={"type": kind, "message": str(error), "notes": notes})
     if request.traceback:
         note("".join(traceback.format_exception(error)).rstrip())
     else:
-        note("\n".join([f"failed: {type(error).__name__}: {error}", *notes]))
+        note("\n".join([f"failed: {kind}: {error}", *notes]))
     if request.thread_id is not None:
         note(request.kept)
     return Code.FAILED
-
-
-def _stopped(request: RunRequest, why: str = "") -> Code:
-    """Print that the run was ended by Ctrl-C, or by another process for the reason *why*."""
-    _print_end(request, "stopped")
-    if why:
-        note(why)
-    note(f"stopped; {request.kept}")
-    return Code.STOPPED
-
-
-def _print_end(request: RunRequest, status: str, *texts: str, **more: Any) -> None:
-    """Print how a run ended: as JSON if that was asked for, otherwise *texts*."""
-    told = {"status": status, "thread_id": request.thread_id, **more}
-    console.print_result(told, *texts)

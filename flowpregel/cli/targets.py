@@ -8,11 +8,11 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address, Saved
+from flowpregel._lmdb.codec import PythonCodec
 from flowpregel.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ def load_flow(name: str) -> Pregel:
         found = getattr(found, part, None)
     if isinstance(found, Pregel):
         return found
+    kind = type(found).__name__
     if found is not None and hasattr(found, "compile"):
         raise ConfigurationError(
-            f"{name!r} is a {type(found).__name__} that is not compiled: name what .compile() "
-            "returns"
+            f"{name!r} is a {kind} that is not compiled: name what .compile() returns"
         )
     there = [key for key, value in vars(module).items() if isinstance(value, Pregel)]
-    what = "is not there" if found is None else f"is a {type(found).__name__}, not a flow"
+    what = "is not there" if found is None else f"is a {kind}, not a flow"
     raise ConfigurationError(
         f"{name!r} {what}; the flows of {where} are: {', '.join(there) or '(none)'}"
     )
@@ -110,6 +110,17 @@ def recorded_flow(thread_id: str, flow: str | None, store: str | None) -> str:
 # ---------------------------------------------------------------- stores
 
 
+class TolerantCodec(PythonCodec):
+    """Decodes what can be decoded: one value whose class is gone must not hide all the others."""
+
+    def decode(self, data: bytes) -> Any:
+        """Return the value that was encoded, or a text that says why it cannot be read."""
+        try:
+            return super().decode(data)
+        except Exception as error:  # noqa: BLE001 - unpickling may run code of the user
+            return f"<unreadable: {type(error).__name__}: {error}>"
+
+
 def reading(path: str | None) -> LMDBSaver:
     """Open a store that exists, to look at it; nothing in it is made or changed.
 
@@ -117,8 +128,6 @@ def reading(path: str | None) -> LMDBSaver:
         ConfigurationError: No path was given.
         StoreError: There is no store, or it cannot be opened.
     """
-    from flowpregel.cli.tolerant_codec import TolerantCodec  # noqa: PLC0415 - keeps --help fast
-
     real = existing(path)
     return opened(real, readonly=True, lock=os.access(real, os.W_OK), codec=TolerantCodec())
 
@@ -165,13 +174,13 @@ def existing(path: str | None) -> str:
 # ---------------------------------------------------------------- checkpoints
 
 
-def newest(saver: LMDBSaver, thread_id: str) -> Saved:
-    """Return a thread's newest checkpoint.
+def newest(saver: LMDBSaver, thread_id: str, checkpoint_id: str | None = None) -> Saved:
+    """Return a thread's newest checkpoint, or the one of an id that it has.
 
     Raises:
         ConfigurationError: The store has no such thread.
     """
-    saved = saver.load(Address(thread_id))
+    saved = saver.load(Address(thread_id, "", checkpoint_id))
     if saved is None:
         raise ConfigurationError(
             f"the store at {saver.path} has no thread {thread_id!r}; `flowpregel ls` lists them"
@@ -194,14 +203,11 @@ def find_checkpoint(saver: LMDBSaver, thread_id: str, name: str | None) -> Saved
     latest = newest(saver, thread_id)
     if name is None:
         return latest
-    exact = saver.load(Address(thread_id, "", name))
-    if exact is not None:
-        return exact
-    every = saver.history(Address(thread_id))
+    every = [each.checkpoint for each in saver.outline(Address(thread_id))]
     if _STEP.fullmatch(name):
-        found = [*islice((each for each in every if each.checkpoint.step == int(name)), 1)]
+        found = [each.id for each in every if each.step == int(name)][:1]
     else:
-        found = [*islice((each for each in every if each.checkpoint.id.startswith(name)), 2)]
+        found = [each.id for each in every if each.id.startswith(name)]
     if not found:
         raise ConfigurationError(
             f"thread {thread_id!r} has no checkpoint {name!r}; `flowpregel history` lists them"
@@ -210,4 +216,4 @@ def find_checkpoint(saver: LMDBSaver, thread_id: str, name: str | None) -> Saved
         raise ConfigurationError(
             f"several checkpoints of thread {thread_id!r} begin with {name!r}; give more of the id"
         )
-    return found[0]
+    return newest(saver, thread_id, found[0])

@@ -2,7 +2,7 @@
 
 ::
 
-    start(job) --> submit(perform_packed, job as bytes) --> somewhere --> outcome as bytes
+    start(jobs) -> submit(perform_packed, job as bytes) --> somewhere --> outcome as bytes
                                                                               |
     mailbox <-------------------- Ended --------------------- done callback <-+
 
@@ -16,12 +16,12 @@ from __future__ import annotations
 import concurrent.futures
 import os
 import pickle
-import threading
-from dataclasses import replace
+from collections.abc import Sequence
+from functools import partial
 from struct import Struct
 from typing import Any, Final
 
-from flowpregel._core.effects import Call, Ended
+from flowpregel._core.effects import Ended
 from flowpregel._core.records import Outcome, Raised, Span, Withdrawn
 from flowpregel.channels.context import contexts_in
 from flowpregel.context import Job, RunClient
@@ -54,37 +54,29 @@ class FuturesExecutor(Executor):
     def __init__(self, engine: concurrent.futures.Executor) -> None:
         self._engine = engine
         self._futures: dict[JobKey, concurrent.futures.Future[bytes]] = {}
-        self._lock = threading.Lock()
 
-    def start(self, job: Job, mailbox: Mailbox) -> None:
-        """Submit *job*; its `Ended` is posted exactly once."""
-        try:
-            node = messages.pack_node(job.task.node)
-            body, _ = messages.pack_job(job, None)
-            future = self._engine.submit(perform_packed, node, body, _HERE)
-        except Exception as error:  # noqa: BLE001 - the task's failure, told as such
-            mailbox.post(Ended(*job.key, Raised(error)))
-            return
-        with self._lock:
+    def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
+        """Submit *jobs*; the `Ended` of each is posted exactly once."""
+        for job in jobs:
+            try:
+                node = messages.pack_node(job.task.node)
+                body, _ = messages.pack_job(job, None)
+                future = self._engine.submit(perform_packed, node, body, _HERE)
+            except Exception as error:  # noqa: BLE001 - the task's failure, told as such
+                mailbox.post(Ended(*job.key, Raised(error)))
+                continue
             self._futures[job.key] = future
-        future.add_done_callback(lambda done: self._finish(job, mailbox, done))
+            future.add_done_callback(partial(self._finish, job, mailbox))
 
     def _finish(self, job: Job, mailbox: Mailbox, future: concurrent.futures.Future[bytes]) -> None:
-        with self._lock:
-            self._futures.pop(job.key, None)
+        self._futures.pop(job.key, None)
         outcome, span = _end_of(job, future)
         mailbox.post(Ended(*job.key, outcome, span))
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Withdraw a job that has not begun; one that runs goes on."""
-        with self._lock:
-            future = self._futures.get(key)
-        if future is not None:
+        if (future := self._futures.get(key)) is not None:
             future.cancel()
-
-    def resolve(self, call: Call, outcome: Outcome) -> None:
-        """Never asked: a task here cannot make calls."""
-        raise ExecutorUnavailableError(f"{type(self._engine).__name__} carries no answers")
 
 
 def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
@@ -98,9 +90,7 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
     try:
         watch = Stopwatch()
         code = pickle.loads(node)
-        job = messages.unpack_job(body, code, None)
-        if job.run.store:
-            job.run = replace(job.run, store=StoreProxy(_no_store))
+        job = messages.unpack_job(body, code, StoreProxy(_no_store), None)
         # There is no way back while a task runs, and nobody listens for signs of life.
         client = RunClient(call=_no_call)
         outcome = job.variables.run(perform, job, client)

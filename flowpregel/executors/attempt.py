@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from flowpregel._core.callee import Callee, Injection
+from flowpregel._core.copies import own_copy
 from flowpregel._core.records import (
     RETURN,
     Arguments,
@@ -77,19 +78,15 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
             except BaseException as error:  # noqa: BLE001 - raised again inside the attempt
                 failure = error
     except BaseException as error:
-        if _is_cancelled_from_outside(error):
-            raise
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`; loaded here anyway
+
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise  # from outside
         return outcome_of(job, error, scope.refused)
     finally:
         # The job has these context variables: left in them, it would keep its input alive.
         current.reset(token)
-
-
-def _is_cancelled_from_outside(error: BaseException) -> bool:
-    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`; loaded here anyway
-
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 def outcome_of(job: Job, error: BaseException, refused: Interrupted | None = None) -> Outcome:
@@ -117,7 +114,7 @@ def _not_awaited(name: str, awaited: Any) -> TypeError:
     if inspect.iscoroutine(awaited):
         awaited.close()
     if hasattr(awaited, "add_done_callback"):
-        return future_returned(name)
+        return TypeError(f"{name!r} returned a future: return what its .result() gives")
     return async_in_sync_run(name)
 
 
@@ -129,11 +126,6 @@ def async_in_sync_run(name: str) -> TypeError:
     )
 
 
-def future_returned(name: str) -> TypeError:
-    """Return the error for sync code that returns a future in the place of its result."""
-    return TypeError(f"{name!r} returned a future: return what its .result() gives")
-
-
 def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any, None]:
     """Call the node's steps, then its writers; yield what is to be awaited.
 
@@ -143,6 +135,9 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
     node, value = task.node, task.input
     if isinstance(value, Arguments):
         value = with_values(value)
+    elif node.role == "body" and scope.job.compares:
+        # It may be recorded later (`durability="exit"`), or given to another attempt.
+        value = own_copy(value)
     fault("task.before", task.id)
     if node.contexts:
         value = _entered(node.contexts, value)

@@ -4,7 +4,7 @@
 
     coordinator                                   executor
     -----------                                   --------
-    start(job, mailbox)   ------------------->    starts it somewhere
+    start(jobs, mailbox)  ------------------->    starts it somewhere
     cancel(key, kill)     ------------------->    stops it
     resolve(call, outcome) ------------------>    answers a caller
     mailbox.take(...)     <--- Ended, Call, Emitted -----  mailbox.post(event)
@@ -127,16 +127,11 @@ class Executor(ABC):
         return False
 
     @abstractmethod
-    def start(self, job: Job, mailbox: Mailbox) -> None:
-        """Start *job*; its `Ended` is posted exactly once, whatever happens.
+    def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
+        """Start *jobs*, in order; the `Ended` of each is posted exactly once, whatever happens.
 
         Must not block. What cannot even be started ends as `Raised`.
         """
-
-    def start_all(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
-        """Start several jobs, in order, as `start` does each."""
-        for job in jobs:
-            self.start(job, mailbox)
 
     @abstractmethod
     def cancel(self, key: JobKey, *, kill: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
@@ -15,12 +15,7 @@ from flowpregel.context import Job, RunClient
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.attempt import aperform, outcome_of
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox, Stopwatch
-from flowpregel.executors.calls import (
-    LocalRunClient,
-    OpenCalls,
-    caught_of,
-    stop_calls,
-)
+from flowpregel.executors.calls import LocalRunClient, OpenCalls, caught_of, stop_calls
 
 
 class CoroutineExecutor(Executor):
@@ -39,8 +34,8 @@ class CoroutineExecutor(Executor):
         self._tasks: dict[JobKey, asyncio.Task[None]] = {}
         self._calls: dict[JobKey, OpenCalls] = {}
 
-    def start(self, job: Job, mailbox: Mailbox) -> None:
-        """Start *job* as a coroutine."""
+    def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
+        """Start each job as a coroutine."""
         if self._loop is None:
             loop = asyncio.new_event_loop()
             thread = threading.Thread(target=loop.run_forever, name="flowpregel-loop", daemon=True)
@@ -50,7 +45,8 @@ class CoroutineExecutor(Executor):
                 loop.close()
                 raise
             self._loop, self._thread = loop, thread
-        self._loop.call_soon_threadsafe(self._begin, job, mailbox)
+        for job in jobs:
+            self._loop.call_soon_threadsafe(self._begin, job, mailbox)
 
     def _begin(self, job: Job, mailbox: Mailbox) -> None:
         loop, variables = asyncio.get_running_loop(), job.variables.copy()

@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, partial
 from pickle import PickleBuffer
-from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
@@ -43,8 +42,6 @@ T = TypeVar("T")
 _made_here: Final[WeakValueDictionary[bytes, Shared[Any]]] = WeakValueDictionary()
 _KEPT_UP_TO: Final = 64 << 20
 _by_key: Final[ContextVar[bool]] = ContextVar("flowpregel_shared_by_key", default=False)
-_KEEP: Final = 256 << 20
-"""Bytes of arguments in shared memory from which it is better to wait for what is in use."""
 _LONGEST_WAIT: Final = 10.0
 """Seconds that a call waits for room in shared memory before it takes other memory."""
 pickled_handles: Final[ContextVar[list[Any]]] = ContextVar("flowpregel_pickled_handles")
@@ -160,7 +157,7 @@ def captured(arguments: Arguments, *, may_wait: bool = False) -> Arguments:
 @cache
 def arena() -> Arena:
     """Return the memory for arguments of calls that this process makes."""
-    return Arena(default_limit() // 2, segments=segments_for(2), keep=_KEEP)
+    return Arena(default_limit() // 2, segments=segments_for(2))
 
 
 # A forked process writes to memory of its own.
@@ -230,12 +227,7 @@ class Shared(Generic[T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -6,9 +6,10 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from flowpregel._core.effects import Ended
 from flowpregel._core.records import Outcome, Raised, Withdrawn
@@ -17,16 +18,21 @@ from flowpregel.context import Job
 from flowpregel.errors import ExecutorUnavailableError, TaskExitError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox, Stopwatch
-from flowpregel.executors.calls import (
-    CallFuture,
-    LocalRunClient,
-    OpenCalls,
-    caught_of,
-    stop_calls,
-)
+from flowpregel.executors.calls import CallFuture, LocalRunClient, OpenCalls, caught_of, stop_calls
 
+Waiting: TypeAlias = deque[tuple[Job, Mailbox]]
 _SLICE: Final = 0.002
 """Seconds of short tasks after which the run takes in what they returned."""
+
+
+def _withdrawn(waiting: Waiting, key: JobKey) -> bool:
+    """End the job of that key as withdrawn; return whether it waited."""
+    for item in waiting:
+        if item[0].key == key:
+            waiting.remove(item)
+            item[1].post(Ended(*key, Withdrawn()))
+            return True
+    return False
 
 
 class ThreadExecutor(Executor):
@@ -47,27 +53,29 @@ class ThreadExecutor(Executor):
         self._limit = max_workers or min(32, (os.cpu_count() or 1) + 4)
         self._name = name
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[Job, Mailbox]] = deque()
+        self._waiting: Waiting = deque()
         self._threads: list[threading.Thread] = []
         self._running: dict[JobKey, OpenCalls] = {}
         self._parents: set[JobKey] = set()
         """The jobs that made a call: they may be waiting, so they do not count."""
         self._closing = False
 
-    def start(self, job: Job, mailbox: Mailbox) -> None:
-        """Start *job* when a place is free."""
-        item = job, mailbox
-        with self._changed:
-            self._waiting.append(item)
-            try:
-                self._make_room()
-            except RuntimeError as error:
-                self._waiting.remove(item)
-                failure = ExecutorUnavailableError(
-                    f"no OS thread can be started for task {job.task.name!r} ({error}): let the "
-                    "program have more (`ulimit -u`, the container's pids limit), or run fewer"
-                )
-                mailbox.post(Ended(*job.key, Raised(failure)))
+    def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
+        """Start each job when a place is free."""
+        for job in jobs:
+            item = job, mailbox
+            with self._changed:
+                self._waiting.append(item)
+                try:
+                    self._make_room()
+                except RuntimeError as error:
+                    self._waiting.remove(item)
+                    failure = ExecutorUnavailableError(
+                        f"no OS thread can be started for task {job.task.name!r} ({error}): let "
+                        "the program have more (`ulimit -u`, the container's pids limit), or run "
+                        "fewer"
+                    )
+                    mailbox.post(Ended(*job.key, Raised(failure)))
 
     def _make_room(self) -> None:
         """Wake an idle OS thread for what waits, or make one."""
@@ -91,11 +99,8 @@ class ThreadExecutor(Executor):
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Withdraw a job that waits; one that runs learns of it at its next call."""
         with self._changed:
-            for item in self._waiting:
-                if item[0].key == key:
-                    self._waiting.remove(item)
-                    item[1].post(Ended(*key, Withdrawn()))
-                    return
+            if _withdrawn(self._waiting, key):
+                return
             calls = self._running.get(key) if kill else None
         stop_calls(calls or (), "the run was stopped")
 
@@ -121,7 +126,8 @@ class ThreadExecutor(Executor):
                 if not self._is_due():
                     return
                 job, mailbox = self._waiting.popleft()
-                client = self._client_of(job, mailbox)
+                note = partial(self._note_parent, job.key)
+                client = LocalRunClient(job, mailbox, before_first=note, may_wait=True)
                 self._running[job.key] = client.made
             watch = Stopwatch()
             outcome = job.variables.copy().run(perform, job, client)
@@ -135,20 +141,10 @@ class ThreadExecutor(Executor):
         """Return whether a job waits, and may run now."""
         return bool(self._waiting) and len(self._running) - len(self._parents) < self._limit
 
-    def _client_of(self, job: Job, mailbox: Mailbox) -> LocalRunClient:
-        def note_parent() -> None:
-            with self._changed, suppress(RuntimeError):  # those that wait go on waiting
-                self._parents.add(job.key)
-                self._make_room()
-
-        return LocalRunClient(job, mailbox, before_first=note_parent, may_wait=True)
-
-
-class BodyThreads(ThreadExecutor):
-    """OS threads for bodies: they orchestrate and wait, so there may be any number."""
-
-    def __init__(self) -> None:
-        super().__init__(1_000_000, name="flowpregel-body")
+    def _note_parent(self, key: JobKey) -> None:
+        with self._changed, suppress(RuntimeError):  # those that wait go on waiting
+            self._parents.add(key)
+            self._make_room()
 
 
 # ------------------------------------------------ the OS thread of the run
@@ -165,20 +161,16 @@ class InlineExecutor(Executor):
 
     def __init__(self, turn: Callable[[CallFuture[Any]], None]) -> None:
         self._turn = turn
-        self.waiting: deque[tuple[Job, Mailbox]] = deque()
+        self.waiting: Waiting = deque()
         """The jobs that wait for this OS thread."""
 
-    def start(self, job: Job, mailbox: Mailbox) -> None:
-        """Keep *job* until the run waits."""
-        self.waiting.append((job, mailbox))
+    def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
+        """Keep *jobs* until the run waits."""
+        self.waiting.extend((job, mailbox) for job in jobs)
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Withdraw a job that waits."""
-        for item in self.waiting:
-            if item[0].key == key:
-                self.waiting.remove(item)
-                item[1].post(Ended(*key, Withdrawn()))
-                return
+        _withdrawn(self.waiting, key)
 
     def work(self) -> None:
         """Run jobs: at least one, and for about two milliseconds, until one fails.

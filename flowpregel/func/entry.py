@@ -16,14 +16,12 @@ from flowpregel.channels import EphemeralValue, LastValue
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+from flowpregel.pregel.definition import END, START
 from flowpregel.pregel.node import Channel, ChannelWriteEntry, PregelNode
 from flowpregel.pregel.pregel import Pregel
 
 ValueT = TypeVar("ValueT")
 SaveT = TypeVar("SaveT")
-
-START = "__start__"
-END = "__end__"
 
 
 @dataclass(eq=False)

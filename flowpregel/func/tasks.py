@@ -16,11 +16,10 @@ from flowpregel._core.callee import Callee, callee_of, is_generator_function, na
 from flowpregel._core.digest import arguments_digest, code_digest, space_of
 from flowpregel._core.records import Arguments, Asked, Node
 from flowpregel._engine.tasks import check_executor
-from flowpregel.context import Scope, current
+from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture as TaskFuture
-from flowpregel.func.chunks import ChunkedCall, ItemFuture, chunks_of
-from flowpregel.func.describe import described
+from flowpregel.func.calls import ChunkedCall, ItemFuture, described
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.node import checked_cache_policy, policies_of
 
@@ -93,7 +92,9 @@ class TaskFunction(Generic[P, R]):
         Raises:
             RuntimeError: Called outside of a run.
         """
-        scope = self._scope()
+        scope = current.get()
+        if scope is None:
+            raise self._outside()
         given: tuple[Any, ...] = (*self._bound, *args) if self._bound else args
         asked = None
         if scope.job.compares:
@@ -101,16 +102,13 @@ class TaskFunction(Generic[P, R]):
         made: TaskFuture[R] = scope.ends.call(self.node, Arguments(given, kwargs), asked)
         return made
 
-    def _scope(self) -> Scope:
-        scope = current.get()
-        if scope is None:
-            raise RuntimeError(
-                f"task {self.name!r} was called outside of a run: call it from an @entrypoint "
-                f"(or a node, or another task) that is invoked, or call the plain function with "
-                f"{self.name}.func(...); an OS thread that you start inside a run needs "
-                "contextvars.copy_context().run"
-            )
-        return scope
+    def _outside(self) -> RuntimeError:
+        return RuntimeError(
+            f"task {self.name!r} was called outside of a run: call it from an @entrypoint "
+            f"(or a node, or another task) that is invoked, or call the plain function with "
+            f"{self.name}.func(...); an OS thread that you start inside a run needs "
+            "contextvars.copy_context().run"
+        )
 
     def _asked(
         self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], text: str
@@ -152,10 +150,15 @@ class TaskFunction(Generic[P, R]):
                 f"task {self.name!r} has a cache policy, which is for single calls: "
                 "use map() without chunksize"
             )
-        bound = self._bound
-        items = [(*bound, *each) for each in zip(*iterables, strict=True)]
-        scope, futures = self._scope(), list[ItemFuture[R]]()
-        for first, chunk in chunks_of(items, size):
+        if size < 1:
+            raise ConfigurationError(f"map(chunksize={size!r}): use a whole number, at least 1")
+        scope = current.get()
+        if scope is None:
+            raise self._outside()
+        items = [(*self._bound, *each) for each in zip(*iterables, strict=True)]
+        futures: list[ItemFuture[R]] = []
+        for first in range(0, len(items), size):
+            chunk = items[first : first + size]
             asked, name = None, f"{self.name}.map"
             if scope.job.compares:
                 text = f"{name}({len(chunk)} items from {first})"

@@ -2,8 +2,8 @@
 
 from flowpregel.graph.compile import CompiledStateGraph
 from flowpregel.graph.message import REMOVE_ALL_MESSAGES, MessagesState, add_messages
-from flowpregel.graph.names import END, START
 from flowpregel.graph.state import StateGraph
+from flowpregel.pregel.definition import END, START
 
 __all__ = [
     "END",

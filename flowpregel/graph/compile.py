@@ -34,38 +34,46 @@ from flowpregel.channels import (
 )
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
-from flowpregel.graph.names import (
-    DEFAULT_HANDLER,
-    END,
-    ROOT,
-    START,
-    TAG_HIDDEN,
-    join_of,
-    trigger_of,
-)
-from flowpregel.graph.schema import Schema, is_model
+from flowpregel.graph.schema import ROOT, Schema, is_model
 from flowpregel.graph.spec import GraphSpec, NodeSpec
-from flowpregel.graph.writes import BranchWriter, InputValidator, NodeWriter
-from flowpregel.pregel.drawing.graph import Edge, Graph, NodeShape
-from flowpregel.pregel.node import PregelNode, is_graph
+from flowpregel.graph.writes import TRIGGER, BranchWriter, InputValidator, NodeWriter
+from flowpregel.pregel.definition import END, START
+from flowpregel.pregel.drawing import Edge, Graph, NodeShape
+from flowpregel.pregel.node import TAG_HIDDEN, PregelNode, is_graph
 from flowpregel.pregel.pregel import Pregel
 
 Checkpointer: TypeAlias = BaseCheckpointSaver | str | os.PathLike[str] | bool | None
 """A saver, or the path of an LMDB folder. In another graph: None is that graph's,
 True the same with one history per thread, False none."""
+_DEFAULT_HANDLER = "__default_error_handler__"
 
 
 class CompiledStateGraph(Pregel):
     """A `StateGraph` that can be run; made by `StateGraph.compile`.
 
     Args:
-        builder: The graph it was compiled from.
+        builder: The graph it is compiled from.
         pregel: As `Pregel` takes them.
+
+    Raises:
+        ConfigurationError: Its parts do not fit together.
     """
 
     def __init__(self, *, builder: GraphSpec, **pregel: Any) -> None:
         self.builder = builder
-        super().__init__(**pregel)
+        lowering = _Lowering(builder)
+        output = tuple(builder.schemas[builder.output_schema].channels)
+        streamed = tuple(builder.channels)
+        super().__init__(
+            nodes=lowering.nodes,
+            channels={**lowering.channels, **builder.managed},
+            input_channels=START,
+            output_channels=ROOT if output == (ROOT,) else output,
+            stream_channels=ROOT if streamed == (ROOT,) else streamed,
+            stream_mode="updates",
+            context_schema=builder.context_schema,
+            **pregel,
+        )
 
     @property
     def InputType(self) -> Any:
@@ -113,28 +121,6 @@ class CompiledStateGraph(Pregel):
         return Graph(shapes, edges)
 
 
-def compile_graph(builder: GraphSpec, **pregel: Any) -> CompiledStateGraph:
-    """Return *builder* as a program.
-
-    Raises:
-        ConfigurationError: Its parts do not fit together.
-    """
-    lowering = _Lowering(builder)
-    output = tuple(builder.schemas[builder.output_schema].channels)
-    streamed = tuple(builder.channels)
-    return CompiledStateGraph(
-        builder=builder,
-        nodes=lowering.nodes,
-        channels={**lowering.channels, **builder.managed},
-        input_channels=START,
-        output_channels=ROOT if output == (ROOT,) else output,
-        stream_channels=ROOT if streamed == (ROOT,) else streamed,
-        stream_mode="updates",
-        context_schema=builder.context_schema,
-        **pregel,
-    )
-
-
 class _Lowering:
     """Makes the nodes and channels of one graph."""
 
@@ -150,31 +136,30 @@ class _Lowering:
         self._edges: dict[str, list[Write]] = defaultdict(list)
         for name, spec in self.specs.items():
             if not spec.is_handler:
-                channel = trigger_of(name)
+                channel = TRIGGER + name
                 self._triggers[name].append(channel)
                 self.channels[channel] = (
                     LastValueAfterFinish(object)
                     if spec.defer
                     else EphemeralValue(object, guard=False)
                 )
-        self._add_edges()
+        for start, end in builder.edges:
+            if end != END:
+                self._edges[start].append((TRIGGER + end, None))
+        for starts, end in builder.waiting_edges:
+            if end != END:
+                self._add_join(starts, end)
         nodes = {name: self._node(name, spec) for name, spec in self.specs.items()}
         self.nodes = {START: self._start(), **nodes}
 
-    def _add_edges(self) -> None:
-        for start, end in self.builder.edges:
-            if end != END:
-                self._edges[start].append((trigger_of(end), None))
-        for starts, end in self.builder.waiting_edges:
-            if end == END:
-                continue
-            channel = join_of(starts, end)
-            is_deferred = self.specs[end].defer
-            kind = NamedBarrierValueAfterFinish if is_deferred else NamedBarrierValue
-            self.channels[channel] = kind(str, set(starts))
-            self._triggers[end].append(channel)
-            for start in starts:
-                self._edges[start].append((channel, start))
+    def _add_join(self, starts: tuple[str, ...], end: str) -> None:
+        channel = f"join:{'+'.join(starts)}:{end}"
+        is_deferred = self.specs[end].defer
+        kind = NamedBarrierValueAfterFinish if is_deferred else NamedBarrierValue
+        self.channels[channel] = kind(str, set(starts))
+        self._triggers[end].append(channel)
+        for start in starts:
+            self._edges[start].append((channel, start))
 
     # ------------------------------------------------------------ nodes
 
@@ -190,22 +175,19 @@ class _Lowering:
             triggers=[START],
             tags=[TAG_HIDDEN],
             writers=[*writers, *branches],
-            bound=_with_async_form(_same) if _any_async(branches) else None,
+            bound=_bound(None, branches),
             reads=_reads(branches, schema.keys if len(writers) > 1 else ()),
             executor="inline",
         )
 
     def _node(self, name: str, spec: NodeSpec) -> PregelNode:
         branches = self._branches(name, spec.schema)
-        action = spec.action
-        if _any_async(branches) and not is_graph(action):
-            action = _with_async_form(action)
         return PregelNode(
             channels=spec.schema.selection,
             triggers=self._triggers[name],
             mapper=spec.schema.mapper,
             writers=[NodeWriter(name, self._writable, tuple(self._edges[name])), *branches],
-            bound=action,
+            bound=_bound(spec.action, branches),
             metadata=spec.metadata or {},
             retry_policy=spec.retry_policy,
             cache_policy=spec.cache_policy,
@@ -235,13 +217,13 @@ def _with_defaults(builder: GraphSpec) -> dict[str, NodeSpec]:
     """Return the graph's nodes with its defaults filled in, and its default handler."""
     specs, defaults = dict(builder.nodes), dict(builder.defaults)
     if "error_handler" in defaults:
-        if DEFAULT_HANDLER in specs:
+        if _DEFAULT_HANDLER in specs:
             raise ConfigurationError(
-                f"node name {DEFAULT_HANDLER!r} is taken by the default error handler"
+                f"node name {_DEFAULT_HANDLER!r} is taken by the default error handler"
             )
         action, schema = defaults["error_handler"], builder.schemas[builder.state_schema]
-        specs[DEFAULT_HANDLER] = NodeSpec(action=action, schema=schema, is_handler=True)
-        defaults["error_handler"] = DEFAULT_HANDLER
+        specs[_DEFAULT_HANDLER] = NodeSpec(action=action, schema=schema, is_handler=True)
+        defaults["error_handler"] = _DEFAULT_HANDLER
     for name, spec in specs.items():
         # A handler of failures is neither cached nor handled itself.
         given = defaults.keys() - ({"cache_policy", "error_handler"} if spec.is_handler else ())
@@ -261,10 +243,6 @@ def _reads(branches: list[BranchWriter], more: tuple[str, ...] = ()) -> tuple[st
 # ---------------------------------------------------------------- async branches
 
 
-def _any_async(branches: list[BranchWriter]) -> bool:
-    return any(branch.path.is_async for branch in branches)
-
-
 class _WithAsyncForm:
     """A sync function that an async run calls on an OS thread, and awaits.
 
@@ -277,8 +255,11 @@ class _WithAsyncForm:
         self.name = name_of(action)
 
 
-def _with_async_form(action: Any) -> Any:
-    callee = callee_of(action)
+def _bound(action: Any, branches: list[BranchWriter]) -> Any:
+    """Return what a node calls, with an async form if one of its branches has no other."""
+    if is_graph(action) or not any(branch.path.is_async for branch in branches):
+        return action
+    callee = callee_of(_same if action is None else action)
     if callee.func is None or callee.coroutine is not None:
         return action
     return _WithAsyncForm(callee.func)

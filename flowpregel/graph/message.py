@@ -44,26 +44,21 @@ def add_messages(left: Any, right: Any) -> list[Any]:
     """
     if left is None or right is None:
         raise ConfigurationError("add_messages takes two lists of messages, and got None")
-    merged = [_identified(message) for message in _listed(left)]
-    places = {_field(message, "id"): index for index, message in enumerate(merged)}
-    removed: set[Any] = set()
+    # By id; one that is taken out keeps its place, in case it comes again.
+    merged: dict[Any, Any] = {_field(each, "id"): each for each in map(_identified, _listed(left))}
     for message in map(_identified, _listed(right)):
         key = _field(message, "id")
-        if _removes(message) and key == REMOVE_ALL_MESSAGES:
-            merged, places, removed = [], {}, set()
-        elif _removes(message):
-            if key not in places:
-                raise ValueError(
-                    f"Attempting to delete a message with an ID that doesn't exist ({key!r})"
-                )
-            removed.add(key)
-        elif key in places:
-            removed.discard(key)
-            merged[places[key]] = message
+        if not isinstance(message, RemoveMessage) and _field(message, "type") != "remove":
+            merged[key] = message
+        elif key == REMOVE_ALL_MESSAGES:
+            merged.clear()
+        elif key in merged:
+            merged[key] = None
         else:
-            places[key] = len(merged)
-            merged.append(message)
-    return [message for message in merged if _field(message, "id") not in removed]
+            raise ValueError(
+                f"Attempting to delete a message with an ID that doesn't exist ({key!r})"
+            )
+    return [message for message in merged.values() if message is not None]
 
 
 class MessagesState(TypedDict):
@@ -78,10 +73,6 @@ def _listed(messages: Any) -> Iterable[Any]:
 
 def _field(message: Any, name: str) -> Any:
     return message.get(name) if isinstance(message, Mapping) else getattr(message, name, None)
-
-
-def _removes(message: Any) -> bool:
-    return isinstance(message, RemoveMessage) or _field(message, "type") == "remove"
 
 
 def _identified(message: Any) -> Any:

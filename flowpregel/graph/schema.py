@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import copy
 import inspect
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import partial
 from types import UnionType
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-    NotRequired,
-    Required,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from flowpregel._core.callee import unwrapped
 from flowpregel._core.commands import Command
@@ -27,9 +17,10 @@ from flowpregel.channels import BinaryOperatorAggregate, DeltaChannel, LastValue
 from flowpregel.channels.base import BaseChannel
 from flowpregel.channels.folding import identity_of
 from flowpregel.errors import ConfigurationError
-from flowpregel.graph.names import ROOT
 from flowpregel.managed import ManagedValue, managed_value
 
+ROOT: Final = "__root__"
+"""The channel of a state that is one plain value."""
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -46,14 +37,9 @@ class Schema:
     """Turns a dict of values into what nodes get; None leaves the dict."""
 
     @property
-    def is_root(self) -> bool:
-        """Whether the state is one plain value."""
-        return self.keys == (ROOT,)
-
-    @property
     def selection(self) -> str | tuple[str, ...]:
         """What a node reads: the one channel of a plain value, or the keys of a dict."""
-        return ROOT if self.is_root else self.keys
+        return ROOT if self.keys == (ROOT,) else self.keys
 
     @property
     def required(self) -> frozenset[str]:
@@ -87,18 +73,24 @@ def schema_of(typ: Any) -> Schema:
         ConfigurationError: A key's annotation cannot be a channel; the message
             names the key.
     """
-    annotations = _annotations_of(typ)
-    if annotations is None:
+    if not isinstance(typ, type) or not hasattr(typ, "__annotations__"):
         return Schema(typ, {ROOT: _channel_of(ROOT, typ)}, {}, (ROOT,), None)
+    hints = typing.get_type_hints(typ, include_extras=True)
+    is_object = is_dataclass(typ) or is_model(typ)
+    if is_model(typ):
+        names: Any = typ.model_fields  # type: ignore[attr-defined]
+    elif is_dataclass(typ):
+        names = [field.name for field in fields(typ)]
+    else:
+        names = [key for key, hint in hints.items() if typing.get_origin(hint) is not ClassVar]
     channels: dict[str, BaseChannel[Any, Any]] = {}
     managed: dict[str, type[ManagedValue[Any]]] = {}
-    for key, annotation in annotations.items():
-        value = managed_value(_bare(annotation))
+    for key in names:
+        value = managed_value(_bare(hints[key]))
         if value is not None:
             managed[key] = value
-        else:
-            channels[key] = _channel_of(key, annotation)
-    is_object = is_dataclass(typ) or is_model(typ)
+        elif key != "__slots__":
+            channels[key] = _channel_of(key, hints[key])
     mapper = partial(_made, typ) if is_object else None
     return Schema(typ, channels, managed, (*channels, *managed), mapper)
 
@@ -108,24 +100,10 @@ def is_model(typ: Any) -> bool:
     return isinstance(typ, type) and hasattr(typ, "model_fields") and hasattr(typ, "model_validate")
 
 
-def _annotations_of(typ: Any) -> dict[str, Any] | None:
-    """Return the annotated keys of *typ*, or None: it is a plain value."""
-    if not isinstance(typ, type) or not hasattr(typ, "__annotations__"):
-        return None
-    hints = get_type_hints(typ, include_extras=True)
-    if is_model(typ):
-        names: Any = typ.model_fields  # type: ignore[attr-defined]
-    elif is_dataclass(typ):
-        names = [field.name for field in fields(typ)]
-    else:
-        names = [key for key, hint in hints.items() if get_origin(hint) is not ClassVar]
-    return {key: hints[key] for key in names if key != "__slots__"}
-
-
 def _bare(annotation: Any) -> Any:
     """Return *annotation* without ``Required`` and ``NotRequired`` around it."""
-    while get_origin(annotation) in (Required, NotRequired):
-        annotation = get_args(annotation)[0]
+    while typing.get_origin(annotation) in (typing.Required, typing.NotRequired):
+        annotation = typing.get_args(annotation)[0]
     return annotation
 
 
@@ -138,9 +116,9 @@ def _channel_of(key: str, annotation: Any) -> BaseChannel[Any, Any]:
 
 def _declared(key: str, annotation: Any) -> BaseChannel[Any, Any] | None:
     """Return the channel that ``Annotated[type, ...]`` asks for, or None."""
-    if get_origin(annotation) is not Annotated:
+    if typing.get_origin(annotation) is not Annotated:
         return None
-    typ, *extras = get_args(annotation)
+    typ, *extras = typing.get_args(annotation)
     for extra in extras:
         if isinstance(extra, DeltaChannel):
             frequency = extra.snapshot_frequency
@@ -195,7 +173,7 @@ def hints_of(target: Any) -> dict[str, Any]:
     say nothing.
     """
     try:
-        return get_type_hints(target)
+        return typing.get_type_hints(target)
     except (NameError, TypeError, AttributeError):
         return {}
 
@@ -219,18 +197,18 @@ def input_schema_of(target: Any) -> type[Any] | None:
     return hint if isinstance(hint, type) and hints_of(hint) else None
 
 
-def destinations_of(action: Any) -> tuple[str, ...]:
-    """Return the nodes of an annotation ``-> Command[Literal["a", "b"]]``."""
+def destinations_of(action: Any) -> dict[str, str | None]:
+    """Return the nodes of an annotation ``-> Command[Literal["a", "b"]]``, without labels."""
     returned = hints_of(_function_of(action)).get("return")
-    options = get_args(returned) if get_origin(returned) in (Union, UnionType) else (returned,)
-    for option in options:
-        target = get_args(option)[0] if get_origin(option) is Command else None
-        if get_origin(target) is Literal:
-            return get_args(target)
-    return ()
+    is_union = typing.get_origin(returned) in (typing.Union, UnionType)
+    for option in typing.get_args(returned) if is_union else (returned,):
+        target = typing.get_args(option)[0] if typing.get_origin(option) is Command else None
+        if typing.get_origin(target) is Literal:
+            return dict.fromkeys(typing.get_args(target))
+    return {}
 
 
 def literals_of(path: Any) -> tuple[Any, ...]:
     """Return the values of an annotation ``-> Literal["a", "b"]``."""
     returned = hints_of(_function_of(path)).get("return")
-    return get_args(returned) if get_origin(returned) is Literal else ()
+    return typing.get_args(returned) if typing.get_origin(returned) is Literal else ()

@@ -8,10 +8,10 @@ from typing import Any, Self
 
 from flowpregel.channels.base import BaseChannel
 from flowpregel.errors import ConfigurationError
-from flowpregel.graph.names import END, START
 from flowpregel.graph.schema import Schema, conflict, schema_of
 from flowpregel.managed import ManagedValue
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+from flowpregel.pregel.definition import END, START
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -119,47 +119,36 @@ class GraphSpec:
             ConfigurationError: An edge begins or ends nowhere, nothing follows the
                 start, or a breakpoint names no node; the message says which.
         """
-        sources = set(_sources(self))
+        names = [name for name, spec in self.nodes.items() if not spec.is_handler]
+        known = f"the nodes are: {', '.join(names) or 'none'}"
+        links = [*self._links()]
+        sources = {source for source, _, _ in links}
         for source in sorted(sources):
             if source not in self.nodes and source != START:
-                raise ConfigurationError(
-                    f"Found edge starting at unknown node {source!r}; {_known(self)}"
-                )
+                raise ConfigurationError(f"Found edge starting at unknown node {source!r}; {known}")
         if START not in sources:
             raise ConfigurationError(
                 "Graph must have an entrypoint: add at least one edge from START to another node"
             )
-        for target, what in _targets(self):
+        for _, target, what in links:
             if target not in self.nodes and target != END:
-                raise ConfigurationError(f"{what} unknown node {target!r}; {_known(self)}")
+                raise ConfigurationError(f"{what} unknown node {target!r}; {known}")
         for name in interrupt or ():
             if name not in self.nodes:
-                raise ConfigurationError(f"Interrupt node {name!r} not found; {_known(self)}")
+                raise ConfigurationError(f"Interrupt node {name!r} not found; {known}")
         return self
 
-
-def _sources(graph: GraphSpec) -> Iterator[str]:
-    yield from (start for start, _ in graph.edges)
-    yield from (start for starts, _ in graph.waiting_edges for start in starts)
-    yield from graph.branches
-    yield from (name for name, spec in graph.nodes.items() if spec.ends)
-
-
-def _targets(graph: GraphSpec) -> Iterator[tuple[str, str]]:
-    """Yield where something leads, and what leads there."""
-    for start, end in graph.edges:
-        yield end, f"Found edge from {start!r} ending at"
-    for starts, end in graph.waiting_edges:
-        yield end, f"Found edge from {', '.join(map(repr, starts))} ending at"
-    for start, branches in graph.branches.items():
-        for name, branch in branches.items():
-            for end in (branch.ends or {}).values():
-                yield end, f"At {start!r} node, {name!r} branch found"
-    for name, spec in graph.nodes.items():
-        for end in spec.ends:
-            yield end, f"The destinations of node {name!r} name"
-
-
-def _known(graph: GraphSpec) -> str:
-    names = [name for name, spec in graph.nodes.items() if not spec.is_handler]
-    return f"the nodes are: {', '.join(names) or 'none'}"
+    def _links(self) -> Iterator[tuple[str, str, str]]:
+        """Yield where something begins, where it leads, and what it is."""
+        for start, end in self.edges:
+            yield start, end, f"Found edge from {start!r} ending at"
+        for starts, end in self.waiting_edges:
+            for start in starts:
+                yield start, end, f"Found edge from {', '.join(map(repr, starts))} ending at"
+        for start, branches in self.branches.items():
+            for name, branch in branches.items():
+                for end in (branch.ends or {END: END}).values():
+                    yield start, end, f"At {start!r} node, {name!r} branch found"
+        for name, spec in self.nodes.items():
+            for end in spec.ends:
+                yield name, end, f"The destinations of node {name!r} name"

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Self
 
 from flowpregel._core.callee import callee_of, name_of
 from flowpregel.errors import ConfigurationError
-from flowpregel.graph.compile import CompiledStateGraph, compile_graph
-from flowpregel.graph.names import END, START, handler_of
-from flowpregel.graph.schema import Schema, destinations_of, input_schema_of, literals_of
+from flowpregel.graph.compile import CompiledStateGraph
+from flowpregel.graph.schema import destinations_of, input_schema_of, literals_of
 from flowpregel.graph.spec import BranchSpec, GraphSpec, NodeSpec
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
-from flowpregel.pregel.definition import Where
+from flowpregel.pregel.definition import END, START, Where
 from flowpregel.pregel.node import is_graph
 
 Retry = RetryPolicy | Sequence[RetryPolicy]
@@ -99,12 +97,22 @@ class StateGraph(GraphSpec):
         if action is None:
             raise ConfigurationError(f"node {node!r} has no action: add_node({node!r}, function)")
         self._check_name(node)
-        schema = self._node_schema(input_schema, action)
+        inferred = None if is_graph(action) else input_schema_of(action)
+        schema = self._add_schema(input_schema or inferred or self.state_schema)
+        ends: dict[str, str | None] = destinations_of(action) if destinations is None else {}
+        for end in destinations or ():
+            ends[end] = destinations[end] if isinstance(destinations, Mapping) else None
         handler = None
         if error_handler is not None:
-            handler = handler_of(node)
-            handled = self._handler(error_handler, input_schema, action, of=node)
-            self.nodes[handler] = replace(handled, executor=executor)
+            handler = f"__error_handler__{node}"
+            # It reads what the failed node was given.
+            self.nodes[handler] = NodeSpec(
+                action=_callable(getattr(error_handler, "__name__", handler), error_handler),
+                schema=schema,
+                ends=destinations_of(error_handler),
+                is_handler=True,
+                executor=executor,
+            )
         self.nodes[node] = NodeSpec(
             action=_callable(node, action),
             schema=schema,
@@ -113,7 +121,7 @@ class StateGraph(GraphSpec):
             retry_policy=retry_policy,
             cache_policy=cache_policy,
             timeout=TimeoutPolicy.coerce(timeout),
-            ends=_labelled(destinations_of(action) if destinations is None else destinations),
+            ends=ends,
             error_handler=handler,
             executor=executor,
         )
@@ -130,20 +138,6 @@ class StateGraph(GraphSpec):
                     f"{character!r} is a reserved character and is not allowed in the node "
                     f"name {name!r}"
                 )
-
-    def _node_schema(self, wanted: Any, action: Any) -> Schema:
-        inferred = None if is_graph(action) else input_schema_of(action)
-        return self._add_schema(wanted or inferred or self.state_schema)
-
-    def _handler(self, action: Any, wanted: Any, handled: Any, *, of: str) -> NodeSpec:
-        """Return the node that handles failures: it reads what the failed one was given."""
-        name = getattr(action, "__name__", handler_of(of))
-        return NodeSpec(
-            action=_callable(name, action),
-            schema=self._node_schema(wanted, handled),
-            ends=_labelled(destinations_of(action)),
-            is_handler=True,
-        )
 
     def set_node_defaults(
         self,
@@ -301,10 +295,10 @@ class StateGraph(GraphSpec):
         Raises:
             ConfigurationError: Nodes, edges and breakpoints do not fit together.
         """
-        stops = [*_names(interrupt_before), *_names(interrupt_after)]
-        self.validate(stops)
-        return compile_graph(
-            self,
+        for where in (interrupt_before, interrupt_after):
+            self.validate(() if where == "*" else where)
+        return CompiledStateGraph(
+            builder=self,
             checkpointer=checkpointer,
             cache=cache,
             store=store,
@@ -326,13 +320,6 @@ def _callable(name: str, action: Any) -> Any:
     return action
 
 
-def _labelled(destinations: Destinations) -> Mapping[str, str | None]:
-    """Return destinations with their labels."""
-    if isinstance(destinations, Mapping):
-        return dict(destinations)
-    return dict.fromkeys(destinations)
-
-
 def _path_map(
     path: Any, given: Mapping[Any, str] | Sequence[str] | None
 ) -> Mapping[Any, str] | None:
@@ -340,7 +327,3 @@ def _path_map(
         return dict(given)
     names = literals_of(path) if given is None or isinstance(given, str) else given
     return {name: name for name in names} or None
-
-
-def _names(where: Where | None) -> Sequence[str]:
-    return () if where is None or where == "*" else where

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from flowpregel._core.callee import Callee
 from flowpregel._core.commands import Command, Send
@@ -18,7 +18,11 @@ from flowpregel.channels.base import MISSING
 from flowpregel.context import Scope
 from flowpregel.errors import ConfigurationError, InvalidUpdateError, ParentCommand
 from flowpregel.executors.attempt import call
-from flowpregel.graph.names import END, ROOT, START, trigger_of
+from flowpregel.graph.schema import ROOT
+from flowpregel.pregel.definition import END, START
+
+TRIGGER: Final = "branch:to:"
+"""Before the name of a node: the channel that makes it run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +105,7 @@ def _goto_writes(goto: Any) -> Iterable[Write]:
                 f"Command(goto=...) takes node names and Sends, not {target!r}"
             )
         elif target != END:
-            yield trigger_of(target), None
+            yield TRIGGER + target, None
 
 
 def _object_writes(update: Any, keys: Iterable[str]) -> Iterable[Write]:
@@ -144,7 +148,7 @@ class BranchWriter:
     def channels(self) -> tuple[str, ...]:
         """The channels it may write to, as far as that is known."""
         targets = () if self.ends is None else self.ends.values()
-        return tuple(trigger_of(target) for target in targets if target != END)
+        return tuple(TRIGGER + target for target in targets if target != END)
 
     def __call__(self, output: Any, scope: Scope) -> list[Write] | Awaitable[list[Write]]:
         """Return the writes that lead where the path function says."""
@@ -189,7 +193,7 @@ class BranchWriter:
                     f"destination, but {target!r}: return a node's name, a Send, or several"
                 )
             elif target != END:
-                writes.append((trigger_of(target), None))
+                writes.append((TRIGGER + target, None))
         return writes
 
 

@@ -1,15 +1,20 @@
-"""The config of a run: LangGraph's dict or plain keywords, parsed once, at the door."""
+"""What a user asks of a run: LangGraph's config or plain keywords, checked once, at the door."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias, TypedDict
+from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 from uuid import UUID
 
+from flowpregel._core.program import names
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.base import thread_name
+from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
+from flowpregel.events import StreamMode
+from flowpregel.pregel.definition import GraphDefinition, Where
+from flowpregel.pregel.progress import progress_is_on
 
 Config: TypeAlias = Mapping[str, Any]
 """A config as a user writes it."""
@@ -36,6 +41,35 @@ class ConfigKeywords(TypedDict, total=False):
     run_id: str
 
 
+class RunKeywords(ConfigKeywords, total=False):
+    """The keywords of `Pregel.invoke` and `Pregel.ainvoke`, beside the input."""
+
+    context: Any
+    stream_mode: str | Sequence[str] | None
+    print_mode: str | Sequence[str]
+    output_keys: str | Sequence[str] | None
+    interrupt_before: Where | None
+    interrupt_after: Where | None
+    durability: Literal["sync", "async", "exit"] | None
+    control: RunControl | None
+    debug: bool | None
+    resume: Literal["auto"] | None
+    on_code_change: Literal["keep", "rerun", "error"]
+    progress: bool | None
+    version: Literal["v1", "v2"]
+
+
+class StreamKeywords(RunKeywords, total=False):
+    """The keywords of `Pregel.stream` and `Pregel.astream`."""
+
+    subgraphs: bool
+
+
+OPTIONS = StreamKeywords.__annotations__.keys() - ConfigKeywords.__annotations__.keys()
+WHOLE = (None, "values")
+"""The stream modes of an invocation that returns the output, and not a list of items."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedConfig:
     """A config that was checked."""
@@ -46,10 +80,10 @@ class ParsedConfig:
     checkpoint_map: Mapping[str, str] = field(default_factory=dict)
     recursion_limit: int = DEFAULT_RECURSION_LIMIT
     max_concurrency: int | None = None
-    tags: list[str] = field(default_factory=list)
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    configurable: Mapping[str, Any] = field(default_factory=dict)
     run_id: str | None = None
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    """The config that the run's own code is shown."""
 
     @property
     def address(self) -> Address:
@@ -64,10 +98,6 @@ class ParsedConfig:
                 "thread_id='...' (or config={'configurable': {'thread_id': '...'}})"
             )
         return Address(self.thread_id, self.namespace, self.checkpoint_id)
-
-    def shown(self) -> dict[str, Any]:
-        """Return the config that the run's own code is shown."""
-        return {name: getattr(self, name) for name in (*_TOP_LEVEL, "configurable")}
 
 
 def config_for(address: Address, parents: Mapping[str, str]) -> dict[str, Any]:
@@ -135,19 +165,40 @@ def parse(config: Config | None) -> ParsedConfig:
     metadata = dict(_checked(config, "metadata", {}))
     thread_id = configurable.get("thread_id")
     places = (config, metadata, configurable)
-    run_id = next((found for place in places if (found := _checked(place, "run_id"))), None)
+    run_id = next((str(found) for place in places if (found := _checked(place, "run_id"))), None)
+    checked = {
+        "recursion_limit": _checked(config, "recursion_limit", DEFAULT_RECURSION_LIMIT),
+        "max_concurrency": _checked(config, "max_concurrency"),
+        "metadata": metadata,
+        "run_id": run_id,
+    }
+    tags = [*_checked(config, "tags", ())]
     return ParsedConfig(
         thread_id=None if thread_id is None else thread_name(thread_id),
         checkpoint_id=_checked(configurable, "checkpoint_id"),
         namespace=_checked(configurable, "checkpoint_ns", ""),
         checkpoint_map=configurable.get("checkpoint_map") or {},
-        recursion_limit=_checked(config, "recursion_limit", DEFAULT_RECURSION_LIMIT),
-        max_concurrency=_checked(config, "max_concurrency"),
-        tags=[*_checked(config, "tags", ())],
-        metadata=metadata,
-        configurable=configurable,
-        run_id=None if run_id is None else str(run_id),
+        shown={**checked, "tags": tags, "configurable": configurable},
+        **checked,
     )
+
+
+def configs_of(
+    inputs: Sequence[Any], config: Config | Sequence[Config] | None
+) -> tuple[list[tuple[Any, Config | None]], int | None]:
+    """Return each input with its config, and how many may run at once, if that is bounded.
+
+    Raises:
+        ValueError: There are more configs than inputs, or fewer.
+    """
+    is_one = config is None or isinstance(config, Mapping)
+    configs: list[Any] = [config] * len(inputs) if is_one else [*(config or ())]
+    if len(configs) != len(inputs):
+        raise ValueError(
+            f"batch got {len(inputs)} inputs and {len(configs)} configs; give one for each"
+        )
+    first = configs[0] if configs else None
+    return [*zip(inputs, configs, strict=True)], (first or {}).get("max_concurrency")
 
 
 def _is_limit(value: Any) -> bool:
@@ -177,3 +228,76 @@ def _checked(values: Mapping[str, Any], key: str, default: Any = None) -> Any:
     if not fits(value):
         raise ConfigurationError(f"{key} must be {form}, not {value!r}")
     return value
+
+
+# ---------------------------------------------------------------- options
+
+_CHOICES: Final[dict[str, tuple[tuple[str | None, ...], str]]] = {
+    "durability": (("async", "sync", "exit"), "'sync', 'async' or 'exit'"),
+    "on_code_change": (("keep", "rerun", "error"), "'keep', 'rerun' or 'error'"),
+    "resume": ((None, "auto"), "'auto', or leave it out"),
+    "version": (("v1", "v2"), "'v1' or 'v2'"),
+}
+"""Options that are one of a few words, the default first, and what to use."""
+
+
+def options_of(
+    graph: GraphDefinition, asked: Mapping[str, Any], *, streams: bool
+) -> dict[str, Any]:
+    """Return the options of a run, with the defaults filled in.
+
+    Args:
+        graph: Gives the defaults.
+        asked: The keywords of a run, settings of its config among them.
+        streams: Whether `Pregel.stream` was called: its items show more than an output.
+
+    Raises:
+        ConfigurationError: One cannot be.
+    """
+    options: dict[str, Any] = {
+        "stream_mode": graph.stream_mode,
+        "print_mode": (),
+        "output_keys": graph.stream_channels_asis if streams else graph.output_channels,
+        "interrupt_before": graph.interrupt_before_nodes,
+        "interrupt_after": graph.interrupt_after_nodes,
+        "debug": graph.debug,
+        "progress": progress_is_on.get(),
+        "context": None,
+        "control": None,
+        "subgraphs": False,
+        **{name: choices[0] for name, (choices, _) in _CHOICES.items()},
+    }
+    options |= {
+        key: value
+        for key, value in asked.items()
+        if key in OPTIONS and (value is not None or key == "on_code_change")
+    }
+    for name, (choices, hint) in _CHOICES.items():
+        if options[name] not in choices:
+            raise ConfigurationError(f"{name}={options[name]!r}; use {hint}")
+    for mode in (*names(options["stream_mode"]), *names(options["print_mode"])):
+        if mode not in get_args(StreamMode):
+            known = ", ".join(get_args(StreamMode))
+            raise ConfigurationError(f"stream_mode {mode!r} is unknown; the modes are: {known}")
+    for key in names(options["output_keys"]):
+        if key not in graph.program.channels:
+            raise ConfigurationError(
+                f"output_keys names {key!r}, which is no channel of {graph.name!r}; "
+                f"the channels are: {', '.join(graph.program.channels)}"
+            )
+    return options
+
+
+def context_of(schema: type[Any] | None, context: Any) -> Any:
+    """Return *context* in the form that its schema gives it.
+
+    Raises:
+        ConfigurationError: It does not fit.
+    """
+    makes_objects = hasattr(schema, "__dataclass_fields__") or hasattr(schema, "model_validate")
+    if schema is None or not makes_objects or not isinstance(context, Mapping):
+        return context
+    try:
+        return schema(**context)
+    except TypeError as error:
+        raise ConfigurationError(f"context does not fit {schema.__name__}: {error}") from error

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy as shallow_copy
 from dataclasses import InitVar, dataclass
 from functools import cached_property
-from typing import Any, Literal, Self, TypeAlias, TypedDict
+from typing import Any, Final, Literal, Self, TypeAlias, TypedDict
 
 from flowpregel._core.program import Keys, Program, compile_program, names
 from flowpregel._core.records import INPUT, SILENT_WRITES, TASKS
@@ -19,11 +19,14 @@ from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.managed import managed_value
 from flowpregel.policies import CachePolicy, RetryPolicy
-from flowpregel.pregel.config import merged
 from flowpregel.pregel.jsonschema import json_schema_of, model_of
 from flowpregel.pregel.node import NodeBuilder, PregelNode, checked_cache_policy, policies_of
 
 Where: TypeAlias = Literal["*"] | Sequence[str]
+START: Final = "__start__"
+"""Where a graph begins: the node that takes the input in."""
+END: Final = "__end__"
+"""Where a graph ends: nothing runs after it."""
 RESERVED = SILENT_WRITES | {INPUT}
 """The names of writes that are not to channels."""
 
@@ -82,19 +85,17 @@ class GraphDefinition:
         Raises:
             ConfigurationError: They do not; the message names which, and what is there.
         """
-        _check_channels(self.channels)
-        for name, node in self.nodes.items():
-            _check_node(self.channels, name, node)
+        _check_parts(self.channels, self.nodes)
+        for key, what in self._named_channels():
+            if key not in self.channels:
+                known = ", ".join(repr(name) for name in self.channels if name != TASKS)
+                raise ConfigurationError(f"{what} {key!r}, which is not in known channels: {known}")
         inputs = names(self.input_channels)
-        for key in inputs:
-            _check_known(self.channels, key, "the input channel")
         if not any(key in node.triggers for key in inputs for node in self.nodes.values()):
             raise ConfigurationError(
                 f"Input channel {', '.join(map(repr, inputs))} is not subscribed to by any node, "
                 "so nothing could ever run"
             )
-        for key in (*names(self.output_channels), *names(self.stream_channels or ())):
-            _check_known(self.channels, key, "the output channel")
         for where in (self.interrupt_after_nodes, self.interrupt_before_nodes):
             for name in () if where == "*" else where:
                 if name not in self.nodes:
@@ -104,6 +105,16 @@ class GraphDefinition:
                     )
         self.__dict__.pop("program", None)
         return self
+
+    def _named_channels(self) -> Iterator[tuple[str, str]]:
+        """Yield the channels that something names, and what names them."""
+        for name, node in self.nodes.items():
+            yield from ((key, f"node {name!r} reads channel") for key in names(node.channels))
+            yield from ((key, f"node {name!r} subscribes to channel") for key in node.triggers)
+            yield from ((key, f"node {name!r} writes to channel") for key in node.written)
+        yield from ((key, "the input channel") for key in names(self.input_channels))
+        for keys in (self.output_channels, self.stream_channels or ()):
+            yield from ((key, "the output channel") for key in names(keys))
 
     @cached_property
     def program(self) -> Program:
@@ -226,7 +237,7 @@ class GraphDefinition:
         types = {key: self.channels[key].ValueType for key in names(self.output_channels)}
         return _typed_dict(types) if self.OutputType is None else self.OutputType
 
-    # ------------------------------------------------------------ copies
+    # ------------------------------------------------------------ copies, shared results
 
     def copy(self, update: Mapping[str, Any] | None = None) -> Self:
         """Return a graph of its own with the attributes of *update* changed."""
@@ -238,9 +249,18 @@ class GraphDefinition:
             setattr(clone, name, value)
         return clone
 
-    def with_config(self, config: Mapping[str, Any] | None = None, **settings: Any) -> Self:
-        """Return the graph with *config* and *settings* as defaults of every run."""
-        return self.copy({"config": merged(self.config, config, **settings)})
+    def clear_cache(self, nodes: Sequence[str] | None = None) -> None:
+        """Forget shared results: of *nodes*, or of all.
+
+        Raises:
+            ConfigurationError: The graph has no cache.
+        """
+        if self.cache is None:
+            raise ConfigurationError(f"graph {self.name!r} has no cache to clear")
+        for name in nodes or ():
+            if name not in self.nodes:
+                raise ConfigurationError(f"graph {self.name!r} has no node {name!r}")
+        self.cache.clear([self.program.nodes[name].space for name in nodes or self.nodes])
 
 
 def _with_topic(channels: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,10 +302,7 @@ def _typed_dict(types: dict[str, Any]) -> Any:
     return TypedDict("Values", types, total=False)  # type: ignore[operator]
 
 
-# ---------------------------------------------------------------- checks
-
-
-def _check_channels(channels: Mapping[str, Any]) -> None:
+def _check_parts(channels: Mapping[str, Any], nodes: Mapping[str, Any]) -> None:
     for key, item in channels.items():
         if key in RESERVED:
             raise ConfigurationError(f"Channel name {key!r} is reserved")
@@ -293,27 +310,16 @@ def _check_channels(channels: Mapping[str, Any]) -> None:
             raise ConfigurationError(
                 f"channel {key!r} is {item!r}, which is neither a channel nor a managed value"
             )
-
-
-def _check_node(channels: Mapping[str, Any], name: str, node: Any) -> None:
-    if name in RESERVED:
-        raise ConfigurationError(f"Node name {name!r} is reserved")
-    if not isinstance(node, PregelNode):
-        raise ConfigurationError(
-            f"node {name!r} is {node!r}; use a PregelNode, a NodeBuilder or a Channel pipe"
-        )
-    check_executor(node.executor)
-    for key in names(node.channels):
-        _check_known(channels, key, f"node {name!r} reads channel")
-    for key in node.triggers:
-        _check_known(channels, key, f"node {name!r} subscribes to channel")
-        if not isinstance(channels[key], BaseChannel):
-            raise ConfigurationError(f"node {name!r} cannot be triggered by {key!r}: not a channel")
-    for key in node.written:
-        _check_known(channels, key, f"node {name!r} writes to channel")
-
-
-def _check_known(channels: Mapping[str, Any], key: str, what: str) -> None:
-    if key not in channels:
-        known = ", ".join(repr(name) for name in channels if name != TASKS)
-        raise ConfigurationError(f"{what} {key!r}, which is not in known channels: {known}")
+    for name, node in nodes.items():
+        if name in RESERVED:
+            raise ConfigurationError(f"Node name {name!r} is reserved")
+        if not isinstance(node, PregelNode):
+            raise ConfigurationError(
+                f"node {name!r} is {node!r}; use a PregelNode, a NodeBuilder or a Channel pipe"
+            )
+        check_executor(node.executor)
+        for key in node.triggers:
+            if key in channels and not isinstance(channels[key], BaseChannel):
+                raise ConfigurationError(
+                    f"node {name!r} cannot be triggered by {key!r}: not a channel"
+                )

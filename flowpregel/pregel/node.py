@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from flowpregel._core.callee import callee_of
 from flowpregel._core.digest import space_of
@@ -15,6 +15,11 @@ from flowpregel._core.records import TASKS, Node, Write
 from flowpregel.channels.base import MISSING
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+
+TAG_HIDDEN: Final = "langsmith:hidden"
+"""Marks a node that streams and breakpoints pass over."""
+TAG_NOSTREAM: Final = "nostream"
+"""Marks what LangChain's models should not stream; kept for programs that move over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +203,7 @@ class PregelNode:
             timeout=TimeoutPolicy.coerce(self.timeout),
             handler=self.error_handler,
             executor=self.executor,
-            hidden="langsmith:hidden" in self.tags,
+            hidden=TAG_HIDDEN in self.tags,
             metadata=self.metadata,
             tags=tuple(self.tags),
         )

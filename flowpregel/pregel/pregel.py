@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
 from flowpregel._engine.drivers import elsewhere
 from flowpregel._interrupts import held
 from flowpregel.context import current
-from flowpregel.errors import ConfigurationError
 from flowpregel.pregel import threads
-from flowpregel.pregel.config import Config, merged
+from flowpregel.pregel.config import WHOLE, Config, RunKeywords, StreamKeywords, configs_of, merged
 from flowpregel.pregel.definition import GraphDefinition
-from flowpregel.pregel.request import (
-    RunKeywords,
-    StreamKeywords,
-    abatch,
-    batch,
-    is_quiet,
-    own_thread_run,
-    run_of,
-)
-from flowpregel.pregel.runner import call_nested, nested_run
+from flowpregel.pregel.runner import GraphRun, call_nested, nested_run
 from flowpregel.pregel.snapshot import StateSnapshot
 from flowpregel.pregel.threads import StateUpdate
 
 if TYPE_CHECKING:
-    from flowpregel._core.effects import StepContext, Steps
-    from flowpregel._core.records import Task
-    from flowpregel._engine.nested import RunContext
-    from flowpregel.pregel.drawing import Graph, RunDrawing
+    from flowpregel.pregel.drawing import Graph
+    from flowpregel.pregel.run_drawing import RunDrawing
 
 Params = ParamSpec("Params")
 Value = TypeVar("Value")
@@ -138,24 +126,22 @@ class Pregel(GraphDefinition):
             >>> app.invoke({"a": "foo"}, thread_id="1")  # doctest: +SKIP
             {'b': 'foofoo'}
         """
-        quiet = is_quiet(asked)
-        if quiet and current.get() is not None:
+        if current.get() is not None and asked.get("stream_mode") in WHOLE:
             return call_nested(self, input, config, asked).result()
-        run = run_of(self, input, config, asked)
+        run = GraphRun(self, input, config, asked)
         with held():
             items = [*run.items()]
-        return run.output() if quiet else items
+        return items if run.modes else run.output()
 
     async def ainvoke(
         self, input: Any, config: Config | None = None, **asked: Unpack[RunKeywords]
     ) -> Any:
         """`invoke`, on the running event loop; async nodes run on it too."""
-        quiet = is_quiet(asked)
-        if quiet and current.get() is not None:
+        if current.get() is not None and asked.get("stream_mode") in WHOLE:
             return await call_nested(self, input, config, asked)
-        run = run_of(self, input, config, asked)
+        run = GraphRun(self, input, config, asked)
         items = [item async for item in run.aitems()]
-        return run.output() if quiet else items
+        return items if run.modes else run.output()
 
     def stream(
         self, input: Any, config: Config | None = None, **asked: Unpack[StreamKeywords]
@@ -178,22 +164,63 @@ class Pregel(GraphDefinition):
             Payloads; with a list of modes ``(mode, payload)``; with
             ``subgraphs=True`` the namespace comes first.
         """
-        return run_of(self, input, config, asked, streams=True).items()
+        return GraphRun(self, input, config, asked, streams=True).items()
 
     def astream(
         self, input: Any, config: Config | None = None, **asked: Unpack[StreamKeywords]
     ) -> AsyncIterator[Any]:
         """`stream`, on the running event loop."""
-        return run_of(self, input, config, asked, streams=True).aitems()
+        return GraphRun(self, input, config, asked, streams=True).aitems()
 
-    batch = batch
-    abatch = abatch
+    def batch(
+        self,
+        inputs: Sequence[Any],
+        config: Config | Sequence[Config] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **asked: Unpack[RunKeywords],
+    ) -> list[Any]:
+        """Run the graph on each of *inputs*, side by side, and return the outputs in order.
 
-    def nested_run(
-        self, task: Task, setting: StepContext, around: RunContext
-    ) -> tuple[Steps, RunContext]:
-        """Return the run that *task* of another graph is, and the context of its tasks."""
-        return own_thread_run(self, task, around) or nested_run(self, task, setting, around)
+        Args:
+            inputs: What each run is given.
+            config: One for all, or one for each.
+            return_exceptions: Whether to return what a run raises in its place.
+            asked: As `invoke` takes it.
+        """
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - seldom needed
+
+        pairs, limit = configs_of(inputs, config)
+        limit = limit or min(32, max(1, len(pairs)))
+        with ThreadPoolExecutor(limit, thread_name_prefix="flowpregel-batch") as pool:
+            invoke = partial(self.invoke, **asked)
+            futures = [pool.submit(invoke, *pair) for pair in pairs]
+        if return_exceptions:
+            return [future.exception() or future.result() for future in futures]
+        return [future.result() for future in futures]
+
+    async def abatch(
+        self,
+        inputs: Sequence[Any],
+        config: Config | Sequence[Config] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **asked: Unpack[RunKeywords],
+    ) -> list[Any]:
+        """`batch`, on the running event loop."""
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+        pairs, limit = configs_of(inputs, config)
+        slots = asyncio.Semaphore(limit or max(1, len(pairs)))
+
+        async def one(given: Any, own: Config | None) -> Any:
+            async with slots:
+                return await self.ainvoke(given, own, **asked)
+
+        runs = [one(*pair) for pair in pairs]
+        return await asyncio.gather(*runs, return_exceptions=return_exceptions)
+
+    nested_run = nested_run
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         """Refuse to be called: a graph is run by `invoke` and its kin."""
@@ -312,9 +339,10 @@ class Pregel(GraphDefinition):
 
     def _subgraph_drawings(self, xray: bool | int) -> dict[str, Graph]:
         """Return drawings of the graphs that are nodes, as deep as *xray* says."""
-        depth = _depth(xray)
-        inner = self.get_subgraphs() if depth > 0 else ()
-        return {name: graph.get_graph(xray=depth - 1) for name, graph in inner}
+        if xray <= 0:
+            return {}
+        deeper = xray if xray is True else xray - 1
+        return {name: graph.get_graph(xray=deeper) for name, graph in self.get_subgraphs()}
 
     def get_run(
         self,
@@ -344,14 +372,13 @@ class Pregel(GraphDefinition):
             step 0  ✓ load  ████████████████████  0.500 s
             step 1  ✗ rank  ██                    0.051 s  KeyError: 'score'
         """
-        from flowpregel.pregel import runs  # noqa: PLC0415 - seldom needed
-        from flowpregel.pregel.drawing import draw_run  # noqa: PLC0415 - seldom needed
+        from flowpregel.pregel.run_drawing import draw_run  # noqa: PLC0415 - seldom needed
+        from flowpregel.pregel.runs import tasks_of_run  # noqa: PLC0415 - seldom needed
 
         graph, saver, parsed = threads.opened(self, merged(self.config, config, **settings))
         assert isinstance(graph, Pregel)
-        address = parsed.address
-        reader = runs.RunReader(graph, saver, runs.nested_addresses(saver, address.thread_id))
-        tasks = reader.tasks(runs.last_run(saver, address, limit), _depth(xray))
+        depth = 1 << 30 if xray is True else int(xray)
+        tasks = tasks_of_run(graph, saver, parsed.address, depth=depth, limit=limit)
         return draw_run(graph.get_graph(xray=xray), tasks)
 
     aget_graph = _off_loop(get_graph)
@@ -364,23 +391,10 @@ class Pregel(GraphDefinition):
         for item in self.get_subgraphs(namespace=namespace, recurse=recurse):
             yield item
 
-    # ------------------------------------------------------------ shared results
+    # ------------------------------------------------------------ copies, shared results
 
-    def clear_cache(self, nodes: Sequence[str] | None = None) -> None:
-        """Forget shared results: of *nodes*, or of all.
+    def with_config(self, config: Config | None = None, **settings: Any) -> Self:
+        """Return the graph with *config* and *settings* as defaults of every run."""
+        return self.copy({"config": merged(self.config, config, **settings)})
 
-        Raises:
-            ConfigurationError: The graph has no cache.
-        """
-        if self.cache is None:
-            raise ConfigurationError(f"graph {self.name!r} has no cache to clear")
-        for name in nodes or ():
-            if name not in self.nodes:
-                raise ConfigurationError(f"graph {self.name!r} has no node {name!r}")
-        self.cache.clear([self.program.nodes[name].space for name in nodes or self.nodes])
-
-    aclear_cache = _off_loop(clear_cache)
-
-
-def _depth(xray: bool | int) -> int:
-    return (1 << 30) if xray is True else int(xray)
+    aclear_cache = _off_loop(GraphDefinition.clear_cache)

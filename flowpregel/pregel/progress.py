@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from typing import Any, TextIO
 
 from flowpregel._engine.drivers import Item
+from flowpregel._text import in_one_line
 
 MODES = ("tasks", "updates", "progress")
 """The stream modes that a view reads."""
@@ -73,27 +74,21 @@ class ProgressView:
         """Take in an event of the run's stream."""
         _, mode, payload = item
         if mode == "tasks":
-            self._see_task(payload)
+            became = "started"
+            if "result" in payload:
+                self._reports.pop(payload["id"], None)
+                became = "asking" if payload["interrupts"] else "done"
+                became = became if payload["error"] is None else "failed"
+            self._counts[payload["name"]][became] += 1
         elif mode == "updates" and "__metadata__" in payload:
             for name in payload.keys() - {"__metadata__"}:
                 self._counts[name]["before"] += 1
         elif mode == "progress":
             self._reports[payload["id"]] = payload
-        else:
-            return
         now = self._clock()
-        if now - self._shown >= self._every:
+        if mode in MODES and now - self._shown >= self._every:
             self._shown = now
             self._show(self.lines(now))
-
-    def _see_task(self, payload: dict[str, Any]) -> None:
-        became = "started"
-        if "result" in payload:
-            self._reports.pop(payload["id"], None)
-            became = "asking" if payload["interrupts"] else "done"
-            if payload["error"] is not None:
-                became = "failed"
-        self._counts[payload["name"]][became] += 1
 
     def close(self) -> None:
         """Show how the run ended."""
@@ -107,20 +102,22 @@ class ProgressView:
         for name, count in [*self._counts.items()]:
             if name == self._name:
                 continue
-            before, done = count["before"], count["done"]
-            failed, asking = count["failed"], count["asking"]
-            left = count["started"] - done - failed - asking
-            parts = [f"{before + done:,} done"]
-            parts += [f"{before:,} of them before"] if before else []
-            parts += [f"{failed:,} failed"] if failed else []
-            parts += [f"{asking:,} waiting for an answer"] if asking else []
-            parts += [f"{left:,} to do"] if left else []
-            parts += [f"{done / seconds:,.1f}/s"] if done else []
-            parts += [f"{left * seconds / done:,.0f} s left"] if left and done else []
+            before, done, failed = count["before"], count["done"], count["failed"]
+            left = count["started"] - done - failed - count["asking"]
+            told = (
+                (True, f"{before + done:,} done"),
+                (before, f"{before:,} of them before"),
+                (failed, f"{failed:,} failed"),
+                (count["asking"], f"{count['asking']:,} waiting for an answer"),
+                (left, f"{left:,} to do"),
+                (done, f"{done / seconds:,.1f}/s"),
+                (left and done, f"{left * seconds / max(done, 1):,.0f} s left"),
+            )
+            parts = [text for holds, text in told if holds]
             lines.append(f"  {name}: {', '.join(parts)}")
             reports = [each for each in [*self._reports.values()] if each["name"] == name]
             lines += [f"    {how_far(report)}" for report in reports[:_SHOWN]]
-        return lines
+        return [in_one_line(line) for line in lines]
 
 
 def how_far(report: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from flowpregel._core.commands import Command
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import Emit, Steps
-from flowpregel._core.program import Keys, Program, read
+from flowpregel._core.program import Options, Program, read
 from flowpregel._core.records import Address, Saved
 from flowpregel._core.run_state import Result
 from flowpregel.checkpoint.base import BaseCheckpointSaver
@@ -65,6 +65,11 @@ def start_of(
     """
     start = Start(given=given, run_id=config.run_id)
     is_new = given is not None and not isinstance(given, Command)
+    if saver is None and resume is not None:
+        raise ConfigurationError(
+            f"resume='auto': graph {program.name!r} has no checkpointer, so there is nothing "
+            "to go on with; pass checkpointer= where it is built"
+        )
     depends = resume is not None or config.run_id is not None or not is_new
     if saver is None or config.checkpoint_id is not None or not depends:
         return start
@@ -130,9 +135,9 @@ def _check_input(program: Program, opened: OpenCheckpoint, given: Any) -> None:
         raise InputMismatchError(saved.address.thread_id, "its input was another one")
 
 
-def kept_result(program: Program, saved: Saved, keys: Keys, modes: frozenset[str]) -> Steps:
+def kept_result(program: Program, saved: Saved, options: Options) -> Steps:
     """Return the steps of a run that is over: they emit what it came to."""
-    values = read(open_checkpoint(program, saved).state.channels, keys)
-    if "values" in modes:
+    values = read(open_checkpoint(program, saved).state.channels, options.output_channels)
+    if "values" in options.modes:
         yield Emit("values", values)
     return Result(values)

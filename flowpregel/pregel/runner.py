@@ -1,99 +1,113 @@
-"""Makes runs of a graph, outermost and nested, and hands them to the engine."""
+"""Makes runs of a graph, outermost and nested, and hands them to the engine.
+
+::
+
+    invoke(...) --> GraphRun --> items -> plan_of: a RunPlan --> Engine
+                (what is asked,          (the thread leased,
+                 checked)                 where it starts)
+"""
 
 from __future__ import annotations
 
 import sys
 import uuid
-import warnings
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, aclosing, closing, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, aclosing, closing, nullcontext
+from dataclasses import replace
 from typing import Any, Literal
 
-from flowpregel._core.commands import Interrupt
 from flowpregel._core.effects import StepContext, Steps
-from flowpregel._core.program import Nested, Options
-from flowpregel._core.records import INTERRUPT, Address, Arguments, Kind, Node, Task
+from flowpregel._core.program import Nested, Options, names
+from flowpregel._core.records import INTERRUPT, Address, Arguments, Durability, Kind, Node, Task
 from flowpregel._core.run import run
 from flowpregel._core.run_state import Result
 from flowpregel._engine.commits import Committers
 from flowpregel._engine.drivers import Item, adrive, drive
 from flowpregel._engine.engine import Engine, RunPlan
-from flowpregel._engine.inbox import now
-from flowpregel._engine.nested import RunContext
+from flowpregel._engine.nested import RunContext, now
 from flowpregel._fault import fault
 from flowpregel._interrupts import held
-from flowpregel.checkpoint.base import BaseCheckpointSaver, Lease
+from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import RunControl, current_scope
-from flowpregel.errors import ConfigurationError, RunNotice
-from flowpregel.pregel.config import Config, ParsedConfig, merged, parse
-from flowpregel.pregel.definition import GraphDefinition
+from flowpregel.errors import ConfigurationError
+from flowpregel.pregel import progress
+from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
+from flowpregel.pregel.definition import GraphDefinition, keys_of
 from flowpregel.pregel.node import policies_of
-from flowpregel.pregel.progress import ProgressView
 from flowpregel.pregel.resume import kept_result, start_of
+from flowpregel.pregel.snapshot import GraphOutput
 
-_OF_THE_OUTERMOST = (
-    "interrupt_before", "interrupt_after", "control", "durability", "resume", "on_code_change",
-    "progress",
-)  # fmt: skip
 _WITHOUT_EFFECT = ("stream_mode", "print_mode", "context", "debug", "version")
+"""Options of an invocation that a graph may be given when another one calls it."""
 _FROM_INSIDE = {"custom", "progress"}
 """What nested graphs give the stream even if it does not show subgraphs."""
 
 
-@dataclass(frozen=True, slots=True)
-class GraphOutput:
-    """What ``invoke(version="v2")`` returns."""
-
-    value: Any
-    """What the output channels hold."""
-    interrupts: tuple[Interrupt, ...] = ()
-    """What waits for an answer; empty if the run is done."""
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield value and interrupts, for unpacking."""
-        return iter((self.value, self.interrupts))
-
-    def __getitem__(self, key: str) -> Any:
-        """Return what a plain output has under *key*, for programs that were written for one."""
-        if key == INTERRUPT:
-            return self.interrupts
-        value = self.value
-        return value[key] if isinstance(value, Mapping) else getattr(value, key)
-
-    def __contains__(self, key: object) -> bool:
-        """Return whether a plain output would have *key*."""
-        if key == INTERRUPT:
-            return bool(self.interrupts)
-        value = self.value
-        return key in value if isinstance(value, Mapping) else hasattr(value, str(key))
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
 class GraphRun:
-    """One outermost run of a graph: iterate over its items, then ask for its output."""
+    """One outermost run of a graph: iterate over its items, then ask for its output.
 
-    graph: GraphDefinition
-    given: Any
-    """Its input."""
-    config: ParsedConfig
-    options: Options
-    """All but what the thread's saver decides."""
-    context: Any
-    control: RunControl | None
-    resume: Literal["auto"] | None
-    modes: tuple[str, ...]
-    """The stream modes that the user reads."""
-    labelled: bool
-    """Whether several modes were asked for, so that each item names its own."""
-    subgraphs: bool
-    """Whether nested graphs stream too, so that each item names its namespace."""
-    printed: tuple[str, ...]
-    """The stream modes that are printed."""
-    view: ProgressView | None
-    """Shows how far the run is."""
-    version: Literal["v1", "v2"]
-    engine: Engine = field(init=False)
+    Args:
+        graph: Gives the defaults.
+        given: The input.
+        given_config: LangGraph's config, or None.
+        asked: The keywords.
+        streams: Whether `Pregel.stream` was called.
+
+    Raises:
+        ConfigurationError: Something cannot be; the message says what.
+        TypeError: A keyword that nobody knows.
+    """
+
+    def __init__(
+        self,
+        graph: GraphDefinition,
+        given: Any,
+        given_config: Config | None,
+        asked: Mapping[str, Any],
+        *,
+        streams: bool = False,
+    ) -> None:
+        if graph.checkpointer is True:
+            raise ConfigurationError(
+                "checkpointer=True cannot be used for root graphs: it means the checkpointer of "
+                "the graph around; give a saver or a path"
+            )
+        wanted = options_of(graph, asked, streams=streams)
+        settings = {key: value for key, value in asked.items() if key not in OPTIONS}
+        config = parse(merged(graph.config, given_config, **settings))
+        if config.namespace:
+            # The checkpoint of a nested graph is found when that is called: by the map of them.
+            config = replace(config, namespace="", checkpoint_id=config.checkpoint_map.get(""))
+        self.graph, self.given, self.config = graph, given, config
+        self.context = context_of(graph.context_schema, wanted["context"])
+        control: RunControl | None = wanted["control"]
+        self.control = control
+        self.resume: Literal["auto"] | None = wanted["resume"]
+        self.version: Literal["v1", "v2"] = wanted["version"]
+        is_whole = not streams and asked.get("stream_mode") in WHOLE
+        self.modes = () if is_whole else names(wanted["stream_mode"])
+        """The stream modes that the user reads; none for an output alone."""
+        self._printed = ("updates", "values") if wanted["debug"] else names(wanted["print_mode"])
+        self._labelled = not isinstance(asked.get("stream_mode"), str | None)
+        """Whether several modes were asked for, so that each item names its own."""
+        self.subgraphs: bool = wanted["subgraphs"]
+        """Whether nested graphs stream too, so that each item names its namespace."""
+        self._view = progress.ProgressView(graph.name) if wanted["progress"] else None
+        viewed = progress.MODES if self._view else ()
+        self.options = Options(
+            durability=Durability(wanted["durability"]),
+            recursion_limit=config.recursion_limit,
+            interrupt_before=wanted["interrupt_before"],
+            interrupt_after=wanted["interrupt_after"],
+            output_channels=keys_of(wanted["output_keys"]),
+            modes=frozenset((*self.modes, *self._printed, *viewed)),
+            step_timeout=graph.step_timeout,
+            retry=policies_of(graph.retry_policy),
+            cache=graph.cache_policy,
+            drain=lambda: None if control is None else control.drain_reason,
+            on_code_change=wanted["on_code_change"],
+        )
+        """All but what the thread's saver decides."""
 
     def items(self) -> Iterator[Any]:
         """Run to the end on this OS thread, and yield what the stream shows on the way."""
@@ -106,11 +120,11 @@ class GraphRun:
                     return
                 yield from self._shown(item)
         finally:
-            with held(), self._viewed():
+            with held(), nullcontext() if self._view is None else closing(self._view):
                 emitted.close()
 
     def _driven(self) -> Generator[Item, None, None]:
-        self.engine = Engine(run_plan(self))
+        self.engine = Engine(plan_of(self))
         yield from drive(self.engine)
 
     async def aitems(self) -> AsyncIterator[Any]:
@@ -119,32 +133,27 @@ class GraphRun:
 
         saver = self.graph.saver
         is_elsewhere = saver is not None and saver.needs_loop
-        planned = await asyncio.to_thread(run_plan, self) if is_elsewhere else run_plan(self)
+        planned = await asyncio.to_thread(plan_of, self) if is_elsewhere else plan_of(self)
         self.engine = Engine(planned, asyncio.get_running_loop())
         emitted = adrive(self.engine)
-        with self._viewed():
+        with nullcontext() if self._view is None else closing(self._view):
             async with aclosing(emitted):  # type: ignore[type-var]
                 async for item in emitted:
                     for shown in self._shown(item):
                         yield shown
 
-    def _viewed(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self.view is None else closing(self.view)
-
     def _shown(self, item: Item) -> Iterator[Any]:
         """Yield what a run emitted in the form that was asked for, if it was."""
         namespace, mode, payload = item
-        if self.view is not None:
-            self.view.see(item)
-        if mode == "notices":
-            warnings.warn(payload, RunNotice, stacklevel=2)
-        if mode in self.printed:
+        if self._view is not None:
+            self._view.see(item)
+        if mode in self._printed:
             where = f" [{'|'.join(namespace)}]" if namespace else ""
             sys.stdout.write(f"[{mode}]{where} {payload!r}\n")
         if mode not in self.modes:
             return
         if self.version == "v1":
-            parts = ((namespace,) if self.subgraphs else ()) + ((mode,) if self.labelled else ())
+            parts = ((namespace,) if self.subgraphs else ()) + ((mode,) if self._labelled else ())
             yield (*parts, payload) if parts else payload
             return
         shown = {"type": mode, "ns": namespace, "data": payload}
@@ -157,91 +166,68 @@ class GraphRun:
             shown |= {"data": data, "interrupts": interrupts}
         yield shown
 
-    def output(self) -> Any:
-        """Return what the run came to, once all its items were read."""
-        result = self.engine.result
+    def output(self, result: Result | None = None) -> Any:
+        """Return what the run came to, once all its items were read.
+
+        Args:
+            result: What it came to, if it was run by another engine than its own.
+        """
+        result = self.engine.result if result is None else result
         assert result is not None
         if self.version == "v2":
             return GraphOutput(self.graph.shaped(result.values), result.interrupts)
-        return plain_output(result)
+        if not result.interrupts:
+            return result.values
+        values = result.values if isinstance(result.values, dict) else {}
+        return {**values, INTERRUPT: list(result.interrupts)}
 
 
-def plain_output(result: Result) -> Any:
-    """Return what ``invoke(version="v1")`` returns."""
-    if not result.interrupts:
-        return result.values
-    values = result.values if isinstance(result.values, dict) else {}
-    return {**values, INTERRUPT: list(result.interrupts)}
-
-
-def run_plan(asked: GraphRun) -> RunPlan:
+def plan_of(asked: GraphRun) -> RunPlan:
     """Return what the engine is to do for a run; the lease of its thread is taken."""
-    graph = asked.graph
-    if graph.checkpointer is True:
-        raise ConfigurationError(
-            "checkpointer=True cannot be used for root graphs: it means the checkpointer of the "
-            "graph around; give a saver or a path"
-        )
-    if graph.saver is None and asked.resume is not None:
-        raise ConfigurationError(
-            f"resume='auto': graph {graph.name!r} has no checkpointer, so there is nothing "
-            "to go on with; pass checkpointer= where it is built"
-        )
+    graph, config, options, lease = asked.graph, asked.config, asked.options, None
+    saver, committers = graph.saver, Committers()
     with ExitStack() as resources:
-        if graph.saver is None:
-            return _plan(asked, None, resources)
-        address = asked.config.address
-        resources.callback(fault, "lease.released.after")
-        fault("lease.taken.before")
-        lease = resources.enter_context(graph.saver.lease(address.thread_id, address.namespace))
-        fault("lease.taken.after")
-        resources.callback(fault, "lease.released.before")
-        return _plan(asked, lease, resources)
-
-
-def _plan(asked: GraphRun, lease: Lease | None, resources: ExitStack) -> RunPlan:
-    """Return the plan of a run, which takes *resources* over."""
-    graph, saver, config = asked.graph, asked.graph.saver, asked.config
-    fault("run.start.before")
-    start = start_of(graph.program, saver, asked.given, config, resume=asked.resume)
-    fault("run.start.after")
-    run_id = start.run_id or str(uuid.uuid4())
-    options = replace(
-        asked.options,
-        loaded=start.loaded,
-        metadata={**start.metadata, **config.metadata, "run_id": run_id},
-        now=now(),
-    )
-    if saver is not None and lease is not None:
-        options = for_saver(replace(options, address=config.address, fence=lease.fence), saver)
-    committers = Committers()
-    around = RunContext(
-        config={**config.shown(), "run_id": start.run_id},
-        context=asked.context,
-        store=graph.store,
-        control=asked.control,
-        committer=None if saver is None else committers.of(saver, options.durability),
-        committers=committers,
-        thread_id=config.thread_id,
-        run_id=run_id,
-        has_saver=saver is not None,
-        executor=graph.executor,
-        modes=options.modes if asked.subgraphs else options.modes & _FROM_INSIDE,
-        options=options,
-        replayed_before=config.checkpoint_id if asked.given is None else None,
-    )
-    if start.over is None:
-        steps = run(graph.program, options, start.given)
-    else:
-        steps = kept_result(graph.program, start.over, options.output_channels, options.modes)
-    return RunPlan(
-        steps=steps,
-        around=around,
-        cache=graph.cache,
-        max_concurrency=config.max_concurrency,
-        resources=resources.pop_all(),
-        lease=lease,
-    )
+        if saver is not None:
+            address = config.address
+            resources.callback(fault, "lease.released.after")
+            fault("lease.taken.before")
+            lease = resources.enter_context(saver.lease(address.thread_id, address.namespace))
+            fault("lease.taken.after")
+            resources.callback(fault, "lease.released.before")
+            options = for_saver(replace(options, address=address, fence=lease.fence), saver)
+        fault("run.start.before")
+        start = start_of(graph.program, saver, asked.given, config, resume=asked.resume)
+        fault("run.start.after")
+        run_id = start.run_id or str(uuid.uuid4())
+        metadata = {**start.metadata, **config.metadata, "run_id": run_id}
+        options = replace(options, loaded=start.loaded, metadata=metadata, now=now())
+        around = RunContext(
+            config={**config.shown, "run_id": start.run_id},
+            context=asked.context,
+            store=graph.store,
+            control=asked.control,
+            committer=None if saver is None else committers.of(saver, options.durability),
+            committers=committers,
+            thread_id=config.thread_id,
+            run_id=run_id,
+            has_saver=saver is not None,
+            executor=graph.executor,
+            modes=options.modes if asked.subgraphs else options.modes & _FROM_INSIDE,
+            options=options,
+            replayed_before=config.checkpoint_id if asked.given is None else None,
+        )
+        return RunPlan(
+            steps=(
+                run(graph.program, options, start.given)
+                if start.over is None
+                else kept_result(graph.program, start.over, options)
+            ),
+            around=around,
+            cache=graph.cache,
+            max_concurrency=config.max_concurrency,
+            resources=resources.pop_all(),
+            lease=lease,
+        )
 
 
 def for_saver(options: Options, saver: BaseCheckpointSaver) -> Options:
@@ -260,12 +246,12 @@ def call_nested(
 ) -> Any:
     """Call *graph* from a task of another, and return the future of its output."""
     scope = current_scope(f"graph {graph.name!r}")
-    for name in _OF_THE_OUTERMOST:
+    for name in OPTIONS.difference(_WITHOUT_EFFECT):
         if name in asked:
             raise ConfigurationError(
                 f"{name} belongs to the outermost run, not to a graph called in it"
             )
-    settings = {key: value for key, value in asked.items() if key not in _WITHOUT_EFFECT}
+    settings = {key: value for key, value in asked.items() if key not in OPTIONS}
     own = merged(config, **settings)
     # Hidden: streams show what the graph emits, and not the call itself, as LangGraph's do.
     node = Node(name=graph.name, graph=graph, role="graph", hidden=True)
@@ -276,6 +262,8 @@ def nested_run(
     graph: GraphDefinition, task: Task, setting: StepContext, around: RunContext
 ) -> tuple[Steps, RunContext]:
     """Return the run of *graph* that *task* of another graph is, and the context of its tasks."""
+    if (own := _own_thread_run(graph, task, around)) is not None:
+        return own
     is_call = task.kind is Kind.CALL
     given, own_config = (task.input.args[0], task.input.kwargs) if is_call else (task.input, {})
     config = parse(merged(around.config, graph.config, own_config))
@@ -312,22 +300,48 @@ def nested_run(
     if committer is not None and around.thread_id is not None:
         address = Address(around.thread_id, namespace, own_id)
         options = replace(for_saver(options, committer.saver), address=address)
-    inside = replace(
-        around,
-        config=config.shown(),
-        committer=committer,
-        has_saver=committer is not None,
-        namespace=namespace,
-        options=options,
-        **inherited(graph, task, around),
+    inside = _inside(graph, task, around, around)
+    has_saver = committer is not None
+    inside = replace(inside, committer=committer, has_saver=has_saver, config=config.shown)
+    return run(graph.program, options, given), replace(inside, namespace=namespace, options=options)
+
+
+def _own_thread_run(
+    graph: GraphDefinition, task: Task, around: RunContext
+) -> tuple[Steps, RunContext] | None:
+    """Return the run of a graph that *task* calls on another thread; None: it is on the caller's.
+
+    It is an outermost run in all but its engine, and a question ends it for its caller.
+    A graph without a saver of its own keeps its state with the caller's, as any other.
+    """
+    if task.kind is not Kind.CALL or graph.saver is None:
+        return None
+    given, own = task.input.args[0], task.input.kwargs
+    wanted = parse(merged(graph.config, own))
+    is_callers = around.thread_id is not None and wanted.thread_id == around.thread_id
+    shares_saver = around.committer is not None and around.committer.saver is graph.saver
+    if wanted.thread_id is None or (is_callers and (shares_saver or wanted.namespace)):
+        return None
+    labels = {key: around.config.get(key) for key in ("tags", "metadata")}
+    durability = "exit" if around.options.durability is Durability.EXIT else "sync"
+    asked = GraphRun(
+        graph, given, merged(labels, own), {"durability": durability, "control": around.control}
     )
-    return run(graph.program, options, given), inside
+    planned = plan_of(asked)
+
+    def steps() -> Steps:
+        """Go the steps of the run, and release its thread where it ends."""
+        with planned.resources:
+            return Result(asked.output((yield from planned.steps)))
+
+    return steps(), replace(_inside(graph, task, around, planned.around), context=around.context)
 
 
-def inherited(graph: GraphDefinition, task: Task, around: RunContext) -> dict[str, Any]:
-    """Return what a nested run has of the one *around*, unless it was given its own."""
-    return {
-        "store": around.store if graph.store is None else graph.store,
-        "executor": around.executor if graph.executor is None else graph.executor,
-        "variables": around.variables if task.variables is None else task.variables,
-    }
+def _inside(graph: GraphDefinition, task: Task, around: RunContext, own: RunContext) -> RunContext:
+    """Return *own*, with what a nested run has of the one *around* if it was not given its own."""
+    return replace(
+        own,
+        store=around.store if graph.store is None else graph.store,
+        executor=around.executor if graph.executor is None else graph.executor,
+        variables=around.variables if task.variables is None else task.variables,
+    )

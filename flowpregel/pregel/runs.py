@@ -14,22 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
-from flowpregel._core.records import (
-    CALLED,
-    ERROR,
-    INTERRUPT,
-    RUN_TASK_ID,
-    Address,
-    Ran,
-    Saved,
-    Write,
-)
+from flowpregel._core import records
+from flowpregel._core.records import Address, Ran, Saved, Write
 from flowpregel._core.stream_events import outputs
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.pregel.definition import GraphDefinition
-from flowpregel.pregel.drawing import START, TaskRecord
+from flowpregel.pregel.definition import START, GraphDefinition
+from flowpregel.pregel.run_drawing import Status, TaskRecord
 from flowpregel.pregel.snapshot import open_checkpoint
 
 NestedKey: TypeAlias = tuple[str, int]
@@ -75,15 +67,30 @@ def last_run(
     return found[::-1]
 
 
-def nested_addresses(saver: BaseCheckpointSaver, thread_id: str) -> dict[NestedKey, Address]:
-    """Return where the graphs keep their checkpoints that tasks of a thread are, or call."""
-    found = {}
-    for address in saver.namespaces(thread_id) if hasattr(saver, "namespaces") else ():
-        head, _, last = address.namespace.rpartition("|")
+def tasks_of_run(
+    graph: GraphDefinition,
+    saver: BaseCheckpointSaver,
+    address: Address,
+    *,
+    depth: int,
+    limit: int | None = None,
+) -> list[TaskRecord]:
+    """Return the tasks of a thread's last run.
+
+    Args:
+        graph: What was run: it tells of tasks that have left nothing.
+        saver: Keeps the checkpoints.
+        address: Whose.
+        depth: How deep to look into graphs that are tasks.
+        limit: Those of at most this many supersteps, the newest.
+    """
+    nested: dict[NestedKey, Address] = {}
+    for inner in saver.namespaces(address.thread_id) if hasattr(saver, "namespaces") else ():
+        head, _, last = inner.namespace.rpartition("|")
         # The second graph that a task calls, and those after it, have a number.
-        place, number = (head, int(last)) if last.isdigit() else (address.namespace, 0)
-        found[place.rpartition(":")[2], number] = address
-    return found
+        place, number = (head, int(last)) if last.isdigit() else (inner.namespace, 0)
+        nested[place.rpartition(":")[2], number] = inner
+    return _RunReader(graph, saver, nested).tasks(last_run(saver, address, limit), depth)
 
 
 @dataclass(slots=True, eq=False)
@@ -107,13 +114,13 @@ class _KeptTask:
 
 
 @dataclass(frozen=True, slots=True)
-class RunReader:
+class _RunReader:
     """Reads the tasks of a run from its checkpoints.
 
     Args:
         graph: What was run, if that is known: it tells of tasks that have left nothing.
         saver: Keeps the checkpoints.
-        nested: The result of `nested_addresses`.
+        nested: Where the graphs that tasks of the thread are, or call, keep their checkpoints.
     """
 
     graph: GraphDefinition | None
@@ -156,15 +163,20 @@ class RunReader:
             node = prefix + name
             inner = [record(each, f"{node}/", task) for each in below.get(task.id, ())]
             graph, address = None, None
-            if caller is None:
-                graph, address = self._graph_of(saved, task.id, name)
-            elif task.is_graph:
+            if caller is None and self.graph is not None and name in self.graph.nodes:
+                bound = self.graph.nodes[name].bound
+                if isinstance(bound, GraphDefinition):
+                    outer_names = saved.address.namespace
+                    place = "|".join(filter(None, (outer_names, f"{name}:{task.id}")))
+                    address = Address(saved.address.thread_id, bound.namespace_at(place))
+                    graph = bound
+            elif caller is not None and task.is_graph:
                 graphs = [each for each in below[caller.id] if each.is_graph]
                 address = self.nested.get((caller.id, graphs.index(task)))
             if address is not None and depth > 0:
                 saver = (graph and graph.saver) or self.saver
                 history = last_run(saver, address, around=saved)
-                reader = RunReader(graph, saver, self.nested)
+                reader = _RunReader(graph, saver, self.nested)
                 inner += reader.tasks(history, 0 if graph is None else depth - 1, f"{node}:")
             status, detail = _status(task, is_over)
             ran = {} if task.ran is None else task.ran._asdict()
@@ -184,17 +196,6 @@ class RunReader:
         # The task that takes in the input is no node of the user's.
         return [record(task, outer, None) for task in below.get(None, ()) if task.name != START]
 
-    def _graph_of(
-        self, saved: Saved, task_id: str, name: str
-    ) -> tuple[GraphDefinition | None, Address | None]:
-        """Return the graph that the node *name* is, and where its run as a task is kept."""
-        node = None if self.graph is None else self.graph.nodes.get(name)
-        if node is None or not isinstance(node.bound, GraphDefinition):
-            return None, None
-        outer, place = saved.address, f"{name}:{task_id}"
-        place = f"{outer.namespace}|{place}" if outer.namespace else place
-        return node.bound, Address(outer.thread_id, node.bound.namespace_at(place))
-
 
 def _kept_on(saved: Saved) -> dict[str, _KeptTask]:
     """Return what is kept on a checkpoint of tasks, by their ids."""
@@ -202,21 +203,19 @@ def _kept_on(saved: Saved) -> dict[str, _KeptTask]:
     for task_id, path, ran in saved.ran:
         found[task_id] = _KeptTask(task_id, path, ran.name, ran=ran)
     for write in saved.writes:
-        if write.task_id != RUN_TASK_ID:
+        if write.task_id != records.RUN_TASK_ID:
             task = found.setdefault(write.task_id, _KeptTask(write.task_id))
             task.writes.append((write.channel, write.value))
-            if write.channel == CALLED and not task.name and write.value is not None:
+            if write.channel == records.CALLED and not task.name and write.value is not None:
                 task.name = str(write.value[0])
     return found
 
 
-def _status(
-    task: _KeptTask, is_over: bool
-) -> tuple[Literal["done", "failed", "waiting", "open"], str]:
+def _status(task: _KeptTask, is_over: bool) -> tuple[Status, str]:
     """Return how a task ended, and what it failed with or asks."""
     # A control write of None takes an earlier one back.
     kept = dict(task.writes)
-    error, asked = kept.get(ERROR), kept.get(INTERRUPT) or ()
+    error, asked = kept.get(records.ERROR), kept.get(records.INTERRUPT) or ()
     if outputs(task.writes):
         return "done", ""
     if task.ran is not None and task.ran.error:

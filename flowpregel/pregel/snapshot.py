@@ -1,33 +1,26 @@
-"""What a thread's state looks like to its user: `StateSnapshot`, and a history of them."""
+"""What a run and a thread's state look like to their user: `GraphOutput`, `StateSnapshot`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
-from flowpregel._core import copies, ids
+from flowpregel._core import copies, ids, records
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import Replayed
 from flowpregel._core.effects import StepContext
 from flowpregel._core.plan import plan
 from flowpregel._core.program import Program, State, load_state, read
-from flowpregel._core.records import (
-    ERROR,
-    NO_WRITES,
-    RUN_TASK_ID,
-    SILENT_WRITES,
-    DeltaHistory,
-    Saved,
-    Task,
-    Version,
-    Write,
-)
+from flowpregel._core.records import RUN_TASK_ID, Address, DeltaHistory, Saved, Task, Version, Write
 from flowpregel._core.stream_events import StreamEvents, interrupts_of, outputs
 from flowpregel._core.update import Applied, Writes, apply, barrier_of
 from flowpregel.channels import DeltaChannel
+from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.pregel.config import config_for
+from flowpregel.pregel.definition import GraphDefinition
 
 
 class PregelTask(NamedTuple):
@@ -59,6 +52,34 @@ class StateSnapshot(NamedTuple):
     tasks: tuple[PregelTask, ...]
     interrupts: tuple[Interrupt, ...]
     """The questions that wait, or that were asked in this step."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphOutput:
+    """What ``invoke(version="v2")`` returns."""
+
+    value: Any
+    """What the output channels hold."""
+    interrupts: tuple[Interrupt, ...] = ()
+    """What waits for an answer; empty if the run is done."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield value and interrupts, for unpacking."""
+        return iter((self.value, self.interrupts))
+
+    def __getitem__(self, key: str) -> Any:
+        """Return what a plain output has under *key*, for programs that were written for one."""
+        if key == records.INTERRUPT:
+            return self.interrupts
+        value = self.value
+        return value[key] if isinstance(value, Mapping) else getattr(value, key)
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether a plain output would have *key*."""
+        if key == records.INTERRUPT:
+            return bool(self.interrupts)
+        value = self.value
+        return key in value if isinstance(value, Mapping) else hasattr(value, str(key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,40 +116,42 @@ def open_checkpoint(
         pending.setdefault(item.task_id, []).append((item.channel, item.value))
     place = StepContext(checkpoint.id, saved.address.namespace, step, step + 2)
     tasks = plan(program, state, None, place)
-    own = [write for write in pending.get(RUN_TASK_ID, ()) if write[0] not in SILENT_WRITES]
+    own = [write for write in pending.get(RUN_TASK_ID, ()) if write[0] not in records.SILENT_WRITES]
     applied = None
     if own:
         applied = apply(program, state, [Writes(own)], next_version(state.newest, now))
     return OpenCheckpoint(saved, state, tasks, pending, applied)
 
 
-def snapshot(
-    program: Program,
+def snapshot_of(
+    graph: GraphDefinition,
+    saver: BaseCheckpointSaver,
     saved: Saved,
     *,
-    live: bool,
-    task_state: Callable[[Task], Any] = lambda _: None,
+    live: bool = False,
+    deep: bool = False,
 ) -> StateSnapshot:
     """Return what *saved* holds.
 
     Args:
-        program: Whose thread it is.
-        saved: One of its checkpoints.
+        graph: Whose thread it is.
+        saver: Keeps its checkpoints.
+        saved: One of them.
         live: Show how things stand: values with the output of tasks that are
             done, and only what is still to do. Otherwise: how the step began,
             with all its tasks and all that they asked.
-        task_state: Says what to show as the state of a task that is a graph.
+        deep: Show the states of nested graphs too.
     """
+    program = graph.program
+    state_of = partial(_nested_state, saver, saved.address.thread_id, deep=deep)
     opened = open_checkpoint(program, saved)
     for task in opened.tasks:
         if live:
             task.writes = tuple(outputs(opened.pending.get(task.id, ())))
-    done = [task for task in opened.tasks if task.writes]
-    if done:
-        version = ids.next_version(opened.state.newest, 0)
-        apply(program, opened.state, barrier_of(done), version)
+    if done := [task for task in opened.tasks if task.writes]:
+        apply(program, opened.state, barrier_of(done), ids.next_version(opened.state.newest, 0))
     tasks = tuple(
-        _shown(task, opened.pending.get(task.id, ()), program, live=live, state=task_state(task))
+        _shown(program, task, opened.pending.get(task.id, ()), live=live, state=state_of(task))
         for task in opened.tasks
     )
     checkpoint = saved.checkpoint
@@ -148,14 +171,16 @@ def snapshot(
     )
 
 
-def _shown(task: Task, pending: Any, program: Program, *, live: bool, state: Any) -> PregelTask:
+def _shown(
+    program: Program, task: Task, pending: Sequence[Write], *, live: bool, state: Any
+) -> PregelTask:
     channels = program.stream_channels
     events = StreamEvents(frozenset(), program.output_channels, channels)
     done = outputs(pending)
-    error = next((value for channel, value in pending if channel == ERROR), None)
+    error = next((value for channel, value in pending if channel == records.ERROR), None)
     result: Any = None
     if done:
-        written = events.result_of([write for write in done if write[0] != NO_WRITES])
+        written = events.result_of([write for write in done if write[0] != records.NO_WRITES])
         result = written.get(channels) if isinstance(channels, str) else written
     return PregelTask(
         id=task.id,
@@ -166,6 +191,22 @@ def _shown(task: Task, pending: Any, program: Program, *, live: bool, state: Any
         state=state,
         result=result,
     )
+
+
+def _nested_state(saver: BaseCheckpointSaver, thread_id: str, task: Task, *, deep: bool) -> Any:
+    """Return the state of the graph that *task* is, or the config to ask for it with."""
+    inner = task.node.graph
+    if not isinstance(inner, GraphDefinition) or inner.checkpointer is False:
+        return None
+    address = Address(thread_id, inner.namespace_at(task.namespace))
+    configurable = {"thread_id": thread_id}
+    if not deep:
+        return {"configurable": {**configurable, "checkpoint_ns": address.namespace}}
+    saver = inner.saver or saver
+    saved = saver.load(address)
+    if saved is None:
+        return empty_snapshot({"configurable": configurable})
+    return snapshot_of(inner, saver, saved, live=True, deep=True)
 
 
 def empty_snapshot(config: dict[str, Any]) -> StateSnapshot:

@@ -10,45 +10,32 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from flowpregel._core import ids
+from flowpregel._core import ids, records
 from flowpregel._core.effects import Commit, StepContext
 from flowpregel._core.program import Options, Program, State, new_state
-from flowpregel._core.records import (
-    INPUT,
-    INTERRUPT,
-    TASKS,
-    Address,
-    Batch,
-    Kind,
-    Node,
-    Saved,
-    Source,
-    Task,
-    Write,
-)
+from flowpregel._core.records import INPUT, INTERRUPT, TASKS, Node, Saved, Task
 from flowpregel._core.run_state import Run
 from flowpregel._core.start import input_writes, not_before
 from flowpregel._core.stream_events import StreamEvents, outputs
 from flowpregel._core.update import Writes, barrier_of, check_writes
 from flowpregel._engine.drivers import run_to_end
-from flowpregel._engine.inbox import now
+from flowpregel._engine.nested import now
 from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import Job, RunClient, Scope, current
 from flowpregel.errors import ConfigurationError, GraphInterrupt, InvalidUpdateError, ParentCommand
 from flowpregel.pregel.config import Config, ParsedConfig, config_for, parse
-from flowpregel.pregel.definition import GraphDefinition
+from flowpregel.pregel.definition import END, GraphDefinition
 from flowpregel.pregel.runner import for_saver
 from flowpregel.pregel.snapshot import (
     OpenCheckpoint,
     StateSnapshot,
     empty_snapshot,
     open_checkpoint,
-    snapshot,
+    snapshot_of,
     with_near_seeds,
 )
 
-END = "__end__"
 COPY = "__copy__"
 
 
@@ -148,39 +135,12 @@ def update(
     return config_for(address, parsed.checkpoint_map)
 
 
-def snapshot_of(
-    graph: GraphDefinition,
-    saver: BaseCheckpointSaver,
-    saved: Saved,
-    *,
-    live: bool = False,
-    deep: bool = False,
-) -> StateSnapshot:
-    """Return what *saved* holds; *deep*: with the states of nested graphs."""
-
-    def state_of(task: Task) -> Any:
-        inner = task.node.graph
-        if not isinstance(inner, GraphDefinition) or inner.checkpointer is False:
-            return None
-        address = Address(saved.address.thread_id, inner.namespace_at(task.namespace))
-        configurable = {"thread_id": address.thread_id}
-        if not deep:
-            return {"configurable": {**configurable, "checkpoint_ns": address.namespace}}
-        keeps = inner.saver or saver
-        kept = keeps.load(address)
-        if kept is None:
-            return empty_snapshot({"configurable": configurable})
-        return snapshot_of(inner, keeps, kept, live=True, deep=True)
-
-    return snapshot(graph.program, saved, live=live, task_state=state_of)
-
-
 # ---------------------------------------------------------------- edits
 
 
 def edited(
     program: Program, options: Options, saved: Saved | None, updates: Sequence[StateUpdate]
-) -> Batch:
+) -> records.Batch:
     """Return what one superstep of updates on *saved* adds to a thread.
 
     Args:
@@ -199,7 +159,7 @@ def edited(
             f"as_node={first.as_node!r} must be the only update of its superstep"
         )
     run, opened = _run_at(program, options, saved)
-    source: Source = "update"
+    source: records.Source = "update"
     if first.as_node == COPY:
         if saved is None:
             raise InvalidUpdateError("there is no checkpoint to copy on this thread")
@@ -321,9 +281,9 @@ def _of_copy(program: Program, saved: Saved, items: Sequence[Any]) -> Iterator[l
         yield [update for updates in by_node.values() for update in updates]
 
 
-def _run_writers(program: Program, node: Node, value: Any, state: State) -> Sequence[Write]:
+def _run_writers(program: Program, node: Node, value: Any, state: State) -> Sequence[records.Write]:
     """Return what the writers of *node* write for *value*, outside any run."""
-    task = Task("", node, Kind.PULL, value, "", namespace=node.name)
+    task = Task("", node, records.Kind.PULL, value, "", namespace=node.name)
     place = StepContext("", "", 0, 2, channels=state.channels, managed=program.managed)
     scope = Scope(Job(task, place), RunClient())
     token = current.set(scope)

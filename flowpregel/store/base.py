@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from functools import wraps
@@ -54,9 +54,6 @@ class NotProvided(Enum):
     def __bool__(self) -> bool:
         return False
 
-    def __repr__(self) -> str:
-        return "NOT_PROVIDED"
-
 
 NOT_PROVIDED: Final = NotProvided.NOT_PROVIDED
 
@@ -65,7 +62,7 @@ NOT_PROVIDED: Final = NotProvided.NOT_PROVIDED
 class Item:
     """A value under its namespace and key; changing the value changes nothing stored."""
 
-    value: dict[str, Any]
+    value: dict[str, Any] = field(hash=False)
     key: str
     namespace: tuple[str, ...]
     created_at: datetime
@@ -83,11 +80,8 @@ class Item:
             "updated_at": self.updated_at.isoformat(),
         }
 
-    def __hash__(self) -> int:
-        return hash((self.namespace, self.key))
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, unsafe_hash=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchItem(Item):
     """An item that a search found."""
 
@@ -98,9 +92,6 @@ class SearchItem(Item):
         """Return the item as JSON has it, with its score."""
         # The arguments: in a class with slots, plain super() finds the class before them.
         return {**Item.dict(self), "score": self.score}
-
-    def __hash__(self) -> int:
-        return hash((self.namespace, self.key))
 
 
 class GetOp(NamedTuple):

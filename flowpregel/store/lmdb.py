@@ -21,14 +21,7 @@ from typing import Any
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.records import digest_of
 from flowpregel._lmdb.store import open_store
-from flowpregel.store.base import (
-    GetOp,
-    ListNamespacesOp,
-    Op,
-    PutOp,
-    SearchOp,
-    TTLConfig,
-)
+from flowpregel.store.base import GetOp, ListNamespacesOp, Op, SearchOp, TTLConfig
 from flowpregel.store.memory import ItemKey, ItemStore, StoredItem
 from flowpregel.store.search_index import IndexConfig
 
@@ -74,6 +67,7 @@ class LMDBStore(ItemStore):
         self._options = options or StoreOptions()
         self._store = open_store(path, options=self._options)
         self._table = self._store.table(b"store")
+        self.encode, self.decode = self._store.codec.encode, self._store.codec.decode
 
     def close(self) -> None:
         """Give the store back; may be called again."""
@@ -97,11 +91,10 @@ class LMDBStore(ItemStore):
             return records
 
         environment = self._store.environment
-        if puts:
-            records = environment.write(work, timeout=self._options.lock_timeout)
-        else:
-            records = environment.read(work)
-        return [self._living(each, now) for each in records]
+        timeout = self._options.lock_timeout
+        records = environment.write(work, timeout=timeout) if puts else environment.read(work)
+        found = [[item for item in map(self._item, each) if item.lives_at(now)] for each in records]
+        return [sorted(items, key=lambda item: item.number) for items in found]
 
     def _records(self, transaction: Any, op: Op) -> list[bytes]:
         """Return copies of the records that may answer *op*."""
@@ -114,22 +107,11 @@ class LMDBStore(ItemStore):
                 return [record for _, record in self._table.scan(transaction, prefix)]
             case ListNamespacesOp():
                 return [record for _, record in self._table.scan(transaction, b"i")]
-            case PutOp():
+            case _:
                 return []
 
-    def _living(self, records: list[bytes], now: float) -> list[StoredItem]:
-        """Return the items in *records* that have not ended, in the order they were put."""
-        items = map(self._item, records)
-        return sorted((each for each in items if each.lives_at(now)), key=lambda item: item.number)
-
     def _item(self, record: bytes) -> StoredItem:
-        return StoredItem(*self._store.codec.decode(record, "an item"))
-
-    def _encode(self, value: Any, what: str) -> Any:
-        return self._store.codec.encode(value, what)
-
-    def _decode(self, kept: Any, what: str) -> Any:
-        return self._store.codec.decode(kept, what)
+        return StoredItem(*self.decode(record, "an item"))
 
     # -------------------------------------------------------- inside a transaction
 
@@ -140,12 +122,13 @@ class LMDBStore(ItemStore):
         if before is not None and before.lives_at(item.updated_at):
             item.number, item.created_at = before.number, before.created_at
         else:
-            item.number, item.created_at = self._next_number(transaction), item.updated_at
+            item.number = 1 + int.from_bytes(self._table.get(transaction, b"n") or b"", "big")
+            self._table.put(transaction, b"n", item.number.to_bytes(8, "big"))
         self._keep(transaction, place, item)
 
     def _keep(self, transaction: Any, place: bytes, item: StoredItem) -> None:
         record = tuple(getattr(item, name) for name in _FIELDS)
-        data = self._store.codec.encode(record, "an item")
+        data = self.encode(record, "an item")
         self._table.put(transaction, b"i" + place, data)
         if item.ends_at is not None:
             self._table.put(transaction, _end(item.ends_at) + place, b"")
@@ -159,11 +142,6 @@ class LMDBStore(ItemStore):
         if item.ends_at is not None:
             self._table.delete(transaction, _end(item.ends_at) + place)
         return item
-
-    def _next_number(self, transaction: Any) -> int:
-        number = 1 + int.from_bytes(self._table.get(transaction, b"n") or b"", "big")
-        self._table.put(transaction, b"n", number.to_bytes(8, "big"))
-        return number
 
     def _restart(self, items: Sequence[StoredItem], now: float) -> None:
         def work(transaction: Any) -> None:

@@ -26,8 +26,9 @@ from flowpregel.store.base import (
 )
 from flowpregel.store.search_index import (
     IndexConfig,
-    Query,
     SearchIndex,
+    Vector,
+    Words,
     check_filter,
     matches,
     passes,
@@ -57,19 +58,15 @@ class StoredItem:
     ttl: float | None
     """Seconds."""
     ends_at: float | None
-    words: tuple[str, ...] | None
+    words: Words | None
     """The words a query is compared with; None: a query does not look at it."""
-    vectors: tuple[tuple[float, ...], ...]
+    vectors: tuple[Vector, ...]
     value: Any
-    """As `ItemStore._encode` returns it."""
+    """As `ItemStore.encode` returns it."""
 
     def lives_at(self, now: float) -> bool:
         """Return whether its time is not over."""
         return self.ends_at is None or self.ends_at > now
-
-
-Hit: TypeAlias = tuple[float | None, StoredItem]
-"""An item, and how well it fits a query, if there is one."""
 
 
 class ItemStore(BaseStore):
@@ -82,6 +79,10 @@ class ItemStore(BaseStore):
     """
 
     supports_ttl: ClassVar[bool] = True
+    encode: Callable[[Any, str], Any]
+    """Returns a copy of a value to be kept; the text describes it in errors."""
+    decode: Callable[[Any, str], Any]
+    """Returns a new copy of the value that `encode` was given."""
 
     def __init__(
         self, index: IndexConfig | None, ttl: TTLConfig | None, clock: Callable[[], float]
@@ -101,13 +102,27 @@ class ItemStore(BaseStore):
             op.query for op in todo if isinstance(op, SearchOp) and op.query
         )
         found = self._exchange(todo, self._prepared(todo, now), now)
+        refreshes = (self.ttl_config or {}).get("refresh_on_read", True)
         results: list[Result] = []
         read: list[StoredItem] = []
         for op, items in zip(todo, found, strict=True):
-            hits = self._hits(op, items, queries)
-            results.append(self._result(op, hits))
-            if isinstance(op, GetOp | SearchOp) and self._restarts(op.refresh_ttl):
-                read += [item for _, item in hits if item.ttl is not None]
+            match op:
+                case GetOp():
+                    results.append(Item(**self._fields(items[0])) if items else None)
+                case SearchOp():
+                    hits = self._hits(op, items, queries)
+                    items = [item for item, _ in hits]
+                    results.append(
+                        [SearchItem(**self._fields(item), score=fit) for item, fit in hits]
+                    )
+                case ListNamespacesOp():
+                    results.append(_namespaces(op, items))
+                case PutOp():
+                    results.append(None)
+            if isinstance(op, GetOp | SearchOp) and (
+                refreshes if op.refresh_ttl is None else op.refresh_ttl
+            ):
+                read += [item for item in items if item.ttl is not None]
         if read:
             self._restart(read, now)
         return results
@@ -128,25 +143,15 @@ class ItemStore(BaseStore):
     def _restart(self, items: Sequence[StoredItem], now: float) -> None:
         """Start the time to live of *items*, which all have one, again."""
 
-    @abstractmethod
-    def _encode(self, value: Any, what: str) -> Any:
-        """Return a copy of *value* to be kept."""
-
-    @abstractmethod
-    def _decode(self, kept: Any, what: str) -> Any:
-        """Return a new copy of the value that `_encode` was given."""
-
     # -------------------------------------------------------- inner
 
     def _prepared(self, ops: Sequence[Op], now: float) -> dict[ItemKey, StoredItem | None]:
         """Return what is to be kept under each key: the last put of it."""
         last = {(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
-        terms = self._search_index.of_puts([*last.values()])
-        puts: dict[ItemKey, StoredItem | None] = {}
-        for (place, op), (words, vectors) in zip(last.items(), terms, strict=True):
-            puts[place] = None
-            if op.value is None:
-                continue
+        puts: dict[ItemKey, StoredItem | None] = dict.fromkeys(last)
+        kept = {place: op for place, op in last.items() if op.value is not None}
+        terms = self._search_index.of_puts([*kept.values()])
+        for (place, op), (words, vectors) in zip(kept.items(), terms, strict=True):
             ttl = None if op.ttl is None else op.ttl * _SECONDS
             puts[place] = StoredItem(
                 number=0,
@@ -156,50 +161,29 @@ class ItemStore(BaseStore):
                 updated_at=now,
                 ttl=ttl,
                 ends_at=None if ttl is None else now + ttl,
-                words=None if words is None else tuple(words),
-                vectors=tuple(tuple(map(float, each)) for each in vectors),
-                value=self._encode(op.value, f"the value of {op.key!r}"),
+                words=words,
+                vectors=vectors,
+                value=self.encode(op.value, f"the value of {op.key!r}"),
             )
         return puts
 
-    def _hits(self, op: Op, items: list[StoredItem], queries: Mapping[str, Query]) -> list[Hit]:
-        """Return those of *items* that answer *op*, a search's with their scores, best first."""
-        if not isinstance(op, SearchOp):
-            return [(None, item) for item in items]
-        prefix = tuple(op.namespace_prefix)
-        found: list[Hit] = [
-            (score(queries[op.query], item.words, item.vectors) if op.query else None, item)
+    def _hits(
+        self, op: SearchOp, items: list[StoredItem], queries: Mapping[str, Words | Vector]
+    ) -> list[tuple[StoredItem, float | None]]:
+        """Return those of *items* that a search finds, with their scores, the best first."""
+        prefix, query = tuple(op.namespace_prefix), queries.get(op.query or "")
+        found = [
+            (item, None if query is None else score(query, item.words, item.vectors))
             for item in items
             if item.namespace[: len(prefix)] == prefix
             and (not op.filter or passes(self._value(item), op.filter))
         ]
-        if op.query:
-            found.sort(key=lambda each: -1.0 if each[0] is None else each[0], reverse=True)
+        if query is not None:
+            found.sort(key=lambda hit: -1.0 if hit[1] is None else hit[1], reverse=True)
         return found[op.offset : op.offset + op.limit]
 
-    def _result(self, op: Op, hits: list[Hit]) -> Result:
-        match op:
-            case GetOp():
-                return Item(**self._fields(hits[0][1])) if hits else None
-            case SearchOp():
-                return [SearchItem(**self._fields(item), score=fit) for fit, item in hits]
-            case ListNamespacesOp():
-                found = {
-                    item.namespace[: op.max_depth]
-                    for _, item in hits
-                    if all(matches(item.namespace, each) for each in op.match_conditions or ())
-                }
-                return sorted(found)[op.offset : op.offset + op.limit]
-            case PutOp():
-                return None
-
-    def _restarts(self, asked: bool | None) -> bool:
-        """Return whether a read starts the time to live again."""
-        default = (self.ttl_config or {}).get("refresh_on_read", True)
-        return default if asked is None else asked
-
     def _value(self, item: StoredItem) -> Any:
-        return self._decode(item.value, f"the value of {item.key!r}")
+        return self.decode(item.value, f"the value of {item.key!r}")
 
     def _fields(self, item: StoredItem) -> dict[str, Any]:
         """Return the fields of an `Item`."""
@@ -210,6 +194,16 @@ class ItemStore(BaseStore):
             "created_at": datetime.fromtimestamp(item.created_at, UTC),
             "updated_at": datetime.fromtimestamp(item.updated_at, UTC),
         }
+
+
+def _namespaces(op: ListNamespacesOp, items: Iterable[StoredItem]) -> list[tuple[str, ...]]:
+    conditions = op.match_conditions or ()
+    found = {
+        item.namespace[: op.max_depth]
+        for item in items
+        if all(matches(item.namespace, each) for each in conditions)
+    }
+    return sorted(found)[op.offset : op.offset + op.limit]
 
 
 def check(op: Op) -> None:
@@ -274,11 +268,11 @@ def _check_put(op: PutOp) -> None:
         raise ConfigurationError(f"ttl is {ttl!r} minutes; use more than 0, or None for ever")
 
 
-def _check_bounds(limit: Any, offset: Any) -> None:
-    if not (isinstance(limit, int) and isinstance(offset, int)):
-        raise ConfigurationError(f"limit is {limit!r} and offset {offset!r}; both are numbers")
-    if limit < 0 or offset < 0:
-        raise ConfigurationError(f"limit is {limit} and offset {offset}; neither can be negative")
+def _check_bounds(*bounds: Any) -> None:
+    if not all(isinstance(each, int) and each >= 0 for each in bounds):
+        raise ConfigurationError(
+            f"limit is {bounds[0]!r} and offset {bounds[1]!r}; both are numbers of at least 0"
+        )
 
 
 class InMemoryStore(ItemStore):
@@ -305,6 +299,7 @@ class InMemoryStore(ItemStore):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(index, ttl, clock)
+        self.encode, self.decode = keep, bring_back
         self._lock = threading.RLock()
         self._items: dict[ItemKey, StoredItem] = {}
         self._most = _LEAST_SWEPT
@@ -314,7 +309,7 @@ class InMemoryStore(ItemStore):
         self, ops: Sequence[Op], puts: Mapping[ItemKey, StoredItem | None], now: float
     ) -> list[list[StoredItem]]:
         with self._lock:
-            found = [[item for item in self._candidates(op) if item.lives_at(now)] for op in ops]
+            found = [[item for item in self._records(op) if item.lives_at(now)] for op in ops]
             for place, item in puts.items():
                 before = self._items.get(place)
                 if item is not None and before is not None and before.lives_at(now):
@@ -328,19 +323,13 @@ class InMemoryStore(ItemStore):
                 self._most = max(_LEAST_SWEPT, 2 * len(self._items))
         return found
 
-    def _candidates(self, op: Op) -> list[StoredItem]:
+    def _records(self, op: Op) -> Iterable[StoredItem]:
         if isinstance(op, GetOp):
             item = self._items.get((tuple(op.namespace), op.key))
             return [] if item is None else [item]
-        return [] if isinstance(op, PutOp) else [*self._items.values()]
+        return [] if isinstance(op, PutOp) else self._items.values()
 
     def _restart(self, items: Sequence[StoredItem], now: float) -> None:
         with self._lock:
             for item in items:
                 item.ends_at = now + (item.ttl or 0.0)
-
-    def _encode(self, value: Any, what: str) -> Any:
-        return keep(value, what)
-
-    def _decode(self, kept: Any, what: str) -> Any:
-        return bring_back(kept, what)

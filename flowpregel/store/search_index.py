@@ -11,7 +11,9 @@ from typing import Any, TypeAlias, TypedDict
 from flowpregel.errors import ConfigurationError
 from flowpregel.store.base import MatchCondition, PutOp
 
-_ORDERED: Mapping[str, Callable[[Any, Any], bool]] = {
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "$eq": operator.eq,
+    "$ne": operator.ne,
     "$gt": operator.gt,
     "$gte": operator.ge,
     "$lt": operator.lt,
@@ -41,12 +43,8 @@ def passes(value: Any, wanted: Any) -> bool:
 
 
 def _compares(value: Any, sign: str, other: Any) -> bool:
-    if sign == "$eq":
-        return bool(value == other)
-    if sign == "$ne":
-        return bool(value != other)
     try:
-        return bool(_ORDERED[sign](value, other))
+        return bool(_COMPARISONS[sign](value, other))
     except TypeError:
         return False
 
@@ -58,12 +56,10 @@ def check_filter(wanted: Any) -> None:
     if not _has_comparison(wanted):
         for each in wanted.values():
             check_filter(each)
-        return
-    for sign in wanted:
-        if sign not in ("$eq", "$ne", *_ORDERED):
-            raise ConfigurationError(
-                f"a filter has {sign!r}; the comparisons are $eq, $ne, {', '.join(_ORDERED)}"
-            )
+    elif unknown := [sign for sign in wanted if sign not in _COMPARISONS]:
+        raise ConfigurationError(
+            f"a filter has {unknown[0]!r}; the comparisons are {', '.join(_COMPARISONS)}"
+        )
 
 
 def _has_comparison(wanted: Mapping[Any, Any]) -> bool:
@@ -118,12 +114,6 @@ def _as_text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
 
 
-def words_at(value: Any, path: str) -> frozenset[str]:
-    """Return the words of the texts at *path* of a value, in lower case; no field names."""
-    texts = _leaves(value) if path == "$" else texts_at(value, path)
-    return frozenset(word for text in texts for word in words_of(text))
-
-
 def words_of(text: str) -> frozenset[str]:
     """Return the words of *text*, in lower case."""
     return frozenset(_WORD.findall(text.casefold()))
@@ -142,22 +132,14 @@ def _leaves(value: Any) -> Iterator[str]:
             yield str(each)
 
 
-def shared_words(query: frozenset[str], words: frozenset[str]) -> float:
-    """Return which part of the query's words are among *words*: 0 to 1."""
-    return len(query & words) / len(query) if query else 0.0
-
-
 def cosine(one: Sequence[float], other: Sequence[float]) -> float:
     """Return the cosine of the angle between two vectors; 0 if one has no length."""
     lengths = math.hypot(*one) * math.hypot(*other)
-    if not lengths:
-        return 0.0
-    return float(sum(map(operator.mul, one, other)) / lengths)
+    return float(sum(map(operator.mul, one, other)) / lengths) if lengths else 0.0
 
 
-Vector: TypeAlias = Sequence[float]
-Query: TypeAlias = tuple[frozenset[str], Vector | None]
-"""The words of a query, and its vector where the store has an index."""
+Words: TypeAlias = frozenset[str]
+Vector: TypeAlias = tuple[float, ...]
 
 
 class IndexConfig(TypedDict, total=False):
@@ -188,67 +170,57 @@ class SearchIndex:
         self._index = index
         self._fields: Sequence[str] = (index or {}).get("fields") or ("$",)
 
-    def of_puts(self, puts: Sequence[PutOp]) -> list[tuple[frozenset[str] | None, list[Vector]]]:
-        """Return the words and the vectors of each put, all embedded in one call."""
+    def of_puts(self, puts: Sequence[PutOp]) -> list[tuple[Words | None, tuple[Vector, ...]]]:
+        """Return the words (None: not looked at) and the vectors of each put."""
         texts = [self._texts(op) for op in puts]
-        unique = [*dict.fromkeys(text for each in texts for text in each)]
-        vectors = embedded(self._index, unique) if unique else {}
+        if self._index is not None:
+            vectors = self._embedded(text for each in texts for text in each)
+            return [(None, tuple(vectors[text] for text in each)) for each in texts]
         return [
-            (self._words(op), [vectors[text] for text in each])
+            (None if op.index is False else words_of(" ".join(each)), ())
             for op, each in zip(puts, texts, strict=True)
         ]
 
-    def of_queries(self, queries: Iterable[str]) -> dict[str, Query]:
-        """Return the words and the vector of each query, all embedded in one call."""
-        unique = [*dict.fromkeys(queries)]
-        if self._index is None or not unique:
-            return {query: (words_of(query), None) for query in unique}
-        vectors = embedded(self._index, unique, as_queries=True)
-        return {query: (words_of(query), vectors[query]) for query in unique}
-
-    def _paths(self, op: PutOp) -> Sequence[str]:
-        return self._fields if op.index is None else (op.index or ())
+    def of_queries(self, queries: Iterable[str]) -> Mapping[str, Words | Vector]:
+        """Return the words of each query, or its vector where there is an index."""
+        if self._index is None:
+            return {query: words_of(query) for query in queries}
+        return self._embedded(queries, as_queries=True)
 
     def _texts(self, op: PutOp) -> list[str]:
-        if self._index is None or op.value is None:
-            return []
-        return [text for path in self._paths(op) for text in texts_at(op.value, path)]
+        paths = self._fields if op.index is None else (op.index or ())
+        if self._index is None and "$" in paths:
+            return [*_leaves(op.value)]  # the names of fields are no words of a value
+        return [text for path in paths for text in texts_at(op.value, path)]
 
-    def _words(self, op: PutOp) -> frozenset[str] | None:
-        if self._index is not None or op.index is False or op.value is None:
-            return None
-        return frozenset().union(*(words_at(op.value, path) for path in self._paths(op)))
+    def _embedded(self, given: Iterable[str], *, as_queries: bool = False) -> dict[str, Vector]:
+        """Return the vector of each text, all embedded in one call.
+
+        Raises:
+            ConfigurationError: These are not the vectors that the index says.
+        """
+        index: Any = self._index
+        embed, dims = index["embed"], index.get("dims")
+        if not (texts := [*dict.fromkeys(given)]):
+            return {}
+        if as_queries and hasattr(embed, "embed_query"):
+            found = [embed.embed_query(text) for text in texts]
+        else:
+            found = [*getattr(embed, "embed_documents", embed)(texts)]
+        vectors = [tuple(map(float, vector)) for vector in found]
+        lengths = {len(vector) for vector in vectors}
+        if len(vectors) != len(texts) or (dims is not None and lengths != {dims}):
+            raise ConfigurationError(
+                f"embed returned {len(vectors)} vectors of {sorted(lengths)} numbers for "
+                f"{len(texts)} texts; the index has dims={dims}"
+            )
+        return dict(zip(texts, vectors, strict=True))
 
 
-def score(query: Query, words: Iterable[str] | None, vectors: Iterable[Vector]) -> float | None:
+def score(query: Words | Vector, words: Words | None, vectors: Iterable[Vector]) -> float | None:
     """Return how well an item fits a query; None if a query does not look at it."""
-    wanted, vector = query
-    if vector is not None:
-        return max((cosine(vector, each) for each in vectors), default=None)
-    return None if words is None else shared_words(wanted, frozenset(words))
-
-
-def embedded(index: Any, texts: list[str], *, as_queries: bool = False) -> dict[str, Vector]:
-    """Return the vector of each of *texts*, which are all different.
-
-    Args:
-        index: Has ``embed``, and ``dims`` if their length is to be checked.
-        texts: What to embed.
-        as_queries: Whether to use ``embed_query`` if there is one.
-
-    Raises:
-        ConfigurationError: These are not the vectors that the index says.
-    """
-    embed = index["embed"]
-    if as_queries and hasattr(embed, "embed_query"):
-        vectors = [embed.embed_query(text) for text in texts]
-    else:
-        vectors = [*getattr(embed, "embed_documents", embed)(texts)]
-    dims = index.get("dims")
-    lengths = {len(vector) for vector in vectors}
-    if len(vectors) != len(texts) or (dims is not None and lengths != {dims}):
-        raise ConfigurationError(
-            f"embed returned {len(vectors)} vectors of {sorted(lengths)} numbers for "
-            f"{len(texts)} texts; the index has dims={dims}"
-        )
-    return dict(zip(texts, vectors, strict=True))
+    if isinstance(query, tuple):
+        return max((cosine(query, each) for each in vectors), default=None)
+    if words is None:
+        return None
+    return len(query & words) / len(query) if query else 0.0

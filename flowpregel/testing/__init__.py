@@ -18,13 +18,7 @@ if TYPE_CHECKING:
     from flowpregel.testing.saver_contract import SaverContract
     from flowpregel.testing.store_contract import StoreContract
 
-__all__ = [
-    "CacheContract",
-    "ChannelLaws",
-    "SaverContract",
-    "StoreContract",
-    "crash_everywhere",
-]
+__all__ = ["CacheContract", "ChannelLaws", "SaverContract", "StoreContract", "crash_everywhere"]
 
 _HOMES = {
     "CacheContract": "cache_contract",

@@ -78,8 +78,15 @@ class ChannelLaws:
             when = f"at action {number}, {action!r}"
             self._check_copy(channel, action, when)
             if self.any_order and not isinstance(action, str):
-                self._check_order(channel, action, when)
-            self._check_action(channel, action, when)
+                forward, backward = channel.copy(), channel.copy()
+                _happens(forward, action)
+                _happens(backward, action[::-1])
+                self._expect(backward, observe(forward), f"the order of its writes matters {when}")
+            before = observe(channel)
+            changed = _happens(channel, action)
+            if not changed:
+                why = "although it failed" if changed is None else "and does not say so"
+                self._expect(channel, before, f"it changed {why} {when}")
             self._check_state(channel, when)
 
     def _check_state(self, channel: BaseChannel[Any, Any], when: str) -> None:
@@ -101,22 +108,6 @@ class ChannelLaws:
         self._expect(twin, seen, f"its copy is something else {when}")
         _happens(twin, action)
         self._expect(channel, seen, f"it changed with its copy {when}")
-
-    def _check_order(
-        self, channel: BaseChannel[Any, Any], writes: Sequence[Any], when: str
-    ) -> None:
-        forward, backward = channel.copy(), channel.copy()
-        _happens(forward, writes)
-        _happens(backward, writes[::-1])
-        self._expect(backward, observe(forward), f"the order of its writes matters {when}")
-
-    def _check_action(self, channel: BaseChannel[Any, Any], action: Action, when: str) -> None:
-        before = observe(channel)
-        changed = _happens(channel, action)
-        if changed is None:
-            self._expect(channel, before, f"it changed although it failed {when}")
-        elif not changed:
-            self._expect(channel, before, f"it changed and does not say so {when}")
 
     def _expect(self, channel: BaseChannel[Any, Any], seen: Observation, law: str) -> None:
         now = observe(channel)

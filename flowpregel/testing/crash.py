@@ -36,14 +36,13 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from flowpregel import _fault
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
-from flowpregel.testing.crash_process import RunFolder, RunResult, run_workflow
+from flowpregel.testing.crash_process import RunFolder, RunResult, Workflow
 
 __all__ = ["CrashError", "CrashReport", "Point", "Violation", "crash_everywhere", "effect"]
 
@@ -170,34 +169,26 @@ def crash_everywhere(
     import cloudpickle  # noqa: PLC0415 - heavy
 
     function = pkgutil.resolve_name(workflow) if isinstance(workflow, str) else workflow
-    start = partial(
-        run_workflow,
-        cloudpickle.dumps(function),
-        history=history,
-        modules=modules,
-        timeout=timeout,
-    )
+    started = Workflow(cloudpickle.dumps(function), history, timeout, modules)
     with tempfile.TemporaryDirectory(prefix="flowpregel-crash-") as temporary:
-        return _CrashTest(start, Path(temporary), at_most).run(in_a_row)
+        return _CrashTest(started, Path(temporary), at_most).run(in_a_row)
 
 
 class _CrashTest:
     """Runs one workflow again and again, and kills it.
 
     Args:
-        start: Runs it in a folder, with a fault, and returns its exit code.
+        workflow: What is run.
         base: The folder for the folders of its runs.
         at_most: How many points of a run are used.
     """
 
-    def __init__(self, start: Callable[..., int], base: Path, at_most: int | None) -> None:
-        self._start = start
+    def __init__(self, workflow: Workflow, base: Path, at_most: int | None) -> None:
+        self._workflow = workflow
         self._base = base
         self._at_most = at_most
         self._count = 0
         self._report = CrashReport()
-        self._expected = RunResult(("", ""), ())
-        self._effects: Counter[str] = Counter()
 
     def run(self, in_a_row: int) -> CrashReport:
         """Kill the workflow at every point, *in_a_row* times in a row."""
@@ -212,30 +203,34 @@ class _CrashTest:
         report.writes = names["store.commit.before"] + names["store.commit.after"]
         report.effects = names["effect.before"] + names["effect.after"]
         shutil.rmtree(clean.path)
-        for point in self._chosen(report.points):
-            self._kill_at((point,), in_a_row - 1)
+        self._kill_after((), report.points, in_a_row, None)
         return report
 
-    def _kill_at(self, points: tuple[Point, ...], more: int, killed: Path | None = None) -> None:
-        """Kill at the last of *points*, in as many runs as it takes to pass it.
+    def _kill_after(
+        self, before: tuple[Point, ...], points: Sequence[Point], more: int, killed: Path | None
+    ) -> None:
+        """Kill at each of *points*, in as many runs as it takes to pass it.
 
         Args:
-            points: Where the run was killed before, and where to kill it now.
-            more: How many kills follow.
+            before: Where the run was killed before.
+            points: Where it can be killed now; at most so many are used as the user said.
+            more: How many kills follow, this one included.
             killed: The folder that the kill before left; None if there was none.
         """
-        for _ in range(_TRIES):
-            if self._kill(self._new_folder(killed), points, more):
-                return
-        self._report.missed.append(points[-1])
+        most = min(len(points), self._at_most or len(points))
+        for index in range(most):
+            point = points[index * len(points) // most]
+            tries = (self._kill((*before, point), more - 1, killed) for _ in range(_TRIES))
+            if not any(tries):
+                self._report.missed.append(point)
 
-    def _kill(self, folder: RunFolder, points: tuple[Point, ...], more: int) -> bool:
+    def _kill(self, points: tuple[Point, ...], more: int, copy_of: Path | None) -> bool:
         """Run up to the last point, kill there, go on to the end, and compare.
 
         Returns whether no other try is needed.
         """
+        folder, killed = self._new_folder(copy_of), None
         folder.acted.unlink(missing_ok=True)
-        killed = None
         try:
             status = self._run(folder, points[-1])
             met = folder.acted.exists()
@@ -249,18 +244,17 @@ class _CrashTest:
         except TimeoutError:
             self._report.violations.append(Violation(points, "a run took too long"))
             return True
-        problems = [*self._problems(folder, status)]
-        self._report.violations += [Violation(points, problem) for problem in problems]
+        problems = [Violation(points, problem) for problem in self._problems(folder, status)]
+        self._report.violations += problems
         if killed is not None:
-            for point in self._chosen([*_points(folder.log()[before:])]):
-                self._kill_at((*points, point), more - 1, killed)
+            self._kill_after(points, [*_points(folder.log()[before:])], more, killed)
             shutil.rmtree(killed)
         shutil.rmtree(folder.path)
         return met or bool(problems)
 
     def _run(self, folder: RunFolder, point: Point | None) -> int:
         self._report.runs += 1
-        return self._start(folder, "" if point is None else f"{point}:kill")
+        return self._workflow.run(folder, "" if point is None else f"{point}:kill")
 
     def _problems(self, folder: RunFolder, status: int) -> Iterator[str]:
         if status != 0:
@@ -269,16 +263,10 @@ class _CrashTest:
         result, log = folder.result(), folder.log()
         if result.value[0] != self._expected.value[0]:
             yield f"the result is {result.value[1]}, not {self._expected.value[1]}"
-        yield from _differences(self._expected.history, result.history)
+        yield from _differences(self._expected, result)
         yield from _repetitions(log)
         for what in (self._effects - Counter(_effects(log))).elements():
             yield f"the effect {what!r} was lost"
-
-    def _chosen(self, points: Sequence[Point]) -> Sequence[Point]:
-        most = self._at_most
-        if most is None or len(points) <= most:
-            return points
-        return [points[index * len(points) // most] for index in range(most)]
 
     def _new_folder(self, copy_of: Path | None = None) -> RunFolder:
         self._count += 1
@@ -310,21 +298,16 @@ def _repetitions(log: Sequence[Sequence[str]]) -> Iterator[str]:
             yield f"the effect {what!r} was made again by a committed task"
 
 
-def _differences(
-    expected: Sequence[tuple[str, ...]], found: Sequence[tuple[str, ...]]
-) -> Iterator[str]:
+def _differences(expected: RunResult, found: RunResult) -> Iterator[str]:
     """Yield the first line in which two histories differ."""
-    for old, new in zip(expected, found, strict=False):
+    for old, new in zip(expected.history, found.history, strict=False):
         if old != new:
+            its, other = next((a, b) for a, b in zip(new, old, strict=True) if a != b)
+            same = max(0, len(os.path.commonprefix([its, other])) - 40)  # noqa: RUF071 - texts
+            texts = [f"...{text[same : same + 120]}..." for text in (its, other)]
             place = f"checkpoint {old[3]} of thread {old[1]!r}, namespace {old[2]!r}"
-            yield f"{place}, has {_difference(new, old)}, not {_difference(old, new)}"
+            yield f"{place}, has {texts[0]}, not {texts[1]}"
             return
-    if len(expected) != len(found):
-        yield f"the history has {len(found)} checkpoints, not {len(expected)}"
-
-
-def _difference(one: tuple[str, ...], other: tuple[str, ...]) -> str:
-    """Return the first text of *one* that *other* has not, from where they differ."""
-    text, its = next((a, b) for a, b in zip(one, other, strict=True) if a != b)
-    same = len(os.path.commonprefix([text, its]))  # noqa: RUF071 - texts, not paths
-    return f"...{text[max(0, same - 40) : same + 80]}..."
+    if len(expected.history) != len(found.history):
+        counts = len(found.history), len(expected.history)
+        yield f"the history has {counts[0]} checkpoints, not {counts[1]}"

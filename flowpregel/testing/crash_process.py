@@ -78,54 +78,54 @@ class RunFolder:
         return "\n".join(text.splitlines()[-_MOST_LINES:])
 
 
-def run_workflow(
-    workflow: bytes,
-    folder: RunFolder,
-    fault: str,
-    *,
-    history: bool,
-    modules: Sequence[str],
-    timeout: float,
-) -> int:
-    """Run a workflow in a new process; return its exit code, or the negative signal number.
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """A function of a folder, and how it is run."""
 
-    Args:
-        workflow: The pickled function of a folder.
-        folder: Where it keeps its store, its log and its result.
-        fault: Where to kill it, as ``FLOWPREGEL_FAULT`` says it; empty: nowhere.
-        history: Whether the histories in its stores are part of its result.
-        modules: Names of modules that the fork server imports.
-        timeout: Seconds that the run may take.
+    function: bytes
+    """Pickled."""
+    history: bool
+    """Whether the histories in its stores are part of its result."""
+    timeout: float
+    """Seconds that a run may take."""
+    modules: Sequence[str] = ()
+    """Names of modules that the fork server imports."""
 
-    Raises:
-        TimeoutError: It took longer, and was killed.
-    """
-    folder.work.mkdir(parents=True, exist_ok=True)
-    variables = {
-        # Stores of a test need no key of the user's, and must not make one.
-        "FLOWPREGEL_STORE_KEY": "the key of a test",
-        **os.environ,
-        _fault.TRACE: str(folder.path / "log"),
-        _fault.FAULT: fault,
-        _fault.ONCE: str(folder.acted),
-    }
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*_PRELOADED, *modules])
-    args = (workflow, folder, variables, [*sys.path], history)
-    process = context.Process(target=_child, args=args)
-    process.start()
-    process.join(timeout)
-    if process.exitcode is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.ident or 0, signal.SIGKILL)
-        process.kill()
-        process.join()
-        raise TimeoutError
-    return process.exitcode
+    def run(self, folder: RunFolder, fault: str) -> int:
+        """Run it in a new process; return its exit code, or the negative signal number.
+
+        Args:
+            folder: Where it keeps its store, its log and its result.
+            fault: Where to kill it, as ``FLOWPREGEL_FAULT`` says it; empty: nowhere.
+
+        Raises:
+            TimeoutError: It took too long, and was killed.
+        """
+        folder.work.mkdir(parents=True, exist_ok=True)
+        variables = {
+            # Stores of a test need no key of the user's, and must not make one.
+            "FLOWPREGEL_STORE_KEY": "the key of a test",
+            **os.environ,
+            _fault.TRACE: str(folder.path / "log"),
+            _fault.FAULT: fault,
+            _fault.ONCE: str(folder.acted),
+        }
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([*_PRELOADED, *self.modules])
+        process = context.Process(target=_child, args=(self, folder, variables, [*sys.path]))
+        process.start()
+        process.join(self.timeout)
+        if process.exitcode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.ident or 0, signal.SIGKILL)
+            process.kill()
+            process.join()
+            raise TimeoutError
+        return process.exitcode
 
 
 def _child(
-    workflow: bytes, folder: RunFolder, variables: Mapping[str, str], path: list[str], history: bool
+    workflow: Workflow, folder: RunFolder, variables: Mapping[str, str], path: list[str]
 ) -> None:
     """Run the workflow in this process, and write its result to the folder."""
     os.setsid()
@@ -137,13 +137,14 @@ def _child(
     os.environ.update(variables)
     _fault.arm()
     try:
-        value = pickle.loads(workflow)(folder.work)
+        value = pickle.loads(workflow.function)(folder.work)
         _fault.fault("workflow.returned")
         # The history is read by the harness, not by the workflow: no faults any more.
         for name in (_fault.TRACE, _fault.FAULT, _fault.ONCE):
             del os.environ[name]
         _fault.arm()
-        result = RunResult(_shown(value), (*_history_of(folder.work),) if history else ())
+        history = (*_history_of(folder.work),) if workflow.history else ()
+        result = RunResult(_shown(value), history)
         (folder.path / "result").write_bytes(pickle.dumps(result))
     finally:
         # multiprocessing ends its processes without the functions of atexit.
@@ -166,14 +167,14 @@ def _history_of(folder: Path) -> Iterator[tuple[str, ...]]:
 
 
 def _line(saved: Any) -> tuple[str, ...]:
-    values = {name: _shown(value) for name, value in saved.checkpoint.values.items()}
-    deltas = {name: _shown((*delta.writes,)) for name, delta in saved.deltas.items()}
+    deltas = {name: (*delta.writes,) for name, delta in saved.deltas.items()}
+    values = [*sorted(saved.checkpoint.values.items()), *sorted(deltas.items())]
     return (
         saved.address.thread_id,
         _IDS.sub("", saved.address.namespace),
         str(saved.checkpoint.step),
         saved.checkpoint.source,
-        repr([*sorted(values.items()), *sorted(deltas.items())]),
+        repr([(name, _shown(value)) for name, value in values]),
         repr([item for write in saved.writes if (item := _written(write))]),
     )
 

@@ -14,7 +14,6 @@ Subclass `SaverContract` in a test module of pytest, and define how a saver is m
 from __future__ import annotations
 
 import threading
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -122,13 +121,6 @@ class CommitRules(SaverHooks):
         assert {"a": version} == found.channel_versions
         assert type(version) is type(found.channel_versions["a"])
         assert found.values == {"a": "x"}
-
-    def test_threads_and_namespaces_have_values_of_their_own(self, saver: Saver) -> None:
-        lines = [Timeline(saver, *place) for place in product("tu", ("", "child"))]
-        saver.commit([line.batch(1, {"a": line.address}) for line in lines])
-
-        for line in lines:
-            assert {"a": line.address} == line.load().checkpoint.values
 
     def test_writes_that_a_checkpoint_consumed_stay_readable(self, saver: Saver) -> None:
         line = Timeline(saver, "t")

@@ -180,6 +180,10 @@ DELTAS: dict[str, tuple[list[Step], dict[int, tuple[Any, ...]]]] = {
         ],
         {2: (["old"], (2,)), 5: (["new"], (4,), (5,))},
     ),
+    "at a snapshot a channel has its value": (
+        [{"deltas": {"d": (1,)}}, {"values": {"d": [1, 2]}}],
+        {1: (MISSING, (1,)), 2: ([1, 2],)},
+    ),
     "None is a snapshot like any other": (
         [{"values": {"d": None}}, {"deltas": {"d": (2,)}}],
         {2: (None, (2,))},
@@ -189,7 +193,7 @@ DELTAS: dict[str, tuple[list[Step], dict[int, tuple[Any, ...]]]] = {
         {3: (MISSING, (3,))},
     ),
 }
-"""What each superstep changes, and channel ``d`` then: its seed and its deltas."""
+"""What each superstep changes, and channel ``d`` then: its seed and its deltas; a value alone."""
 
 
 class DeltaRules(SaverHooks):
@@ -206,16 +210,9 @@ class DeltaRules(SaverHooks):
 
         for number, (seed, *deltas) in expected.items():
             saved = line.load(number)
-            assert "d" not in saved.checkpoint.values
-            assert DeltaHistory(seed, (*deltas,)) == saved.deltas["d"]
-
-    def test_at_its_snapshot_a_channel_has_its_value(self, saver: Saver) -> None:
-        line = Timeline(saver, "t")
-        line.commit(1, None, {"d": (1,)})
-        line.commit(2, {"d": [1, 2]})
-
-        assert line.load().checkpoint.values == {"d": [1, 2]}
-        assert "d" not in line.load().deltas
+            kept = {**saved.checkpoint.values, **saved.deltas}
+            assert kept["d"] == (DeltaHistory(seed, (*deltas,)) if deltas else seed)
+            assert ("d" in saved.deltas) != ("d" in saved.checkpoint.values)
 
     def test_a_delta_without_a_version_before_starts_empty(self, saver: Saver) -> None:
         line = Timeline(saver, "t")
@@ -225,18 +222,6 @@ class DeltaRules(SaverHooks):
         saver.commit([batch])
 
         assert DeltaHistory(MISSING, (("fresh",),)) == line.load().deltas["d"]
-
-    def test_channels_namespaces_and_threads_have_deltas_of_their_own(self, saver: Saver) -> None:
-        lines = [Timeline(saver, "t"), Timeline(saver, "t", "child"), Timeline(saver, "u")]
-        saver.commit([line.batch(1, None, {"d": (line.address,), "e": (1,)}) for line in lines])
-        for line in lines:
-            line.commit(2, {"e": ["snapshot"]}, {"d": (2,)})
-            line.commit(3, None, {"e": (3,)})
-
-        for line in lines:
-            saved = line.load()
-            assert DeltaHistory(MISSING, ((line.address,), (2,))) == saved.deltas["d"]
-            assert DeltaHistory(["snapshot"], ((3,),)) == saved.deltas["e"]
 
     def test_many_deltas_are_all_there(self, saver: Saver) -> None:
         line = Timeline(saver, "t")
@@ -334,10 +319,12 @@ class NameRules(SaverHooks):
     def test_no_two_threads_or_namespaces_are_mixed_up(self, saver: Saver) -> None:
         places = [Address(*place) for place in product(NAMES, NAMES)]
         lines = [Timeline(saver, place.thread_id, place.namespace) for place in places]
-        saver.commit([line.batch(1, {"a": line.address}) for line in lines])
+        batches = [line.batch(1, {"a": line.address}, {"d": (line.address,)}) for line in lines]
+        saver.commit(batches)
 
         for line in lines:
             assert {"a": line.address} == line.load().checkpoint.values
+            assert DeltaHistory(MISSING, ((line.address,),)) == line.load().deltas["d"]
         assert {*places} == {*saver.namespaces()}
         for gone in NAMES:
             assert {*NAMES} == {each.namespace for each in saver.namespaces(gone)}
@@ -353,7 +340,7 @@ class NameRules(SaverHooks):
         deltas = line.load().deltas
 
         for index, name in enumerate(NAMES):
-            assert (index, ((name,),)) == (deltas[name].seed, deltas[name].writes)
+            assert DeltaHistory(index, ((name,),)) == deltas[name]
 
     def test_no_two_tasks_are_mixed_up(self, saver: Saver) -> None:
         Timeline(saver, "t").commit(1)

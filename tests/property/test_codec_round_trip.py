@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel._lmdb.pickling import PythonCodec
+from flowpregel._lmdb.codec import PythonCodec
 
 leaves = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.binary(),

@@ -11,7 +11,7 @@ from typing import Any
 from flowpregel._core.callee import Callee, callee_of
 from flowpregel._core.effects import Call, Emitted, Ended, StepContext
 from flowpregel._core.records import RETURN, Arguments, Kind, Node, Outcome, Raised, Returned, Task
-from flowpregel._engine.inbox import RunInbox
+from flowpregel._engine.nested import RunInbox
 from flowpregel.context import Job, RunInfo, current
 from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.policies import TimeoutPolicy
@@ -24,10 +24,13 @@ def node_of(function: Callable[..., Any]) -> Node:
     return Node(name=function.__name__, steps=(callee_of(function),))
 
 
-def job_of(function: Any, given: Any = None, *, timeout: Any = None, **of_run: Any) -> Job:
-    """Return a job for a function or node."""
+def job_of(
+    function: Any, given: Any = None, *, timeout: Any = None, depth: int = 0, **of_run: Any
+) -> Job:
+    """Return a job for a function or node; *depth* tasks wait for it, each for the next."""
     node = function if isinstance(function, Node) else node_of(function)
     task = Task(f"task-{next(_numbers)}", node, Kind.CALL, given, "")
+    task.depth = depth
     task.timeout = TimeoutPolicy.coerce(timeout)
     return Job(task, StepContext("", "", 0, 25), RunInfo(**of_run))
 
@@ -45,11 +48,13 @@ class Run:
         self.chunks: list[Any] = []
         self.ended_at: dict[str, float] = {}
         self._calls: dict[str, Call] = {}
+        self._depths: dict[str, int] = {}
 
     def start(self, function: Any, given: Any = None, **rest: Any) -> Job:
         """Start a job."""
         job = job_of(function, given, **rest)
-        self.pool.start(job, self.mailbox)
+        self._depths[job.task.id] = job.task.depth
+        self.pool.start([job], self.mailbox)
         return job
 
     def outcomes(self, *jobs: Job, seconds: float = 30.0) -> list[Outcome]:
@@ -80,7 +85,8 @@ class Run:
             case Emitted():
                 self.chunks.append(event.payload)
             case Call() as call:
-                child = self.start(call.node, call.arguments)
+                depth = self._depths[call.caller] + 1
+                child = self.start(call.node, call.arguments, depth=depth)
                 self._calls[child.task.id] = call
             case Ended():
                 self.ended_at[event.task_id] = time.monotonic()

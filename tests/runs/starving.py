@@ -1,21 +1,30 @@
 """A program that invokes a flow while the system gives it few OS threads, and then again.
 
-Prints for each try: how the run ended, and how it ended when it was resumed with as many threads
-as it wants. Linux only. Root is not held to the limit, so root becomes another user.
+Prints for each try: the workers that are left, how the run ended, and how it ended when it was
+resumed with as many threads as it wants. Linux only. Root is not held to the limit, so root becomes
+another user. A process is an OS thread to the system, so workers cannot be started either.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from flowpregel import LMDBSaver, entrypoint, task
+from flowpregel.executors.processes import ProcessExecutor
+from tests.soak.faults import workers_of
 
 NOBODY = 65534
+READ, ENTER = 1, 2
+"""The capabilities to read each file and to enter each folder (CAP_DAC_...)."""
+TRIES = {"inline": range(6), "threads": range(6), "processes": (2, 4, 6, 7)}
+"""How many more OS threads than there are it may have, in turn."""
 
 
 @task
@@ -29,9 +38,14 @@ def flow(count: int) -> int:
     return sum(future.result() for future in double.map(range(count)))
 
 
-def app_of(saver: LMDBSaver, executor: str) -> Any:
-    """Return the flow, kept by *saver*."""
-    return entrypoint(checkpointer=saver, executor=executor)(flow)
+def run(saver: LMDBSaver, executor: str, thread: str, durability: str) -> Any:
+    """Invoke the flow, kept by *saver*; in new worker processes if it is to run in some."""
+    with ExitStack() as stack:
+        where: Any = executor
+        if executor == "processes":
+            where = stack.enter_context(ProcessExecutor(2, grace=0.5))
+        app = entrypoint(checkpointer=saver, executor=where)(flow)
+        return app.invoke(3, thread_id=thread, durability=durability)
 
 
 def threads_now() -> int:
@@ -47,29 +61,42 @@ def threads_now() -> int:
     return found
 
 
+def become_somebody_else() -> None:
+    """Become another user, who may read what root may: so may the processes that it starts."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    keep_capabilities, ambient, add = 8, 47, 2
+    libc.prctl(keep_capabilities, 1, 0, 0, 0)
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    mask = 1 << READ | 1 << ENTER
+    if libc.capset(header, (ctypes.c_uint32 * 6)(mask, mask, mask)):
+        raise OSError(ctypes.get_errno(), "capset")
+    for capability in (READ, ENTER):
+        libc.prctl(ambient, add, capability, 0, 0)
+
+
 def main(folder: str, executor: str, durability: str) -> None:
     """Try with no more OS threads than there are, then with one more, and so on."""
-    options = {"durability": durability}
     with tempfile.TemporaryDirectory() as first, LMDBSaver(Path(first) / "store.lmdb") as saver:
         # All is imported now: another user may not be able to read it.
-        app_of(saver, executor).invoke(3, thread_id="first", **options)
+        run(saver, executor, "first", durability)
     if os.getuid() == 0:
         os.chown(folder, NOBODY, NOBODY)
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+        become_somebody_else()
     saver = LMDBSaver(Path(folder) / "store.lmdb")
-    app = app_of(saver, executor)
     most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    app.invoke(3, thread_id="first", **options)
-    for more in range(6):
+    run(saver, executor, "first", durability)
+    for more in TRIES[executor]:
         resource.setrlimit(resource.RLIMIT_NPROC, (threads_now() + more, most))
         try:
-            ended = str(app.invoke(3, thread_id=str(more), **options))
+            ended = str(run(saver, executor, str(more), durability))
         except Exception as error:  # noqa: BLE001 - which, the test looks at
-            ended = repr(error)
+            ended = str(error)
         finally:
             resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
-        print(f"{ended}\t{app.invoke(3, thread_id=str(more), **options)}", flush=True)
+        left = len(workers_of(os.getpid()))
+        print(f"{left}\t{ended!r}\t{run(saver, executor, str(more), durability)}", flush=True)
     saver.close()
 
 

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 from flowpregel._core.records import Address, Batch, Checkpoint, TaskWrites
-from flowpregel._lmdb.store import open_environment
+from flowpregel._lmdb.options import StoreOptions
+from flowpregel._lmdb.store import open_store
 from flowpregel.checkpoint.lmdb import LMDBSaver
 
 KEY = "the tests' key"
@@ -53,7 +54,7 @@ def commit(saver, number, values=None, *, thread="t", fence=None):
 
 def environment_of(path):
     """Return the environment that a store's savers in this process share; close it."""
-    return open_environment(path, list)
+    return open_store(path, options=StoreOptions()).environment
 
 
 def newest(path, thread="t"):

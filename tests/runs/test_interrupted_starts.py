@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from flowpregel._core.effects import Call, Ended
@@ -22,12 +24,13 @@ class Impatient(Executor):
         self._left = first
         self.cancelled: list[JobKey] = []
 
-    def start(self, job: Job, mailbox: Mailbox) -> None:
-        """End the job at once."""
-        if not self._left:
-            raise KeyboardInterrupt
-        self._left -= 1
-        mailbox.post(Ended(*job.key, Returned(((RETURN, 1),))))
+    def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
+        """End the jobs at once."""
+        for job in jobs:
+            if not self._left:
+                raise KeyboardInterrupt
+            self._left -= 1
+            mailbox.post(Ended(*job.key, Returned(((RETURN, 1),))))
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Note it: a job that was never started has nothing to be stopped."""

@@ -7,14 +7,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from flowpregel import entrypoint, interrupt
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.executors.processes import ProcessExecutor
+from flowpregel.types import Command
 from tests.runs.conftest import Drive
 from tests.runs.spoiled_flows import (
     FLOWS,
@@ -37,6 +40,13 @@ def pool() -> Iterator[ProcessExecutor]:
     """One worker."""
     with ProcessExecutor(1) as executor:
         yield executor
+
+
+@dataclass
+class Number:
+    """What an answer has to be."""
+
+    number: int
 
 
 def recorded(drive: Drive, name: str, saver: Any, executor: Any, change: Change) -> list[Any]:
@@ -66,6 +76,26 @@ def test_what_is_changed_after_it_was_given_is_not_in_the_record(
     disturbed = recorded(drive, name, saver_at(tmp_path / "two"), executor, spoil)
 
     assert undisturbed == disturbed
+
+
+def test_an_answer_is_not_changed_in_the_record_when_another_is_refused(
+    drive: Drive, saver: Any, executor: str
+) -> None:
+    """Both are kept again then, and the body has changed the first."""
+
+    @entrypoint(checkpointer=saver, executor=executor)
+    def flow(_: int) -> tuple[str, int]:
+        first = interrupt("a list?")
+        seen = repr(first)
+        first.append("more")
+        return seen, interrupt("a number?", response_schema=Number).number
+
+    drive.invoke(flow, 0, thread_id="t")
+    drive.invoke(flow, Command(resume=[1]), thread_id="t")
+    with pytest.raises(ValueError, match="number"):
+        drive.invoke(flow, Command(resume={"number": "none"}), thread_id="t")
+
+    assert drive.invoke(flow, Command(resume={"number": 2}), thread_id="t") == ("[1]", 2)
 
 
 @pytest.mark.parametrize("name", FLOWS)

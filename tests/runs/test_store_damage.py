@@ -13,7 +13,7 @@ from flowpregel._core.records import Address, Batch, Delta, TaskWrites
 from flowpregel._lmdb import records as tables
 from flowpregel._lmdb.files import DATABASES
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
-from flowpregel.checkpoint.lmdb.tables import EMPTY, DeltaRecord, to_bytes
+from flowpregel.checkpoint.lmdb.tables import EMPTY, DeltaRecord
 from flowpregel.errors import StoreCorruptError, StoreError, StoreForeignError
 from tests.runs.stores import KEY, commit, id_of, step
 
@@ -153,8 +153,8 @@ def test_without_the_checksum_the_canary_would_sing(path, tmp_path, monkeypatch)
     place = max(key for name, key in records(path) if name == b"deltas")
     sprung = tmp_path / "sprung"
     delta = DeltaRecord(None, EMPTY, (b"p" + pickle.dumps(Canary(str(sprung))),))
-    put(path, b"deltas", place, bytes(17) + to_bytes(delta))
-    monkeypatch.setattr(tables.Table, "opened", lambda self, key, record: record[17:])
+    put(path, b"deltas", place, bytes(17) + pickle.dumps(tuple(delta), 5))
+    monkeypatch.setattr(tables.Table, "opened", lambda self, key, record: (record[16], record[17:]))
 
     everything(path)
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from flowpregel._core.records import Address
-from flowpregel._lmdb import files, folders, options
+from flowpregel._lmdb import files, options
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import (
     StoreCorruptError,
@@ -243,7 +243,7 @@ def test_the_size_check_is_what_refuses_a_file_that_is_cut_off(closed):
 
 
 def test_a_networkfile_system_is_refused_unless_allowed(path, monkeypatch):
-    monkeypatch.setattr(folders, "file_system", lambda _: "nfs4")
+    monkeypatch.setattr(files, "file_system", lambda _: "nfs4")
 
     with pytest.raises(StoreError, match="network"):
         LMDBSaver(path)
@@ -251,8 +251,8 @@ def test_a_networkfile_system_is_refused_unless_allowed(path, monkeypatch):
 
 
 def test_the_file_system_of_a_folder_is_known(tmp_path):
-    assert folders.file_system(str(tmp_path))
-    assert folders.file_system("/proc/self") == "proc"
+    assert files.file_system(str(tmp_path))
+    assert files.file_system("/proc/self") == "proc"
 
 
 # ---------------------------------------------------------------- closing and forking

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Arguments, Withdrawn
-from flowpregel._engine.inbox import RunInbox
+from flowpregel._engine.nested import RunInbox
 from flowpregel.context import current_scope
 from flowpregel.errors import WorkerDiedError
 from flowpregel.executors.processes import ProcessExecutor
@@ -154,7 +154,7 @@ def test_each_task_of_a_batch_has_its_own_of_everything(pool: Any, capfd: Any) -
     warm = [job_of(node, Arguments((0,), {})) for _ in range(40)]
     jobs = [job_of(node, Arguments((number,), {})) for number in range(200)]
     for batch in (warm, jobs):
-        pool.start_all(batch, run.mailbox)
+        pool.start(batch, run.mailbox)
         outcomes = run.outcomes(*batch)
 
     values = [value_of(each) for each in outcomes]
@@ -168,7 +168,7 @@ def test_each_task_of_a_batch_has_its_own_of_everything(pool: Any, capfd: Any) -
 def test_each_task_of_a_batch_says_when_it_ran(pool: Any) -> None:
     """One after the other, and none for longer than all took."""
     mailbox, node, begun = RunInbox(), node_of(sleep_if), time.time_ns()
-    pool.start_all([job_of(node, Arguments((0.0002,), {})) for _ in range(100)], mailbox)
+    pool.start([job_of(node, Arguments((0.0002,), {})) for _ in range(100)], mailbox)
     ended: list[Any] = []
     wait_until(lambda: ended.extend(mailbox.take(0.1)) or len(ended) >= 100, 20)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 
 from flowpregel.executors.processes import ProcessExecutor
-from tests.runs.pooling import Run, is_alive
+from tests.runs.pooling import Run, is_alive, value_of
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 HOWS = [
@@ -78,6 +80,82 @@ def test_what_a_task_has_started_ends_with_a_killed_coordinator(
     coordinator.stdout.close()
 
 
+def start_and_sleep(options: dict[str, Any]) -> None:
+    """Start a process, say in a file which, and wait: a stop ends that."""
+    file = Path(options.pop("file"))
+    child = subprocess.Popen(["sleep", "600"], **options)
+    file.with_suffix(".new").write_text(str(child.pid), "ascii")
+    file.with_suffix(".new").replace(file)
+    time.sleep(600)
+
+
+def leave_behind(file: str) -> int:
+    """Start a process that is to go on, and return the worker's pid."""
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    Path(file).write_text(str(child.pid), "ascii")
+    return os.getpid()
+
+
+def pid_in(file: Path) -> int:
+    """Wait until a pid stands in *file*, and return it."""
+    while not file.exists():
+        time.sleep(0.005)
+    return int(file.read_text("ascii"))
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize("options", HOWS)
+@pytest.mark.parametrize("reason", ["a cancel", "a timeout"])
+def test_what_a_task_has_started_ends_when_the_task_is_stopped(
+    options: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    """Although it heeds that, so that its worker lives on; and so does what others have left."""
+    with ProcessExecutor(1, grace=20.0) as pool:
+        run = Run(pool)
+        worker = value_of(run.outcome(leave_behind, str(tmp_path / "server")))
+        server = pid_in(tmp_path / "server")
+        time.sleep(0.05)  # when a process began is known to hundredths of a second
+        given = {**options, "file": str(tmp_path / "child")}
+        job = run.start(start_and_sleep, given, timeout=1.0 if reason == "a timeout" else None)
+        child = pid_in(tmp_path / "child")
+
+        if reason == "a cancel":
+            pool.cancel(job.key, kill=True)
+        run.outcomes(job)
+
+        wait_for_end(child)
+        assert is_alive(server)
+        assert worker == value_of(run.outcome(leave_behind, str(tmp_path / "other")))
+    for pid in (server, pid_in(tmp_path / "other")):
+        os.kill(pid, signal.SIGKILL)
+
+
+EATER = (
+    "import time; much = bytearray(b'x') * (200 << 20); print('full', flush=True); time.sleep(600)"
+)
+
+
+def eat_in_a_child(_: Any) -> tuple[int, int]:
+    """Have a child use much memory, and leave it behind; return the pids of the two."""
+    child = subprocess.Popen([sys.executable, "-c", EATER], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    return os.getpid(), child.pid
+
+
+@linux
+@pytest.mark.slow
+def test_the_memory_of_a_worker_is_that_of_what_its_tasks_have_started_too() -> None:
+    """It is replaced, and they end with it."""
+    with ProcessExecutor(1, worker_max_rss=180 << 20) as pool:
+        run = Run(pool)
+        worker, child = value_of(run.outcome(eat_in_a_child))
+
+        assert worker != value_of(run.outcome(eat_in_a_child))[0]
+        wait_for_end(child)
+
+
 def start_and_hang(options: dict[str, Any]) -> None:
     """Start a process, say in a file which, and heed no signal."""
     file = Path(options.pop("file"))
@@ -98,9 +176,7 @@ def test_what_a_task_has_started_ends_with_a_worker_that_is_killed(
     """Here by a cancel that its task does not heed."""
     file = tmp_path / "child"
     job = run.start(start_and_hang, {**options, "file": str(file)})
-    while not file.exists():
-        time.sleep(0.005)
-    child = int(file.read_text("ascii"))
+    child = pid_in(file)
 
     run.pool.cancel(job.key, kill=True)
     run.outcomes(job)

@@ -31,7 +31,7 @@ def outcome(run: Run, info: RunInfo, function: Any) -> Outcome:
     """Run a task of the run that *info* is about."""
     job = job_of(function)
     job.run = info
-    run.pool.start(job, run.mailbox)
+    run.pool.start([job], run.mailbox)
     return run.outcomes(job)[0]
 
 

@@ -1,4 +1,4 @@
-"""What is done to a running attempt: kills, stops, a full disk; and to the store's disk."""
+"""What is done to a running attempt: kills, Ctrl-C, stops, a full disk; and to the store's disk."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ class Faults:
     def disturb(self, pid: int) -> None:
         """Do something to the attempt *pid*; returns soon, also when it has ended."""
         kinds = [self.kill, self.kill, self.kill_a_worker, self.stop, self.fill_the_disk]
+        kinds += [self.interrupt, self.interrupt]
         with contextlib.suppress(ProcessLookupError):
             self._luck.choice(kinds)(pid)
 
@@ -54,6 +55,11 @@ class Faults:
         """Kill the coordinator."""
         os.kill(pid, signal.SIGKILL)
         self.counts["coordinators killed"] += 1
+
+    def interrupt(self, pid: int) -> None:
+        """Press Ctrl-C in the coordinator."""
+        os.kill(pid, signal.SIGINT)
+        self.counts["Ctrl-C pressed"] += 1
 
     def kill_a_worker(self, pid: int) -> None:
         """Kill one of its workers, if it has any."""

@@ -32,8 +32,10 @@ from flowpregel.errors import EmptyInputError
 KINDS: Final = [
     *map("-".join, product(("inline", "threads", "processes"), ("sync", "async"))),
     "states-sync",
+    "care-sync",
 ]
-"""What is interrupted: runs by executor and driver; reading and updating a thread's state."""
+"""What is interrupted: runs by executor and driver; reading and updating a thread's state; and
+what looks after a store."""
 SECONDS: Final = 2.0
 """From the interrupt to `KeyboardInterrupt`, and from the call to a resumed run's result."""
 STUCK_AFTER: Final = 30.0
@@ -95,7 +97,7 @@ class Storm:
         self._random = random.Random(f"{kind}{seed}")
         self._saver = LMDBSaver(folder / f"{kind}.lmdb")
         self._flow: Any
-        if kind == "states-sync":
+        if not kind.startswith(("inline", "threads", "processes")):
             graph = StateGraph(dict).add_node("add", lambda state: {"count": state["count"] + 1})
             self._flow = graph.set_entry_point("add").compile(self._saver, executor="inline")
         else:
@@ -105,8 +107,10 @@ class Storm:
     def call(self, given: int | None, thread: str, after: float = 0.0) -> int:
         """Invoke the flow; None goes on. Press Ctrl-C *after* some seconds, if it still runs."""
         options: Any = {"thread_id": thread, "durability": "sync"}
-        if self.kind == "states-sync":
+        if self.kind in ("states-sync", "care-sync"):
             with pressed(after):
+                if self.kind == "care-sync":
+                    self._care()
                 return self._states(given, {"configurable": {"thread_id": thread}})
         if self.kind.endswith("-async"):
 
@@ -118,6 +122,14 @@ class Storm:
             return asyncio.run(invoke())
         with pressed(after):
             return self._flow.invoke(given, **options)
+
+    def _care(self) -> None:
+        """Back the store up, compact it, look at each page, and open it once more."""
+        with tempfile.TemporaryDirectory() as folder:
+            self._saver.backup(f"{folder}/backup")
+        self._saver.compact()
+        with LMDBSaver(self._saver.path) as again:
+            again.verify()
 
     def _states(self, given: int | None, config: dict[str, Any]) -> int:
         if given is not None:

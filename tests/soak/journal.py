@@ -1,7 +1,7 @@
 """What was invoked, started, seen and acknowledged: outside of the store, whoever is killed.
 
 A line is: time (ns, of the machine's monotonic clock), event, what. An attempt that
-has neither ``ok`` nor ``fail`` is *unknown*: it was killed.
+has neither ``ok``, ``fail`` nor ``interrupted`` is *unknown*: it was killed.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ def counts_of(threads: Sequence[Thread]) -> Counter[str]:
             counts["attempts"] += 1
             counts["labours started"] += sum(line.event == "start" for line in lines)
             if not ends:
-                counts["unknown (killed)"] += 1
+                stopped = any(line.event == "interrupted" for line in lines)
+                counts["interrupted" if stopped else "unknown (killed)"] += 1
             for line in ends:
                 name = line.what.partition(":")[0]
                 counts["ok" if line.event == "ok" else f"fail {name}"] += 1

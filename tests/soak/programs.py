@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 import os
 import random
+import signal
 import time
 import zlib
 from dataclasses import dataclass
@@ -142,6 +143,8 @@ def attempt(recipe: Recipe, store: str, executor: str, log: str) -> int:
     from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
     from flowpregel.executors.processes import ProcessExecutor
 
+    # Who starts a soak in the background has it ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ[LOG] = log
     note("invoke", executor)
     options = StoreOptions(lock_timeout=20)
@@ -153,6 +156,9 @@ def attempt(recipe: Recipe, store: str, executor: str, log: str) -> int:
             else:
                 result = perform(recipe, saver, executor)
             note("ok", str(result))
+    except KeyboardInterrupt:
+        note("interrupted", "")
+        return 130
     except Exception as error:  # noqa: BLE001 - the checker says which are allowed
         note("fail", f"{type(error).__name__}: {error}".replace("\n", " ")[:300])
         return 1

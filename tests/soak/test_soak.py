@@ -9,6 +9,7 @@ import pytest
 from tests.soak.journal import Line, Thread, counts_of
 from tests.soak.programs import recipe_of
 from tests.soak.soaking import soak
+from tests.soak.stores import soak_stores
 
 
 @pytest.mark.slow
@@ -22,6 +23,16 @@ def test_random_programs_under_random_faults_keep_every_promise(
 
     print(report)
     assert report.ok, report
+
+
+@pytest.mark.slow
+def test_a_store_in_use_keeps_every_promise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``python -m tests.soak.stores --minutes 30`` does the same for longer."""
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "the tests' key")
+
+    assert soak_stores(tmp_path, seconds=3, seed=1), capsys.readouterr().out
 
 
 def test_a_program_is_the_same_for_the_same_seed() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from flowpregel.cli.preview import FULL, Limits, one_line, plain, printable
+from flowpregel._text import printable
+from flowpregel.cli.console import FULL, Limits, one_line, plain
 
 
 @dataclass

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.drawing import END, START, Edge, Graph, NodeShape, graph_of
-from flowpregel.pregel.drawing.formats import render
+from flowpregel.pregel.drawing import END, START, Edge, Graph, NodeShape, graph_of, render
 
 KINDS: dict[str, Any] = {START: "start", END: "end"}
 
@@ -23,6 +22,10 @@ def graph(*edges: Edge | tuple[Any, ...], **inside: Graph) -> Graph:
 
 def art(text: str) -> str:
     return dedent(text).strip("\n")
+
+
+def every_pair(drawn: Graph) -> list[tuple[str, str]]:
+    return [(edge.source, edge.target) for edge in drawn.all_edges()]
 
 
 def pairs(drawn: Graph) -> list[tuple[str, str]]:
@@ -90,51 +93,45 @@ class TestTerminal:
 class TestNested:
     INNER = graph((START, "x"), ("x", "y"), ("y", END, "ok"))
 
-    def test_it_takes_the_place_of_its_node(self) -> None:
-        flat = graph(("a", "sub", "in"), ("sub", "b"), sub=self.INNER).flat()
+    def test_its_nodes_stand_in_the_place_of_its_node(self) -> None:
+        drawn = graph(("a", "sub", "in"), ("sub", "b"), sub=self.INNER)
 
-        assert list(flat.nodes) == ["a", "sub:x", "sub:y", "b"]
-        assert flat.edges == [
+        assert list(drawn.leaves()) == [
+            "a",
+            f"sub:{START}",
+            "sub:x",
+            "sub:y",
+            f"sub:{END}",
+            "b",
+        ]
+
+    def test_it_is_entered_at_its_start_and_left_at_its_end(self) -> None:
+        drawn = graph(("a", "sub", "in"), Edge("sub", "b", None, True), sub=self.INNER)
+
+        assert [*drawn.all_edges()] == [
+            Edge(f"sub:{START}", "sub:x"),
             Edge("sub:x", "sub:y"),
-            Edge("a", "sub:x", "in"),
-            Edge("sub:y", "b", "ok"),
+            Edge("sub:y", f"sub:{END}", "ok"),
+            Edge("a", f"sub:{START}", "in"),
+            Edge(f"sub:{END}", "b", None, True),
         ]
 
-    def test_all_ways_in_and_out_are_kept(self) -> None:
-        inner = graph((START, "x"), Edge(START, "y", conditional=True), ("x", END), ("y", END))
-        flat = graph(("a", "sub"), ("sub", "b"), sub=inner).flat()
+    def test_one_without_markers_is_entered_at_its_first_node_and_left_at_its_last(self) -> None:
+        drawn = graph(("a", "sub"), ("sub", "b"), sub=graph(("x", "y")))
 
-        assert pairs(flat) == [
-            ("a", "sub:x"),
-            ("a", "sub:y"),
-            ("sub:x", "b"),
-            ("sub:y", "b"),
-        ]
-        assert [edge.conditional for edge in flat.edges] == [False, True, False, False]
-
-    def test_its_markers_stay_where_edges_cannot_take_their_place(self) -> None:
-        through = graph((START, END), (START, "x"), ("x", END))
-        flat = graph(("a", "sub"), ("sub", "b"), sub=through).flat()
-
-        assert ("a", f"sub:{START}") in pairs(flat)
-        assert (f"sub:{END}", "b") in pairs(flat)
-        assert (f"sub:{START}", f"sub:{END}") in pairs(flat)
-
-    def test_one_without_markers_is_entered_and_left_anywhere(self) -> None:
-        flat = graph(("a", "sub"), ("sub", "b"), sub=graph(("x", "y"))).flat()
-
-        assert {("a", "sub:x"), ("a", "sub:y"), ("sub:x", "b"), ("sub:y", "b")} < set(pairs(flat))
+        assert every_pair(drawn) == [("sub:x", "sub:y"), ("a", "sub:x"), ("sub:y", "b")]
 
     def test_nesting_has_no_end(self) -> None:
         middle = graph((START, "in"), ("in", END), **{"in": self.INNER})
-        flat = graph(("a", "sub"), ("sub", "a"), sub=middle).flat()
+        drawn = graph(("a", "sub"), ("sub", "a"), sub=middle)
 
-        assert list(flat.nodes) == ["a", "sub:in:x", "sub:in:y"]
+        assert (f"sub:{START}", f"sub:in:{START}") in every_pair(drawn)
+        assert ("a", f"sub:{START}") in every_pair(drawn)
 
     def test_nested_graphs_may_follow_each_other(self) -> None:
-        flat = graph(("s", "t"), s=self.INNER, t=self.INNER).flat()
+        drawn = graph(("s", "t"), s=self.INNER, t=self.INNER)
 
-        assert ("s:y", "t:x") in pairs(flat)
+        assert (f"s:{END}", f"t:{START}") in every_pair(drawn)
 
 
 class TestMermaid:
@@ -173,13 +170,21 @@ class TestMermaid:
         inner = graph((START, "x"), ("x", END))
         text = graph(("a", "sub"), ("sub", "a"), sub=inner).draw_mermaid()
 
-        assert '    subgraph sub["sub"]\n        n0["x"]\n    end\n' in text
+        boxed = (
+            '    subgraph sub["sub"]\n'
+            '        n0(["__start__"])\n'
+            '        n1["x"]\n'
+            '        n2(["__end__"])\n'
+            "    end\n"
+        )
+        assert boxed in text
         assert "a --> n0" in text
+        assert "n2 --> a" in text
 
 
 class TestGraphviz:
     def test_its_language_has_all_there_is(self) -> None:
-        inner = graph((START, "x"), ("x", END))
+        inner = graph(("x", "x"))
         talk = Edge("a", 'say "hi"', "x\\y", True)
         text = graph((START, "a"), talk, ("a", "s"), ("s", "a"), s=inner).draw_dot()
 

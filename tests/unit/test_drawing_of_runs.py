@@ -2,7 +2,8 @@
 
 from textwrap import dedent
 
-from flowpregel.pregel.drawing import Edge, Graph, NodeShape, TaskRecord, draw_run
+from flowpregel.pregel.drawing import Edge, Graph, NodeShape
+from flowpregel.pregel.run_drawing import TaskRecord, draw_run
 
 GRAPH = Graph(
     {
@@ -19,7 +20,7 @@ TASKS = [
         step=1, node="score", seconds=12.0, status="failed", attempt=3, detail="KeyError: 'x'\nat"
     ),
     TaskRecord(step=2, node="rank", status="waiting", detail="go on?"),
-    TaskRecord(step=2, node="gone", status="cancelled"),
+    TaskRecord(step=2, node="gone", status="open"),
 ]
 
 
@@ -29,7 +30,7 @@ def test_a_table_of_supersteps_shows_times_and_trouble() -> None:
         step 1  ✓ score x2  ███                   2.000 s
                 ✗ score     ████████████████████   12.0 s  attempt 3, KeyError: 'x'
         step 2  ? rank                                     go on?
-                - gone
+                … gone
         not run: publish""")
 
 

@@ -1,8 +1,7 @@
 """The durable saver: checkpoints and pending writes in one LMDB folder."""
 
-from flowpregel._lmdb.codec import Codec
+from flowpregel._lmdb.codec import Codec, PythonCodec
 from flowpregel._lmdb.options import StoreOptions
-from flowpregel._lmdb.pickling import PythonCodec
 from flowpregel.checkpoint.lmdb.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.lmdb.retention import Retention
 from flowpregel.checkpoint.lmdb.saver import LMDBSaver

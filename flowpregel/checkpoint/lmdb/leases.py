@@ -33,8 +33,8 @@ from flowpregel._core.records import Address
 from flowpregel._interrupts import deliver, held
 from flowpregel._lmdb.locks import ASKED, FENCE, FileLock, Owner, holder_at
 from flowpregel.checkpoint.base import Lease, OnConflict, check_on_conflict
-from flowpregel.checkpoint.lmdb import keys
-from flowpregel.errors import LeaseLostError, StoreError, ThreadBusyError
+from flowpregel.checkpoint.lmdb.tables import namespace_key
+from flowpregel.errors import StoreError, ThreadBusyError
 
 FOLDER = "leases"
 PERIOD: Final = 0.2
@@ -56,8 +56,9 @@ class LeaseFiles:
     def __init__(self, path: str) -> None:
         self._path = os.path.join(path, FOLDER)
         self._lock = threading.Lock()
-        self._held: set[tuple[str, int]] = set()
-        """The thread and the fence of each."""
+        self.held: set[tuple[str, int]] = set()
+        """The thread and the fence of each; whether another run has taken one over is seen in
+        the transaction."""
         self._last = 0
 
     @contextmanager
@@ -76,7 +77,7 @@ class LeaseFiles:
                 known = max(replaced or 0, file.read(FENCE), fences(address, 0))
                 with self._lock:
                     fence = self._last = max(time.time_ns(), known + 1, self._last + 1)
-                self._held.add((address.thread_id, fence))
+                self.held.add((address.thread_id, fence))
                 file.write(FENCE, fence)
                 if replaced is not None:
                     fences(address, fence)
@@ -85,19 +86,11 @@ class LeaseFiles:
             yield lease
         finally:
             with held():
-                self._held.discard((address.thread_id, fence))
+                self.held.discard((address.thread_id, fence))
                 WATCH.drop(fence)
                 if file is not None:
                     file.unlink()
                     file.close()
-
-    def check(self, address: Address, fence: int) -> None:
-        """Raise unless this process holds the lease that *fence* belongs to.
-
-        Whether another run has taken it over is seen in the transaction.
-        """
-        if (address.thread_id, fence) not in self._held:
-            raise LeaseLostError(address.thread_id, address.namespace, "a newer run")
 
     def owner(self, address: Address) -> Owner | None:
         """Return who holds the lease at *address*; None: nobody does."""
@@ -122,7 +115,7 @@ class LeaseFiles:
 
     def file(self, address: Address) -> str:
         """Return the path of the lock file for *address*."""
-        name = keys.of_namespace(address.thread_id, address.namespace).hex()
+        name = namespace_key(address.thread_id, address.namespace).hex()
         return os.path.join(self._path, name)
 
     def _acquire(self, address: Address, on_conflict: OnConflict) -> tuple[FileLock, int | None]:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import pickle
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from itertools import islice
+from typing import Any, Literal, TypeAlias
 
 from flowpregel._core.records import ERROR, INTERRUPT, Address, Saved
 from flowpregel._lmdb.records import Table
-from flowpregel.checkpoint.lmdb import keys
+from flowpregel.checkpoint.lmdb.reader import Reader
 from flowpregel.checkpoint.lmdb.tables import (
     CheckpointRecord,
     NamespaceRecord,
     Read,
     Tables,
-    from_bytes,
+    channel_in,
+    digest,
 )
 from flowpregel.errors import StoreError
 
+Status: TypeAlias = Literal["running", "interrupted", "failed", "idle"]
 _AT_ONCE = 2_000
 
 
@@ -33,7 +38,7 @@ class ThreadInfo:
     """Wall-clock nanoseconds of its newest checkpoint."""
     step: int
     """The superstep of its newest checkpoint."""
-    status: Literal["running", "interrupted", "failed", "idle"]
+    status: Status
     """*running*: a run holds its lease; *interrupted*: it waits for an answer;
     *failed*: a task of its newest checkpoint raised."""
 
@@ -72,13 +77,11 @@ class Verification:
 def info_of(namespace: NamespaceRecord, newest: Saved, *, running: bool) -> ThreadInfo:
     """Return what is known of the thread whose outermost namespace is *namespace*."""
     channels = {write.channel for write in newest.writes}
-    status: Literal["running", "interrupted", "failed", "idle"] = "idle"
+    status: Status = "failed" if ERROR in channels else "idle"
     if running:
         status = "running"
     elif INTERRUPT in channels:
         status = "interrupted"
-    elif ERROR in channels:
-        status = "failed"
     return ThreadInfo(
         thread_id=namespace.thread_id,
         created=namespace.created,
@@ -93,59 +96,45 @@ def info_of(namespace: NamespaceRecord, newest: Saved, *, running: bool) -> Thre
 
 def count(tables: Tables, read: Read, namespaces: Iterator[NamespaceRecord], stats: Stats) -> None:
     """Add what is in *namespaces* to *stats*."""
-    threads = set()
+    threads, channels = set(), Counter(stats.bytes_of_channels)
     for namespace in namespaces:
         threads.add(namespace.thread_id)
         stats.namespaces += 1
         stats.checkpoints += namespace.checkpoints
         names: dict[bytes, str] = {}
-        prefix = keys.prefix(namespace.number)
-        for key, size in _sizes(tables.checkpoints, read, prefix):
-            stats.bytes_of_checkpoints += size
-            read(partial(_count_checkpoint, tables, stats, names, key))
-        stats.bytes_of_writes += sum(size for _, size in _sizes(tables.writes, read, prefix))
+        for key, size in _sizes(tables.checkpoints, read, namespace.prefix):
+            data = read(partial(tables.checkpoints.get, key=key))
+            if data is None:
+                continue
+            record = CheckpointRecord(*pickle.loads(data))
+            names.update((digest(name), name) for name in record.versions)
+            inside = {
+                name: len(place)
+                for name, place in record.places.items()
+                if isinstance(place, bytes)
+            }
+            channels.update(inside)
+            stats.bytes_of_checkpoints += size - sum(inside.values())
+        writes = _sizes(tables.writes, read, namespace.prefix)
+        stats.bytes_of_writes += sum(size for _, size in writes)
         for table in (tables.values, tables.deltas):
-            for key, size in _sizes(table, read, prefix):
-                _add(stats, names.get(keys.channel_in(key), "?"), size)
+            for key, size in _sizes(table, read, namespace.prefix):
+                channels[names.get(channel_in(key), "?")] += size
     stats.threads = len(threads)
-
-
-def _count_checkpoint(
-    tables: Tables, stats: Stats, names: dict[bytes, str], key: bytes, transaction: Any
-) -> None:
-    """Learn the names of channels, and count small values where they belong."""
-    data = tables.checkpoints.get(transaction, key)
-    if data is None:
-        return
-    record = from_bytes(CheckpointRecord, data)
-    names.update((keys.digest(name), name) for name in record.versions)
-    for name, place in record.places.items():
-        if isinstance(place, bytes):
-            stats.bytes_of_checkpoints -= len(place)
-            _add(stats, name, len(place))
-
-
-def _add(stats: Stats, channel: str, size: int) -> None:
-    stats.bytes_of_channels[channel] = stats.bytes_of_channels.get(channel, 0) + size
+    stats.bytes_of_channels = dict(channels)
 
 
 def _sizes(table: Table, read: Read, prefix: bytes = b"") -> Iterator[tuple[bytes, int]]:
     """Yield the key and the bytes of each record, in a transaction for each page."""
-
-    def page_from(transaction: Any, start: bytes) -> list[tuple[bytes, int]]:
-        page: list[tuple[bytes, int]] = []
-        with transaction.cursor(db=table.handle) as cursor:
-            found = cursor.set_range(start)
-            while found and len(page) < _AT_ONCE:
-                key, record = cursor.item()
-                if not key.startswith(prefix):
-                    break
-                page.append((key, len(key) + len(record)))
-                found = cursor.next()
-        return page
-
     start = prefix
-    while page := read(partial(page_from, start=start)):
+
+    def page_of(transaction: Any) -> list[tuple[bytes, int]]:
+        with transaction.cursor(db=table.handle) as cursor:
+            rows = cursor.iternext() if cursor.set_range(start) else ()
+            found = [(key, len(key) + len(data)) for key, data in islice(rows, _AT_ONCE)]
+        return [each for each in found if each[0].startswith(prefix)]
+
+    while page := read(page_of):
         yield from page
         start = page[-1][0] + b"\0"
 
@@ -153,40 +142,38 @@ def _sizes(table: Table, read: Read, prefix: bytes = b"") -> Iterator[tuple[byte
 # ---------------------------------------------------------------- verify
 
 
-def verify_records(tables: Tables, read: Read) -> tuple[int, list[str]]:
-    """Read every record; return how many, and what does not hold."""
+def verify(
+    tables: Tables, reader: Reader, namespaces: Iterator[NamespaceRecord]
+) -> tuple[int, list[str]]:
+    """Read every record, and every checkpoint; return how many records, and what does not hold."""
     total, problems = 0, []
     for table in tables.all:
-        for key, _ in _sizes(table, read):
+        for key, _ in _sizes(table, reader.read):
             total += 1
             try:
                 if not key:
                     raise table.corrupt(key, "has no key")
-                read(partial(table.check, key=key))
+                reader.read(partial(table.check, key=key))
             except StoreError as error:
                 problems.append(str(error))
-    return total, problems
-
-
-def verify_checkpoints(
-    tables: Tables,
-    read: Read,
-    touch: Callable[[Address], None],
-    namespaces: Iterator[NamespaceRecord],
-) -> list[str]:
-    """Read every checkpoint of *namespaces*; return what does not hold together."""
-    problems = []
     for namespace in namespaces:
-        thread, where = namespace.thread_id, f"thread {namespace.thread_id!r}"
+        address = Address(namespace.thread_id, namespace.namespace)
+        where = f"thread {namespace.thread_id!r}"
         try:
-            read(partial(tables.check_count, address=Address(thread, namespace.namespace)))
-            found = read(partial(tables.ids, namespace=namespace))
+            reader.read(partial(tables.check_count, address=address))
+            found = reader.read(partial(_ids, tables, namespace))
         except StoreError as error:
             problems.append(f"{where}: {error}")
             continue
         for identifier in found:
             try:
-                touch(Address(thread, namespace.namespace, identifier))
+                reader.read(
+                    partial(reader.find, address=replace(address, checkpoint_id=identifier))
+                )
             except StoreError as error:
                 problems.append(f"{where}, checkpoint {identifier}: {error}")
-    return problems
+    return total, problems
+
+
+def _ids(tables: Tables, namespace: NamespaceRecord, transaction: Any) -> list[str]:
+    return [identifier for identifier, _ in tables.newest_first(transaction, namespace)]

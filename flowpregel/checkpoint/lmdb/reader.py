@@ -6,8 +6,9 @@ open: a reader that stands still keeps every freed page from being used again.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any, cast
@@ -30,17 +31,15 @@ from flowpregel._core.records import (
 from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint.base import matches
-from flowpregel.checkpoint.lmdb import keys
 from flowpregel.checkpoint.lmdb.tables import (
     DELTA,
-    EMPTY,
     CheckpointRecord,
     NamespaceRecord,
-    Place,
     Read,
     Tables,
     WritesRecord,
-    from_bytes,
+    checkpoint_key,
+    digest,
 )
 
 _PAGE = 8
@@ -58,18 +57,18 @@ class DeltaChain:
     """How many deltas lead to each version."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CopiedCheckpoint:
     """All that is kept of one checkpoint, nothing decoded."""
 
     id: str
     record: CheckpointRecord
     namespace: NamespaceRecord
-    values: dict[str, bytes]
-    deltas: dict[str, tuple[DeltaChain, int]]
+    values: dict[str, bytes] = field(default_factory=dict)
+    deltas: dict[str, tuple[DeltaChain, int]] = field(default_factory=dict)
     """By channel: how many deltas of a chain, from the oldest on."""
-    tasks: list[WritesRecord]
-    leaves_results: bool
+    tasks: list[WritesRecord] = field(default_factory=list)
+    leaves_results: bool = False
     """Whether *tasks* leaves out results of calls that finished."""
 
 
@@ -90,13 +89,9 @@ class Reader:
     def load(self, address: Address, before: str | None, *, lazy_results: bool) -> Saved | None:
         """Return the checkpoint at *address*, or None."""
         copied: CopiedCheckpoint | None = self.read(
-            partial(self._find, address=address, before=before, lazy_results=lazy_results)
+            partial(self.find, address=address, before=before, lazy_results=lazy_results)
         )
         return None if copied is None else self._decoded(copied)
-
-    def touch(self, address: Address) -> None:
-        """Read all that `load` would, and decode nothing of it."""
-        self.read(partial(self._find, address=address))
 
     def history(
         self,
@@ -116,9 +111,9 @@ class Reader:
             limit: At most this many.
             bare: Leave out what the channels hold.
         """
-        found: Iterator[CopiedCheckpoint] = self._pages(address, before, limit, bare)
+        found = self._pages(address, before, limit, bare)
         if address.checkpoint_id is not None:
-            copied = self.read(partial(self._find, address=address, before=before))
+            copied = self.read(partial(self.find, address=address, before=before))
             found = iter(() if copied is None else (copied,))
         if filter:
             found = (each for each in found if matches(self._checkpoint(each, {}), filter))
@@ -136,21 +131,23 @@ class Reader:
             namespace = self.tables.namespace(transaction, address.thread_id, address.namespace)
             if namespace is None:
                 return []
-            copying = _Copying(self.tables, transaction, namespace, chains, bare=bare)
+            page = []
             found = self.tables.newest_first(transaction, namespace, before)
-            return [copying.copy(*each) for each in islice(found, size)]
+            for identifier, record in islice(found, size):
+                kept = record._replace(places={}) if bare else record
+                page.append(self._copied(transaction, namespace, identifier, kept, chains))
+            return page
 
         is_whole = before is None
-        while True:
-            page = self.read(page_of)
+        while page := self.read(page_of):
             yield from page
-            if len(page) < size:
-                break
             before = page[-1].id
         if is_whole:
             self.read(partial(self.tables.check_count, address=address))
 
-    def _find(
+    # ------------------------------------------------------------ in a transaction
+
+    def find(
         self,
         transaction: Any,
         address: Address,
@@ -159,21 +156,69 @@ class Reader:
     ) -> CopiedCheckpoint | None:
         """Copy the checkpoint at *address*: the newest, if it names none."""
         namespace = self.tables.namespace(transaction, address.thread_id, address.namespace)
-        wanted = address.checkpoint_id
-        if namespace is None or not namespace.checkpoints:
+        if namespace is None:
             return None
-        if wanted is None and before is not None:
+        wanted = address.checkpoint_id
+        if wanted is None and before is None:
+            wanted = namespace.newest
+        elif wanted is None:
             found = self.tables.newest_first(transaction, namespace, before)
             wanted = next((identifier for identifier, _ in found), None)
-        elif wanted is None:
-            wanted = namespace.newest
         if wanted is None or (before is not None and wanted >= before):
             return None
         record = self.tables.checkpoint(transaction, namespace, wanted)
         if record is None:
             return None
-        copying = _Copying(self.tables, transaction, namespace, {}, lazy_results=lazy_results)
-        return copying.copy(wanted, record)
+        return self._copied(transaction, namespace, wanted, record, {}, lazy_results)
+
+    def _copied(
+        self,
+        transaction: Any,
+        namespace: NamespaceRecord,
+        identifier: str,
+        record: CheckpointRecord,
+        chains: dict[str, DeltaChain],
+        lazy_results: bool = False,
+    ) -> CopiedCheckpoint:
+        """Return what is kept of a checkpoint.
+
+        Args:
+            transaction: Open.
+            namespace: The checkpoint's.
+            identifier: Its id.
+            record: What is kept in it.
+            chains: By channel, the deltas that were read before.
+            lazy_results: Leave out the tasks that are finished calls and nothing else.
+        """
+        copied = CopiedCheckpoint(identifier, record, namespace)
+        for name, place in record.places.items():
+            version = record.versions.get(name)
+            if place == DELTA:
+                chain = chains.get(name)
+                if chain is None or version not in chain.positions:
+                    chain = chains[name] = self._chain(transaction, namespace.prefix, name, version)
+                copied.deltas[name] = chain, chain.positions[version]
+                continue
+            data = self.tables.value(transaction, namespace.prefix, name, version, place)
+            if data is not None:
+                copied.values[name] = data
+        prefix = checkpoint_key(namespace.prefix, identifier)
+        for _, data in self.tables.writes.scan(transaction, prefix):
+            task = WritesRecord(*pickle.loads(data))
+            if lazy_results and {name for name, _ in task.writes.values()} == _FINISHED_CALL:
+                copied.leaves_results = True
+            else:
+                copied.tasks.append(task)
+        return copied
+
+    def _chain(
+        self, transaction: Any, prefix: bytes, channel: str, version: Version | None
+    ) -> DeltaChain:
+        found = [*self.tables.chain(transaction, prefix, channel, version)]
+        _, oldest = found[-1]
+        seed = self.tables.value(transaction, prefix, channel, oldest.previous, oldest.base)
+        positions = {each: len(found) - at for at, (each, _) in enumerate(found)}
+        return DeltaChain(seed, [delta.writes for _, delta in reversed(found)], positions)
 
     # ------------------------------------------------------------ after the transaction
 
@@ -184,7 +229,7 @@ class Reader:
             for name, data in copied.values.items()
         }
         writes, ran = parted(self._writes(copied))
-        left = LeftCalls(self, keys.checkpoint(namespace.number, copied.id))
+        left = LeftCalls(self, checkpoint_key(namespace.prefix, copied.id))
         return Saved(
             address=Address(namespace.thread_id, namespace.namespace, copied.id),
             checkpoint=self._checkpoint(copied, values),
@@ -253,7 +298,7 @@ class LeftCalls:
     def __init__(self, reader: Reader, prefix: bytes) -> None:
         self._reader = reader
         self._prefix = prefix
-        self._at: dict[int, str] | None = None
+        self._by_path: dict[int, str] | None = None
         """Their ids by the hash of their paths: read when first asked for."""
 
     def result(self, task_id: str) -> Sequence[Write]:
@@ -263,88 +308,29 @@ class LeftCalls:
             StoreCorruptError: Its record is damaged.
             ValueEncodingError: Its result cannot be read back.
         """
-        reader, key = self._reader, self._prefix + keys.digest(task_id)
+        reader, key = self._reader, self._prefix + digest(task_id)
         data = reader.read(partial(reader.tables.writes.get, key=key))
-        writes = {} if data is None else from_bytes(WritesRecord, data).writes
-        if RETURN not in {channel for channel, _ in writes.values()}:
+        writes = [] if data is None else WritesRecord(*pickle.loads(data)).writes.values()
+        if RETURN not in {channel for channel, _ in writes}:
             return ()
         what = f"the write of task {task_id!r} to"
         return [
             (channel, reader.codec.decode(value, f"{what} {channel!r}"))
-            for channel, value in writes.values()
+            for channel, value in writes
         ]
 
     def at(self, path: str) -> str | None:
         """Return the id of the call that has this path, if there is one."""
-        return self._ids().get(hash(path))
+        return self._paths().get(hash(path))
 
     def ids(self) -> Iterable[str]:
         """Return the ids of all of them."""
-        return self._ids().values()
+        return self._paths().values()
 
-    def _ids(self) -> dict[int, str]:
-        if self._at is None:
-            self._at = self._reader.read(self._by_path)
-        return self._at
-
-    def _by_path(self, transaction: Any) -> dict[int, str]:
-        found = self._reader.tables.writes.scan(transaction, self._prefix)
-        records = (from_bytes(WritesRecord, data) for _, data in found)
-        return {hash(record.path): record.task_id for record in records}
-
-
-@dataclass(frozen=True, slots=True)
-class _Copying:
-    """Copies checkpoints of one namespace out of a transaction."""
-
-    tables: Tables
-    transaction: Any
-    namespace: NamespaceRecord
-    chains: dict[str, DeltaChain]
-    bare: bool = False
-    """Leave out what the channels hold."""
-    lazy_results: bool = False
-    """Leave out the tasks that are finished calls and nothing else."""
-
-    def copy(self, identifier: str, record: CheckpointRecord) -> CopiedCheckpoint:
-        """Return what is kept of a checkpoint."""
-        values: dict[str, bytes] = {}
-        deltas: dict[str, tuple[DeltaChain, int]] = {}
-        for name, place in record.places.items() if not self.bare else ():
-            version = record.versions.get(name)
-            if place == DELTA:
-                chain = self.chains.get(name)
-                if chain is None or version not in chain.positions:
-                    chain = self.chains[name] = self._chain(name, version)
-                deltas[name] = chain, chain.positions[version]
-            elif place != EMPTY:
-                values[name] = self._value(name, version, place)
-        tasks, leaves_results = [], False
-        prefix = keys.checkpoint(self.namespace.number, identifier)
-        for _, data in self.tables.writes.scan(self.transaction, prefix):
-            task = from_bytes(WritesRecord, data)
-            if self.lazy_results and {name for name, _ in task.writes.values()} == _FINISHED_CALL:
-                leaves_results = True
-            else:
-                tasks.append(task)
-        return CopiedCheckpoint(
-            identifier, record, self.namespace, values, deltas, tasks, leaves_results
-        )
-
-    def _value(self, channel: str, version: Version | None, place: Place) -> bytes:
-        if isinstance(place, bytes):
-            return place
-        key = keys.value(self.namespace.number, version, channel)
-        data = self.tables.values.get(self.transaction, key)
-        if data is None:
-            raise self.tables.values.corrupt(key, f"is missing: the value of channel {channel!r}")
-        return data
-
-    def _chain(self, channel: str, version: Version | None) -> DeltaChain:
-        found = [*self.tables.chain(self.transaction, self.namespace, channel, version)]
-        _, oldest = found[-1]
-        seed = None
-        if oldest.base != EMPTY:
-            seed = self._value(channel, oldest.previous, oldest.base)
-        positions = {each: len(found) - at for at, (each, _) in enumerate(found)}
-        return DeltaChain(seed, [delta.writes for _, delta in reversed(found)], positions)
+    def _paths(self) -> dict[int, str]:
+        if self._by_path is None:
+            scan = self._reader.tables.writes.scan
+            kept = self._reader.read(lambda transaction: [*scan(transaction, self._prefix)])
+            records = (WritesRecord(*pickle.loads(data)) for _, data in kept)
+            self._by_path = {hash(record.path): record.task_id for record in records}
+        return self._by_path

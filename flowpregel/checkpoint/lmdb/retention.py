@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from flowpregel._core.records import INTERRUPT
-from flowpregel.checkpoint.lmdb import keys
+from flowpregel._core.records import INTERRUPT, Address
 from flowpregel.checkpoint.lmdb.tables import (
     DELTA,
     STORED,
+    VALUE_LENGTH,
     CheckpointRecord,
     NamespaceRecord,
     Tables,
     WritesRecord,
-    from_bytes,
+    checkpoint_key,
+    namespace_key,
+    value_key,
 )
 from flowpregel.errors import ConfigurationError
 
@@ -68,138 +71,134 @@ class Sweeper:
         sweeping costs each commit the same."""
         self._since: dict[tuple[str, str], int] = {}
 
-    def is_due(self, thread_id: str, namespace: str) -> bool:
+    def is_due(self, address: Address) -> bool:
         """Count a commit; return whether its namespace is to be swept now."""
-        place = (thread_id, namespace)
+        place = address.thread_id, address.namespace
         count = self._since.pop(place, 0) + 1
         if count < self._interval:
             self._since[place] = count
         return count >= self._interval
 
-    def sweep(self, transaction: Any, thread_id: str, name: str) -> int:
+    def sweep(self, transaction: Any, address: Address) -> int:
         """Drop what is not to be kept of a namespace; return how many checkpoints."""
-        namespace = self._tables.namespace(transaction, thread_id, name)
+        namespace = self._tables.namespace(transaction, address.thread_id, address.namespace)
         if namespace is None:
             return 0
         gone = self._beyond(transaction, namespace)
-        return forget_checkpoints(self._tables, transaction, namespace, gone)
+        return forget_checkpoints(self._tables, transaction, address, gone)
 
     def _beyond(self, transaction: Any, namespace: NamespaceRecord) -> set[str]:
         """Return the ids of the checkpoints that are beyond a bound and that may go."""
+        bounds, prefix = self._retention, namespace.prefix
+        oldest = 0 if bounds.max_age is None else self._clock() - int(bounds.max_age * 1e9)
         beyond: set[str] = set()
         answered: set[str | None] = set()
         """The parents of those that are kept: their questions were answered."""
         size = 0
         found = self._tables.newest_first(transaction, namespace)
         for position, (identifier, record) in enumerate(found):
-            if self._retention.max_bytes is not None:
-                size += self._bytes(transaction, namespace, identifier, record)
-            if position and self._is_beyond(position, size, record.at):
+            if bounds.max_bytes is not None:
+                size += self._bytes(transaction, prefix, identifier, record)
+            is_beyond = (
+                (bounds.keep_last is not None and position >= bounds.keep_last)
+                or (bounds.max_bytes is not None and size > bounds.max_bytes)
+                or record.at < oldest
+            )
+            if position and is_beyond:
                 beyond.add(identifier)
             else:
                 answered.add(record.parent_id)
-        number = namespace.number
         return {
             each
             for each in beyond
-            if not self._tables.is_pinned(transaction, number, each)
-            and (each in answered or not self._waits(transaction, number, each))
+            if not self._tables.is_pinned(transaction, prefix, each)
+            and (each in answered or not self._waits(transaction, prefix, each))
         }
 
-    def _is_beyond(self, position: int, size: int, at: int) -> bool:
-        bounds = self._retention
-        return (
-            (bounds.keep_last is not None and position >= bounds.keep_last)
-            or (bounds.max_bytes is not None and size > bounds.max_bytes)
-            or (bounds.max_age is not None and at < self._clock() - int(bounds.max_age * 1e9))
-        )
-
     def _bytes(
-        self,
-        transaction: Any,
-        namespace: NamespaceRecord,
-        identifier: str,
-        record: CheckpointRecord,
+        self, transaction: Any, prefix: bytes, identifier: str, record: CheckpointRecord
     ) -> int:
         """Return the bytes of a checkpoint, its pending writes, and what it changed."""
-        tables, number = self._tables, namespace.number
-        found = [tables.checkpoints.get(transaction, keys.checkpoint(number, identifier))]
-        writes = tables.writes.scan(transaction, keys.checkpoint(number, identifier))
-        found += [data for _, data in writes]
+        tables, key = self._tables, checkpoint_key(prefix, identifier)
+        found = [tables.checkpoints.get(transaction, key)]
+        found += [data for _, data in tables.writes.scan(transaction, key)]
         for name in record.changed:
-            place = keys.value(number, record.versions.get(name), name)
+            place = value_key(prefix, record.versions.get(name), name)
             found += [table.get(transaction, place) for table in (tables.values, tables.deltas)]
         return sum(len(data) for data in found if data is not None)
 
-    def _waits(self, transaction: Any, number: int, identifier: str) -> bool:
+    def _waits(self, transaction: Any, prefix: bytes, identifier: str) -> bool:
         """Return whether a task of the checkpoint waits for an answer."""
-        found = self._tables.writes.scan(transaction, keys.checkpoint(number, identifier))
-        return any(
-            channel == INTERRUPT
-            for _, data in found
-            for channel, _ in from_bytes(WritesRecord, data).writes.values()
-        )
+        found = self._tables.writes.scan(transaction, checkpoint_key(prefix, identifier))
+        tasks = [WritesRecord(*pickle.loads(data)) for _, data in found]
+        return any(name == INTERRUPT for task in tasks for name, _ in task.writes.values())
 
 
 # ---------------------------------------------------------------- forgotten and copied
 
 
 def forget_checkpoints(
-    tables: Tables, transaction: Any, namespace: NamespaceRecord, gone: Collection[str]
+    tables: Tables, transaction: Any, address: Address, gone: Collection[str] | None = None
 ) -> int:
-    """Drop the checkpoints that have these ids; return how many there were.
+    """Drop the checkpoints of a namespace that have these ids; return how many there were.
 
     What a kept checkpoint shows stays as it is: the values and deltas that it needs are kept.
+
+    Args:
+        tables: The store's records.
+        transaction: A write transaction.
+        address: The namespace's.
+        gone: The ids; None: all but the newest.
     """
-    known = dict(tables.newest_first(transaction, namespace))
-    kept = {each: record for each, record in known.items() if each not in gone}
-    if len(kept) == len(known):
+    namespace = tables.namespace(transaction, address.thread_id, address.namespace)
+    if namespace is None:
         return 0
+    prefix, known = namespace.prefix, dict(tables.newest_first(transaction, namespace))
+    gone = known.keys() - {namespace.newest} if gone is None else known.keys() & gone
+    if not gone:
+        return 0
+    for identifier in gone:
+        key = checkpoint_key(prefix, identifier)
+        tables.checkpoints.delete(transaction, key)
+        tables.writes.drop(transaction, key)
+        del known[identifier]
     needed: set[bytes] = set()
-    for record in kept.values():
-        _add_needed(tables, transaction, namespace, record, needed)
-    for identifier in known.keys() - kept.keys():
-        tables.checkpoints.delete(transaction, keys.checkpoint(namespace.number, identifier))
-        tables.writes.drop(transaction, keys.checkpoint(namespace.number, identifier))
+    for record in known.values():
+        _add_needed(tables, transaction, prefix, record, needed)
     for table in (tables.values, tables.deltas):
-        for key in table.keys(transaction, keys.prefix(namespace.number)):
-            if table.name + key[: keys.VALUE_LENGTH] not in needed:
+        for key in table.keys(transaction, prefix):
+            if table.name + key[:VALUE_LENGTH] not in needed:
                 transaction.delete(key, db=table.handle)
-    newest = max(kept, default=None)
-    tables.put_namespace(transaction, namespace._replace(newest=newest, checkpoints=len(kept)))
-    return len(known) - len(kept)
+    newest = max(known, default=None)
+    tables.put_namespace(transaction, namespace._replace(newest=newest, checkpoints=len(known)))
+    return len(gone)
 
 
 def _add_needed(
-    tables: Tables,
-    transaction: Any,
-    namespace: NamespaceRecord,
-    record: CheckpointRecord,
-    needed: set[bytes],
+    tables: Tables, transaction: Any, prefix: bytes, record: CheckpointRecord, needed: set[bytes]
 ) -> None:
     """Add the values and deltas that a checkpoint needs to *needed*."""
-    number, versions = namespace.number, record.versions
-    for name, kept in record.places.items():
-        if kept == STORED:
-            needed.add(tables.values.name + keys.value(number, versions.get(name), name))
-        if kept != DELTA:
+    for name, place in record.places.items():
+        version = record.versions.get(name)
+        if place == STORED:
+            needed.add(tables.values.name + value_key(prefix, version, name))
+        if place != DELTA:
             continue
-        for version, delta in tables.chain(transaction, namespace, name, versions.get(name)):
-            place = tables.deltas.name + keys.value(number, version, name)
-            if place in needed:
+        for each, delta in tables.chain(transaction, prefix, name, version):
+            key = tables.deltas.name + value_key(prefix, each, name)
+            if key in needed:
                 break
-            needed.add(place)
+            needed.add(key)
             if delta.base == STORED:
-                needed.add(tables.values.name + keys.value(number, delta.previous, name))
+                needed.add(tables.values.name + value_key(prefix, delta.previous, name))
 
 
 def forget_thread(tables: Tables, transaction: Any, thread_id: str) -> None:
     """Drop everything of a thread."""
     for namespace in tables.namespaces(transaction, thread_id):
         for table in tables.of_namespace:
-            table.drop(transaction, keys.prefix(namespace.number))
-        key = keys.of_namespace(thread_id, namespace.namespace)
-        tables.threads.delete(transaction, key)
+            table.drop(transaction, namespace.prefix)
+        tables.threads.delete(transaction, namespace_key(thread_id, namespace.namespace))
 
 
 def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> None:
@@ -209,9 +208,7 @@ def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> N
         ConfigurationError: *target* has checkpoints already.
     """
     found = [each for each in tables.namespaces(transaction, source) if each.checkpoints]
-    if not found:
-        return
-    if any(each.checkpoints for each in tables.namespaces(transaction, target)):
+    if found and any(each.checkpoints for each in tables.namespaces(transaction, target)):
         raise ConfigurationError(
             f"thread {target!r} has checkpoints already; copy to a new thread_id, "
             "or delete_thread it first"
@@ -220,8 +217,6 @@ def copy_thread(tables: Tables, transaction: Any, source: str, target: str) -> N
         place = target, namespace.namespace
         twin = tables.namespace(transaction, *place) or tables.new_namespace(transaction, *place)
         for table in tables.of_namespace:
-            table.copy(transaction, keys.prefix(namespace.number), keys.prefix(twin.number))
-        twin = twin._replace(
-            created=namespace.created, newest=namespace.newest, checkpoints=namespace.checkpoints
-        )
+            table.copy(transaction, namespace.prefix, twin.prefix)
+        twin = namespace._replace(prefix=twin.prefix, thread_id=target, fence=twin.fence)
         tables.put_namespace(transaction, twin)

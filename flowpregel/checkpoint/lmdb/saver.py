@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -17,13 +17,14 @@ from flowpregel._lmdb.records import Seal
 from flowpregel._lmdb.store import open_store
 from flowpregel.checkpoint.base import (
     BaseCheckpointSaver,
+    EncodedBatch,
     Lease,
     OnConflict,
     Strategy,
     check_strategy,
+    encode_batch,
     thread_name,
 )
-from flowpregel.checkpoint.encoding import EncodedBatch, encode_batch
 from flowpregel.checkpoint.lmdb import maintenance
 from flowpregel.checkpoint.lmdb.leases import LeaseFiles
 from flowpregel.checkpoint.lmdb.maintenance import Stats, ThreadInfo, Verification
@@ -35,9 +36,9 @@ from flowpregel.checkpoint.lmdb.retention import (
     forget_checkpoints,
     forget_thread,
 )
-from flowpregel.checkpoint.lmdb.tables import NamespaceRecord, Tables
+from flowpregel.checkpoint.lmdb.tables import Tables
 from flowpregel.checkpoint.lmdb.writer import put
-from flowpregel.errors import StoreError, StoreFullError
+from flowpregel.errors import LeaseLostError, StoreError
 
 
 class LMDBSaver(BaseCheckpointSaver):
@@ -123,15 +124,20 @@ class LMDBSaver(BaseCheckpointSaver):
     def commit(self, batches: Sequence[Batch]) -> None:
         encoded = [self.prepare(batch) for batch in batches]
         for batch in encoded:
-            if batch.fence is not None:
-                self._leases.check(batch.address, batch.fence)
-        if encoded:
-            self._write(partial(put, self._tables, batches=encoded))
-            if self._sweeper is not None:
-                self._sweep(self._sweeper, batches)
+            thread, fence = batch.address.thread_id, batch.fence
+            if fence is not None and (thread, fence) not in self._leases.held:
+                raise LeaseLostError(thread, batch.address.namespace, "a newer run")
+        if not encoded:
+            return
+        self._write(partial(put, self._tables, batches=encoded))
+        if (sweeper := self._sweeper) is None:
+            return
+        for batch in encoded:
+            if batch.checkpoint is not None and sweeper.is_due(batch.address):
+                self._write(partial(sweeper.sweep, address=batch.address))
 
     def namespaces(self, thread_id: str | None = None) -> Iterator[Address]:
-        for each in self._used(thread_id):
+        for each in self._tables.used(self._environment.read, thread_id):
             yield Address(each.thread_id, each.namespace)
 
     def lease(
@@ -158,19 +164,18 @@ class LMDBSaver(BaseCheckpointSaver):
     # -------------------------------------------------------- what is forgotten and copied
 
     def delete_thread(self, thread_id: str) -> None:
-        self._make_room(partial(forget_thread, self._tables, thread_id=thread_name(thread_id)))
+        self._write(partial(forget_thread, self._tables, thread_id=thread_name(thread_id)))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         wanted = frozenset(run_ids)
-        for namespace in [*self._used(None)]:
-            address = Address(namespace.thread_id, namespace.namespace)
+        for address in [*self.namespaces()]:
             gone = [
                 saved.checkpoint.id
                 for saved in self.outline(address)
                 if saved.checkpoint.metadata.get("run_id") in wanted
             ]
             if gone:
-                self._forget(namespace, gone)
+                self._write(partial(forget_checkpoints, self._tables, address=address, gone=gone))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         source, target = thread_name(source_thread_id), thread_name(target_thread_id)
@@ -182,8 +187,8 @@ class LMDBSaver(BaseCheckpointSaver):
             if strategy == "delete":
                 self.delete_thread(thread_id)
                 continue
-            for namespace in [*self._used(thread_id)]:
-                self._forget(namespace)
+            for address in [*self.namespaces(thread_id)]:
+                self._write(partial(forget_checkpoints, self._tables, address=address))
 
     def pin(self, address: Address, *, pinned: bool = True) -> None:
         """Keep the checkpoint at *address* from being dropped by a `Retention`, or let go."""
@@ -192,7 +197,7 @@ class LMDBSaver(BaseCheckpointSaver):
         def work(transaction: Any) -> None:
             namespace = tables.namespace(transaction, address.thread_id, address.namespace)
             if namespace is not None and identifier is not None:
-                tables.pin(transaction, namespace.number, identifier, pinned=pinned)
+                tables.pin(transaction, namespace.prefix, identifier, pinned=pinned)
 
         self._write(work)
 
@@ -209,8 +214,8 @@ class LMDBSaver(BaseCheckpointSaver):
     def stats(self) -> Stats:
         """Return how much is kept, and for what; reads everything once."""
         used, map_size = self._environment.sizes()
-        stats = Stats(bytes=used, map_size=map_size)
-        maintenance.count(self._tables, self._environment.read, self._used(None), stats)
+        stats, read = Stats(bytes=used, map_size=map_size), self._environment.read
+        maintenance.count(self._tables, read, self._tables.used(read, None), stats)
         return stats
 
     def size(self) -> int:
@@ -225,10 +230,8 @@ class LMDBSaver(BaseCheckpointSaver):
         the pages are looked at.
         """
         environment, tables = self._environment, self._tables
-        records, problems = maintenance.verify_records(tables, environment.read)
-        problems += maintenance.verify_checkpoints(
-            tables, environment.read, self._reader.touch, self._used(None)
-        )
+        used = tables.used(environment.read, None)
+        records, problems = maintenance.verify(tables, self._reader, used)
         if not environment.readonly:
             problems += environment.structure(self._options.lock_timeout)
         return Verification(records=records, problems=tuple(problems))
@@ -257,9 +260,9 @@ class LMDBSaver(BaseCheckpointSaver):
         """
         sweeper = Sweeper(self._tables, retention)
         return sum(
-            self._make_room(partial(sweeper.sweep, thread_id=each.thread_id, name=each.namespace))
+            self._write(partial(sweeper.sweep, address=address))
             for thread_id in ((None,) if thread_ids is None else thread_ids)
-            for each in [*self._used(thread_id)]
+            for address in [*self.namespaces(thread_id)]
         )
 
     def compact(self) -> None:
@@ -305,45 +308,12 @@ class LMDBSaver(BaseCheckpointSaver):
 
     # -------------------------------------------------------- inner
 
-    def _make_room(self, work: Callable[[Any], Any]) -> Any:
-        """Do *work*, which drops something; on a full disk, with the room of the ballast."""
-        try:
-            return self._write(work)
-        except StoreFullError:
-            if not files.drop_ballast(self.path):
-                raise
-            return self._write(work)
-
-    def _sweep(self, sweeper: Sweeper, batches: Sequence[Batch]) -> None:
-        """Drop history that is not to be kept, if enough was committed since the last time."""
-        for batch in batches:
-            place = batch.address.thread_id, batch.address.namespace
-            if batch.checkpoint is not None and sweeper.is_due(*place):
-                self._write(partial(sweeper.sweep, thread_id=place[0], name=place[1]))
-
     def _infos(self, thread_id: str | None) -> Iterator[ThreadInfo]:
-        for each in self._used(thread_id):
+        for each in self._tables.used(self._environment.read, thread_id):
             address = Address(each.thread_id, each.namespace)
             if not each.namespace and (newest := self.load(address)) is not None:
                 running = self._leases.owner(address) is not None
                 yield maintenance.info_of(each, newest, running=running)
-
-    def _used(self, thread_id: str | None) -> Iterator[NamespaceRecord]:
-        return self._tables.used(self._environment.read, thread_id)
-
-    def _forget(self, namespace: NamespaceRecord, gone: Sequence[str] | None = None) -> None:
-        """Drop the checkpoints that have these ids; None: all but the newest."""
-        tables, place = self._tables, (namespace.thread_id, namespace.namespace)
-
-        def work(transaction: Any) -> None:
-            found = tables.namespace(transaction, *place)
-            if found is not None:
-                ids = gone
-                if ids is None:
-                    ids = tables.ids(transaction, found)[1:]
-                forget_checkpoints(tables, transaction, found, frozenset(ids))
-
-        self._make_room(work)
 
     def _fence(self, address: Address, fence: int) -> int:
         """Return the fence the store knows of *address*, putting one there if given."""

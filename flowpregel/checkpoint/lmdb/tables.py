@@ -1,4 +1,16 @@
-"""The tables and records of a store, and how namespaces and checkpoints are found in them.
+"""The tables, keys and records of a store, and how namespaces and checkpoints are found in them.
+
+::
+
+    threads       thread digest (16) + namespace digest (16)       ► `NamespaceRecord`
+    checkpoints   namespace (8) + checkpoint id                    ► `CheckpointRecord`
+    values        namespace (8) + version (9) + channel (16)       ► an encoded value
+    deltas        namespace (8) + version (9) + channel (16)       ► `DeltaRecord`
+    writes        namespace (8) + checkpoint id + task (16)        ► `WritesRecord`
+
+All records of a namespace are neighbours, in the order in which a run makes them.
+Whatever a user names is a digest, a small number or escaped in a key, so that no name is
+too long for LMDB (511 bytes), reaches another thread, or is taken for another.
 
 A record is the pickle of its fields; none is unpickled before its checksum holds.
 """
@@ -8,15 +20,15 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from hashlib import blake2b
+from itertools import islice
+from typing import Any, NamedTuple
 
 from flowpregel._core.records import Address, Version
 from flowpregel._lmdb.files import DATABASES
 from flowpregel._lmdb.store import OpenStore
-from flowpregel.checkpoint.lmdb import keys
+from flowpregel.errors import ConfigurationError
 
-Record = TypeVar("Record", bound=tuple[Any, ...])
 Read = Callable[[Callable[[Any], Any]], Any]
 """Calls a function with a read transaction."""
 
@@ -25,26 +37,78 @@ Place = bytes | int
 EMPTY, STORED, DELTA = range(3)
 """Nowhere, in ``values``, or in ``deltas``."""
 
+LONGEST_ID = 400
+VALUE_LENGTH = 33
+"""Bytes of what `value_key` returns; the keys of chunks are longer."""
+_END = b"\0\1"
+"""Ends a checkpoint id; a NUL within one is followed by 255."""
 _NEXT = b"next namespace"
 _PIN = b"pin"
 _AT_ONCE = 100
 
 
-def to_bytes(record: tuple[Any, ...]) -> bytes:
-    """Return *record* as `from_bytes` reads it."""
-    return pickle.dumps(tuple(record), 5)
+# ---------------------------------------------------------------- keys
 
 
-def from_bytes(kind: type[Record], data: bytes) -> Record:
-    """Return the record in *data*, whose checksum must have held."""
-    return kind(*pickle.loads(data))
+def digest(name: str, size: int = 16) -> bytes:
+    """Return what stands for a thread, a namespace, a channel or a task in a key."""
+    return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=size).digest()
+
+
+def namespace_key(thread_id: str, namespace: str) -> bytes:
+    """Return the key of a thread's namespace in ``threads``."""
+    return digest(thread_id) + digest(namespace)
+
+
+def checkpoint_key(prefix: bytes, checkpoint_id: str) -> bytes:
+    """Return the key of a checkpoint: those of a namespace are in the order of their ids.
+
+    In ``writes``, what the keys of its pending writes begin with.
+
+    Args:
+        prefix: The namespace's.
+        checkpoint_id: Any text.
+
+    Raises:
+        ConfigurationError: The id is longer than a key may be.
+    """
+    encoded = checkpoint_id.encode("utf-8", "surrogatepass")
+    if len(encoded) > LONGEST_ID:
+        raise ConfigurationError(
+            f"checkpoint id {checkpoint_id[:40]!r}... has {len(encoded)} bytes; "
+            f"at most {LONGEST_ID} can be kept"
+        )
+    return prefix + encoded.replace(b"\0", b"\0\xff") + _END
+
+
+def id_in(key: bytes) -> str:
+    """Return the checkpoint id in the key of a checkpoint."""
+    return key[8 : -len(_END)].replace(b"\0\xff", b"\0").decode("utf-8", "surrogatepass")
+
+
+def value_key(prefix: bytes, version: Version | None, channel: str) -> bytes:
+    """Return the key of what a channel held, or what was added to it, at a version."""
+    if isinstance(version, int) and 0 <= version < 1 << 63:
+        ordered = b"i" + version.to_bytes(8, "big")
+    else:
+        ordered = b"o" + digest(f"{type(version).__name__} {version!r}", 8)
+    return prefix + ordered + digest(channel)
+
+
+def channel_in(key: bytes) -> bytes:
+    """Return what stands for the channel in a key that `value_key` returned."""
+    return key[17:VALUE_LENGTH]
+
+
+# ---------------------------------------------------------------- records
 
 
 class NamespaceRecord(NamedTuple):
     """One thread's namespace."""
 
-    number: int
-    """What its keys begin with; never used again after the thread is deleted."""
+    prefix: bytes
+    """What its keys begin with: a number (8) that is never used again after the thread is
+    deleted."""
     thread_id: str
     namespace: str
     created: int
@@ -99,6 +163,9 @@ class WritesRecord(NamedTuple):
     """When and where it ran (a `Ran`), if these are the writes it ended with."""
 
 
+# ---------------------------------------------------------------- tables
+
+
 class Tables:
     """The tables of a store.
 
@@ -115,37 +182,37 @@ class Tables:
         self.deltas = table(b"deltas")
         self.writes = table(b"writes")
         self.of_namespace = self.checkpoints, self.values, self.deltas, self.writes
-        """Those whose keys begin with a namespace's number."""
+        """Those whose keys begin with a namespace's prefix."""
         self.all = [table(name) for name in DATABASES if name != b"meta"]
 
     # ------------------------------------------------------------ namespaces
 
     def namespace(self, transaction: Any, thread_id: str, name: str) -> NamespaceRecord | None:
         """Return a thread's namespace, or None if nothing was ever written to it."""
-        data = self.threads.get(transaction, keys.of_namespace(thread_id, name))
-        return None if data is None else from_bytes(NamespaceRecord, data)
+        data = self.threads.get(transaction, namespace_key(thread_id, name))
+        return None if data is None else NamespaceRecord(*pickle.loads(data))
 
     def new_namespace(self, transaction: Any, thread_id: str, name: str) -> NamespaceRecord:
         """Return a namespace that is to be put; it begins with the fences of those around it."""
-        last = self.meta.get(transaction, _NEXT)
-        number = 1 + (int.from_bytes(last, "big") if last else 0)
-        self.meta.put(transaction, _NEXT, number.to_bytes(8, "big"))
+        number = 1 + int.from_bytes(self.meta.get(transaction, _NEXT) or b"", "big")
+        prefix = number.to_bytes(8, "big")
+        self.meta.put(transaction, _NEXT, prefix)
         fences = [
             outer.fence
             for outer in self.namespaces(transaction, thread_id)
             if not outer.namespace or name.startswith(outer.namespace + "|")
         ]
-        return NamespaceRecord(number, thread_id, name, time.time_ns(), max(fences, default=0))
+        return NamespaceRecord(prefix, thread_id, name, time.time_ns(), max(fences, default=0))
 
     def put_namespace(self, transaction: Any, record: NamespaceRecord) -> None:
         """Keep a namespace as it is now."""
-        key = keys.of_namespace(record.thread_id, record.namespace)
-        self.threads.put(transaction, key, to_bytes(record))
+        key = namespace_key(record.thread_id, record.namespace)
+        self.threads.put(transaction, key, pickle.dumps(tuple(record), 5))
 
     def namespaces(self, transaction: Any, thread_id: str) -> list[NamespaceRecord]:
         """Return the namespaces of a thread."""
-        found = self.threads.scan(transaction, keys.digest(thread_id))
-        return [from_bytes(NamespaceRecord, data) for _, data in found]
+        found = self.threads.scan(transaction, digest(thread_id))
+        return [NamespaceRecord(*pickle.loads(data)) for _, data in found]
 
     def fence_off(self, transaction: Any, thread_id: str, name: str, fence: int) -> None:
         """Let only leases from *fence* on write a namespace and those inside it."""
@@ -158,21 +225,16 @@ class Tables:
 
     def used(self, read: Read, thread_id: str | None) -> Iterator[NamespaceRecord]:
         """Yield the namespaces (of a thread) with a checkpoint; a transaction per hundred."""
-        if thread_id is not None:
-            found = read(partial(self.namespaces, thread_id=thread_id))
-            yield from [each for each in found if each.checkpoints]
-            return
-        start = b"\0"
-        while page := read(partial(self._page, start=start)):
-            yield from [each for _, each in page if each.checkpoints]
-            start = page[-1][0] + b"\0"
+        prefix = b"" if thread_id is None else digest(thread_id)
+        start = prefix or b"\0"
 
-    def _page(self, transaction: Any, start: bytes) -> list[tuple[bytes, NamespaceRecord]]:
-        found = self.threads.scan(transaction, b"", start)
-        return [
-            (key, from_bytes(NamespaceRecord, data))
-            for (key, data), _ in zip(found, range(_AT_ONCE), strict=False)
-        ]
+        def page(transaction: Any) -> list[tuple[bytes, bytes]]:
+            return [*islice(self.threads.scan(transaction, prefix, start), _AT_ONCE)]
+
+        while found := read(page):
+            records = [NamespaceRecord(*pickle.loads(data)) for _, data in found]
+            yield from (each for each in records if each.checkpoints)
+            start = found[-1][0] + b"\0"
 
     # ------------------------------------------------------------ checkpoints
 
@@ -184,26 +246,20 @@ class Tables:
         Raises:
             StoreCorruptError: It is not there and has to be: it is the newest.
         """
-        key = keys.checkpoint(namespace.number, checkpoint_id)
+        key = checkpoint_key(namespace.prefix, checkpoint_id)
         data = self.checkpoints.get(transaction, key)
         if data is None and checkpoint_id == namespace.newest:
             raise self.checkpoints.corrupt(key, "is missing: the newest checkpoint of a thread")
-        return None if data is None else from_bytes(CheckpointRecord, data)
+        return None if data is None else CheckpointRecord(*pickle.loads(data))
 
     def newest_first(
         self, transaction: Any, namespace: NamespaceRecord, before: str | None = None
     ) -> Iterator[tuple[str, CheckpointRecord]]:
         """Yield the id and record of each checkpoint (smaller than *before*)."""
-        bound = b"" if before is None else keys.checkpoint(namespace.number, before)
-        found = self.checkpoints.scan(
-            transaction, keys.prefix(namespace.number), bound, backwards=True
-        )
-        for key, data in found:
-            yield keys.id_of(key), from_bytes(CheckpointRecord, data)
-
-    def ids(self, transaction: Any, namespace: NamespaceRecord) -> list[str]:
-        """Return the ids of a namespace's checkpoints, the newest first."""
-        return [identifier for identifier, _ in self.newest_first(transaction, namespace)]
+        prefix = namespace.prefix
+        bound = b"" if before is None else checkpoint_key(prefix, before)
+        for key, data in self.checkpoints.scan(transaction, prefix, bound, backwards=True):
+            yield id_in(key), CheckpointRecord(*pickle.loads(data))
 
     def check_count(self, transaction: Any, address: Address) -> None:
         """Refuse a namespace that has lost a checkpoint.
@@ -211,16 +267,14 @@ class Tables:
         Raises:
             StoreCorruptError: It has.
         """
-        namespace = self.namespace(transaction, address.thread_id, address.namespace)
+        place = address.thread_id, address.namespace
+        namespace = self.namespace(transaction, *place)
         if namespace is None:
             return
-        prefix = keys.prefix(namespace.number)
-        found = sum(1 for _ in self.checkpoints.scan(transaction, prefix))
+        found = sum(1 for _ in self.checkpoints.scan(transaction, namespace.prefix))
         if found != namespace.checkpoints:
-            key = keys.of_namespace(namespace.thread_id, namespace.namespace)
-            raise self.threads.corrupt(
-                key, f"counts {namespace.checkpoints} checkpoints, and {found} are there"
-            )
+            what = f"counts {namespace.checkpoints} checkpoints, and {found} are there"
+            raise self.threads.corrupt(namespace_key(*place), what)
 
     # ------------------------------------------------------------ values by version
 
@@ -243,41 +297,54 @@ class Tables:
         """
         if near is not None and near.versions.get(channel) == version:
             return near.places.get(channel, EMPTY)
-        key = keys.value(namespace.number, version, channel)
-        if self.deltas.has(transaction, key):
-            return DELTA
-        if self.values.has(transaction, key):
-            return STORED
+        key = value_key(namespace.prefix, version, channel)
+        for table, place in ((self.deltas, DELTA), (self.values, STORED)):
+            if table.get(transaction, key) is not None:
+                return place
         for _, each in self.newest_first(transaction, namespace):
             if each.versions.get(channel) == version:
                 return each.places.get(channel, EMPTY)
         return EMPTY
 
+    def value(
+        self, transaction: Any, prefix: bytes, channel: str, version: Version | None, place: Place
+    ) -> bytes | None:
+        """Return a channel's value, encoded, from its *place*; None: it is empty."""
+        if isinstance(place, bytes):
+            return place
+        if place == EMPTY:
+            return None
+        key = value_key(prefix, version, channel)
+        data = self.values.get(transaction, key)
+        if data is None:
+            raise self.values.corrupt(key, f"is missing: the value of channel {channel!r}")
+        return data
+
     def chain(
-        self, transaction: Any, namespace: NamespaceRecord, channel: str, version: Version | None
+        self, transaction: Any, prefix: bytes, channel: str, version: Version | None
     ) -> Iterator[tuple[Version | None, DeltaRecord]]:
         """Yield the deltas of a channel and their versions, from *version* back to a snapshot."""
-        while True:
-            key = keys.value(namespace.number, version, channel)
+        base: Place = DELTA
+        while base == DELTA:
+            key = value_key(prefix, version, channel)
             data = self.deltas.get(transaction, key)
             if data is None:
                 raise self.deltas.corrupt(key, f"is missing: what was added to channel {channel!r}")
-            delta = from_bytes(DeltaRecord, data)
+            delta = DeltaRecord(*pickle.loads(data))
             yield version, delta
-            if delta.base != DELTA:
-                return
-            version = delta.previous
+            base, version = delta.base, delta.previous
 
     # ------------------------------------------------------------ pins
 
-    def pin(self, transaction: Any, number: int, checkpoint_id: str, *, pinned: bool) -> None:
+    def pin(self, transaction: Any, prefix: bytes, checkpoint_id: str, *, pinned: bool) -> None:
         """Keep a checkpoint from being dropped by a `Retention`, or let go of it."""
-        key = _PIN + keys.checkpoint(number, checkpoint_id)
+        key = _PIN + checkpoint_key(prefix, checkpoint_id)
         if pinned:
             self.meta.put(transaction, key, b"")
         else:
             self.meta.delete(transaction, key)
 
-    def is_pinned(self, transaction: Any, number: int, checkpoint_id: str) -> bool:
+    def is_pinned(self, transaction: Any, prefix: bytes, checkpoint_id: str) -> bool:
         """Return whether a checkpoint is pinned."""
-        return self.meta.has(transaction, _PIN + keys.checkpoint(number, checkpoint_id))
+        key = _PIN + checkpoint_key(prefix, checkpoint_id)
+        return self.meta.get(transaction, key) is not None

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
 from flowpregel._core.records import Checkpoint, TaskWrites
-from flowpregel.checkpoint.base import WRITES_IDX_MAP
-from flowpregel.checkpoint.encoding import EncodedBatch
-from flowpregel.checkpoint.lmdb import keys
+from flowpregel.checkpoint.base import EncodedBatch, add_writes
 from flowpregel.checkpoint.lmdb.tables import (
     DELTA,
     EMPTY,
@@ -22,8 +21,9 @@ from flowpregel.checkpoint.lmdb.tables import (
     Place,
     Tables,
     WritesRecord,
-    from_bytes,
-    to_bytes,
+    checkpoint_key,
+    digest,
+    value_key,
 )
 from flowpregel.errors import ConfigurationError, LeaseLostError
 
@@ -46,30 +46,23 @@ def put(tables: Tables, transaction: Any, batches: Sequence[EncodedBatch]) -> No
                 raise LeaseLostError(*thread, "a newer run")
             namespace = namespace._replace(fence=batch.fence)
         for task in batch.writes:
-            _put_task(tables, transaction, namespace.number, task)
+            _put_task(tables, transaction, namespace.prefix, task)
         if batch.checkpoint is not None:
             namespace = _put_checkpoint(tables, transaction, namespace, batch.checkpoint)
         if namespace != before:
             tables.put_namespace(transaction, namespace)
 
 
-def _put_task(tables: Tables, transaction: Any, number: int, task: TaskWrites) -> None:
-    """Put a task's pending writes on a checkpoint, with those that are there.
-
-    Control writes replace those of their kind; any other stays as it is once it is there.
-    """
-    key = keys.checkpoint(number, task.checkpoint_id) + keys.digest(task.task_id)
+def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites) -> None:
+    """Put a task's pending writes on a checkpoint, with those that are there."""
+    key = checkpoint_key(prefix, task.checkpoint_id) + digest(task.task_id)
     known: dict[int, tuple[str, bytes]] = {}
     ran = None if task.ran is None else tuple(task.ran)
     if (data := tables.writes.get(transaction, key)) is not None:
-        old = from_bytes(WritesRecord, data)
+        old = WritesRecord(*pickle.loads(data))
         known, ran = old.writes, ran or old.ran
-    for index, write in enumerate(task.writes):
-        position = WRITES_IDX_MAP.get(write[0], index)
-        if position < 0 or position not in known:
-            known[position] = write
-    record = WritesRecord(task.task_id, task.path, known, ran)
-    tables.writes.put(transaction, key, to_bytes(record))
+    add_writes(known, task.writes)
+    tables.writes.put(transaction, key, pickle.dumps((task.task_id, task.path, known, ran), 5))
 
 
 def _put_checkpoint(
@@ -83,19 +76,18 @@ def _put_checkpoint(
         parent = tables.checkpoint(transaction, namespace, checkpoint.parent_id)
     places: dict[str, Place] = {}
     for name, version in checkpoint.channel_versions.items():
-        key = keys.value(namespace.number, version, name)
         if name in checkpoint.values:
-            data = checkpoint.values[name]
-            places[name] = data if len(data) <= LONGEST_INLINE else STORED
-            if places[name] == STORED:
-                tables.values.put(transaction, key, data)
+            places[name] = data = checkpoint.values[name]
+            if len(data) > LONGEST_INLINE:
+                places[name] = STORED
+                tables.values.put(transaction, value_key(namespace.prefix, version, name), data)
         elif name in checkpoint.deltas:
-            delta = checkpoint.deltas[name]
+            previous, writes = checkpoint.deltas[name].previous, checkpoint.deltas[name].writes
             base: Place = EMPTY
-            if delta.previous is not None:
-                base = tables.place(transaction, namespace, parent, name, delta.previous)
-            added = DeltaRecord(delta.previous, base, delta.writes)
-            tables.deltas.put(transaction, key, to_bytes(added))
+            if previous is not None:
+                base = tables.place(transaction, namespace, parent, name, previous)
+            added = pickle.dumps(tuple(DeltaRecord(previous, base, writes)), 5)
+            tables.deltas.put(transaction, value_key(namespace.prefix, version, name), added)
             places[name] = DELTA
         elif name not in checkpoint.changed:
             places[name] = tables.place(transaction, namespace, parent, name, version)
@@ -111,7 +103,7 @@ def _put_checkpoint(
         checkpoint.metadata,
         places,
     )
-    key = keys.checkpoint(namespace.number, checkpoint.id)
-    replaced = tables.checkpoints.put(transaction, key, to_bytes(record))
+    key = checkpoint_key(namespace.prefix, checkpoint.id)
+    replaced = tables.checkpoints.put(transaction, key, pickle.dumps(tuple(record), 5))
     newest = max(namespace.newest or "", checkpoint.id)
     return namespace._replace(newest=newest, checkpoints=namespace.checkpoints + (not replaced))

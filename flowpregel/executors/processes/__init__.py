@@ -4,15 +4,15 @@
 
     any OS thread                 I/O thread                        worker process (loky)
                                                                 |
-    run --start(job)--> executor --> pool --assign--> worker ---+--> link reader --> perform(job)
+    run --start(jobs)-> executor --> pool --assign--> worker ---+--> link reader --> perform(job)
                                       |               process   |                 |
                                    timers              | link   |   emit, call,   |
                                       |                | status |   log, print    |
     mailbox <--post(event)-- message_handler <---------+--------+-- link writer <-+
 
 * `executor`: the public face, for any OS thread. `io_loop`: the OS thread that does all else.
-* `pool`: the tasks, how they are stopped, and the workers; `timeouts`: when they are stopped.
-  `assign`: pure decisions, a worker's life. `worker_process`: one worker, and its link.
+* `pool`: the tasks, when and how they are stopped, and the workers. `assign`: what it decides.
+  `worker_process`: one worker, and its link.
 * `message_handler`: what the frames from workers mean. `crash_report`: how a worker ended.
 * `protocol`: what both ends share. `messages`, `serialization`, `shared_memory`: what is in a
   frame, or beside it.

@@ -6,11 +6,8 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-from flowpregel.errors import WorkerDiedError
 
 _TAIL_LINES: Final = 30
 _LONGEST_LINE: Final = 2_000
@@ -45,15 +42,19 @@ def reap(process: Any) -> tuple[int | None, int | None] | None:
 
 
 def memory_of(pid: int) -> int:
-    """Return the resident memory of a process in bytes; 0 where that cannot be known.
+    """Return the resident memory of a process and its children; 0 where that cannot be known.
 
-    Without what it shares with others, such as the arrays that its tasks are given.
+    In bytes, without what they share with others, such as the arrays that its tasks are given.
     """
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return 0
-    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(_OWN_MEMORY))
+    own = sum(int(line.split()[1]) << 10 for line in lines if line.startswith(_OWN_MEMORY))
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            own += sum(memory_of(int(child)) for child in (thread / "children").read_text().split())
+    return own
 
 
 def count_oom_kills() -> int:
@@ -65,42 +66,28 @@ def count_oom_kills() -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class PostMortem:
-    """What is known about a worker's end."""
+def cause_of(exit_code: int | None, *, oom: bool) -> str:
+    """Return in words how a worker ended that nobody here killed.
 
-    pid: int
-    exit_code: int | None
-    """Negative: the signal."""
-    peak_rss: int | None
-    killed: str | None
-    """Why we killed it, if we did."""
-    oom: bool
-    """Whether the OOM killer killed something since the worker's tasks began."""
-    tail: str
+    Args:
+        exit_code: Negative: the signal.
+        oom: Whether the OOM killer killed something since the worker's tasks began.
+    """
+    if exit_code is None:
+        return "it ended, nobody knows how"
+    if exit_code >= 0:
+        return f"it exited with code {exit_code}"
+    if exit_code == -signal.SIGKILL and oom:
+        return "the kernel's OOM killer killed it (SIGKILL): no memory was left for it"
+    try:
+        return f"killed by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"killed by signal {-exit_code}"
 
-    def cause(self) -> str:
-        """Return in words how it ended."""
-        code = self.exit_code
-        if self.killed is not None:
-            return self.killed
-        if code is None:
-            return "it ended, nobody knows how"
-        if code >= 0:
-            return f"it exited with code {code}"
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = f"signal {-code}"
-        if -code == signal.SIGKILL and self.oom:
-            return "the kernel's OOM killer killed it (SIGKILL): no memory was left for it"
-        return f"killed by {name}"
 
-    def error(self, task: str) -> WorkerDiedError:
-        """Return the error for the *task* that it ran."""
-        parts = []
-        if self.peak_rss is not None:
-            parts.append(f"peak memory: {self.peak_rss / 2**20:.0f} MiB")
-        if self.tail.strip():
-            parts.append(f"last lines of its stderr:\n{self.tail.rstrip()}")
-        return WorkerDiedError(task, self.pid, self.cause(), "\n".join(parts))
+def describe(peak_rss: int | None, tail: str) -> str:
+    """Return what else is known about a worker that ended: its memory (bytes), its stderr."""
+    parts = [] if peak_rss is None else [f"peak memory: {peak_rss / 2**20:.0f} MiB"]
+    if tail.strip():
+        parts.append(f"last lines of its stderr:\n{tail.rstrip()}")
+    return "\n".join(parts)

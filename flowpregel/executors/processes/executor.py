@@ -6,8 +6,7 @@ import atexit
 import concurrent.futures
 import os
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import lru_cache, partial
@@ -27,7 +26,7 @@ from flowpregel.executors.processes.crash_report import memory_of
 from flowpregel.executors.processes.message_handler import MessageHandler
 from flowpregel.executors.processes.pool import CLOSED, Pool
 from flowpregel.executors.processes.shared_memory import default_limit
-from flowpregel.executors.processes.worker_process import PoolSettings
+from flowpregel.executors.processes.worker import PoolSettings
 from flowpregel.executors.shared import captured
 
 Params = ParamSpec("Params")
@@ -39,15 +38,10 @@ _ELSEWHERE: Final = (
     "make a ProcessExecutor of your own here"
 )
 _MOST_NODES: Final = 256
+_NUMERIC: Final = ("OMP", "OPENBLAS", "MKL", "BLIS", "NUMEXPR", "NUMBA", "TBB")
 _THREAD_VARIABLES: Final = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
-    "TBB_NUM_THREADS",
+    *(f"{name}_NUM_THREADS" for name in _NUMERIC),
 )
 
 
@@ -67,7 +61,6 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         worker_max_tasks: A worker is replaced after that many tasks.
         worker_max_rss: A worker that uses more memory (bytes) after a task is replaced.
         grace: Seconds between the signal that asks a task to stop, and the kill.
-        warm: Whether all workers are started with the first one.
         shared_memory: The most bytes of shared memory for large buffers; None: a quarter
             of the machine's memory. What does not fit goes through the links.
 
@@ -91,7 +84,6 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         worker_max_tasks: int | None = None,
         worker_max_rss: int | None = None,
         grace: float = 2.0,
-        warm: bool = True,
         shared_memory: int | None = None,
     ) -> None:
         _check_count("max_workers", max_workers)
@@ -108,7 +100,6 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
             worker_max_tasks=worker_max_tasks,
             worker_max_rss=worker_max_rss,
             grace=grace,
-            warm=warm,
             shared_limit=default_limit() if shared_memory is None else shared_memory,
         )
         self.room = _ROOM * size
@@ -122,12 +113,8 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         self._pid = os.getpid()
         _executors.add(self)
 
-    def start(self, job: Job, mailbox: Mailbox) -> None:
-        """Start *job* as soon as a worker is free; its `Ended` is posted exactly once."""
-        self.start_all((job,), mailbox)
-
-    def start_all(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
-        """Start several jobs; those that wait for a worker go to it together."""
+    def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
+        """Start each job as soon as a worker is free; its `Ended` is posted exactly once."""
         if self._is_closed or self._pid != os.getpid():
             refusal = ExecutorUnavailableError(CLOSED if self._is_closed else _ELSEWHERE)
             mailbox.post(*(Ended(*job.key, Raised(refusal)) for job in jobs))
@@ -139,25 +126,28 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
                     tasks.append(self._pool.encoder.encode(job, mailbox))
                 except FlowPregelError as error:
                     mailbox.post(Ended(*job.key, Raised(error)))
+            if not self._pool.loop.is_started:
+                self._start_pool()
+        except ExecutorUnavailableError as error:
+            self._pool.release_own(tasks)
+            mailbox.post(*(Ended(*task.job.key, Raised(error)) for task in tasks))
         except BaseException:  # Ctrl-C
-            for task in tasks:
-                self._pool.release_own(task)
+            self._pool.release_own(tasks)
             raise
+        else:
+            self._pool.loop.call(partial(self._pool.admit, tasks, mailbox))
+
+    def _start_pool(self) -> None:
         with self._lock:
-            if not (self.is_closed or self._pool.loop.is_started):
+            if not (self._is_closed or self._pool.loop.is_started):
                 # At exit it waits for all its children: what is registered after it ends ours.
                 import multiprocessing.util  # noqa: F401, PLC0415
 
                 try:
                     self._pool.start()
                 except RuntimeError as error:  # the system gives no more OS threads
-                    failure = Raised(ExecutorUnavailableError(f"the pool cannot start: {error}"))
-                    for task in tasks:
-                        self._pool.release_own(task)
-                        mailbox.post(Ended(*task.job.key, failure))
-                    return
+                    raise ExecutorUnavailableError(f"the pool cannot start: {error}") from error
                 atexit.register(self.close)
-        self._pool.loop.call(partial(self._pool.admit, tasks, mailbox))
 
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Withdraw a job that waits; if *kill*, stop it where it runs."""
@@ -226,43 +216,10 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         called = Task(f"call-{next(self._numbers)}", node, Kind.CALL, arguments, "")
         job = Job(called, StepContext("", "", 0, 0), variables=copy_context())
         future = PoolFuture(partial(self.cancel, job.key, kill=True))
-        self.start_all((job,), future)
+        self.start((job,), future)
         self._open.add(future)
         future.add_done_callback(self._open.discard)
         return future
-
-    def map(
-        self,
-        fn: Callable[..., Result],
-        *iterables: Iterable[Any],
-        timeout: float | None = None,
-        chunksize: int = 1,
-    ) -> Iterator[Result]:
-        """Call *fn* with the n-th items of *iterables* for each n; yield the results in order.
-
-        All calls are submitted at once. What the results' iterator leaves behind when
-        it is closed, or raises, is cancelled.
-
-        Args:
-            fn: What is called, in a worker.
-            iterables: Where its arguments come from; the shortest says how many calls there are.
-            timeout: Seconds from now within which each result must be there.
-            chunksize: Has no effect: short calls are sent in groups by measured run times.
-
-        Raises:
-            RuntimeError: The executor was shut down.
-            TimeoutError: A result was not there in time; raised by the iterator.
-        """
-        end = None if timeout is None else time.monotonic() + timeout
-        futures: list[Future[Result]] = []
-        try:
-            for args in zip(*iterables, strict=False):
-                futures.append(self.submit(fn, *args))  # noqa: PERF401 - what is there is cancelled
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise
-        return _results(futures, end)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; end the workers when those that were submitted have ended.
@@ -283,20 +240,6 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
     def _drain(self) -> None:
         concurrent.futures.wait(tuple(self._open))
         self.close()
-
-
-def _results(futures: list[Future[Result]], end: float | None) -> Iterator[Result]:
-    """Yield the results of *futures*, which are there by *end* (monotonic seconds)."""
-    futures.reverse()
-    try:
-        while futures:
-            left = None if end is None else end - time.monotonic()
-            yield futures[-1].result(left)
-            # Whoever has a result need not keep the others' alive.
-            futures.pop()
-    finally:
-        for future in futures:
-            future.cancel()
 
 
 def _check_count(name: str, value: object) -> None:

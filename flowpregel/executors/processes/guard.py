@@ -31,7 +31,7 @@ _ROUNDS = 20
 
 
 class Guard:
-    """The coordinator's end. Only used on the OS thread that starts workers and the I/O thread."""
+    """The coordinator's end. Only used on the I/O thread, and after its end."""
 
     def __init__(self) -> None:
         self._process: Popen[bytes] | None = None
@@ -62,6 +62,10 @@ class Guard:
         """Note that worker *pid* has ended; if it was *killed*, so do all that its task started."""
         self._tell(f"{'x' if killed else '-'} {pid} {mark}\n")
 
+    def stopped(self, pid: int, mark: str, since: float) -> None:
+        """End what worker *pid*, which lives on, has started *since* (monotonic seconds)."""
+        self._tell(f"s {pid} {mark} {since}\n")
+
     def _tell(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):  # somebody has killed it
@@ -78,16 +82,15 @@ class Guard:
 # -------------------------------------------------------------------- the guard's own process
 
 
-def end_group(pid: int) -> None:
-    """Kill what is left of the process group of worker *pid*."""
-    with contextlib.suppress(OSError):
-        os.killpg(pid, signal.SIGKILL)
+def end_marked(marks: set[bytes], besides: int = 0, since: float = 0.0) -> None:
+    """Kill every process that was started with one of *marks* in its environment (Linux).
 
-
-def end_marked(marks: set[bytes]) -> None:
-    """Kill every process that was started with one of *marks* in its environment (Linux)."""
+    Not the one *besides*, nor those that began before *since*.
+    """
+    wanted = {MARK.encode() + b"=" + mark for mark in marks}
     for _ in range(_ROUNDS):
-        found = [pid for pid in processes() if mark_of(pid) in marks]
+        alike = (pid for pid in processes_with(wanted) if pid != besides)
+        found = [pid for pid in alike if began(pid) >= since]
         for pid in found:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -96,21 +99,25 @@ def end_marked(marks: set[bytes]) -> None:
         time.sleep(0.01)
 
 
-def processes() -> list[int]:
-    """Return the pids of all processes that can be seen."""
+def processes_with(wanted: set[bytes]) -> list[int]:
+    """Return the pids of all processes that have one of *wanted* in their environment."""
+    found: list[int] = []
     with contextlib.suppress(OSError):
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
+                if wanted.intersection(file.read().split(b"\0")):
+                    found.append(int(name))
+    return found
 
 
-def mark_of(pid: int) -> bytes:
-    """Return the mark that process *pid* was started with, or nothing."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
-        for entry in file.read().split(b"\0"):
-            name, _, value = entry.partition(b"=")
-            if name == MARK.encode():
-                return value
-    return b""
+def began(pid: int) -> float:
+    """Return when process *pid* was started, in monotonic seconds, or a little later (Linux)."""
+    with contextlib.suppress(OSError, AttributeError), open(f"/proc/{pid}/stat", "rb") as file:
+        ticks = int(file.read().rpartition(b")")[2].split()[19])
+        # The kernel counts from the boot, and rounds down.
+        asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+        return (ticks + 1) / os.sysconf("SC_CLK_TCK") - asleep
+    return 0.0
 
 
 def guard(coordinator: int) -> None:
@@ -126,9 +133,11 @@ def guard(coordinator: int) -> None:
         data = os.read(0, 1 << 16)
         *lines, unread = (unread + data).split(b"\n")
         for line in lines:
-            verb, pid, mark = line.split(b" ")
+            verb, pid, mark, *since = line.split(b" ")
             if verb == b"+":
                 workers[int(pid)] = mark
+            elif verb == b"s":
+                end_marked({mark}, int(pid), float(since[0]))
             else:
                 workers.pop(int(pid), None)
             if verb == b"x":
@@ -136,7 +145,8 @@ def guard(coordinator: int) -> None:
         if not data:  # the coordinator has closed its pool
             break
     for left in workers:
-        end_group(left)
+        with contextlib.suppress(OSError):
+            os.killpg(left, signal.SIGKILL)
     if workers:
         end_marked({*workers.values()})
 

@@ -34,32 +34,6 @@ _log: Final = logging.getLogger("flowpregel.worker")
 Action: TypeAlias = Callable[[], object]
 
 
-class Timers:
-    """Calls back when it is time. Times are monotonic seconds.
-
-    A timer that no longer matters is not removed: its callback finds nothing to do.
-    """
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Action]] = []
-        self._order = count()
-
-    def add(self, when: float, action: Action) -> None:
-        """Call *action* at *when*."""
-        heapq.heappush(self._heap, (when, next(self._order), action))
-
-    def due(self, now: float) -> list[Action]:
-        """Take out the actions whose time has come."""
-        actions = []
-        while self._heap and self._heap[0][0] <= now:
-            actions.append(heapq.heappop(self._heap)[2])
-        return actions
-
-    def next(self) -> float | None:
-        """Return when the next timer is due."""
-        return self._heap[0][0] if self._heap else None
-
-
 class IOLoop:
     """Waits for descriptors, commands and timers, on one OS thread.
 
@@ -68,15 +42,15 @@ class IOLoop:
     """
 
     def __init__(self, dispatch: Action) -> None:
-        self.timers = Timers()
+        self._timers: list[tuple[float, int, Action]] = []
+        self._order = count()
         self._dispatch = dispatch
         self.is_done = False
         """Whether this turn is the last."""
         self._selector = selectors.DefaultSelector()
         self._watched: dict[int, dict[int, Action]] = {}
         self._commands: deque[Action] = deque()
-        self._is_woken = False
-        self._is_finished = False
+        self.is_started = self._is_finished = self._is_woken = False
         self._wake_read, self._wake_write = socket.socketpair()
         for end in (self._wake_read, self._wake_write):
             end.setblocking(False)
@@ -96,14 +70,10 @@ class IOLoop:
             with contextlib.suppress(OSError):
                 self._wake_write.send(b"\0")
 
-    @property
-    def is_started(self) -> bool:
-        """Whether the I/O thread was started."""
-        return self._thread.ident is not None
-
     def start(self) -> None:
         """Start the I/O thread."""
         self._thread.start()
+        self.is_started = True
 
     def join(self) -> None:
         """Wait for the I/O thread's end, and close what it held."""
@@ -116,6 +86,13 @@ class IOLoop:
         self._selector.close()
 
     # ------------------------------------------------ for the I/O thread
+
+    def call_at(self, when: float, action: Action) -> None:
+        """Call *action* at *when* (monotonic seconds).
+
+        It is not removed when it no longer matters: it finds nothing to do then.
+        """
+        heapq.heappush(self._timers, (when, next(self._order), action))
 
     def watch(self, fd: int, read: Action | None = None, write: Action | None = None) -> None:
         """Call *read* whenever *fd* is readable, *write* whenever it can be written.
@@ -133,16 +110,16 @@ class IOLoop:
 
     def _run(self) -> None:
         while not self.is_done:
-            due = self.timers.next()
-            seconds = None if due is None else max(0.0, due - time.monotonic())
+            due = self._timers[0][0] - time.monotonic() if self._timers else None
+            seconds = None if due is None else max(0.0, due)
             for key, mask in self._selector.select(seconds):
                 # An earlier one may have ended its watch.
                 for event, action in self._watched.get(key.fd, {}).items():
                     if event & mask:
                         _guarded(action)
             self._execute()
-            for action in self.timers.due(time.monotonic()):
-                _guarded(action)
+            while self._timers and self._timers[0][0] <= time.monotonic():
+                _guarded(heapq.heappop(self._timers)[2])
             _guarded(self._dispatch)
         self._is_finished = True
         self._execute()

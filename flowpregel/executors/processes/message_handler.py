@@ -9,7 +9,6 @@ from collections.abc import Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import count
-from operator import attrgetter
 from typing import Final
 
 from flowpregel._core.effects import Emitted
@@ -31,15 +30,6 @@ _TRY_AGAIN: Final = 1 << 20
 _STORE_THREADS: Final = 4
 _RUNNING: Final = (protocol.EMITTED, protocol.BEAT, protocol.CALLED, protocol.ASKED)
 """What a running task sends."""
-_LOG_FIELDS: Final = (
-    ("task", "task.name"),
-    ("task_id", "task.id"),
-    ("attempt", "attempt"),
-    ("step", "place.step"),
-    ("thread_id", "run.thread_id"),
-    ("run_id", "run.run_id"),
-)
-"""What a log record is given, and where a `Job` has it."""
 
 
 class MessageHandler:
@@ -106,6 +96,7 @@ class MessageHandler:
             outcome = Raised(TaskSerializationError(name, "the result", "result", cause))
         if frame.flags & protocol.STOPPED and task.stopping is not None:
             outcome = task.stopped()
+            worker.end_children(max(task.sent, worker.heard))
         worker.heard = time.monotonic()
         self._pool.finish(task, outcome, (began, seconds, "processes", worker.pid), caught)
 
@@ -116,8 +107,8 @@ class MessageHandler:
         if backlog is None or not backlog.add(len(body) + _CHUNK_COST):
             return
         if self._pool.hold(worker, task):
-            if not backlog.hold(partial(self._pool.loop.call, partial(self._pool.unhold, worker))):
-                self._pool.unhold(worker)
+            if not backlog.hold(partial(self._pool.loop.call, worker.unhold)):
+                worker.unhold()
         else:
             backlog.limit = backlog.size + _TRY_AGAIN
 
@@ -182,15 +173,11 @@ def _on_printed(worker: WorkerProcess, frame: Frame) -> None:
 
 
 def _on_logged(worker: WorkerProcess, frame: Frame) -> None:
-    """Give a worker's log record to the logger of its name, with what is known of its task."""
+    """Give a worker's log record to the logger of its name."""
     if frame.flags & protocol.STRUCTURED:
         _log_event(frame.body)
         return
-    task = worker.tasks.get(frame.number)
     record = logging.makeLogRecord(pickle.loads(frame.body))
-    for name, attribute in _LOG_FIELDS:
-        record.__dict__[name] = None if task is None else attrgetter(attribute)(task.job)
-    record.__dict__["pid"] = record.__dict__["worker_pid"] = worker.pid
     logger = logging.getLogger(record.name)
     if logger.isEnabledFor(record.levelno):
         logger.handle(record)

@@ -6,7 +6,7 @@ import contextvars
 import logging
 import pickle
 import traceback
-from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -29,16 +29,16 @@ from flowpregel._core.records import (
     failed_calls,
 )
 from flowpregel.carried import Carried, bring, carried_by, place_of
-from flowpregel.context import Job, RunControl, RunInfo
+from flowpregel.context import Job, RunInfo
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes.assign import InFlight, NodeCode
 from flowpregel.executors.processes.protocol import DIGEST_SIZE, REQUEST
 from flowpregel.executors.processes.serialization import (
     AS_A_WHOLE,
-    BufferWriter,
     Message,
     Open,
+    Share,
     dumps,
     find_culprit,
     pack,
@@ -53,9 +53,10 @@ _TASK_FIELDS: Final = (
     "id", "kind", "input", "path", "triggers", "namespace", "depth", "record", "first_started",
     "attempt", "answers", "error",
 )  # fmt: skip
-_ELSEWHERE: Final = {"store", "control", "executor"}
-"""What of a `RunInfo` stays with the coordinator."""
-_RUN_FIELDS: Final = tuple(each.name for each in fields(RunInfo) if each.name not in _ELSEWHERE)
+_RUN_FIELDS: Final = tuple(
+    each.name for each in fields(RunInfo) if each.name not in ("store", "executor")
+)
+"""Those of a `RunInfo` that do not stay with the coordinator."""
 _task_values: Final = attrgetter(*_TASK_FIELDS)
 _run_values: Final = attrgetter(*_RUN_FIELDS)
 _place_values: Final = attrgetter("checkpoint_id", "namespace", "step", "stop", "previous")
@@ -80,39 +81,46 @@ def pack_node(node: Node, *, called: bool = False) -> bytes:
     try:
         return dumps(slim)
     except Exception as error:
-        functions = tuple(("function", each.func or each.coroutine) for each in slim.steps)
-        for name, part in (*functions, ("writers", slim.writers)):
-            path, cause = find_culprit(part, name)
-            if cause != AS_A_WHOLE:
-                raise TaskSerializationError(node.name, "the code", path, cause) from error
-        raise TaskSerializationError(node.name, "the code", "node", str(error)) from error
+        parts: list[tuple[str, str, Any]]
+        parts = [("code", "function", each.func or each.coroutine) for each in slim.steps]
+        parts += [("code", "writers", slim.writers), ("code", "node", slim)]
+        raise _unpicklable(node.name, parts, error) from error
+
+
+def _unpicklable(
+    task: str, parts: Iterable[tuple[str, str, Any]], error: Exception
+) -> TaskSerializationError:
+    """Return an error that names the first of *parts* (what, path, value) that cannot be pickled.
+
+    The last is taken if none is at fault alone.
+    """
+    what = path = ""
+    for what, path, part in parts:
+        if why_not(part) is not None:
+            return TaskSerializationError(task, f"the {what}", *find_culprit(part, path))
+    return TaskSerializationError(task, f"the {what}", path, str(error))
 
 
 # ------------------------------------------------ jobs
 
 
-def pack_job(job: Job, share: BufferWriter | None) -> Message:
+def pack_job(job: Job, share: Share | None) -> Message:
     """Return *job* without its node as a message.
 
     Args:
         job: What is to be done.
-        share: Where large buffers are put, if there is such a place.
+        share: Puts large buffers into shared memory, if there is such a place.
 
     Raises:
         TaskSerializationError: A part of it cannot be pickled.
     """
-    run, control = job.run, None
-    if run.control is not None:  # as it is now
-        control = RunControl()
-        if (reason := run.control.drain_reason) is not None:
-            control.request_drain(reason)
+    run = job.run
     try:
         content = (
             _task_values(job.task),
             _place_values(job.place),
             _run_values(run),
-            True if run.store is not None else None,
-            control,
+            run.store is not None,
             job.attempt,
             job.compares,
             _read_by(job),
@@ -120,7 +128,7 @@ def pack_job(job: Job, share: BufferWriter | None) -> Message:
         )
         return pack(content, share)
     except Exception as error:
-        raise _unpicklable_input(job, error) from error
+        raise _unpicklable(job.task.name, _parts_of(job), error) from error
 
 
 def _read_by(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -132,24 +140,23 @@ def _read_by(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
     )
 
 
-def unpack_job(data: bytes | memoryview, node: Node, open_ref: Open | None, at: int = 0) -> Job:
-    """Return the job that `pack_job` was given; its store is True if its run has one.
+def unpack_job(data: bytes, node: Node, store: Any, open_ref: Open | None) -> Job:
+    """Return the job that `pack_job` was given.
 
     Args:
         data: The message's data.
         node: What to call.
+        store: Stands for the run's store, if it has one.
         open_ref: Opens shared memory.
-        at: Where in *data* the message begins.
 
     Raises:
         BaseException: Whatever the unpickling of a part raises.
     """
-    content = unpack(data, open_ref, at)
-    task, place, run, store, control, attempt, compares, read, carried = content
+    task, place, run, has_store, attempt, compares, read, carried = unpack(data, open_ref)
     return Job(
         Task(node=node, **dict(zip(_TASK_FIELDS, task, strict=True))),
         StepContext(*place, *read),
-        RunInfo(store=store, control=control, **dict(zip(_RUN_FIELDS, run, strict=True))),
+        RunInfo(store=store if has_store else None, **dict(zip(_RUN_FIELDS, run, strict=True))),
         attempt,
         compares,
         variables_of(carried),
@@ -164,26 +171,23 @@ def variables_of(carried: Carried | None) -> contextvars.Context:
     return context
 
 
-def _unpicklable_input(job: Job, error: Exception) -> TaskSerializationError:
-    """Return an error that names the part of *job* that cannot be pickled."""
-    given = job.task.input
-    parts: list[tuple[str, Any]] = [("input", given)]
-    if isinstance(given, Arguments):
-        parts = [(f"args[{index}]", part) for index, part in enumerate(given.args)]
-        parts += ((f"argument {name}", part) for name, part in given.kwargs.items())
-    parts += (("config", job.run.config), ("context", job.run.context))
-    parts += (("previous", job.place.previous), ("answers", job.task.answers))
+def _parts_of(job: Job) -> Iterator[tuple[str, str, Any]]:
+    """Yield what a job is made of: what that is, its name, and the part."""
+    task = job.task
     channels, managed = _read_by(job)
-    parts += (("error", job.task.error), ("channels", channels), ("managed", managed))
+    if isinstance(task.input, Arguments):
+        yield from (("input", f"args[{n}]", part) for n, part in enumerate(task.input.args))
+        yield from (("input", f"argument {n}", part) for n, part in task.input.kwargs.items())
+    else:
+        yield "input", "input", task.input
+    others = {"config": job.run.config, "context": job.run.context, "channels": channels}
+    others |= {"previous": job.place.previous, "answers": task.answers, "error": task.error}
+    others |= {"managed": managed, "control": job.run.control}
     for variable, value in job.variables.items():
         if (place := place_of(variable)) is not None:
-            parts.append((f"context variable {place[1]!r}", value))
-    for name, part in parts:
-        if why_not(part) is not None:
-            what = "input" if name.startswith(("input", "arg")) else name
-            path, cause = find_culprit(part, name)
-            return TaskSerializationError(job.task.name, f"the {what}", path, cause)
-    return TaskSerializationError(job.task.name, "the input", "input", str(error))
+            others[f"context variable {place[1]!r}"] = value
+    yield from ((name, name, part) for name, part in others.items())
+    yield "input", "input", None
 
 
 # ------------------------------------------------ the pool's jobs, and its tasks' calls
@@ -201,8 +205,7 @@ class JobEncoder:
         self._ids = count(1)
         self._code_of = lru_cache(_MOST_NODES)(self._packed)
         self._known = lru_cache(_MOST_NODES)(NodeCode)
-        self._called: OrderedDict[tuple[bytes, int], Node] = OrderedDict()
-        self._depths: dict[int, int] = {}
+        self._called = lru_cache(_MOST_NODES)(pickle.loads)
 
     def encode(self, job: Job, mailbox: Mailbox) -> InFlight:
         """Return *job* as the pool keeps it; from any OS thread.
@@ -211,13 +214,12 @@ class JobEncoder:
             TaskSerializationError: A part of it cannot be pickled.
         """
         code = self._code_of(job.task.node, job.run.run_id)
-        depth = self._depths.get(id(job.task.node), 0)
         contexts: list[bytes] = []
         if job.task.node.contexts:
             from flowpregel.channels.context import contexts_in  # noqa: PLC0415 - all channels
 
             contexts = [each.held.token for each in contexts_in(job.task.input)]
-        task = InFlight(next(self._ids), job, mailbox, code, depth, contexts)
+        task = InFlight(next(self._ids), job, mailbox, code, contexts)
         if len(self.pack(task)) > _LARGE:
             # Shared memory is full. Very many such jobs must not fill all other memory too.
             task.body = None
@@ -242,7 +244,7 @@ class JobEncoder:
         if task.body is not None and share:
             return task.body
         arena = self._arena
-        task.body, task.refs = pack_job(task.job, arena if share else None)
+        task.body, task.refs = pack_job(task.job, arena.share if share else None)
         if arena.is_full:
             arena.is_full = False
             _log.warning(
@@ -254,22 +256,13 @@ class JobEncoder:
     def decode_call(self, task: InFlight, body: bytes) -> Call:
         """Return the call that a worker says *task* makes.
 
-        Calls of one code from tasks of one depth have the same node object, so that the
-        node of a job shows how deeply its task is nested.
-
         Raises:
             BaseException: Whatever the unpickling of a part raises.
         """
         (request,) = REQUEST.unpack_from(body)
         code, arguments, asked, carried = unpack(body, None, REQUEST.size)
-        key = code, task.depth + 1
-        node = self._called.get(key)
-        if node is None:
-            node = self._called[key] = pickle.loads(code)
-            self._depths[id(node)] = task.depth + 1
-            if len(self._called) > _MOST_NODES:
-                _, oldest = self._called.popitem(last=False)
-                self._depths.pop(id(oldest), None)
+        # Calls of one code have one node, which is packed once.
+        node = self._called(code)
         call = Call(*task.job.key, node, arguments, asked)
         call.reply = (task, request)
         if carried is not None:
@@ -279,6 +272,7 @@ class JobEncoder:
 
 # ------------------------------------------------ outcomes
 
+
 _OUTCOMES: Final = (Returned, Raised, Interrupted, Escaped, Withdrawn)
 """An outcome is sent as its place here, and its fields."""
 
@@ -287,35 +281,28 @@ class WorkerTraceback(Exception):
     """The traceback of an error, as text, where it was raised."""
 
 
-def pack_outcome(outcome: Outcome, task: str, share: BufferWriter | None) -> bytes:
+def pack_outcome(outcome: Outcome, task: str, share: Share | None) -> bytes:
     """Return *outcome* as bytes that the coordinator can decode; raises nothing.
 
     What cannot be pickled, or not be unpickled again, becomes a `Raised` that
     names the task and the path to the culprit.
     """
-    content: Any
-    match outcome:
-        case Raised(error):
-            return _pack_error(error, task, share)
-        case Returned(writes):
-            name, content = "result", (tuple(writes),)
-            value = writes[0][1] if len(writes) == 1 else writes
-        case Interrupted():
-            name = "interrupt"
-            content = value = (outcome.interrupts, outcome.answers, outcome.refused)
-        case Escaped(command):
-            name, value, content = "command", command, (command,)
-        case Withdrawn():
-            name, value, content = "", None, ()
-    tag = bytes((_OUTCOMES.index(type(outcome)),))
+    if isinstance(outcome, Raised):
+        return _pack_error(outcome.error, task, share)
     try:
-        return tag + pack(content, share).data
+        content = tuple(getattr(outcome, each.name) for each in fields(outcome))
+        return bytes((_OUTCOMES.index(type(outcome)),)) + pack(content, share).data
     except BaseException as error:  # noqa: BLE001 - the worker always answers
+        name = "interrupt" if isinstance(outcome, Interrupted) else "command"
+        value: Any = outcome
+        if isinstance(outcome, Returned):
+            name, value = "result", outcome.writes
+            value = value[0][1] if len(value) == 1 else value
         failure = TaskSerializationError(task, f"the {name}", *find_culprit(value, name))
         return _pack_error(failure.with_traceback(error.__traceback__), task, None)
 
 
-def _pack_error(error: BaseException, task: str, share: BufferWriter | None) -> bytes:
+def _pack_error(error: BaseException, task: str, share: Share | None) -> bytes:
     text, calls = "".join(traceback.format_exception(error)), failed_calls(error)
     try:
         message = pack((error, error.__cause__, text, calls), share)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from itertools import count
-from queue import SimpleQueue
+from math import inf
 from typing import Final
 
 from flowpregel._core.effects import Ended, Event
 from flowpregel._core.records import Outcome, Raised, Span, Withdrawn
-from flowpregel.errors import ExecutorUnavailableError, FlowPregelError
+from flowpregel.errors import ExecutorUnavailableError, FlowPregelError, WorkerDiedError
 from flowpregel.executors.base import JobKey, Mailbox
 from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.assign import (
@@ -22,24 +21,21 @@ from flowpregel.executors.processes.assign import (
     PoolLimits,
     StopReason,
     TaskQueue,
-    WorkerEvent,
-    WorkerLoad,
     WorkerState,
     assign,
-    next_state,
 )
-from flowpregel.executors.processes.crash_report import PostMortem, count_oom_kills, memory_of
+from flowpregel.executors.processes.crash_report import (
+    cause_of,
+    count_oom_kills,
+    describe,
+    memory_of,
+)
 from flowpregel.executors.processes.guard import Guard
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.messages import JobEncoder
 from flowpregel.executors.processes.shared_memory import Arena, segments_for
-from flowpregel.executors.processes.timeouts import TaskTimeouts
-from flowpregel.executors.processes.worker_process import (
-    STUCK_AFTER,
-    FrameHandler,
-    PoolSettings,
-    WorkerProcess,
-)
+from flowpregel.executors.processes.worker import PoolSettings
+from flowpregel.executors.processes.worker_process import STUCK_AFTER, FrameHandler, WorkerProcess
 
 CLOSED: Final = "this pool of worker processes was closed"
 _START_TRIES: Final = 3
@@ -63,7 +59,6 @@ class Pool:
         self.workers: set[WorkerProcess] = set()
         self._is_closing = False
         """Whether it ends; what was taken before is withdrawn."""
-        self._timeouts = TaskTimeouts(self.loop.timers, self._stop)
         self._tasks: dict[JobKey, InFlight] = {}
         self._queue = TaskQueue()
         self.events: defaultdict[Mailbox, list[Event]] = defaultdict(list)
@@ -73,20 +68,13 @@ class Pool:
         # Where a worker is looked at after each task, the next may be another's.
         each = settings.worker_max_tasks is not None or settings.worker_max_rss is not None
         self._batch = 1 if each else LARGEST_BATCH
-        self._wanted: SimpleQueue[bool] = SimpleQueue()
-        """A worker to start, for each True; False ends the OS thread that starts them."""
-        self._starting = 0
-        """How many workers are being started and have no process yet."""
-        self._keep = 0
-        """How many workers are there even if no task waits."""
         self._failed_starts = 0
         self._guard = Guard()
         self._oom_kills = count_oom_kills()
 
     def start(self) -> None:
-        """Start its OS threads."""
-        threading.Thread(None, self._start_wanted, "flowpregel-spawner", daemon=True).start()
-        self.loop.timers.add(time.monotonic() + self.settings.idle_after, self._dismiss_unused)
+        """Start its OS thread."""
+        self.loop.call_at(time.monotonic() + self.settings.idle_after, self._dismiss_unused)
         self.loop.start()
 
     # ------------------------------------------------ tasks in
@@ -102,7 +90,7 @@ class Pool:
         for worker in self.workers:
             if worker.held_by not in (None, mailbox):
                 # Its reader may be waiting for this run.
-                self.unhold(worker)
+                worker.unhold()
 
     def cancel(self, key: JobKey, kill: bool) -> None:
         """Withdraw a task that waits; if *kill*, stop it where it runs."""
@@ -115,23 +103,17 @@ class Pool:
     def _dispatch(self) -> None:
         """Give waiting tasks to workers, start workers that are missing, and post events."""
         can_send = not self._is_closing
-        while can_send:
-            waiting = self._queue.first()
-            if not waiting and len(self.workers) + self._starting >= self._keep:
-                break
+        while can_send and self._queue:
             now = time.monotonic()
             workers = sorted(self.workers, key=lambda each: each.idle_since, reverse=True)
-            loads = [each.load(now) for each in workers]
-            loads += self._starting * [WorkerLoad(WorkerState.STARTING)]
-            limits = PoolLimits(self.settings.size, self._keep, self._batch)
-            starts, sends = assign(waiting, loads, limits)
+            limits = PoolLimits(self.settings.size, self._batch)
+            starts, sends = assign(self._queue, [each.load(now) for each in workers], limits)
             for index, size in sends:
                 self._send(workers[index], self._queue.take(size))
             for _ in range(starts):
-                self._starting += 1
-                self._wanted.put(True)
+                self._start_worker()
             can_send = bool(sends)
-        self.loop.is_done = self._is_closing and not (self.workers or self._starting)
+        self.loop.is_done = self._is_closing and not self.workers
         events, self.events = self.events, defaultdict(list)
         for mailbox, own in events.items():
             mailbox.post(*own)
@@ -139,50 +121,44 @@ class Pool:
     def _send(self, worker: WorkerProcess, tasks: Sequence[InFlight]) -> None:
         """Send *tasks* to *worker*, which is idle or has little left to do."""
         now = time.monotonic()
-        if worker.state is WorkerState.IDLE:
+        if not worker.tasks:
             worker.heard = now
-        numbers: list[int] = []
-        parts: list[bytes] = []
+        packed: list[InFlight] = []
         for task in tasks:
             try:
-                body = self._pack_for(worker, task)
+                self._pack_for(worker, task)
             except FlowPregelError as error:
                 self.finish(task, Raised(error))
                 continue
-            task.number = next(self._numbers) & 0xFFFFFFFF
-            task.worker, worker.tasks[task.number] = worker, task
+            task.worker, task.number = worker, next(self._numbers) & 0xFFFFFFFF
             task.sent = task.alive = now
-            numbers.append(task.number)
-            size = len(task.code.digest) + len(body)
-            parts += (protocol.TASK.pack(task.number, size), task.code.digest, body)
-            if task.job.task.timeout is not None:
-                self._timeouts.start(task)
-        if not numbers:
+            packed.append(task)
+        if not packed:
             return
-        worker.state = next_state(worker.state, WorkerEvent.SENT)
         if freed := worker.reader.take_released():
             worker.send(protocol.FREED, 0, freed)
-        worker.give_tokens(numbers)
-        worker.send(protocol.TASKS, 0, b"".join(parts))
+        worker.give(packed)
+        for task in packed:
+            if task.job.task.timeout is not None:
+                self._look_at_clock(worker, task.number)
         if len(worker.tasks) > 1 and not self._looks_for_stuck:
             self._looks_for_stuck = True
-            self.loop.timers.add(now + STUCK_AFTER, self._look_for_stuck)
+            self.loop.call_at(now + STUCK_AFTER, self._look_for_stuck)
 
-    def _pack_for(self, worker: WorkerProcess, task: InFlight) -> bytes:
-        """Return *task* packed, once *worker* has what it needs for it."""
-        body = self.encoder.pack(task)
+    def _pack_for(self, worker: WorkerProcess, task: InFlight) -> None:
+        """Pack *task* if it is not packed, and give *worker* what it needs for it."""
+        self.encoder.pack(task)
         try:
             for ref in task.refs:
                 worker.door.send(ref.segment, self.arena.descriptor(ref))
         except OSError:
-            self.release_own(task)
-            body = self.encoder.pack(task, share=False)
+            self.release_own((task,))
+            self.encoder.pack(task, share=False)
         if task.code.digest not in worker.known:
             worker.known.add(task.code.digest)
             worker.send(protocol.NODE, 0, task.code.digest + task.code.data)
         worker.reads.update(ref.id for ref in task.refs)
         worker.contexts.update(task.contexts)
-        return body
 
     # ------------------------------------------------ tasks back
 
@@ -195,18 +171,16 @@ class Pool:
         for task in tasks:
             task.worker.reads.difference_update(ref.id for ref in task.refs)
             self._free_worker(task)
-            if task.stopping is not None:
+            if task.stopping is None:
+                self._queue.add(task)
+            else:
                 self.finish(task, task.stopped())
-        self._queue.add_first([task for task in tasks if task.stopping is None])
 
     def _free_worker(self, task: InFlight) -> None:
         worker, task.worker = task.worker, None
         del worker.tasks[task.number]
         worker.open_calls -= len(task.calls)
         task.calls.clear()
-        if worker.tasks or worker.state is WorkerState.GONE:
-            return
-        worker.state = next_state(worker.state, WorkerEvent.EMPTIED)
         if worker.state is not WorkerState.IDLE:
             return
         worker.idle_since = time.monotonic()
@@ -228,7 +202,7 @@ class Pool:
                     self.recall(worker)
         self._looks_for_stuck = any(len(each.tasks) > 1 for each in self.workers)
         if self._looks_for_stuck:
-            self.loop.timers.add(now + STUCK_AFTER, self._look_for_stuck)
+            self.loop.call_at(now + STUCK_AFTER, self._look_for_stuck)
 
     # ------------------------------------------------ tasks out
 
@@ -243,33 +217,47 @@ class Pool:
         self._tasks.pop(task.job.key, None)
         if task.worker is None:
             self._queue.discard(task)
-            self.release_own(task)
+            self.release_own((task,))
         else:
             task.worker.served += 1
             self._free_worker(task)
         self.events[task.mailbox].append(Ended(*task.job.key, outcome, span, caught))
 
-    def release_own(self, task: InFlight) -> None:
-        """Release the shared memory of *task*, which no worker reads."""
-        for ref in task.refs:
-            self.arena.release(ref.id)
-        task.refs = ()
+    def release_own(self, tasks: Iterable[InFlight]) -> None:
+        """Release the shared memory of *tasks*, which no worker reads."""
+        for task in tasks:
+            for ref in task.refs:
+                self.arena.release(ref.id)
+            task.refs = ()
 
     # ------------------------------------------------ how a task is stopped
+
+    def _look_at_clock(self, worker: WorkerProcess, number: int) -> None:
+        """Stop a task of *worker* whose time is over, or look again when it will be."""
+        task, now = worker.tasks.get(number), time.monotonic()
+        if task is None or task.stopping is not None:
+            return
+        if worker.held_by is not None:
+            # Its signs of life are not read.
+            task.alive = now
+        run, idle = task.ends_at("run"), task.ends_at("idle")
+        if (end := min(run, idle)) <= now:
+            self._stop(task, "run" if run <= idle else "idle")
+        elif end < inf:
+            self.loop.call_at(end, partial(self._look_at_clock, worker, number))
 
     def _stop(self, task: InFlight, reason: StopReason) -> None:
         """Stop *task*, which a worker has: first a signal, which raises in it, then the kill."""
         if task.stopping is not None:
             return
-        task.stopping, worker = reason, task.worker
+        task.stopping, worker, number = reason, task.worker, task.number
         # A kill is to hit no other task; and this one may not have begun.
         self.recall(worker)
-        self.unhold(worker)
-        if task.worker is worker:
-            worker.signal_stop(task.number)
-            why = "it was killed, because its task did not stop when it was told to"
+        worker.unhold()
+        if number in worker.tasks:
+            worker.signal_stop(number)
             end = time.monotonic() + self.settings.grace
-            self._timeouts.at(end, task, lambda _: worker.kill(why))
+            self.loop.call_at(end, partial(_kill_stuck, worker, number))
 
     # ------------------------------------------------ streams that are read slowly
 
@@ -285,47 +273,24 @@ class Pool:
         worker.watch_link()
         return True
 
-    def unhold(self, worker: WorkerProcess) -> None:
-        """Read the link of *worker* again, if it was left unread."""
-        if worker.held_by is not None:
-            worker.held_by = None
-            worker.watch_link()
-
     # ------------------------------------------------ how workers come
 
-    def _start_wanted(self) -> None:
-        """Start workers, on an OS thread that lives until all of them have ended."""
-        while self._wanted.get():
-            try:
-                made: WorkerProcess | BaseException = WorkerProcess(
-                    self.settings, self.loop, self.handlers, self._guard, self._on_end
-                )
-            except BaseException as error:  # noqa: BLE001 - told to the tasks that wait
-                made = error
-            self.loop.call(partial(self._on_started, made))
-            del made
-
-    def _on_started(self, worker: WorkerProcess | BaseException) -> None:
-        self._starting -= 1
-        if isinstance(worker, BaseException):
-            self._on_failed_start(worker)
-            return
-        self.workers.add(worker)
-        worker.watch()
-        if self._is_closing:
-            worker.kill(CLOSED)
+    def _start_worker(self) -> None:
+        try:
+            self.workers.add(
+                WorkerProcess(self.settings, self.loop, self.handlers, self._guard, self._on_end)
+            )
+        except BaseException as error:  # noqa: BLE001 - told to the tasks that wait
+            self.loop.call(partial(self._on_failed_start, error))
 
     def _on_ready(self, worker: WorkerProcess, frame: protocol.Frame) -> None:
         self._failed_starts = 0
-        worker.state = next_state(worker.state, WorkerEvent.READY)
+        worker.is_ready = True
         worker.idle_since = time.monotonic()
-        if worker.state is WorkerState.IDLE and self.settings.warm:
-            self._keep = self.settings.size
 
     def _on_failed_start(self, error: BaseException) -> None:
         """Note that a worker did not get ready; if that goes on, end all tasks that wait."""
         self._failed_starts = (self._failed_starts + 1) % _START_TRIES
-        self._keep = 0
         for task in [] if self._failed_starts else [*self._queue]:
             failure = ExecutorUnavailableError(f"no worker process can be started: {error}")
             failure.__cause__ = error
@@ -338,41 +303,44 @@ class Pool:
         now, idle_after = time.monotonic(), self.settings.idle_after
         for worker in self.workers:
             if worker.state is WorkerState.IDLE and worker.idle_since + idle_after <= now:
-                self._keep = 0
                 worker.dismiss()
-        self.loop.timers.add(now + idle_after, self._dismiss_unused)
+        self.loop.call_at(now + idle_after, self._dismiss_unused)
 
     def _on_end(self, worker: WorkerProcess, exit_code: int | None, peak_rss: int | None) -> None:
-        is_failed_start = worker.state is WorkerState.STARTING or worker.failure is not None
         self.workers.discard(worker)
-        worker.state = next_state(worker.state, WorkerEvent.EXITED)
         kills = count_oom_kills()
-        is_oom, self._oom_kills = kills > self._oom_kills, kills
-        report = PostMortem(worker.pid, exit_code, peak_rss, worker.killed, is_oom, worker.tail)
-        self._end_tasks(worker, report)
+        cause = worker.killed or cause_of(exit_code, oom=kills > self._oom_kills)
+        self._oom_kills, report = kills, describe(peak_rss, worker.tail)
+
+        def died(task: str) -> WorkerDiedError:
+            return WorkerDiedError(task, worker.pid, cause, report)
+
+        self._end_tasks(worker, died)
         for ref_id in worker.reads:
             self.arena.release(ref_id)
         for left in worker.leaving.values():
             left.set_result(None)
-        if is_failed_start:
-            self._on_failed_start(worker.failure or report.error("(starting)"))
+        if not worker.is_ready or worker.failure is not None:
+            self._on_failed_start(worker.failure or died("(starting)"))
 
-    def _end_tasks(self, worker: WorkerProcess, report: PostMortem) -> None:
+    def _end_tasks(self, worker: WorkerProcess, died: Callable[[str], WorkerDiedError]) -> None:
         """End the task that *worker*, which is gone, has begun; the others wait again."""
         running = worker.running()
         if running is not None:
             # It did not live to tell when the task began.
             seconds = time.monotonic() - running.sent
             span = time.time_ns() - int(seconds * 1e9), seconds, "processes", worker.pid
-            died = Raised(report.error(running.job.task.name))
-            self.finish(running, died if running.stopping is None else running.stopped(), span)
+            outcome = running.stopped()
+            if running.stopping is None:
+                outcome = Raised(died(running.job.task.name))
+            self.finish(running, outcome, span)
         lost = [*worker.tasks.values()]
         self._take_back(lost)
         for task in lost if running is None else ():
             task.lost_starts += 1
             # Workers may always end before they begin.
             if task.lost_starts > _START_TRIES and task.stopping is None:
-                self.finish(task, Raised(report.error(task.job.task.name)))
+                self.finish(task, Raised(died(task.job.task.name)))
 
     def close(self) -> None:
         """End all tasks and workers: idle ones are told to exit, and have the grace for it."""
@@ -385,12 +353,16 @@ class Pool:
         for worker in self.workers:
             if worker.state is WorkerState.IDLE:
                 worker.dismiss()
-            elif worker.state is not WorkerState.LEAVING:
+            elif not worker.is_leaving:
                 worker.kill(CLOSED)
-            self.loop.timers.add(end, partial(worker.kill, CLOSED))
+            self.loop.call_at(end, partial(worker.kill, CLOSED))
 
     def release(self) -> None:
         """Give up what is left, after the I/O thread has ended."""
-        self._wanted.put(False)
         self._guard.close()
         self.arena.close()
+
+
+def _kill_stuck(worker: WorkerProcess, number: int) -> None:
+    if number in worker.tasks:
+        worker.kill("it was killed, because its task did not stop when it was told to")

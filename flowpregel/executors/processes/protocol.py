@@ -31,7 +31,7 @@ LONGEST: Final = 1 << 36
 NODE: Final = 1
 """The code of a node: digest, pickle of its name and its own pickle."""
 TASKS: Final = 2
-"""Tasks to run, in order: for each `TASK`, the digest of its node, and its parcel."""
+"""Tasks to run, in order: a pickled list of (number, digest of its node, packed job)."""
 ANSWER: Final = 3
 """The outcome of call or store request *number*."""
 FREED: Final = 4
@@ -80,8 +80,6 @@ STRUCTURED: Final = 8
 
 DIGEST_SIZE: Final = 16
 """Bytes of the digest of a node's code."""
-TASK: Final = Struct("<IQ")
-"""Before each task of a TASKS frame: its number, and the bytes of its digest and parcel."""
 RAN: Final = Struct("<fqI")
 """How many seconds a task ran, when it began (wall-clock nanoseconds), and how many bytes
 follow of ids of calls whose failures it has seen."""

@@ -15,11 +15,11 @@ from abc import ABCMeta
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from functools import cache, partial
+from functools import cache
 from pkgutil import resolve_name
 from struct import Struct
 from types import FunctionType
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypedDict, is_typeddict
+from typing import Any, Final, NamedTuple, TypeAlias, TypedDict, is_typeddict
 from weakref import WeakSet
 
 from flowpregel.carried import default_of, place_of, variable_at
@@ -30,8 +30,6 @@ SHARE_FROM: Final = 128 << 10
 AS_A_WHOLE: Final = "it cannot be pickled as a whole"
 _COUNT: Final = Struct("<I")
 _REF: Final = Struct("<QQQ")
-_MOST_REFS: Final = 64
-"""More buffers than that stay in the message: each may need a descriptor handed over."""
 _MOST_PARTS: Final = 2_000
 _DEEPEST: Final = 30
 
@@ -46,7 +44,18 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
     Raises:
         Exception: Whatever the pickling of a part of *value* raises.
     """
-    stays = None if large is None else partial(_stays, large)
+
+    def stays(buffer: pickle.PickleBuffer) -> bool:
+        """Return whether *buffer* stays in the pickle; if not, add it to *large*."""
+        try:
+            raw = buffer.raw()
+        except BufferError:  # not contiguous
+            return True
+        if large is None or raw.nbytes < SHARE_FROM:
+            return True
+        large.append(raw)
+        return False
+
     cloudpickle = sys.modules.get("cloudpickle")
     # The user may have registered modules with `cloudpickle.register_pickle_by_value`.
     if cloudpickle is None or not cloudpickle.list_registry_pickle_by_value():
@@ -59,17 +68,6 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
     out = io.BytesIO()
     _by_value_pickler()(out, protocol=PROTOCOL, buffer_callback=stays).dump(value)
     return out.getvalue()
-
-
-def _stays(large: list[memoryview], buffer: pickle.PickleBuffer) -> bool:
-    """Return whether *buffer* stays in the pickle; if not, add it to *large*."""
-    try:
-        raw = buffer.raw()
-    except BufferError:  # not contiguous
-        return True
-    if raw.nbytes >= SHARE_FROM:
-        large.append(raw)
-    return raw.nbytes < SHARE_FROM
 
 
 @cache
@@ -142,48 +140,29 @@ class Message(NamedTuple):
     """Its parts in shared memory."""
 
 
-class BufferWriter(Protocol):
-    """Where `pack` puts large buffers."""
-
-    def share(self, data: memoryview) -> BufferRef | None:
-        """Put *data* into shared memory; None: there is no room."""
-
-    def release(self, ref_id: int) -> None:
-        """Take back what nobody will read."""
-
-
+Share: TypeAlias = Callable[[memoryview], BufferRef | None]
+"""Puts a buffer into shared memory; None: there is no room."""
 Open: TypeAlias = Callable[[BufferRef], memoryview]
 """Returns a buffer in shared memory."""
 
 
-def pack(value: Any, share: BufferWriter | None = None) -> Message:
-    """Return *value* as a message.
+def pack(value: Any, share: Share | None = None) -> Message:
+    """Return *value* as a message; what is large goes to *share*.
 
     Raises:
         Exception: *value* cannot be pickled.
     """
     large: list[memoryview] = []
     data = dumps(value, None if share is None else large)
-    if share is None or (not large and len(data) < SHARE_FROM):
-        return Message(_COUNT.pack(1) + _REF.pack(0, 0, len(data)) + data)
-    parts = [memoryview(data), *large]
     refs: list[BufferRef] = []
-    shared: list[BufferRef] = []
-    try:
-        for part in parts:
-            ref = None
-            if part.nbytes >= SHARE_FROM and len(shared) < _MOST_REFS:
-                ref = share.share(part)
-            if ref is not None:
-                shared.append(ref)
-            refs.append(ref or BufferRef(0, 0, part.nbytes))
-    except BaseException:
-        for each in shared:
-            share.release(each.id)
-        raise
-    rest = (part for ref, part in zip(refs, parts, strict=True) if not ref.id)
+    inside: list[memoryview] = []
+    for part in (memoryview(data), *large):
+        ref = share(part) if share is not None and part.nbytes >= SHARE_FROM else None
+        refs.append(ref or BufferRef(0, 0, part.nbytes))
+        if ref is None:
+            inside.append(part)
     head = (_COUNT.pack(len(refs)), *(_REF.pack(*ref) for ref in refs))
-    return Message(b"".join((*head, *rest)), shared)
+    return Message(b"".join((*head, *inside)), [ref for ref in refs if ref.id])
 
 
 def unpack(data: bytes | memoryview, open_ref: Open | None = None, at: int = 0) -> Any:
@@ -309,16 +288,18 @@ def find_culprit(value: Any, name: str) -> tuple[str, str]:
         "result['model'][1]: _thread.lock"
     """
     path, seen, count = name, {id(value)}, 0
-    for _ in range(_DEEPEST):
-        for step, part in _parts(value):
-            count += 1
-            if id(part) in seen or count > _MOST_PARTS or why_not(part) is None:
-                continue
-            path, value = path + step, part
-            seen.add(id(part))
-            break
-        else:
-            break
+    # An object may refuse to be looked at; then it is the culprit.
+    with suppress(Exception):
+        while len(seen) < _DEEPEST:
+            for step, part in _parts(value):
+                count += 1
+                if id(part) in seen or count > _MOST_PARTS or why_not(part) is None:
+                    continue
+                path, value = path + step, part
+                seen.add(id(part))
+                break
+            else:
+                break
     kind = type(value)
     reason = why_not(value) or AS_A_WHOLE
     if isinstance(value, ContextVar):
@@ -339,38 +320,20 @@ def why_not(value: Any) -> str | None:
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield what *value* is made of, each with how to get there."""
-    try:
-        yield from _known_parts(value)
-    except Exception:  # noqa: BLE001 - an object may refuse to be looked at; then it is the culprit
-        return
-
-
-def _known_parts(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         yield from ((f"[{key!r}]", part) for key, part in value.items())
         yield from ((f".keys()[{index}]", key) for index, key in enumerate(value))
-        return
-    if isinstance(value, list | tuple | set | frozenset):
+    elif isinstance(value, list | tuple | set | frozenset):
         yield from ((f"[{index}]", part) for index, part in enumerate(value))
-        return
-    if isinstance(value, FunctionType):
-        yield from _parts_of_function(value)
-        return
-    if isinstance(value, BaseException):
-        yield ".args", value.args
-    slots = {name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())}
-    for name in sorted(slots):
-        if hasattr(value, name):
-            yield f".{name}", getattr(value, name)
-    for name, part in getattr(value, "__dict__", {}).items():
-        yield f".{name}", part
-
-
-def _parts_of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    found = inspect.getclosurevars(function)
-    for name, part in found.nonlocals.items():
-        yield f".<closure {name}>", part
-    for name, part in found.globals.items():
-        yield f".<global {name}>", part
-    for index, default in enumerate(function.__defaults__ or ()):
-        yield f".__defaults__[{index}]", default
+    elif isinstance(value, FunctionType):
+        found = inspect.getclosurevars(value)
+        yield from ((f".<closure {name}>", part) for name, part in found.nonlocals.items())
+        yield from ((f".<global {name}>", part) for name, part in found.globals.items())
+        yield ".__defaults__", value.__defaults__
+    else:
+        if isinstance(value, BaseException):
+            yield ".args", value.args
+        slots = {name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())}
+        for name in (*sorted(slots), *getattr(value, "__dict__", ())):
+            if hasattr(value, name):
+                yield f".{name}", getattr(value, name)

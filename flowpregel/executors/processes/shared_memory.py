@@ -28,7 +28,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
 from pickle import PickleBuffer
-from queue import Empty, SimpleQueue
 from struct import Struct
 from typing import Any, Final
 from weakref import WeakSet
@@ -39,7 +38,11 @@ _ID: Final = Struct("<Q")
 _segment_ids: Final = count(1)
 _ref_ids: Final = count(1)
 _SMALLEST: Final = 1 << 18
+MUCH: Final = 256 << 20
+"""Bytes of all segments from which it is better to wait for what is in use. A segment that
+alone is larger is not kept for other buffers."""
 _PATIENCE: Final = 0.05
+_LOOK_EVERY: Final = 0.002
 _FEWEST_SEGMENTS, _MOST_SEGMENTS = 4, 256
 _POPULATE_READ: Final = 22
 """MADV_POPULATE_READ of Linux 5.14, which `mmap` does not name."""
@@ -126,27 +129,18 @@ class Arena:
     Args:
         limit: The most bytes all segments may have together.
         segments: The most segments; each has a descriptor here and one where it is read.
-        keep: Bytes from which it waits a moment before it grows; larger segments are not kept.
         reader: The only reader, to whom `share` hands segments over at once.
     """
 
     def __init__(
-        self,
-        limit: int,
-        *,
-        segments: int = _MOST_SEGMENTS,
-        keep: int | None = None,
-        reader: FdSocket | None = None,
+        self, limit: int, *, segments: int = _MOST_SEGMENTS, reader: FdSocket | None = None
     ) -> None:
         self._limit = limit
         self._reader = reader
         self._most = segments
-        self._keep = limit if keep is None else keep
         self._segments: WeakSet[Segment] = WeakSet()
-        self._free: list[Segment] = []
         # The garbage collector puts segments here, anywhere: it may not wait for the lock.
-        # None: one that is too large to keep.
-        self._freed: SimpleQueue[Segment | None] = SimpleQueue()
+        self._free: list[Segment] = []
         self._read: dict[int, Any] = {}
         self._lock = threading.Lock()
         self.is_full = False
@@ -155,25 +149,25 @@ class Arena:
     def allocate(self, size: int, wait: float = 0.0) -> Any:
         """Return a buffer of *size* bytes for `fill`, freed with the last reference to it.
 
-        None: there is no room for it within *wait* seconds.
+        None: there is no room for it within *wait* seconds. If there is time, it waits a moment
+        for what is in use before there is very much of it.
         """
-        started, patience = time.monotonic(), min(wait, _PATIENCE)
+        started = time.monotonic()
         while True:
             waited = time.monotonic() - started
             with self._lock:
-                self._collect()
-                grows = waited >= patience or self._total() < self._keep
-                segment = self._free_segment(size) or (self._new_segment(size) if grows else None)
+                segment = self._free_segment(size)
+                if segment is None and (self._total() < MUCH or waited >= min(wait, _PATIENCE)):
+                    segment = self._new_segment(size)
             if segment is not None:
                 made = _exported(segment.memory, size, segment)
-                weakref.finalize(made, self._give_back, segment).atexit = False
+                if segment.size <= MUCH:
+                    weakref.finalize(made, self._free.append, segment).atexit = False
                 return made
             if waited >= wait or size > self._limit:
                 self.is_full = True
                 return None
-            with suppress(Empty):
-                left = (patience if waited < patience else wait) - waited
-                self._freed.put(self._freed.get(timeout=left))
+            time.sleep(_LOOK_EVERY)
 
     def share(self, data: memoryview) -> BufferRef | None:
         """Write *data* for one reader, unless it lies in a segment already; None: no room."""
@@ -206,16 +200,6 @@ class Arena:
         fd: int = self._read[ref.id].origin.fd
         return fd
 
-    def _give_back(self, segment: Segment) -> None:
-        self._freed.put(segment if segment.size <= self._keep else None)
-
-    def _collect(self) -> None:
-        """Take in the segments that are free again."""
-        with suppress(Empty):
-            while True:
-                if (segment := self._freed.get_nowait()) is not None:
-                    self._free.append(segment)
-
     def _free_segment(self, size: int) -> Segment | None:
         fitting = [each for each in self._free if size <= each.size <= 2 * max(size, _SMALLEST)]
         best = min(fitting, key=lambda each: each.size, default=None)
@@ -243,7 +227,6 @@ class Arena:
         """Give up every segment; readers keep what they have mapped."""
         with self._lock:
             self._read.clear()
-            self._collect()
             self._free.clear()
 
 
@@ -367,19 +350,16 @@ class BufferReader:
 
     def _descriptor(self, wanted: int) -> int:
         if wanted not in self._segments:
-            self._forget_dropped()
+            # Those of segments that their writer has given up.
+            for segment, fd in [*self._segments.items()]:
+                if not os.fstat(fd).st_size:
+                    del self._segments[segment]
+                    self._idle.pop(segment, None)
+                    os.close(fd)
         while wanted not in self._segments:
             segment, fd = self._fds.receive()
             self._segments[segment] = fd
         return self._segments[wanted]
-
-    def _forget_dropped(self) -> None:
-        """Close the descriptors of segments that their writer has given up."""
-        for segment, fd in [*self._segments.items()]:
-            if not os.fstat(fd).st_size:
-                del self._segments[segment]
-                self._idle.pop(segment, None)
-                os.close(fd)
 
     def close(self) -> None:
         """Close the descriptors; what is mapped stays readable."""

@@ -26,7 +26,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
@@ -35,21 +35,12 @@ from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.calls import caught_of
 from flowpregel.executors.processes import messages, protocol, serialization
-from flowpregel.executors.processes.protocol import (
-    DIGEST_SIZE,
-    RAN,
-    RUNNING,
-    TASK,
-    TOKEN,
-    UNWANTED,
-    Frame,
-    map_status,
-)
 from flowpregel.executors.processes.shared_memory import (
     Arena,
     BufferReader,
     FdSocket,
     released_in,
+    segments_for,
 )
 from flowpregel.executors.processes.worker_io import (
     StoreProxy,
@@ -70,9 +61,29 @@ _log: Final = logging.getLogger("flowpregel.worker")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSettings:
+    """How a pool is set up."""
+
+    size: int
+    """How many workers run tasks at the same time."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    initializer: bytes = b""
+    """Pickled (function, arguments), or nothing."""
+    worker_max_tasks: int | None = None
+    worker_max_rss: int | None = None
+    grace: float = 2.0
+    """Seconds between the signal that asks a task to stop and the kill."""
+    shared_limit: int = 0
+    """The most bytes of shared memory: half for inputs, half for results."""
+    idle_after: float = 60.0
+    """Seconds after which an idle worker is stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSetup:
     """The descriptors of a worker and its settings; travels with loky's start-up data."""
 
+    settings: PoolSettings
     link: Any
     """Stream socket: frames both ways."""
     door: Any
@@ -87,12 +98,6 @@ class WorkerSetup:
     """Begins every frame."""
     coordinator: int
     """The pid of the process that started it."""
-    initializer: bytes
-    """Pickled (function, arguments), or nothing."""
-    shared_limit: int
-    """The most bytes of shared memory for its results."""
-    segments: int
-    """The most segments of them."""
     log_levels: Mapping[str, int]
     """The levels of the coordinator's loggers, by name: records below are not sent."""
 
@@ -103,7 +108,7 @@ def main(setup: WorkerSetup) -> None:
     serialization.mark_as_worker()
     become_worker(setup.stdout, setup.stderr, setup.coordinator)
     worker = Worker(setup)
-    if worker.initialize(setup.initializer):
+    if worker.initialize(setup.settings.initializer):
         worker.run()
 
 
@@ -118,11 +123,13 @@ class Worker:
         for fd in (setup.link, setup.door, setup.status, setup.tokens):
             os.set_inheritable(fd, False)
         self._link = WorkerLink(socket.socket(fileno=setup.link), setup.mark)
-        self._status = map_status(setup.status)
+        self._status = protocol.map_status(setup.status)
         self._tokens = Tokens(setup.tokens)
         door = FdSocket(socket.socket(fileno=setup.door))
         self._reader = BufferReader(door)
-        self._arena = Arena(setup.shared_limit, segments=setup.segments, reader=door)
+        writers = 2 * setup.settings.size
+        limit = setup.settings.shared_limit // writers
+        self._arena = Arena(limit, segments=segments_for(writers), reader=door)
         self._printed = take_over(self._link, setup.log_levels)
         self._contexts: dict[bytes, Context[Any]] = {}
         self._nodes: dict[bytes, tuple[str, bytes | Node]] = {}
@@ -148,9 +155,11 @@ class Worker:
         while (frame := self._link.next()) is not None:
             match frame.kind:
                 case protocol.TASKS:
-                    self._run_tasks(memoryview(frame.body))
+                    self._run_tasks(pickle.loads(frame.body))
                 case protocol.NODE:
-                    self._nodes[frame.body[:DIGEST_SIZE]] = pickle.loads(frame.body[DIGEST_SIZE:])
+                    self._nodes[frame.body[: protocol.DIGEST_SIZE]] = pickle.loads(
+                        frame.body[protocol.DIGEST_SIZE :]
+                    )
                 case protocol.FREED:
                     for ref_id in released_in(frame.body):
                         self._arena.release(ref_id)
@@ -162,36 +171,33 @@ class Worker:
 
     # ------------------------------------------------ tasks
 
-    def _run_tasks(self, body: memoryview) -> None:
-        at = 0
-        while at < len(body):
-            number, size = TASK.unpack_from(body, at)
-            at += TASK.size + size
+    def _run_tasks(self, orders: list[tuple[int, bytes, bytes]]) -> None:
+        last = orders[-1][0]
+        for number, digest, body in orders:
             if self._tokens.take(number):
                 # While the next task runs, another OS thread sends the result.
-                self._run_task(number, body[at - size : at], hold=at < len(body))
+                self._run_task(number, digest, body, hold=number != last)
             if returned := self._reader.take_released():
                 self._link.send(protocol.RETURNED, 0, returned)
 
-    def _run_task(self, number: int, order: memoryview, *, hold: bool) -> None:
+    def _run_task(self, number: int, digest: bytes, body: bytes, *, hold: bool) -> None:
         link = self._link
         client = WorkerRunClient(link, number)
         link.task, self._stopped = number, False
         began, at = time.monotonic(), time.time_ns()
-        digest = bytes(order[:DIGEST_SIZE])
-        name, _ = self._nodes[digest]
         try:
             self._stoppable = True
-            self._status[RUNNING] = number
-            if self._status[UNWANTED] == number:
+            self._status[protocol.RUNNING] = number
+            if self._status[protocol.UNWANTED] == number:
                 # The signal came before the task did.
                 self._stopped = True
                 raise TaskCancelled  # noqa: TRY301 - as the signal's handler does
-            outcome = self._perform(digest, order, client)
+            outcome = self._perform(digest, body, client)
         except TaskCancelled:
             outcome = Withdrawn()
         finally:
             self._stoppable = False
+            link.job = None
         if self._forked:
             # A fork of the worker that came out of the task: it is not the worker.
             os._exit(0)
@@ -204,11 +210,11 @@ class Worker:
         caught = caught_of(outcome, client.made)
         flags |= 0 if caught is None else protocol.CAUGHT
         ids = " ".join(caught or ()).encode()
-        body = RAN.pack(time.monotonic() - began, at, len(ids)) + ids
-        body += messages.pack_outcome(outcome, name, self._arena)
-        link.send(protocol.ENDED, number, body, flags, hold=hold)
+        head = protocol.RAN.pack(time.monotonic() - began, at, len(ids)) + ids
+        result = messages.pack_outcome(outcome, self._nodes[digest][0], self._arena.share)
+        link.send(protocol.ENDED, number, head + result, flags, hold=hold)
 
-    def _perform(self, digest: bytes, order: memoryview, client: WorkerRunClient) -> Outcome:
+    def _perform(self, digest: bytes, body: bytes, client: WorkerRunClient) -> Outcome:
         name, node = self._nodes[digest]
         what = "code"
         try:
@@ -216,7 +222,7 @@ class Worker:
                 node = pickle.loads(node)
                 self._nodes[digest] = name, node
             what = "input"
-            job = messages.unpack_job(order, node, self._reader.open, DIGEST_SIZE)
+            job = messages.unpack_job(body, node, StoreProxy(client.ask), self._reader.open)
         except TaskCancelled:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's __setstate__ may raise anything
@@ -224,14 +230,13 @@ class Worker:
             failure = TaskSerializationError(name, f"the {what}", what, cause)
             failure.__cause__ = error
             return Raised(failure)
-        if job.run.store:
-            job.run = replace(job.run, store=StoreProxy(client.ask))
         if node.contexts:
             from flowpregel.channels.context import contexts_in  # noqa: PLC0415 - all channels
 
             # Kept: the run's next task finds them entered.
             for channel in contexts_in(job.task.input):
                 self._contexts.setdefault(channel.held.token, channel)
+        self._link.job = job
         # Each task has its own context: what it sets does not leak into the next.
         if "structlog" in sys.modules:
             job.variables.run(bind_fields, self._link, job)
@@ -239,7 +244,7 @@ class Worker:
 
     # ------------------------------------------------ contexts
 
-    def _leave(self, frame: Frame) -> None:
+    def _leave(self, frame: protocol.Frame) -> None:
         """Leave the contexts of a run that ended, and answer."""
         tokens, ended = serialization.unpack(frame.body)
         outcome = None if ended is None else messages.unpack_outcome(ended, "of the run", None)
@@ -259,7 +264,7 @@ class Worker:
 
     def _on_stop_signal(self, number: int, frame: Any) -> None:
         """Stop the running task if it is the one that is unwanted."""
-        if not self._stoppable or self._status[UNWANTED] != self._link.task:
+        if not self._stoppable or self._status[protocol.UNWANTED] != self._link.task:
             return
         self._stopped, self._stoppable = True, False
         error = TaskCancelled("the task was stopped from outside")
@@ -287,8 +292,8 @@ class Tokens:
         """Return whether task *number* is ours to run; False: it was recalled."""
         if self._next is None:
             with contextlib.suppress(BlockingIOError):
-                if token := os.read(self._fd, TOKEN.size):
-                    (self._next,) = TOKEN.unpack(token)
+                if token := os.read(self._fd, protocol.TOKEN.size):
+                    (self._next,) = protocol.TOKEN.unpack(token)
         # The token of a task further behind is kept for it.
         if self._next != number:
             return False

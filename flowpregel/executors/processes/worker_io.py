@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from functools import partial
 from itertools import count
+from operator import attrgetter
 from typing import Any, Final, cast
 
 from flowpregel._core.records import Arguments, Asked, Node
@@ -38,6 +39,8 @@ from flowpregel.executors.shared import sent_by_key
 _LONGEST_LINE: Final = 1 << 16
 _LARGEST_FRAME: Final = 1 << 20
 """Bytes of output that are sent at once: the coordinator holds several copies of them."""
+_TASK_FIELDS: Final = ("task", "attempt", "step", "thread_id", "run_id")
+_values: Final = attrgetter("task.name", "attempt", "place.step", "run.thread_id", "run.run_id")
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
 _CHUNK: Final = 1 << 16
 _HOLD: Final = 0.005
@@ -81,6 +84,8 @@ class WorkerLink:
         """To requests of the task that runs, by number."""
         self.task = 0
         """The number of the task that runs."""
+        self.job: Job | None = None
+        """Its job, while its code runs."""
         threading.Thread(target=self._flush_held, name="flowpregel-flusher", daemon=True).start()
 
     def send(
@@ -303,7 +308,9 @@ class LogSender(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Send *record*, its message and traceback as text."""
         try:
-            body = pickle.dumps(_fields_of(record))
+            job = self._link.job
+            ids = {"worker_pid": os.getpid(), "task_id": None if job is None else job.task.id}
+            body = pickle.dumps(_fields_of(record) | _fields_of_task(job) | ids)
         except Exception:  # noqa: BLE001 - logging's own rule: told on stderr, never raised
             self.handleError(record)
             return
@@ -321,6 +328,12 @@ def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 def _as_plain(value: Any) -> Any:
     return value if isinstance(value, _PLAIN) else repr(value)
+
+
+def _fields_of_task(job: Job | None) -> dict[str, Any]:
+    """Return what records and events are given of the task that logs; None: there is none."""
+    values = (None,) * len(_TASK_FIELDS) if job is None else _values(job)
+    return {"pid": os.getpid(), **dict(zip(_TASK_FIELDS, values, strict=True))}
 
 
 def take_over(link: WorkerLink, log_levels: Mapping[str, int]) -> tuple[Printed, Printed]:
@@ -355,14 +368,7 @@ def bind_fields(link: WorkerLink, job: Job) -> None:
             logger_factory=lambda *args: tuple(arg for arg in args if isinstance(arg, str)),
             cache_logger_on_first_use=False,
         )
-    structlog.contextvars.bind_contextvars(
-        thread_id=job.run.thread_id,
-        run_id=job.run.run_id,
-        step=job.place.step,
-        task=job.task.name,
-        attempt=job.attempt,
-        pid=os.getpid(),
-    )
+    structlog.contextvars.bind_contextvars(**_fields_of_task(job))
 
 
 def _send_event(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import pickle
 import signal
 import socket
 import sys
@@ -13,31 +14,20 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from operator import methodcaller
 from typing import Any, Final, TypeAlias
 
 from flowpregel.executors.base import Mailbox
 from flowpregel.executors.processes import protocol
-from flowpregel.executors.processes.assign import (
-    InFlight,
-    WorkerEvent,
-    WorkerLoad,
-    WorkerState,
-    next_state,
-)
+from flowpregel.executors.processes.assign import InFlight, WorkerLoad, WorkerState
 from flowpregel.executors.processes.crash_report import last_lines, reap
 from flowpregel.executors.processes.guard import MARK, Guard
 from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.protocol import TOKEN, Frame, GarbageError, Parser
-from flowpregel.executors.processes.shared_memory import (
-    BufferReader,
-    FdSocket,
-    new_shared_file,
-    segments_for,
-)
-from flowpregel.executors.processes.worker import STOP_SIGNAL, WorkerSetup, main
+from flowpregel.executors.processes.shared_memory import BufferReader, FdSocket, new_shared_file
+from flowpregel.executors.processes.worker import STOP_SIGNAL, PoolSettings, WorkerSetup, main
 
 _CHUNK: Final = 1 << 16
 STUCK_AFTER: Final = 0.020
@@ -48,27 +38,6 @@ _PARTING: Final = 0.5
 _START_TIMEOUT: Final = 120.0
 """Seconds that a worker may take to start; its initializer may load a model."""
 FrameHandler: TypeAlias = "Callable[[WorkerProcess, Frame], None]"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolSettings:
-    """How a pool is set up."""
-
-    size: int
-    """How many workers run tasks at the same time."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    initializer: bytes = b""
-    """Pickled (function, arguments), or nothing."""
-    worker_max_tasks: int | None = None
-    worker_max_rss: int | None = None
-    grace: float = 2.0
-    """Seconds between the signal that asks a task to stop and the kill."""
-    shared_limit: int = 0
-    """The most bytes of shared memory: half for inputs, half for results."""
-    warm: bool = True
-    """Whether all workers are started with the first."""
-    idle_after: float = 60.0
-    """Seconds after which an idle worker is stopped."""
 
 
 class Inherited:
@@ -89,9 +58,8 @@ class Inherited:
 class WorkerProcess:
     """One worker: its state, its link, and the tasks it has.
 
-    To make one starts its process. The kernel's death signal of a child fires when the OS
-    *thread* that started it ends, so that one must outlive the worker. All else happens
-    on the I/O thread.
+    To make one starts its process. All happens on the I/O thread, which outlives it: the
+    kernel's death signal of a child fires when the OS *thread* that started it ends.
 
     Args:
         settings: How its pool is set up.
@@ -116,8 +84,7 @@ class WorkerProcess:
         self._handlers = handlers
         self._on_end = on_end
         self._guard = guard
-        self._guard_mark = guard.next_mark()
-        self.state = WorkerState.STARTING
+        self.is_ready = self.is_leaving = False
         self.tasks: dict[int, InFlight] = {}
         """The tasks it has by number, in the order in which it runs them."""
         self.open_calls = 0
@@ -147,6 +114,15 @@ class WorkerProcess:
         """What its link did not take yet."""
         self._is_full = False
         self._start(settings)
+        self.watch_link()
+        for fd, to_stderr in self._streams:
+            loop.watch(fd, partial(self._read_stream, fd, to_stderr))
+        loop.watch(self.end, self._look_for_end)
+        loop.call_at(time.monotonic() + _START_TIMEOUT, self._give_up_start)
+
+    def _give_up_start(self) -> None:
+        if not self.is_ready:
+            self.kill(f"it was not ready after {_START_TIMEOUT:.0f} seconds")
 
     def _start(self, settings: PoolSettings) -> None:
         """Start the process; *far* are its ends of what connects us, *near* are ours."""
@@ -167,24 +143,22 @@ class WorkerProcess:
                 link=Inherited(far_link.fileno()), door=Inherited(far_door.fileno()),
                 status=Inherited(memory), tokens=Inherited(self._tokens),
                 stdout=Inherited(far_stdout), stderr=Inherited(far_stderr),
-                mark=mark, coordinator=os.getpid(), initializer=settings.initializer,
-                shared_limit=settings.shared_limit // (2 * settings.size),
-                segments=segments_for(2 * settings.size), log_levels=log_levels(),
+                mark=mark, coordinator=os.getpid(), log_levels=log_levels(), settings=settings,
             )  # fmt: skip
-            make = get_context("loky").Process
+            self._guard_mark = self._guard.next_mark()
             env = {**settings.env, MARK: self._guard_mark}
-            self.process: Any = make(target=main, args=(setup,), env=env)
-            self.process.start()
-            self._guard.add(self.process.pid, self._guard_mark)
+            self._process: Any = get_context("loky").Process(target=main, args=(setup,), env=env)
+            self._process.start()
+            self.pid: int = self._process.pid
+            self._guard.add(self.pid, self._guard_mark)
             os.set_inheritable(self._tokens, False)
             self._status = protocol.map_status(memory)
             near.callback(self._status.release)
             ours = link.fileno(), door.fileno(), self._tokens, self._tokens_write, stdout, stderr
             for fd in ours:
                 os.set_blocking(fd, False)
-            self.pid: int = self.process.pid
             self._has_pidfd = hasattr(os, "pidfd_open")
-            self.end = os.pidfd_open(self.pid) if self._has_pidfd else int(self.process.sentinel)
+            self.end = os.pidfd_open(self.pid) if self._has_pidfd else int(self._process.sentinel)
             """Readable when the process has ended."""
             if self._has_pidfd:
                 near.callback(os.close, self.end)
@@ -195,22 +169,16 @@ class WorkerProcess:
 
     # ------------------------------------------------ its link
 
-    def watch(self) -> None:
-        """Begin to read what it sends and prints, and wait for its end."""
-        self.watch_link()
-        for fd, to_stderr in self._streams:
-            self._loop.watch(fd, partial(self._read_stream, fd, to_stderr))
-        self._loop.watch(self.end, self._look_for_end)
-        self._loop.timers.add(time.monotonic() + _START_TIMEOUT, self._give_up_start)
-
-    def _give_up_start(self) -> None:
-        if self.state is WorkerState.STARTING:
-            self.kill(f"it was not ready after {_START_TIMEOUT:.0f} seconds")
-
     def watch_link(self) -> None:
         """Watch the link for what matters now: `held_by` leaves it unread."""
         read = None if self._is_deaf or self.held_by is not None else self._read_link
         self._loop.watch(self._link.fileno(), read, self._flush if self._outbox else None)
+
+    def unhold(self) -> None:
+        """Read the link again, if it was left unread."""
+        if self.held_by is not None:
+            self.held_by = None
+            self.watch_link()
 
     def send(self, kind: int, number: int = 0, body: bytes = b"") -> None:
         """Send a frame, now or as soon as the link takes it."""
@@ -260,7 +228,7 @@ class WorkerProcess:
         elif not data:
             # How it ended, the kernel tells in a moment. One that only closed its link is no use.
             leave = partial(self.kill, "it closed its link")
-            self._loop.timers.add(time.monotonic() + _PARTING, leave)
+            self._loop.call_at(time.monotonic() + _PARTING, leave)
         if why is not None or not data:
             self._is_deaf = True
             self.watch_link()
@@ -295,22 +263,36 @@ class WorkerProcess:
         """Return whether the tasks behind the one that runs have waited for too long."""
         return len(self.tasks) > 1 and now - self.heard > STUCK_AFTER
 
+    @property
+    def state(self) -> WorkerState:
+        """What it is doing."""
+        if self.is_leaving:
+            return WorkerState.LEAVING
+        if not self.is_ready:
+            return WorkerState.STARTING
+        if not self.tasks:
+            return WorkerState.IDLE
+        return WorkerState.WAITING if self.open_calls else WorkerState.BUSY
+
     def load(self, now: float) -> WorkerLoad:
         """Return what it is doing, as `assign` needs it."""
         last = next(reversed(self.tasks.values()), None)
-        seconds = float("inf")
+        seconds = inf
         if not (last is None or last.stopping or self.held_by is not None or self.is_stuck(now)):
             # At least 10 µs: the token pipe is not endless.
             seconds = len(self.tasks) * max(last.seconds, 1e-5)
-        return WorkerLoad(self.state, seconds, self.open_calls > 0)
+        return WorkerLoad(self.state, seconds)
 
     def running(self) -> InFlight | None:
         """Return the task that it has begun and not ended."""
         return self.tasks.get(self._status[protocol.RUNNING])
 
-    def give_tokens(self, numbers: Sequence[int]) -> None:
-        """Let it begin the tasks of these numbers."""
-        os.write(self._tokens_write, b"".join(map(TOKEN.pack, numbers)))
+    def give(self, tasks: Sequence[InFlight]) -> None:
+        """Send it *tasks*, which are packed, and let it begin them."""
+        self.tasks.update((task.number, task) for task in tasks)
+        orders = [(task.number, task.code.digest, task.body) for task in tasks]
+        os.write(self._tokens_write, b"".join(TOKEN.pack(task.number) for task in tasks))
+        self.send(protocol.TASKS, 0, pickle.dumps(orders, 5))
 
     def take_tokens(self) -> list[int]:
         """Take back the numbers of the tasks that it has not begun."""
@@ -325,17 +307,19 @@ class WorkerProcess:
         self._status[protocol.UNWANTED] = number
         self._signal(STOP_SIGNAL)
 
+    def end_children(self, since: float) -> None:
+        """End what its tasks have started *since* (monotonic seconds)."""
+        self._guard.stopped(self.pid, self._guard_mark, since)
+
     def dismiss(self) -> None:
         """Tell it, which is idle, to exit."""
-        self.state = next_state(self.state, WorkerEvent.DISMISSED)
+        self.is_leaving = True
         self.send(protocol.STOP)
 
     def kill(self, why: str) -> None:
-        """Kill the process now; its end is noticed like any other."""
-        if self.state is WorkerState.GONE:
-            return
-        self.state = next_state(self.state, WorkerEvent.KILLED)
-        if self._signal(signal.SIGKILL) and self.killed is None:
+        """Kill the process now, if it is there; its end is noticed like any other."""
+        self.is_leaving = True
+        if self._process is not None and self._signal(signal.SIGKILL) and self.killed is None:
             self.killed = why
 
     def _signal(self, number: int) -> bool:
@@ -351,7 +335,7 @@ class WorkerProcess:
     # ------------------------------------------------ its end
 
     def _look_for_end(self) -> None:
-        ended = reap(self.process)
+        ended = reap(self._process)
         if ended is None:
             return
         # What it has left in its link and its streams.
@@ -368,11 +352,12 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._guard.remove(self.pid, self._guard_mark, killed=self.killed is not None)
+        self.is_leaving = True
+        # With it goes loky's own descriptor.
+        self._process = None
         self._on_end(self, *ended)
         self.reader.close()
         self._ends.close()
-        # With it goes loky's own descriptor.
-        self.process = None
 
 
 def log_levels() -> dict[str, int]:

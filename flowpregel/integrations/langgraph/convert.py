@@ -43,11 +43,9 @@ def address_of(config: Mapping[str, Any]) -> Address:
 
 def config_of(address: Address, checkpoint_id: str | None = None) -> dict[str, Any]:
     """Return the config that names *address*, or *checkpoint_id* at it."""
-    configurable = {"thread_id": address.thread_id, "checkpoint_ns": address.namespace}
     named = checkpoint_id or address.checkpoint_id
-    if named is not None:
-        configurable["checkpoint_id"] = named
-    return {"configurable": configurable}
+    configurable = {"thread_id": address.thread_id, "checkpoint_ns": address.namespace}
+    return {"configurable": configurable | ({"checkpoint_id": named} if named else {})}
 
 
 def checkpoint_id_of(config: Mapping[str, Any] | None) -> str | None:
@@ -86,14 +84,8 @@ def next_version(current: Version | None) -> int:
 
 def metadata_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the metadata of *checkpoint* in LangGraph's shape."""
-    metadata = {
-        "parents": {},
-        **checkpoint.metadata,
-        "source": checkpoint.source,
-        "step": checkpoint.step,
-    }
-    metadata.pop(_FORMAT_KEY, None)
-    return metadata
+    kept = {key: value for key, value in checkpoint.metadata.items() if key != _FORMAT_KEY}
+    return {"parents": {}, **kept, "source": checkpoint.source, "step": checkpoint.step}
 
 
 def dict_of(checkpoint: Checkpoint) -> dict[str, Any]:

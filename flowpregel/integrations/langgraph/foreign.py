@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from types import NoneType
 from typing import Any, ClassVar
 
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.records import Address, Batch, Checkpoint, PendingWrite, Saved, Version
-from flowpregel.checkpoint.base import BaseCheckpointSaver, Strategy
-from flowpregel.checkpoint.encoding import EncodedBatch, encode_batch
+from flowpregel.checkpoint.base import BaseCheckpointSaver, EncodedBatch, Strategy, encode_batch
 from flowpregel.errors import ConfigurationError, ValueEncodingError
 from flowpregel.integrations.langgraph import convert
 from flowpregel.policies import TimeoutPolicy
 
-_PLAIN = frozenset({NoneType, bool, int, float, str, bytes})
 _REQUIRED = ("get_tuple", "list", "put", "put_writes")
 
 
@@ -138,8 +135,6 @@ class ForeignSaver(BaseCheckpointSaver):
     def _copy(self, value: Any, what: str) -> Any:
         """Return *value* as it is now: as the saver's serializer will give it back."""
         value = _to_foreign(value)
-        if type(value) in _PLAIN:
-            return value
         serializer = getattr(self.saver, "serde", None)
         try:
             if serializer is None:
@@ -149,9 +144,8 @@ class ForeignSaver(BaseCheckpointSaver):
             raise ValueEncodingError(f"{what} cannot be kept by {self.saver!r}: {error}") from error
 
     def _newest(self, address: Address) -> str | None:
-        found = self.saver.get_tuple(
-            convert.config_of(Address(address.thread_id, address.namespace))
-        )
+        newest = Address(address.thread_id, address.namespace)
+        found = self.saver.get_tuple(convert.config_of(newest))
         return None if found is None else found.checkpoint["id"]
 
     def _put(self, address: Address, checkpoint: Checkpoint) -> None:
@@ -197,17 +191,14 @@ def _to_foreign(value: Any) -> Any:
     """Return *value* with our `Send` and `Interrupt`, also in a sequence, as LangGraph's."""
     if type(value) in (list, tuple):
         return type(value)(_to_foreign(item) for item in value)
+    if not isinstance(value, Interrupt | Send):
+        return value
+    from langgraph import types  # noqa: PLC0415 - installed wherever its savers are
+
     if isinstance(value, Interrupt):
-        from langgraph import types  # noqa: PLC0415 - installed wherever its savers are
-
         return types.Interrupt(value=value.value, id=value.id)
-    if isinstance(value, Send):
-        from langgraph import types  # noqa: PLC0415 - installed wherever its savers are
-
-        limit = value.timeout
-        timeout = None if limit is None else types.TimeoutPolicy(**vars(limit))
-        return types.Send(value.node, value.arg, timeout=timeout)
-    return value
+    limit = value.timeout and types.TimeoutPolicy(**vars(value.timeout))
+    return types.Send(value.node, value.arg, timeout=limit)
 
 
 def _from_foreign(value: Any) -> Any:
@@ -221,16 +212,7 @@ def _from_foreign(value: Any) -> Any:
     if kind.__name__ == "Interrupt":
         return Interrupt(value.value, value.id)
     if kind.__name__ == "Send":
-        limit = getattr(value, "timeout", None)
-        if limit is None:
-            return Send(value.node, value.arg)
-        return Send(
-            value.node,
-            value.arg,
-            timeout=TimeoutPolicy(
-                run_timeout=limit.run_timeout,
-                idle_timeout=limit.idle_timeout,
-                refresh_on=limit.refresh_on,
-            ),
-        )
+        limit, names = getattr(value, "timeout", None), TimeoutPolicy.__dataclass_fields__
+        limits = limit and TimeoutPolicy(**{name: getattr(limit, name) for name in names})
+        return Send(value.node, value.arg, timeout=limits)
     return value

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Annotated, Any, TypedDict
 
 import pytest
 
 from flowpregel._core import ids
-from flowpregel._core.calls import look_up
+from flowpregel._core.calls import Calls
 from flowpregel._core.commands import Send
 from flowpregel._core.digest import code_digest
+from flowpregel._core.effects import StepContext
 from flowpregel._core.plan import PUSHED
+from flowpregel._core.program import Options
 from flowpregel._core.records import Kind, Node, Task, add_failed_calls, failed_calls
 from flowpregel.channels import DeltaChannel
 from flowpregel.checkpoint.memory import InMemorySaver
@@ -75,10 +78,11 @@ def test_a_function_that_closes_over_what_is_not_there_yet_has_a_digest() -> Non
 def test_a_runs_own_cache_policy_is_not_that_of_calls() -> None:
     """Nothing is looked up for them."""
     call = Task(id="1", node=Node(name="n"), kind=Kind.CALL, input=1, path="p", triggers=PUSHED)
+    run: Any = SimpleNamespace(options=Options(cache=CachePolicy()))
 
     with pytest.raises(StopIteration) as stopped:
-        next(look_up([call], CachePolicy()))
-    assert {} == stopped.value.value
+        next(Calls(run, StepContext("", "", 0, 1)).without_shared([call]))
+    assert [call] == stopped.value.value
 
 
 def added(total: int, writes: Sequence[int]) -> int:

@@ -1,8 +1,8 @@
-"""What the pool decides without a process: which worker gets what, and a worker's life."""
+"""What the pool decides without a process: which worker gets which tasks."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -11,16 +11,13 @@ from flowpregel._core.records import Kind, Node, Task
 from flowpregel.context import Job
 from flowpregel.executors.processes.assign import (
     BATCH_SECONDS,
-    TRANSITIONS,
     InFlight,
     NodeCode,
     PoolLimits,
     TaskQueue,
-    WorkerEvent,
     WorkerLoad,
     WorkerState,
     assign,
-    next_state,
 )
 
 UNKNOWN = float("inf")
@@ -32,13 +29,7 @@ STARTING, IDLE, BUSY = (
 )
 LEAVING = WorkerLoad(WorkerState.LEAVING)
 LONG = WorkerLoad(WorkerState.BUSY, UNKNOWN)
-PARENT = WorkerLoad(WorkerState.BUSY, UNKNOWN, is_waiting=True)
-
-
-class Waiting(NamedTuple):
-    """One that waits."""
-
-    seconds: float
+PARENT = WorkerLoad(WorkerState.WAITING, UNKNOWN)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +40,7 @@ class Waiting(NamedTuple):
         ([UNKNOWN], [], PoolLimits(4), 1, []),
         (9 * [UNKNOWN], [], PoolLimits(4), 4, []),
         (9 * [UNKNOWN], [STARTING, LONG], PoolLimits(4), 2, []),
-        ([], [IDLE], PoolLimits(4, keep=4), 3, []),
+        ([], [IDLE], PoolLimits(4), 0, []),
         ([UNKNOWN], [LEAVING], PoolLimits(1), 1, []),
         # Tasks of unknown length go one by one, and no more of them run than there is room for.
         (9 * [UNKNOWN], [IDLE, IDLE], PoolLimits(2), 0, [(0, 1), (1, 1)]),
@@ -79,43 +70,21 @@ def test_tasks_are_assigned(
     queue: list[float], workers: list[WorkerLoad], limits: PoolLimits, starts: int, sends: Any
 ) -> None:
     """By what waits, what the workers do, and how many there may be."""
-    assert (starts, sends) == assign([Waiting(each) for each in queue], workers, limits)
+    waiting = TaskQueue()
+    for number, seconds in enumerate(queue):
+        waiting.add(task(number, seconds=seconds))
 
-
-@pytest.mark.parametrize("state", WorkerState)
-@pytest.mark.parametrize("event", WorkerEvent)
-def test_what_is_not_in_the_table_cannot_happen(state: WorkerState, event: WorkerEvent) -> None:
-    """A worker that has ended hears nothing; one that starts has no tasks to lose."""
-    after = TRANSITIONS.get((state, event))
-    if after is not None:
-        assert after is next_state(state, event)
-        return
-    with pytest.raises(RuntimeError, match=f"{state.name} cannot be {event.name}"):
-        next_state(state, event)
-
-
-def test_every_worker_that_is_there_can_end() -> None:
-    """At any moment, and nothing comes after it."""
-    present = [state for state in WorkerState if state is not WorkerState.GONE]
-
-    assert all(WorkerState.GONE is next_state(state, WorkerEvent.EXITED) for state in present)
-    assert not [event for state, event in TRANSITIONS if state is WorkerState.GONE]
-
-
-def test_a_worker_that_leaves_gets_no_more_tasks() -> None:
-    """It cannot become idle again."""
-    assert (WorkerState.LEAVING, WorkerEvent.SENT) not in TRANSITIONS
-    assert WorkerState.LEAVING is next_state(WorkerState.LEAVING, WorkerEvent.EMPTIED)
+    assert (starts, sends) == assign(waiting, workers, limits)
 
 
 # ------------------------------------------------ the queue
 
 
-def task(number: int, depth: int = 0, **of_task: Any) -> InFlight:
+def task(number: int, *, seconds: float = TINY, **of_task: Any) -> InFlight:
     """Return a task that waits."""
     job = Job(Task("t", Node(name="n"), Kind.PULL, None, "", **of_task), StepContext("", "", 0, 1))
     nobody: Any = None
-    return InFlight(number, job, nobody, NodeCode(b"digest", b"code", TINY), depth)
+    return InFlight(number, job, nobody, NodeCode(b"digest", b"code", seconds))
 
 
 def test_called_tasks_go_before_their_callers_siblings() -> None:
@@ -125,23 +94,23 @@ def test_called_tasks_go_before_their_callers_siblings() -> None:
     for each in (shallow, deep, later):
         queue.add(each)
 
-    assert [deep] == queue.take(10)
-    assert [shallow, later] == queue.take(10)
-    assert not queue.first()
+    assert [deep, shallow] == queue.take(2)
+    assert [later] == queue.take(10)
+    assert not queue
 
 
 def test_tasks_that_were_taken_back_wait_first_and_in_their_order() -> None:
     """Those that were withdrawn wait no more."""
     queue = TaskQueue()
     first, second, third, gone = (task(number) for number in range(4))
-    for each in (third, gone):
+    for each in (third, gone, first, second):
         queue.add(each)
-    queue.add_first([first, second])
-    queue.discard(gone)
+    for _ in range(2):
+        queue.discard(gone)
 
     assert [first, second, third] == [*queue]
     assert [first, second] == queue.take(2)
-    assert [third] == [*queue.first()]
+    assert [third] == [*queue]
 
 
 def test_a_task_with_a_timeout_shares_no_batch() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from functools import partial
+import time
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.processes import ProcessExecutor
 from flowpregel.executors.processes.executor import thread_caps
-from flowpregel.executors.processes.io_loop import Timers
+from flowpregel.executors.processes.io_loop import IOLoop
 from flowpregel.executors.processes.protocol import TOKEN
 from flowpregel.executors.processes.serialization import find_culprit
 from flowpregel.executors.processes.worker import Tokens
@@ -32,15 +32,19 @@ def test_a_token_of_a_task_further_behind_is_kept_for_it() -> None:
 
 def test_timers_are_due_in_their_order() -> None:
     """And each once."""
-    timers = Timers()
-    first, second = partial(int, 1), partial(int, 2)
-    timers.add(2.0, second)
-    timers.add(1.0, first)
+    done: list[str] = []
+    loop = IOLoop(lambda: None)
 
-    assert [first] == timers.due(1.5)
-    assert 2.0 == timers.next()
-    assert [second] == timers.due(3.0)
-    assert timers.next() is None
+    def end() -> None:
+        done.append("second")
+        loop.is_done = True
+
+    loop.call_at(time.monotonic() + 0.02, end)
+    loop.call_at(time.monotonic() + 0.01, lambda: done.append("first"))
+    loop.start()
+    loop.join()
+
+    assert ["first", "second"] == done
 
 
 class Holder:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flowpregel.func.describe import described
+from flowpregel.func.calls import described
 
 
 class Loud:

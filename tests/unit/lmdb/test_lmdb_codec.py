@@ -12,8 +12,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 import numpy
 import pytest
 
-from flowpregel._lmdb.codec import ValueCodec
-from flowpregel._lmdb.pickling import PythonCodec
+from flowpregel._lmdb.codec import PythonCodec, ValueCodec
 from flowpregel.errors import GraphInterrupt, StoreVersionError, ValueEncodingError
 from tests.unit.lmdb.values import (
     Color,

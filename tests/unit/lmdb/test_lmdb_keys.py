@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flowpregel.checkpoint.lmdb import keys
+from flowpregel.checkpoint.lmdb import tables as keys
 
+ONE = (1).to_bytes(8, "big")
 IDS = st.text(max_size=40) | st.text("a\0\1\xff", max_size=4)
 VERSIONS = st.none() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
 
@@ -14,7 +15,7 @@ VERSIONS = st.none() | st.integers() | st.floats(allow_nan=False) | st.text(max_
 @given(IDS)
 def test_a_checkpoint_id_comes_back_from_its_key(identifier: str) -> None:
     """Whatever characters it has."""
-    assert identifier == keys.id_of(keys.checkpoint(7, identifier))
+    assert identifier == keys.id_in(keys.checkpoint_key(ONE, identifier))
 
 
 @given(IDS, IDS)
@@ -24,20 +25,20 @@ def test_keys_are_in_the_order_of_the_ids_and_none_begins_another(one: str, othe
     """A prefix reads one checkpoint's pending writes alone."""
     first, second = sorted((one, other), key=lambda each: each.encode("utf-8", "surrogatepass"))
     if first != second:
-        assert keys.checkpoint(1, first) < keys.checkpoint(1, second)
-        assert not keys.checkpoint(1, second).startswith(keys.checkpoint(1, first))
+        assert keys.checkpoint_key(ONE, first) < keys.checkpoint_key(ONE, second)
+        assert not keys.checkpoint_key(ONE, second).startswith(keys.checkpoint_key(ONE, first))
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
 def test_whole_versions_are_in_their_order(one: int, other: int) -> None:
     """So that what a run adds is appended to the tree."""
-    assert (one < other) == (keys.value(1, one, "c") < keys.value(1, other, "c"))
+    assert (one < other) == (keys.value_key(ONE, one, "c") < keys.value_key(ONE, other, "c"))
 
 
 @given(VERSIONS, VERSIONS)
 def test_different_versions_have_different_keys_of_one_length(one: object, other: object) -> None:
     """1, 1.0 and "1" are three."""
-    first, second = keys.value(1, one, "c"), keys.value(1, other, "c")  # type: ignore[arg-type]
+    first, second = keys.value_key(ONE, one, "c"), keys.value_key(ONE, other, "c")  # type: ignore[arg-type]
 
     assert keys.VALUE_LENGTH == len(first) == len(second)
     assert (first == second) == (type(one) is type(other) and repr(one) == repr(other))

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from flowpregel._core.records import Address
+from flowpregel._lmdb.records import SIZE, Seal, Table
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import ConfigurationError, StoreCorruptError, StoreForeignError
 from tests.runs.stores import KEY, commit
@@ -86,13 +87,14 @@ def test_a_large_value_is_encrypted_in_all_its_chunks(tmp_path):
 def test_an_encrypted_record_holds_in_its_own_place_only():
     """Also for someone who has the key of the checksums and seals it there anew."""
     pytest.importorskip("cryptography")
-    from flowpregel._lmdb.records import EncryptedCodec
+    seal = Seal(KEY.encode(), AES)
+    table = Table(b"values of ", "a store", {}, seal)
+    sealed = table.sealed(b"one thread", 0, b"value")
+    moved = seal.of(b"values of another", sealed[SIZE:]) + sealed[SIZE:]
 
-    sealed = EncryptedCodec(AES).encode(b"value", b"values of one thread")
-
-    assert EncryptedCodec(AES).decode(sealed, b"values of one thread") == b"value"
+    assert table.opened(b"one thread", sealed) == (0, b"value")
     with pytest.raises(StoreForeignError):
-        EncryptedCodec(AES).decode(sealed, b"values of another")
+        table.opened(b"another", moved)
 
 
 def test_both_together(tmp_path):

@@ -8,16 +8,15 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 from unicodedata import east_asian_width
 
-from flowpregel.pregel.drawing.graph import Charset, Edge, Graph, NodeShape
+from flowpregel._text import in_one_line, printable
+from flowpregel.pregel.drawing import Charset, Edge, Graph, NodeShape
 
-Status: TypeAlias = Literal["done", "failed", "waiting", "open", "cancelled"]
+Status: TypeAlias = Literal["done", "failed", "waiting", "open"]
 _Row: TypeAlias = tuple[str, str, str, str, str]
 
-_MARKS: dict[Status, str] = {
-    "done": "✓", "failed": "✗", "waiting": "?", "open": "…", "cancelled": "-",
-}  # fmt: skip
+_MARKS: dict[Status, str] = {"done": "✓", "open": "…", "waiting": "?", "failed": "✗"}
+"""The signs of how a task ended, from good to bad."""
 _ASCII = str.maketrans({"✓": "+", "✗": "x", "…": "~", "█": "#"})
-_SEVERITY: tuple[Status, ...] = ("cancelled", "done", "open", "waiting", "failed")
 _BAR = 20
 
 
@@ -94,12 +93,9 @@ class RunDrawing(Graph):
         longest = max((task.seconds or 0 for task in everything), default=0)
         lines = _aligned([*_rows(self.tasks, "", longest)])
         ran = {task.node for task in everything}
-        idle = [
-            node.name
-            for id_, node in self.flat().nodes.items()
-            if node.kind == "node" and id_ not in ran
-        ]
-        text = "\n".join([*lines, f"not run: {', '.join(idle)}"] if idle else lines)
+        leaves = self.leaves().items()
+        idle = [node.name for id_, node in leaves if node.kind == "node" and id_ not in ran]
+        text = "\n".join([*lines, in_one_line(f"not run: {', '.join(idle)}")] if idle else lines)
         return text.translate(_ASCII) if charset == "ascii" else text
 
     __str__ = draw_ascii
@@ -126,7 +122,7 @@ def draw_run(graph: Graph, tasks: Iterable[TaskRecord]) -> RunDrawing:
     by_node: dict[str, list[TaskRecord]] = {}
     for task in _all(tasks):
         by_node.setdefault(task.node, []).append(task)
-    drawn = _coloured(graph, "", tasks, by_node)
+    drawn = _coloured(graph, "", by_node)
     return RunDrawing(drawn.nodes, drawn.edges, tasks)
 
 
@@ -148,9 +144,14 @@ def _rows(tasks: Iterable[TaskRecord], indent: str, longest: float) -> Iterator[
             first = group[0]
             most = max(task.seconds or 0 for task in group)
             bar = "█" * max(1, round(_BAR * most / longest)) if most else ""
-            label = " ".join(filter(None, (first.label, _times(group))))
-            name = f"{indent}{_MARKS[first.status]} {label}"
-            yield head, name, bar, _seconds(group), _story(first)
+            name = f"{indent}{_MARKS[first.status]} {first.label}{_times(group)}"
+            # An error's first line says what; the rest would break the table.
+            story = [first.detail.strip().partition("\n")[0]]
+            if first.attempt != 1:
+                tried = f"attempt {first.attempt}" if first.attempt else "shared by another run"
+                story.insert(0, tried)
+            told = printable(", ".join(filter(None, story)))
+            yield head, in_one_line(name), bar, _seconds(group), told
             head = ""
             if first.inner:
                 yield from _rows(first.inner, f"{indent}  ", longest)
@@ -178,16 +179,8 @@ def _all(tasks: Iterable[TaskRecord]) -> Iterator[TaskRecord]:
         yield from _all(task.inner)
 
 
-def _story(task: TaskRecord) -> str:
-    attempt = f"attempt {task.attempt}" if task.attempt > 1 else ""
-    shared = "shared by another run" if task.attempt == 0 else ""
-    # An error's first line says what; the rest would break the table.
-    detail = task.detail.strip().partition("\n")[0]
-    return ", ".join(filter(None, (attempt, shared, detail)))
-
-
 def _times(tasks: list[TaskRecord]) -> str:
-    return f"x{len(tasks)}" if len(tasks) > 1 else ""
+    return f" x{len(tasks)}" if len(tasks) > 1 else ""
 
 
 def _seconds(tasks: list[TaskRecord]) -> str:
@@ -201,41 +194,30 @@ def _seconds(tasks: list[TaskRecord]) -> str:
 # ---------------------------------------------------------------- the graph
 
 
-def _coloured(
-    graph: Graph,
-    prefix: str,
-    tasks: Iterable[TaskRecord],
-    by_node: Mapping[str, list[TaskRecord]],
-) -> Graph:
+def _coloured(graph: Graph, prefix: str, by_node: Mapping[str, list[TaskRecord]]) -> Graph:
     """Return *graph* with times, in the style of each node's worst task, with a node for each call.
 
     Args:
         graph: The graph, which may be nested.
         prefix: What the ids of its nodes begin with in the outermost graph.
-        tasks: The tasks of its nodes.
-        by_node: All tasks of the run.
+        by_node: All tasks of the run, by the ids of their nodes.
     """
-    nodes, edges = dict(graph.nodes), list(graph.edges)
-    inside: dict[str, list[TaskRecord]] = {}
-    waiting = [(task.node, each) for task in tasks for each in task.inner]
-    for caller, call in waiting:
-        id_ = call.node.removeprefix(prefix)
-        if not call.is_call:
-            inside.setdefault(caller, []).append(call)
-        elif caller.removeprefix(prefix) in nodes:
-            if id_ not in nodes:
-                nodes[id_] = NodeShape(call.label)
-                edges.append(Edge(caller.removeprefix(prefix), id_, None, conditional=True))
-            waiting += [(call.node, each) for each in call.inner]
-    for id_, node in nodes.items():
+    nodes, edges, waiting = {}, [*graph.edges], [*graph.nodes.items()]
+    severity = [*_MARKS]
+    for id_, node in waiting:
+        if id_ in nodes:
+            continue
         own, inner = by_node.get(prefix + id_, []), node.subgraph
-        style = max((task.status for task in own), key=_SEVERITY.index, default="cancelled")
-        if inner is not None:
-            inner = _coloured(inner, f"{prefix}{id_}:", inside.get(prefix + id_, ()), by_node)
+        worst = max((task.status for task in own), key=severity.index, default="idle")
         nodes[id_] = replace(
             node,
-            note=" ".join(filter(None, (_times(own), _seconds(own)))),
-            style="" if node.kind != "node" else "idle" if style == "cancelled" else style,
-            subgraph=inner,
+            note=f"{_times(own)} {_seconds(own)}".strip(),
+            style=worst if node.kind == "node" else "",
+            subgraph=inner and _coloured(inner, f"{prefix}{id_}:", by_node),
         )
+        calls = {each.node: each.label for task in own for each in task.inner if each.is_call}
+        for call, label in calls.items():
+            called = call.removeprefix(prefix)
+            edges.append(Edge(id_, called, conditional=True))
+            waiting.append((called, NodeShape(label)))
     return Graph(nodes, edges)

@@ -1,23 +1,46 @@
-"""`Graph`: the nodes and edges of a program, as plain data that draws itself."""
+"""`Graph`: the nodes and edges of a program, as plain data that draws itself.
+
+There are three drawings: Mermaid, Graphviz (and with its program SVG and PNG), and a list
+for a terminal. Graphs in the graph are boxes with their own start and end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shutil
+import subprocess
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
-from typing import Any, Final, Literal, TypeAlias
+from itertools import count
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from flowpregel._core.program import names
+from flowpregel._text import printable
 from flowpregel.errors import ConfigurationError
-from flowpregel.pregel.drawing.formats import STYLES, mermaid_ids, mermaid_label, quoted, render
+from flowpregel.pregel.definition import END, START
 
 Direction: TypeAlias = Literal["TD", "LR", "BT", "RL"]
 Charset: TypeAlias = Literal["unicode", "ascii"]
 
-START: Final = "__start__"
-"""The marker for what a run is given."""
-END: Final = "__end__"
-"""The marker for what a run gives back."""
+STYLES: Final = {
+    "marker": ("#eceff1", "#90a4ae", "#37474f"),
+    "done": ("#e8f5e9", "#43a047", "#1b5e20"),
+    "failed": ("#ffebee", "#e53935", "#b71c1c"),
+    "waiting": ("#fff8e1", "#ffb300", "#ff6f00"),
+    "open": ("#e3f2fd", "#1e88e5", "#0d47a1"),
+    "idle": ("#fafafa", "#bdbdbd", "#9e9e9e"),
+}
+"""Fill, stroke and text of markers, and of the nodes of a run by what became of them."""
+
+_MERMAID_WORDS = frozenset({
+    "call", "class", "classdef", "click", "default", "direction", "end", "flowchart", "graph",
+    "href", "linkstyle", "style", "subgraph",
+})  # fmt: skip
+_MERMAID_ESCAPES = {
+    ord("#"): "#35;", ord('"'): "#quot;", ord("<"): "#lt;", ord(">"): "#gt;", ord("&"): "#38;",
+    ord("%"): "#37;", ord("`"): "#96;", ord("\\"): "#92;", ord("\n"): "<br/>",
+}  # fmt: skip
+_DOT_ESCAPES = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +76,18 @@ class NodeShape:
     def label(self) -> str:
         """The lines that are written on it."""
         return f"{self.name}\n{self.note}" if self.note else self.name
+
+
+class Part(NamedTuple):
+    """A node of a graph or of a graph in it, or the end of such a nested graph."""
+
+    depth: int
+    id: str
+    """A node ``b`` of a nested graph ``a`` is ``a:b``."""
+    title: str
+    """Its name, with those of the graphs around it."""
+    node: NodeShape | None
+    """None: the nested graph of this id ends here."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +126,33 @@ class Graph:
                         f"{end!r}, and the graph has none; add it to the nodes"
                     )
 
+    def parts(self, prefix: str = "", depth: int = 1) -> Iterator[Part]:
+        """Yield the nodes in order, those of a nested graph after the node that it is."""
+        for key, node in self.nodes.items():
+            part = Part(depth, prefix + key, prefix + node.name, node)
+            yield part
+            if node.subgraph is not None:
+                yield from node.subgraph.parts(f"{part.id}:", depth + 1)
+                yield part._replace(node=None)
+
+    def all_edges(self, prefix: str = "") -> Iterator[Edge]:
+        """Yield the edges between all drawn nodes; at a nested graph they are at its markers."""
+        for key, node in self.nodes.items():
+            if node.subgraph is not None:
+                yield from node.subgraph.all_edges(f"{prefix}{key}:")
+        for edge in self.edges:
+            source = prefix + _end_inside(self, edge.source, "end")
+            target = prefix + _end_inside(self, edge.target, "start")
+            yield replace(edge, source=source, target=target)
+
+    def leaves(self) -> dict[str, NodeShape]:
+        """Return the nodes that are no graphs, by their ids, each with its full name."""
+        return {
+            part.id: replace(part.node, name=part.title)
+            for part in self.parts()
+            if part.node is not None and part.node.subgraph is None
+        }
+
     def draw_ascii(self, *, charset: Charset = "unicode") -> str:
         """Return the graph as a list: each node, and below it the edges that leave it.
 
@@ -98,16 +160,16 @@ class Graph:
             charset: Line-drawing characters, or nothing but ASCII.
         """
         branch, corner, solid, dashed = "├└─┄" if charset == "unicode" else "++-."
-        flat = self.flat()
-        titles = {id_: " ".join(node.name.split("\n")) for id_, node in flat.nodes.items()}
+        titles = {id_: _line(node.name) for id_, node in self.leaves().items()}
+        edges = [*self.all_edges()]
         lines = []
         for id_, title in titles.items():
             lines.append(title)
-            leaving = [edge for edge in flat.edges if edge.source == id_]
+            leaving = [edge for edge in edges if edge.source == id_]
             for number, edge in enumerate(leaving, 1):
                 fork = corner if number == len(leaving) else branch
                 line = dashed if edge.conditional else solid
-                label = f" {edge.data} {line}" if edge.data else ""
+                label = f" {_line(edge.data)} {line}" if edge.data else ""
                 lines.append(f"  {fork}{line}{label}> {titles[edge.target]}")
         return "\n".join(lines) or "(no nodes)"
 
@@ -121,66 +183,62 @@ class Graph:
         Args:
             direction: Top down, left to right, bottom to top or right to left.
         """
-        flat, parts = self.flat(), [*self.parts()]
-        nested = [id_ for _, id_, node in parts if node is not None and node.subgraph is not None]
-        ids = mermaid_ids([*flat.nodes, *nested])
+        ids = _mermaid_ids(dict.fromkeys(part.id for part in self.parts()))
         lines = [f"flowchart {direction}"]
         styled: dict[str, list[str]] = {name: [] for name in STYLES}
-        for depth, id_, node in parts:
+        for depth, id_, _, node in self.parts():
             if node is None:
                 line = "end"
             elif node.subgraph is not None:
-                line = f"subgraph {ids[id_]}[{mermaid_label(node.label)}]"
-            elif id_ not in flat.nodes:
-                continue
+                line = f"subgraph {ids[id_]}[{_mermaid_label(node.label)}]"
             else:
-                label = mermaid_label(node.label)
+                label = _mermaid_label(node.label)
                 line = ids[id_] + (f"[{label}]" if node.kind == "node" else f"([{label}])")
                 if style := node.style or ("" if node.kind == "node" else "marker"):
                     styled[style].append(ids[id_])
             lines.append("    " * depth + line)
-        for edge in flat.edges:
-            start, end = ("-.", ".->") if edge.conditional else ("--", "-->")
-            bare = "-.->" if edge.conditional else "-->"
-            arrow = f"{start} {mermaid_label(edge.data)} {end}" if edge.data else bare
+        for edge in self.all_edges():
+            start, end, arrow = ("-.", ".->", "-.->") if edge.conditional else ("--", "-->", "-->")
+            if edge.data:
+                arrow = f"{start} {_mermaid_label(edge.data)} {end}"
             lines.append(f"    {ids[edge.source]} {arrow} {ids[edge.target]}")
         for name, members in styled.items():
-            fill, stroke, text, dashed = STYLES[name]
-            dashes = ",stroke-dasharray:4" * dashed
             if members:
-                lines.append(
-                    f"    classDef {name} fill:{fill},stroke:{stroke},color:{text}{dashes}"
-                )
+                fill, stroke, text = STYLES[name]
+                dashes = ",stroke-dasharray:4" * (name == "idle")
+                colours = f"fill:{fill},stroke:{stroke},color:{text}{dashes}"
+                lines.append(f"    classDef {name} {colours}")
                 lines.append(f"    class {','.join(members)} {name}")
         return "\n".join(lines) + "\n"
 
     def draw_dot(self) -> str:
         """Return it in Graphviz's language."""
-        flat = self.flat()
         lines = [
             "digraph {",
             '  node [shape=box, style=rounded, fontname="Helvetica"];',
             '  edge [fontname="Helvetica", fontsize=10];',
         ]
-        for depth, id_, node in self.parts():
-            indent = "  " * depth
+        for depth, id_, _, node in self.parts():
             if node is None:
-                lines.append(f"{indent}}}")
+                line = "}"
             elif node.subgraph is not None:
                 # Graphviz draws a frame around a subgraph whose name begins with this word.
-                lines.append(f"{indent}subgraph {quoted('cluster ' + id_)} {{")
-                lines.append(f"{indent}  label={quoted(node.label)};")
-            elif id_ in flat.nodes:
-                looks = f"label={quoted(node.label)}" + ", shape=oval" * (node.kind != "node")
+                label = f"\n{'  ' * depth}  label={_quoted(node.label)};"
+                line = f"subgraph {_quoted('cluster ' + id_)} {{{label}"
+            else:
+                looks = f"label={_quoted(node.label)}" + ", shape=oval" * (node.kind != "node")
                 if node.style:
-                    fill, stroke, text, dashed = STYLES[node.style]
-                    looks += f', style="rounded,filled{",dashed" * dashed}", fillcolor="{fill}"'
+                    fill, stroke, text = STYLES[node.style]
+                    dashed = ",dashed" * (node.style == "idle")
+                    looks += f', style="rounded,filled{dashed}", fillcolor="{fill}"'
                     looks += f', color="{stroke}", fontcolor="{text}"'
-                lines.append(f"{indent}{quoted(id_)} [{looks}];")
-        for edge in flat.edges:
-            marks = [f"label={quoted(edge.data)}"] if edge.data else []
+                line = f"{_quoted(id_)} [{looks}];"
+            lines.append("  " * depth + line)
+        for edge in self.all_edges():
+            marks = [f"label={_quoted(edge.data)}"] if edge.data else []
             marks += ["style=dashed"] if edge.conditional else []
-            lines.append(f"  {quoted(edge.source)} -> {quoted(edge.target)} [{', '.join(marks)}];")
+            source, target = _quoted(edge.source), _quoted(edge.target)
+            lines.append(f"  {source} -> {target} [{', '.join(marks)}];")
         return "\n".join([*lines, "}"]) + "\n"
 
     def draw_svg(self) -> str:
@@ -199,25 +257,13 @@ class Graph:
         """
         return render(self.draw_dot(), "png")
 
-    def _repr_html_(self) -> str:
-        return f'<pre style="line-height: 1.2">{escape(self.draw_ascii())}</pre>'
-
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        text = self.draw_ascii()
         return {
-            "text/plain": self.draw_ascii(),
-            "text/html": self._repr_html_(),
+            "text/plain": text,
+            "text/html": f'<pre style="line-height: 1.2">{escape(text)}</pre>',
             "text/vnd.mermaid": self.draw_mermaid(),
         }
-
-    def parts(
-        self, prefix: str = "", depth: int = 1
-    ) -> Iterator[tuple[int, str, NodeShape | None]]:
-        """Yield (depth, id, node) in order; None as the node is the end of a nested graph."""
-        for id_, node in self.nodes.items():
-            yield depth, prefix + id_, node
-            if node.subgraph is not None:
-                yield from node.subgraph.parts(f"{prefix}{id_}:", depth + 1)
-                yield depth, prefix + id_, None
 
     def to_json(self) -> dict[str, Any]:
         """Return the graph as values that ``json.dumps`` takes (if the metadata is)."""
@@ -233,27 +279,64 @@ class Graph:
         ]
         return {"nodes": nodes, "edges": edges}
 
-    def flat(self) -> Graph:
-        """Return the graph with nested ones in place of their nodes.
 
-        A nested node ``b`` of ``a`` is called ``a:b``. The markers of a nested
-        graph give way to the edges that lead to and from it, where it has both.
-        """
-        nodes: dict[str, NodeShape] = {}
-        edges: list[Edge] = []
-        heads: dict[str, list[Edge]] = {}
-        tails: dict[str, list[Edge]] = {}
-        for id_, node in self.nodes.items():
-            if node.subgraph is None:
-                nodes[id_] = node
-                heads[id_] = tails[id_] = [Edge(id_, id_)]
-            else:
-                inner, heads[id_], tails[id_] = _inlined(id_, node.subgraph.flat())
-                nodes |= inner.nodes
-                edges += inner.edges
-        for edge in self.edges:
-            edges += _joined(edge, tails[edge.source], heads[edge.target])
-        return Graph(nodes, edges)
+def _end_inside(graph: Graph, id_: str, kind: Literal["start", "end"]) -> str:
+    """Return where an edge to a node begins or ends: at a nested graph at its marker, if any."""
+    inner = graph.nodes[id_].subgraph
+    if inner is None or not inner.nodes:
+        return id_
+    marked = [each for each, node in inner.nodes.items() if node.kind == kind] or [*inner.nodes]
+    return f"{id_}:{_end_inside(inner, marked[-1 if kind == 'end' else 0], kind)}"
+
+
+def _mermaid_label(text: str) -> str:
+    return f'"{printable(text).translate(_MERMAID_ESCAPES)}"'
+
+
+def _mermaid_ids(names: Collection[str]) -> dict[str, str]:
+    """Return ids that Mermaid takes: the names themselves where they are words to it."""
+    words = {
+        name
+        for name in names
+        if name.isascii() and name.isidentifier() and name.lower() not in _MERMAID_WORDS
+    }
+    numbered = (f"n{number}" for number in count() if f"n{number}" not in words)
+    return {name: name if name in words else next(numbered) for name in names}
+
+
+def _quoted(text: str) -> str:
+    """Return *text* as a name or label in Graphviz's language."""
+    return f'"{printable(text).translate(_DOT_ESCAPES)}"'
+
+
+def render(source: str, form: Literal["svg", "png"], *, program: str = "dot") -> bytes:
+    """Return a picture made by Graphviz.
+
+    Args:
+        source: What to draw, in its language.
+        form: The format of the picture.
+        program: The name or path of its program.
+
+    Raises:
+        ConfigurationError: The program is not installed, or failed.
+    """
+    path = shutil.which(program)
+    if path is None:
+        raise ConfigurationError(
+            f"draw_{form} needs the program {program!r} of Graphviz, and it is not installed; "
+            "install Graphviz, or use draw_mermaid() or draw_ascii()"
+        )
+    command = [path, f"-T{form}"]
+    made = subprocess.run(command, input=source.encode(), capture_output=True, check=False)
+    if made.returncode:
+        raise ConfigurationError(
+            f"{program!r} could not draw the graph: {made.stderr.decode(errors='replace').strip()}"
+        )
+    return made.stdout
+
+
+def _line(text: str) -> str:
+    return printable(" ".join(text.split("\n")))
 
 
 def graph_of(
@@ -309,40 +392,3 @@ def _channel_edges(
             labels.setdefault(reader, []).append(channel)
     for reader, through in labels.items():
         yield Edge(source, reader, ", ".join(through))
-
-
-def _inlined(prefix: str, graph: Graph) -> tuple[Graph, list[Edge], list[Edge]]:
-    """Return a nested graph renamed for the graph around it, its edges in and its edges out."""
-    starts = {id_ for id_, node in graph.nodes.items() if node.kind == "start"}
-    ends = {id_ for id_, node in graph.nodes.items() if node.kind == "end"}
-
-    def renamed(edges: Iterable[Edge]) -> list[Edge]:
-        return [
-            Edge(f"{prefix}:{e.source}", f"{prefix}:{e.target}", e.data, e.conditional)
-            for e in edges
-        ]
-
-    heads = [edge for edge in graph.edges if edge.source in starts]
-    tails = [edge for edge in graph.edges if edge.target in ends]
-    markers = starts | ends
-    if not heads or not tails or any(edge.target in ends for edge in heads):
-        markers = set()
-        heads = [Edge(id_, id_) for id_ in starts or graph.nodes]
-        tails = [Edge(id_, id_) for id_ in ends or graph.nodes]
-    nodes = {
-        f"{prefix}:{id_}": replace(node, name=f"{prefix}:{node.name}")
-        for id_, node in graph.nodes.items()
-        if id_ not in markers
-    }
-    inside = [edge for edge in graph.edges if not markers & {edge.source, edge.target}]
-    return Graph(nodes, renamed(inside)), renamed(heads), renamed(tails)
-
-
-def _joined(edge: Edge, tails: list[Edge], heads: list[Edge]) -> Iterator[Edge]:
-    """Yield *edge* between each edge out of its source and each edge into its target."""
-    for tail in tails:
-        for head in heads:
-            parts = (tail, edge, head)
-            labels = dict.fromkeys(part.data for part in parts if part.data)
-            conditional = any(part.conditional for part in parts)
-            yield Edge(tail.source, head.target, ", ".join(labels) or None, conditional)

@@ -1,26 +1,61 @@
-"""Calls of a task that are made together: ``task.map(items, chunksize=n)``.
+"""Calls of a task: how a person reads one, and many that are made as one.
 
-A chunk is one recorded call, sent in one message, and returns a list. Each item has a future.
+A chunk of ``task.map(items, chunksize=n)`` is one recorded call, sent in one message, and
+returns a list. Each item has a future.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from flowpregel._core.callee import Callee
 from flowpregel._core.records import Arguments
 from flowpregel.context import current_scope
-from flowpregel.errors import ConfigurationError
 from flowpregel.executors.attempt import call
 from flowpregel.executors.shared import with_values
-from flowpregel.func.describe import described
 
 if TYPE_CHECKING:
     from flowpregel.executors.calls import CallFuture
 
 R = TypeVar("R")
+
+_LONGEST = 40
+_MOST = 4
+_PLAIN = frozenset({int, float, bool, type(None), complex})
+_SIZED = frozenset({list, tuple, dict, set, frozenset, bytearray})
+_LONGEST_INT = 128
+"""Bits of an int that is written out: longer ones take long to write."""
+
+
+def described(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    """Return a call as text.
+
+    Example:
+        >>> described("measure", ("a.py", list(range(100))), {"deep": True})
+        "measure('a.py', <list of 100>, deep=True)"
+    """
+    shown = [_shown(value) for value in args[:_MOST]]
+    shown += [f"{key}={_shown(value)}" for key, value in [*kwargs.items()][:_MOST]]
+    if len(args) > _MOST or len(kwargs) > _MOST:
+        shown.append("...")
+    return f"{name}({', '.join(shown)})"
+
+
+def _shown(value: Any) -> str:
+    kind = type(value)
+    if kind is int and value.bit_length() > _LONGEST_INT:
+        return f"<int of {value.bit_length()} bits>"
+    if kind in _PLAIN:
+        return repr(value)
+    if kind in (str, bytes):
+        text = repr(value[:_LONGEST])
+        return text if len(value) <= _LONGEST else f"{text[:-1]}...{text[-1]}"
+    if kind in _SIZED:
+        return f"<{kind.__name__} of {len(value)}>" if len(value) else repr(value)
+    # A user's own __repr__ may take as long as it likes, and may raise.
+    return f"<{kind.__qualname__}>"
 
 
 class ItemFuture(Generic[R]):
@@ -78,42 +113,26 @@ class ChunkedCall:
         """Return the results; *first* is the index of the first item in the whole map."""
         results = []
         for index, item in enumerate(items, first):
-            try:
+            with self._named(index, item):
                 results.append(self._call(item))
-            except Exception as error:
-                self._name_item(error, index, item)
-                raise
         return results
 
     async def in_coroutine(self, first: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the results of an async function."""
         results = []
         for index, item in enumerate(items, first):
-            try:
+            with self._named(index, item):
                 results.append(await self._call(item))
-            except Exception as error:
-                self._name_item(error, index, item)
-                raise
         return results
 
     def _call(self, item: tuple[Any, ...]) -> Any:
         return call(self._callee, with_values(Arguments(item, {})), current_scope("a chunk"))
 
-    def _name_item(self, error: Exception, index: int, item: tuple[Any, ...]) -> None:
-        error.add_note(f"in item {index} of a map: {described(self._callee.name, item, {})}")
-
-
-def chunks_of(
-    items: Iterable[tuple[Any, ...]], size: int
-) -> Iterator[tuple[int, list[tuple[Any, ...]]]]:
-    """Yield *items* in lists of *size*, each with the index of its first.
-
-    Raises:
-        ConfigurationError: *size* is no size.
-    """
-    if size < 1:
-        raise ConfigurationError(f"map(chunksize={size!r}): use a whole number, at least 1")
-    rest, first = iter(items), 0
-    while chunk := [*islice(rest, size)]:
-        yield first, chunk
-        first += len(chunk)
+    @contextmanager
+    def _named(self, index: int, item: tuple[Any, ...]) -> Iterator[None]:
+        """Name the item in what is raised inside."""
+        try:
+            yield
+        except Exception as error:
+            error.add_note(f"in item {index} of a map: {described(self._callee.name, item, {})}")
+            raise

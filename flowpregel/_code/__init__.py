@@ -1,0 +1,1 @@
+"""What the code of a function means: a digest that survives every edit that changes nothing."""

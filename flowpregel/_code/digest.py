@@ -1,0 +1,333 @@
+"""A digest of what a function does: of its code, and of all that its code refers to.
+
+    function ──► syntax tree ──► names in it ──► helpers, classes, constants ──► their trees ...
+
+Each of these is a *unit* with a digest of its own. The digest of the function is that of all its
+units, in the order in which they are reached, and of how they refer to each other. Looked into is
+what belongs to the package or folder of the function; everything else counts by its name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import os
+import re
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping, Set, Sized
+from contextlib import suppress
+from typing import Any
+
+from flowpregel._code.source import SourceFile, source_file
+from flowpregel._code.tree import constant_text, source_text
+from flowpregel._code.values import (
+    ATOMS,
+    LIBRARY,
+    cells_of,
+    class_of,
+    content_of,
+    home_of,
+    is_ours,
+    module_of,
+    outside_name,
+    peeled,
+    qualname,
+    steps_of,
+    top_package,
+    wrapped_by,
+)
+
+_MISSING = object()
+
+
+@dataclasses.dataclass(frozen=True)
+class CodeDigest:
+    """What a function does, in short.
+
+    Example:
+        >>> def half(n):
+        ...     return n / 2
+        >>> found = code_digest(half)
+        >>> len(found.digest), [name.partition(":")[2] for name in found.parts]
+        (32, ['half'])
+    """
+
+    digest: str
+    """32 hex digits."""
+    parts: Mapping[str, str]
+    """By ``module:name``, a digest of the function alone, and of each function, class and
+    constant that it refers to; a note in parentheses names what could not be looked into."""
+    _texts: Mapping[str, Callable[[], str]] = dataclasses.field(repr=False, compare=False)
+
+    def source(self, part: str) -> str:
+        """Return a part for people: a constant's value, or code without comments and docstrings."""
+        return self._texts[part]()
+
+
+def code_digest(function: Any, *, through_tasks: bool = True) -> CodeDigest:
+    """Return a digest of what *function* does.
+
+    It is the same in every process and every version of Python, and whatever layout,
+    comments, docstrings, annotations and names of locals are.
+
+    Args:
+        function: A function, method, partial, class, task, or an object that can be called.
+        through_tasks: Whether the tasks and graphs that it refers to count by what
+            they do; otherwise they count by name.
+    """
+    return _Reader(function, through_tasks).read()
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Unit:
+    """A function, a class or a constant."""
+
+    name: str
+    value: Any
+    text: Callable[[], str]
+    """Returns what it is, for people."""
+    tokens: list[str] = dataclasses.field(default_factory=list)
+    """What its own digest is made of."""
+    links: list[_Unit] = dataclasses.field(default_factory=list)
+    notes: set[str] = dataclasses.field(default_factory=set)
+    """What could not be looked into."""
+
+
+class _Reader:
+    """Reads units until no further one is referred to, each once."""
+
+    def __init__(self, root: Any, through_tasks: bool) -> None:
+        self._through_tasks = through_tasks
+        self._units: dict[int | str, _Unit] = {}
+        """By identity; constants by name, as equal ones may or may not be one object."""
+        self._order: list[_Unit] = []
+        self._files: dict[str, SourceFile] = {}
+        self._modules: dict[str, tuple[str, dict[str, Any]]] = {}
+        """File and variables by name; a function from another process brings its own."""
+        self._open: set[int] = set()
+        """The values that contain the one being written."""
+        self._root = peeled(root)
+        home = home_of(self._root)
+        module = module_of(home)
+        self._learn(home)
+        variables = self._module(module)[1]
+        tops = {top_package(module), top_package(variables.get("__package__") or "")}
+        self._packages = tops - {"", LIBRARY} - sys.stdlib_module_names
+        # A notebook has no file; it imports from the working folder.
+        file = os.path.abspath(variables.get("__file__") or "notebook")
+        self._folder = os.path.join(os.path.dirname(file), "")
+        self._is_near = functools.cache(self._belongs)
+        if self._unit_of(self._root) is None:
+            self._add(0, f"{module}:{qualname(home)}(...)", self._root)
+
+    def read(self) -> CodeDigest:
+        """Return the digest of the root and of all that it leads to."""
+        for unit in self._order:  # it grows meanwhile
+            self._fill(unit)
+        numbers = {id(unit): number for number, unit in enumerate(self._order)}
+        graph, parts, texts = [], dict[str, str](), dict[str, Callable[[], str]]()
+        for unit in self._order:
+            digest = _hashed("".join(unit.tokens))
+            graph.append((digest, [numbers[id(link)] for link in unit.links]))
+            name = unit.name
+            while name in parts:
+                name += "'"
+            notes = f" ({'; '.join(sorted(unit.notes))})" if unit.notes else ""
+            parts[name], texts[name] = digest + notes, unit.text
+        return CodeDigest(_hashed(repr(graph)), parts, texts)
+
+    # ------------------------------------------------------------ units
+
+    def _add(self, key: int | str, name: str, value: Any) -> _Unit:
+        if key not in self._units:
+            self._units[key] = _Unit(name, value, functools.partial(repr, value))
+            self._order.append(self._units[key])
+        return self._units[key]
+
+    def _unit_of(self, value: Any) -> _Unit | None:
+        """Return the unit of a function or class that is looked into."""
+        if not isinstance(value, types.FunctionType | type) or not self._is_near(module_of(value)):
+            return None
+        self._learn(value)
+        return self._add(id(value), f"{module_of(value)}:{qualname(value)}", value)
+
+    def _fill(self, unit: _Unit) -> None:
+        value = unit.value
+        if self._units.get(id(value)) is not unit:
+            self._write(value, unit)
+        elif isinstance(value, type):
+            self._fill_class(unit, value)
+        else:
+            self._fill_function(unit, value)
+
+    def _fill_function(self, unit: _Unit, function: types.FunctionType) -> None:
+        code, variables = function.__code__, function.__globals__
+        file = self._file(code.co_filename, variables)
+        found = file.function(code, lambda name: is_ours(variables.get(name)))
+        names: Iterable[tuple[str, ...]]
+        if found is None:
+            version = "{}.{}".format(*sys.version_info)
+            unit.notes.add(f"no source: bytecode of Python {version}")
+            unit.tokens.append(version)
+            names = [*zip(sorted(self._write_code(code, unit)))]
+        else:
+            text, names, node = found
+            unit.tokens.append(text)
+            unit.text = functools.partial(source_text, node)
+        self._refer(unit, names, module_of(function), cells_of(function))
+        self._write([function.__defaults__, function.__kwdefaults__], unit)
+        if isinstance(class_ := class_of(code, variables), type):
+            self._write(class_, unit)
+
+    def _fill_class(self, unit: _Unit, class_: type) -> None:
+        file, variables = self._module(class_.__module__)
+        methods = [each for each in vars(class_).values() if isinstance(each, types.FunctionType)]
+        # In a notebook the module has no file, but the cell of the class has a name.
+        for name in (file, *(method.__code__.co_filename for method in methods)):
+            found = self._file(name, variables).class_(
+                class_.__qualname__, lambda name: is_ours(variables.get(name))
+            )
+            if found is not None:
+                text, names, node = found
+                unit.tokens.append(text)
+                unit.text = functools.partial(source_text, node)
+                cells = {name: cell for each in methods for name, cell in cells_of(each).items()}
+                self._refer(unit, names, class_.__module__, cells)
+                return
+        unit.notes.add("no source: public names only")
+        public = {name: each for name, each in vars(class_).items() if name[0] != "_"}
+        self._write([class_.__bases__, getattr(class_, "_fields", ()), public], unit)
+
+    def _refer(
+        self, unit: _Unit, names: Iterable[tuple[str, ...]], home: str, cells: Mapping[str, Any]
+    ) -> None:
+        """Write what the global names in *unit*, and those of outer functions, stand for."""
+        for name, *attributes in names:
+            value, place = self._module(home)[1].get(name, _MISSING), f"{home}:"
+            if name in cells:
+                value, place = cells[name], f"{unit.name}."
+            # Not `isinstance`, which asks the value itself.
+            while issubclass(type(value), types.ModuleType) and attributes:
+                if not self._is_near(value.__name__):
+                    break
+                place, name = f"{value.__name__}:", attributes.pop(0)
+                value = vars(value).get(name, _MISSING)
+            if name in self._rebound(place):
+                unit.tokens.append("rebound;")
+                unit.notes.add(f"{name} is rebound while running: by name only")
+            elif value is not _MISSING:  # otherwise it is a builtin, or not there yet
+                self._write_named(value, unit, place + name)
+
+    def _write_named(self, value: Any, unit: _Unit, name: str) -> None:
+        unit.tokens.append(f"|{name.rpartition(':')[2]}=")
+        with suppress(Exception):
+            value = self._peeled(value)
+        if issubclass(type(value), types.FunctionType | type | types.ModuleType):
+            self._write(value, unit)
+        else:
+            unit.links.append(self._add(name, name, value))
+
+    # ------------------------------------------------------------ modules
+
+    def _learn(self, value: Any) -> None:
+        if isinstance(value, types.FunctionType):
+            place = value.__code__.co_filename, value.__globals__
+            self._modules.setdefault(module_of(value), place)
+
+    def _module(self, name: str) -> tuple[str, dict[str, Any]]:
+        if name not in self._modules:
+            variables = vars(sys.modules[name]) if name in sys.modules else {}
+            self._modules[name] = variables.get("__file__") or "", variables
+        return self._modules[name]
+
+    def _file(self, name: str, variables: dict[str, Any]) -> SourceFile:
+        if name not in self._files:
+            self._files[name] = source_file(name, variables)
+        return self._files[name]
+
+    def _rebound(self, place: str) -> Set[str]:
+        """Return the names in ``module:`` that functions rebind."""
+        module, _, inner = place.partition(":")
+        return frozenset() if inner else self._file(*self._module(module)).rebound
+
+    def _belongs(self, module: str) -> bool:
+        """Return whether a module is of the package or the folder of the root."""
+        if top_package(module) in self._packages:
+            return True
+        if top_package(module) in sys.stdlib_module_names or top_package(module) == LIBRARY:
+            return False
+        file = os.path.abspath(self._module(module)[1].get("__file__") or os.sep)
+        return file.startswith(self._folder) and not re.search(r"\b(site|dist)-packages\b", file)
+
+    # ------------------------------------------------------------ values
+
+    def _peeled(self, value: Any) -> Any:
+        return peeled(value) if self._through_tasks or not is_ours(value) else value
+
+    def _write(self, value: Any, unit: _Unit) -> None:
+        """Write a value into *unit*, and a link for each function and class in it."""
+        # A user's object may raise anything when it is asked what it is.
+        with suppress(Exception):
+            self._write_value(self._peeled(value), unit)
+            return
+        name = type(value).__qualname__
+        unit.tokens.append(f"{name};")
+        unit.notes.add(f"{name}: by type only, it raised an error")
+
+    def _write_value(self, value: Any, unit: _Unit) -> None:
+        if type(value) in ATOMS:
+            unit.tokens.append(f"{constant_text(value)};")
+        elif id(value) in self._open:
+            unit.tokens.append("^")
+        elif (to := self._unit_of(value)) is not None:
+            unit.tokens.append("->")
+            unit.links.append(to)
+        else:
+            self._open.add(id(value))
+            try:
+                self._write_content(value, unit)
+            finally:
+                self._open.remove(id(value))
+
+    def _write_content(self, value: Any, unit: _Unit) -> None:
+        kind = type(value)
+        if isinstance(value, types.ModuleType | type | types.FunctionType):
+            unit.tokens.append(f"{outside_name(value)};")
+            for inner in wrapped_by(value):
+                self._write(inner, unit)
+            return
+        self._write(kind, unit)
+        content = content_of(value)
+        if is_ours(value) and callable(value):
+            steps = steps_of(value) if self._through_tasks else []
+            self._write([str(getattr(value, "name", "")), *steps], unit)
+        elif content is not None:
+            unit.tokens.append(f"{len(content)}(")
+            for item in content:
+                self._write(item, unit)
+            unit.tokens.append(")")
+        elif self._is_near(kind.__module__) or dataclasses.is_dataclass(value):
+            self._write(object.__getstate__(value), unit)
+        elif isinstance(name := getattr(value, "__qualname__", None), str):
+            unit.tokens.append(f"{name};")
+        else:
+            size = f", {len(value)} items" if isinstance(value, Sized) else ""
+            unit.tokens.append(f"{size};")
+            unit.notes.add(f"{outside_name(kind)}{size}: by type only")
+
+    def _write_code(self, code: types.CodeType, unit: _Unit) -> set[str]:
+        """Write bytecode, and return the names in it."""
+        unit.tokens.append(f"{code.co_code.hex()} {code.co_varnames} {code.co_names}")
+        names = {*code.co_names, *code.co_freevars}
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                names |= self._write_code(constant, unit)
+            else:
+                self._write(constant, unit)
+        return names
+
+
+def _hashed(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

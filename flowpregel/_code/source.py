@@ -1,0 +1,172 @@
+"""The syntax tree of a function or a class that exists, found in its file or notebook cell.
+
+Of a file only the statements that are asked for are parsed: whole files would take
+most of the time that a digest takes.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from types import CodeType
+from typing import Any
+
+from flowpregel._code.tree import FUNCTIONS, IsOurs, written
+
+_LAYOUT = frozenset(" \t\r\n\f#)]}")
+"""What a line begins with that does not begin a statement of a module."""
+
+Found = tuple[str, list[tuple[str, ...]], ast.AST]
+"""What a definition means, the global names in it, and its node."""
+
+
+class SourceFile:
+    """The lines of a file, and what was found in it before."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+        self.rebound = {
+            name
+            for line in lines
+            if "global " in line and line.lstrip().startswith("global ")
+            for name in re.findall(r"\w+", line.partition("#")[0])
+        }
+        """The global names that a function rebinds: they are state, not constants."""
+        self._found: dict[CodeType | str, Found | None] = {}
+        self._starts = [*_starts(lines)]
+        self._whole: ast.Module | None = None
+
+    def function(self, code: CodeType, is_ours: IsOurs) -> Found | None:
+        """Return what the function of *code* means; None if its source is not here (any more)."""
+        if code not in self._found:
+            self._found[code] = self._find(
+                code.co_firstlineno, is_ours, lambda tree, offset: _function_in(tree, code, offset)
+            )
+        return self._found[code]
+
+    def class_(self, name: str, is_ours: IsOurs) -> Found | None:
+        """Return what the class with the qualified *name* means; None if its source is not here."""
+        if name not in self._found:
+            head = re.compile(rf"(class|def|async\s+def)\s+{name.partition('.')[0]}\b")
+            lines = [number for number, line in enumerate(self.lines, 1) if head.match(line)]
+            self._found[name] = self._find(
+                lines[-1] if lines else 0, is_ours, lambda tree, _: _class_in(tree, name)
+            )
+        return self._found[name]
+
+    def _find(
+        self, line: int, is_ours: IsOurs, find: Callable[[ast.Module, int], ast.AST | None]
+    ) -> Found | None:
+        for tree, offset in self._trees_at(line):
+            node = find(tree, offset)
+            if node is not None:
+                with suppress(RecursionError):
+                    return *written(node, is_ours), node
+        return None
+
+    def _trees_at(self, line: int) -> Iterator[tuple[ast.Module, int]]:
+        """Yield the statement at *line* with the number of lines before it; then the whole file."""
+        index = bisect_right(self._starts, line - 1)
+        if index > 0:
+            first = self._starts[index - 1]
+            last = self._starts[index] if index < len(self._starts) else None
+            if (tree := _parsed(self.lines[first:last])) is not None:
+                yield tree, first
+        self._whole = self._whole or _parsed(self.lines)
+        if self._whole is not None:
+            yield self._whole, 0
+
+
+_files: dict[str, SourceFile] = {}
+
+
+def source_file(name: str, variables: dict[str, Any]) -> SourceFile:
+    """Return a file, read again only if its size or time is another than before.
+
+    Args:
+        name: As code objects name it: a path, or a notebook's name for a cell.
+        variables: Those of the module, which may be in an archive.
+    """
+    linecache.checkcache(name)
+    lines = linecache.getlines(name, variables)
+    file = _files.get(name)
+    if file is None or file.lines is not lines:
+        file = _files[name] = SourceFile(lines)
+    return file
+
+
+def _starts(lines: Sequence[str]) -> Iterator[int]:
+    """Yield the index of each line that a statement of the module begins with, or its decorator."""
+    decorated = False
+    for index, line in enumerate(lines):
+        if line[:1] not in _LAYOUT:
+            if not decorated:
+                yield index
+            decorated = line.startswith("@")
+
+
+def _parsed(lines: Sequence[str]) -> ast.Module | None:
+    try:
+        return ast.parse("".join(lines))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None  # only a part of a statement, or a file that has changed
+
+
+def _class_in(tree: ast.AST, wanted: str, outer: str = "") -> ast.ClassDef | None:
+    """Return the last class of this qualified name."""
+    found = None
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef) and outer + node.name == wanted:
+            found = node
+        name = f"{outer}{node.name}." if isinstance(node, (*FUNCTIONS, ast.ClassDef)) else outer
+        inside = f"{name}<locals>." if isinstance(node, FUNCTIONS) else name
+        if wanted.startswith(inside):
+            found = _class_in(node, wanted, inside) or found
+    return found
+
+
+def _function_in(tree: ast.Module, code: CodeType, offset: int) -> ast.AST | None:
+    line = code.co_firstlineno - offset
+    lambdas = []
+    for node in ast.walk(tree):
+        if isinstance(node, FUNCTIONS) and node.name == code.co_name:
+            first = node.decorator_list[0] if node.decorator_list else node
+            if first.lineno == line and _takes(node.args, code):
+                return node
+        if isinstance(node, ast.Lambda) and node.lineno == line and _takes(node.args, code):
+            lambdas.append(node)
+    if code.co_name != "<lambda>":
+        return None
+    return lambdas[0] if len(lambdas) == 1 else _told_apart(lambdas, code, offset)
+
+
+def _takes(arguments: ast.arguments, code: CodeType) -> bool:
+    """Return whether *code* has these arguments; if not, the file has changed since."""
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    every += [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
+    stars = bool(code.co_flags & 4) + bool(code.co_flags & 8)
+    count = code.co_argcount + code.co_kwonlyargcount + stars
+    # In a class, `__private` is `_Class__private`.
+    return len(every) == count and all(
+        known.endswith(each.arg) for known, each in zip(code.co_varnames, every, strict=False)
+    )
+
+
+def _told_apart(lambdas: list[ast.Lambda], code: CodeType, offset: int) -> ast.AST | None:
+    """Return the one of several lambdas on a line that the columns of *code* lie in."""
+    # What the compiler adds ends at column 0. Python 3.12 adds all there is to `lambda: 1`.
+    places: list[Any] = [place for place in code.co_positions() if place[3]]
+    found = None
+    for node in lambdas:
+        body: Any = node.body
+        start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
+        if all(
+            start <= (first - offset, column) and (last - offset, end_column) <= end
+            for first, last, column, end_column in places
+        ) and (places or ascii(getattr(body, "value", body)) == ascii(code.co_consts[-1])):
+            found = node  # one inside of another comes later
+    return found

@@ -1,0 +1,212 @@
+"""What comes from a store is shown as text: no terminal, page or drawing program obeys it."""
+
+from __future__ import annotations
+
+import shutil
+import xml.etree.ElementTree
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from flowpregel import LMDBSaver, StateGraph, interrupt
+from flowpregel.cli.app import app
+from flowpregel.cli.console import Code
+from flowpregel.func import entrypoint, task
+from flowpregel.pregel.drawing import Edge, Graph, NodeShape, TaskRecord, draw_run
+from flowpregel.pregel.progress import ProgressView
+from tests.runs.stores import commit
+
+HOSTILE = {
+    "a terminal's title": "\x1b]0;title\x07",
+    "a terminal's screen": "\x1b[2J\x1b[31m",
+    "C1 controls": "\x9b2J\x9d0;title\x9c",
+    "text turned round": "gpj.\u202eexe\u2066",
+    "more lines": "one\ntwo\r\u2028three\x85four",
+    "a page": "<script>alert(1)</script><img src=x onerror=alert(1)>&lt;b&gt;",
+    "a drawing": "\"]; end\nclick n0 \"javascript:alert(1)\"\n%%{init: {'theme': 'dark'}}%% --> x",
+    "Graphviz": '\\N" URL="javascript:alert(1)"];}\x00',
+}
+hostile = pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+ANSWERS = {"ls": 0, "show": 1, "state": 1, "history": 1, "diff": 1, "stats": 0}
+"""The commands that look, and whether they are given a thread."""
+
+
+def check_inert(shown: str) -> None:
+    """See that *shown* has nothing that a terminal obeys."""
+    assert "".join(shown.split("\n")).isprintable(), ascii(shown)
+
+
+# ------------------------------------------------ drawings
+
+
+def drawings(text: str) -> list[Graph]:
+    """Return drawings with *text* wherever there can be any, and one without."""
+    found = []
+    for name in (text, "harmless"):
+        inner = Graph({name: NodeShape(name)})
+        nodes = {name: NodeShape(name), "b": NodeShape(name, subgraph=inner), "c": NodeShape("c")}
+        graph = Graph(nodes, [Edge(name, "c", name, conditional=True), Edge(name, "b")])
+        call = TaskRecord(step=0, node=f"call {name}", name=name, is_call=True, detail=name)
+        tasks = [TaskRecord(step=0, node=name, status="failed", detail=f"x: {name}", inner=(call,))]
+        found += [graph, draw_run(graph, tasks)]
+    return [found[0], found[2], found[1], found[3]]
+
+
+@hostile
+def test_drawings_are_of_the_form_that_harmless_ones_have(text: str) -> None:
+    """The same lines in Mermaid's language, Graphviz's and in a list."""
+    of_graph, harmless, of_run, harmless_run = drawings(text)
+    for drawn, like in ((of_graph, harmless), (of_run, harmless_run)):
+        for draw in (Graph.draw_mermaid, Graph.draw_dot):
+            check_inert(draw(drawn))
+            assert len(draw(drawn).splitlines()) == len(draw(like).splitlines())
+        for charset in ("unicode", "ascii"):
+            check_inert(drawn.draw_ascii(charset=charset))
+        assert "%%" not in drawn.draw_mermaid()
+        assert "\nclick" not in drawn.draw_mermaid()
+        for line in drawn.draw_mermaid().splitlines():
+            assert line.count('"') in (0, 2)
+
+
+@hostile
+def test_what_a_notebook_is_given_has_no_tags_but_ours(text: str) -> None:
+    """In each of the forms that it may choose from."""
+    for drawn in drawings(text):
+        for shown in drawn._repr_mimebundle_().values():
+            check_inert(shown)
+        html = drawn._repr_html_()
+        assert 2 == html.count("<")
+        assert html.startswith("<pre")
+        assert html.endswith("</pre>")
+
+
+@hostile
+@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
+def test_a_picture_is_xml_without_scripts_and_links(text: str) -> None:
+    """Graphviz makes it of what it is given."""
+    for drawn in drawings(text):
+        tags = {each.tag for each in xml.etree.ElementTree.fromstring(drawn.draw_svg()).iter()}
+        assert not any(tag.endswith(("}script", "}a", "}img")) for tag in tags)
+
+
+@hostile
+def test_the_view_of_a_run_is_inert(text: str) -> None:
+    """The names of its tasks, and what they report."""
+    view = ProgressView("flow", workers=lambda: "")
+    view.see(((), "tasks", {"id": "1", "name": text}))
+    view.see(((), "progress", {"id": "1", "name": text, "done": 1, "total": 2, "message": text}))
+
+    for line in view.lines(0.0):
+        assert line.isprintable()
+
+
+# ------------------------------------------------ commands
+
+
+class Unreadable:
+    """Is written, and raises when it is read.
+
+    Args:
+        text: What the error says.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _raise, (self.text,)
+
+
+def _raise(text: str) -> None:
+    raise LookupError(text)
+
+
+def fill(path: Path, text: str) -> None:
+    """Make a store with *text* in the names, values, errors and questions of its threads."""
+    with LMDBSaver(path) as saver:
+
+        @task(name=text)
+        def fail(value: str) -> None:
+            raise LookupError(value)
+
+        @task(name=text)
+        def ask(value: str) -> Any:
+            return interrupt({value: value})
+
+        @entrypoint(checkpointer=saver, executor="inline")
+        def flow(kind: str) -> None:
+            (fail if kind == "fail" else ask)(text).result()
+
+        with pytest.raises(LookupError):
+            flow.invoke("fail", thread_id=f"failed {text}", metadata={"m": text})
+        flow.invoke("ask", thread_id=f"waits {text}")
+        graph = StateGraph(dict).add_node("node", lambda _: {text: {text: [text]}})
+        graph.set_entry_point("node").compile(saver, executor="inline").invoke(
+            {"n": 1}, thread_id=f"values {text}"
+        )
+        commit(saver, 0, {text: text}, thread=f"channels {text}")
+        commit(saver, 1, {text: Unreadable(text), "n": 1}, thread=f"channels {text}")
+
+
+@pytest.mark.slow
+@hostile
+def test_commands_print_what_no_terminal_obeys(text: str, tmp_path: Path) -> None:
+    """Names of threads, channels and tasks, values, errors, questions and metadata."""
+    text = text.replace("\x00", "")  # which no argument of a command can have
+    path = tmp_path / "store"
+    fill(path, text)
+    threads = [f"{kind} {text}" for kind in ("failed", "waits", "values", "channels")]
+    runner, store = CliRunner(), ["--store", str(path)]
+
+    lines = runner.invoke(app, ["ls", *store]).stdout.splitlines()
+    assert 1 + len(threads) == len(lines)
+    for command, takes_thread in ANSWERS.items():
+        for words in [[each] for each in threads] if takes_thread else [[]]:
+            for more in ([], ["--json"]):
+                result = runner.invoke(app, [command, *words, *store, *more])
+                if command != "diff":  # of those with one checkpoint there is none
+                    assert Code.OK == result.exit_code, result.output
+                check_inert(result.output)
+    result = runner.invoke(app, ["show", f"no {text}", *store])
+    assert Code.USAGE == result.exit_code
+    check_inert(result.output)
+
+
+class Canary:
+    """Makes a file when it is read.
+
+    Args:
+        file: Which.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return Path.touch, (self.file,)
+
+
+@pytest.mark.slow
+def test_nothing_of_a_store_from_somebody_else_is_unpickled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By no command: to read a value can run code."""
+    path, canary = tmp_path / "store", tmp_path / "canary"
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "somebody else's key")
+    with LMDBSaver(path) as saver:
+        for number in range(2):
+            commit(saver, number, {"n": Canary(canary), "m": [Canary(canary)]})
+        assert not canary.exists()
+        saver.load(next(saver.namespaces()))
+        assert canary.exists()
+    canary.unlink()
+    monkeypatch.setenv("FLOWPREGEL_STORE_KEY", "ours")
+
+    for command, takes_thread in {**ANSWERS, "verify": 0, "doctor": 0, "backup": 2}.items():
+        words = [[], ["t"], [str(tmp_path / "backup")]][takes_thread]
+        result = CliRunner().invoke(app, [command, *words, "--store", str(path)])
+        assert Code.STORE == result.exit_code or command == "doctor", result.output
+        assert not canary.exists(), command
