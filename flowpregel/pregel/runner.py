@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import uuid
+import warnings
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import ExitStack, aclosing, closing, nullcontext
 from dataclasses import replace
@@ -29,7 +30,7 @@ from flowpregel._fault import fault
 from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import RunControl, current_scope
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import ConfigurationError, RunNotice
 from flowpregel.pregel import progress
 from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
 from flowpregel.pregel.definition import GraphDefinition, keys_of
@@ -147,6 +148,8 @@ class GraphRun:
         namespace, mode, payload = item
         if self._view is not None:
             self._view.see(item)
+        if mode == "notices":
+            warnings.warn(payload, RunNotice, stacklevel=2)
         if mode in self._printed:
             where = f" [{'|'.join(namespace)}]" if namespace else ""
             sys.stdout.write(f"[{mode}]{where} {payload!r}\n")
