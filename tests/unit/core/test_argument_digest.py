@@ -12,8 +12,8 @@ import pytest
 
 from flowpregel import shared
 from flowpregel._core.digest import arguments_digest
-from tests.unit.core import argument_samples
 from tests.unit.code.code_packages import PYTHONS, run
+from tests.unit.core import argument_samples
 
 BYTECODE = {"function", "partial of a function"}
 """Functions count by their bytecode so far, which every Python has its own of."""
