@@ -30,6 +30,7 @@ SAME = {
     "annotations": BASE.replace("path, sep", "path: str, sep: str").replace("se):", "se) -> list:"),
     "annotated local": BASE.replace("rows = []", "rows: list[str] = []"),
     "layout": BASE.replace("(path.split(sep))", "(\n            path.split(\n     sep,\n    ))"),
+    "declared local": BASE.replace("rows = []", "rows: list[str]\n        rows = []"),
     "quotes": BASE.replace('","', "','").replace('f"line {number}"', "f'line {number}'"),
     "local": BASE.replace("rows", "all_rows").replace("number", "index").replace("part", "p"),
     "shadowing local": BASE.replace("[part.strip() for part in", "[line.strip() for line in"),
@@ -40,6 +41,7 @@ SAME = {
 }  # fmt: skip
 
 OTHER = {
+    "attribute": BASE.replace("rows = []", "parse.n: int = 1\n        rows = []"),
     "constant": BASE.replace("[]", "[1]"),
     "operator": BASE.replace("and not", "or not"),
     "call": BASE.replace("strip", "rstrip"),
@@ -94,6 +96,7 @@ def test_what_means_something_else_has_another_digest(load: Import) -> None:
         ("{k: v for k, v in x}", "{v: k for v, k in x}", True),
         ("{k: v for k, v in x}", "{v: k for k, v in x}", False),
         ("x.a.b", "x.b.a", False),
+        ("x().a", "x().b", False),
         ("1", "True", False),
         ("1", "1.0", False),
         ("'a' 'b'", "'ab'", True),

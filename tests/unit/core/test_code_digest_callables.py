@@ -183,6 +183,26 @@ else:
     assert "no source" not in str(digests[0].parts)
 
 
+def test_a_function_may_refer_to_what_is_not_there_yet() -> None:
+    """A local that is bound later."""
+
+    def early() -> Any:
+        return late
+
+    before = code_digest(early)
+    late = 1
+
+    assert before.digest != code_digest(early).digest
+
+
+def test_what_wraps_itself_has_a_digest(load: Import) -> None:
+    """As broken decorators do."""
+    module = load("import functools\n@functools.cache\ndef parse(n):\n    return n\n")
+    module.parse.__wrapped__ = module.parse
+
+    assert code_digest(module.parse) == code_digest(module.parse)
+
+
 def test_a_class_without_source_counts_by_its_public_names(load: Import) -> None:
     """A named tuple, for example."""
     source = (
@@ -204,7 +224,8 @@ def test_code_without_source_is_told_by_its_bytecode() -> None:
         exec(source, space)
         return code_digest(space["f"])
 
-    one, two, three = (made(f"def f(n):\n    {each}") for each in ("return 1", "return 1", "1"))
+    bodies = ("return lambda: 1", "return lambda: 1", "return lambda: 2")
+    one, two, three = (made(f"def f(n):\n    {each}") for each in bodies)
 
     assert one.digest == two.digest != three.digest
     (part,) = one.parts.values()
@@ -256,9 +277,9 @@ def test_a_file_that_is_no_longer_what_was_loaded_is_not_believed(load: Import) 
     module = load("def parse(x):\n    return x\n")
     before = code_digest(module.parse)
     file = Path(str(module.__file__))
-    file.write_text("import json\n\n" + file.read_text())
-
-    assert "no source" in str(code_digest(module.parse).parts)
+    for more in ("import json\n\n", "this is (not Python\n"):
+        file.write_text(more + file.read_text())
+        assert "no source" in str(code_digest(module.parse).parts)
     assert "no source" not in str(before.parts)
 
 

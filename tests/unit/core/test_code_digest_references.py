@@ -129,10 +129,12 @@ CONSTANTS = [
     "functools.partial(clean, 1)", "functools.partial(clean, 2)", "functools.partial(other, 1)",
     "Point(1).method", "datetime.date(2024, 1, 2)", "range(3)", "math.floor", "math.ceil",
     "threading.Lock()", "numpy.zeros(3)", "Plain(1)", "Plain(2)", "Point", "Color", "os.path.join",
-    "numpy.sin", "numpy.cos", "deque([1])", "[*range(20_000)]", "[*range(20_001)]",
+    "numpy.sin", "numpy.cos",
+    "LOOP", "[lambda: 1, lambda: 2]",
+    "static", "managed", "deque([1])", "[*range(20_000)]", "[*range(20_001)]",
 ]  # fmt: skip
 CONSTANT = """
-    import datetime, enum, functools, math, os.path, pathlib, re, threading
+    import contextlib, datetime, enum, functools, math, os.path, pathlib, re, threading
     from collections import deque
     from dataclasses import dataclass
     import numpy
@@ -152,6 +154,11 @@ CONSTANT = """
 
     def clean(): return 1
     def other(): return 2
+    LOOP = [1]
+    LOOP.append(LOOP)
+    static = staticmethod(lambda: 3)
+    @contextlib.contextmanager
+    def managed(): yield 4
     CONSTANT = {}
     def parse(): return CONSTANT
 """
@@ -175,6 +182,22 @@ def test_order_counts_in_no_set_and_no_dict(load: Import) -> None:
     digests = {code_digest(load(CONSTANT.format(each)).parse).digest for each in (one, two)}
 
     assert 1 == len(digests)
+
+
+def test_what_a_decorator_from_elsewhere_wraps_counts(load: Import) -> None:
+    """Such as a function that is made a context manager."""
+    source = """
+        import contextlib
+        @contextlib.contextmanager
+        def opened():
+            yield {}
+        def parse():
+            with opened() as found:
+                return found
+    """
+    one, two = (code_digest(load(source.format(n)).parse) for n in (1, 2))
+
+    assert ["main:opened"] == changed(one, two)
 
 
 def test_what_has_no_content_counts_by_its_type_and_says_so(load: Import) -> None:
