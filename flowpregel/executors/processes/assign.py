@@ -169,6 +169,8 @@ class PoolLimits(NamedTuple):
 
     size: int
     """How many workers run tasks at the same time."""
+    keep: int = 0
+    """How many workers are there even if no task waits."""
     batch: int = LARGEST_BATCH
     """The most tasks that a worker gets at once."""
 
@@ -183,7 +185,7 @@ def assign(
     states = [each.state for each in workers]
     running = states.count(WorkerState.BUSY)
     present = running + states.count(WorkerState.IDLE) + states.count(WorkerState.STARTING)
-    wanted = min(limits.size, running + len(queue))
+    wanted = min(limits.size, max(limits.keep, running + len(queue)))
     waiting = (each.seconds for each in queue)
     following = next(waiting, None)
 

@@ -68,6 +68,8 @@ class Pool:
         # Where a worker is looked at after each task, the next may be another's.
         each = settings.worker_max_tasks is not None or settings.worker_max_rss is not None
         self._batch = 1 if each else LARGEST_BATCH
+        self._keep = 0
+        """How many workers are there even if no task waits."""
         self._failed_starts = 0
         self._guard = Guard()
         self._oom_kills = count_oom_kills()
@@ -103,10 +105,10 @@ class Pool:
     def _dispatch(self) -> None:
         """Give waiting tasks to workers, start workers that are missing, and post events."""
         can_send = not self._is_closing
-        while can_send and self._queue:
+        while can_send and (self._queue or len(self.workers) < self._keep):
             now = time.monotonic()
             workers = sorted(self.workers, key=lambda each: each.idle_since, reverse=True)
-            limits = PoolLimits(self.settings.size, self._batch)
+            limits = PoolLimits(self.settings.size, self._keep, self._batch)
             starts, sends = assign(self._queue, [each.load(now) for each in workers], limits)
             for index, size in sends:
                 self._send(workers[index], self._queue.take(size))
@@ -287,10 +289,12 @@ class Pool:
         self._failed_starts = 0
         worker.is_ready = True
         worker.idle_since = time.monotonic()
+        self._keep = self.settings.size
 
     def _on_failed_start(self, error: BaseException) -> None:
         """Note that a worker did not get ready; if that goes on, end all tasks that wait."""
         self._failed_starts = (self._failed_starts + 1) % _START_TRIES
+        self._keep = 0
         for task in [] if self._failed_starts else [*self._queue]:
             failure = ExecutorUnavailableError(f"no worker process can be started: {error}")
             failure.__cause__ = error
@@ -303,6 +307,7 @@ class Pool:
         now, idle_after = time.monotonic(), self.settings.idle_after
         for worker in self.workers:
             if worker.state is WorkerState.IDLE and worker.idle_since + idle_after <= now:
+                self._keep = 0
                 worker.dismiss()
         self.loop.call_at(now + idle_after, self._dismiss_unused)
 

@@ -40,7 +40,7 @@ PARENT = WorkerLoad(WorkerState.WAITING, UNKNOWN)
         ([UNKNOWN], [], PoolLimits(4), 1, []),
         (9 * [UNKNOWN], [], PoolLimits(4), 4, []),
         (9 * [UNKNOWN], [STARTING, LONG], PoolLimits(4), 2, []),
-        ([], [IDLE], PoolLimits(4), 0, []),
+        ([], [IDLE], PoolLimits(4, keep=4), 3, []),
         ([UNKNOWN], [LEAVING], PoolLimits(1), 1, []),
         # Tasks of unknown length go one by one, and no more of them run than there is room for.
         (9 * [UNKNOWN], [IDLE, IDLE], PoolLimits(2), 0, [(0, 1), (1, 1)]),
