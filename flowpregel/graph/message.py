@@ -44,21 +44,27 @@ def add_messages(left: Any, right: Any) -> list[Any]:
     """
     if left is None or right is None:
         raise ConfigurationError("add_messages takes two lists of messages, and got None")
-    # By id; one that is taken out keeps its place, in case it comes again.
-    merged: dict[Any, Any] = {_field(each, "id"): each for each in map(_identified, _listed(left))}
+    merged = [_identified(message) for message in _listed(left)]
+    places = {_field(message, "id"): index for index, message in enumerate(merged)}
+    removed: set[Any] = set()
     for message in map(_identified, _listed(right)):
         key = _field(message, "id")
         if not isinstance(message, RemoveMessage) and _field(message, "type") != "remove":
-            merged[key] = message
+            removed.discard(key)
+            if key in places:
+                merged[places[key]] = message
+            else:
+                places[key] = len(merged)
+                merged.append(message)
         elif key == REMOVE_ALL_MESSAGES:
-            merged.clear()
-        elif key in merged:
-            merged[key] = None
+            merged, places, removed = [], {}, set()
+        elif key in places:
+            removed.add(key)
         else:
             raise ValueError(
                 f"Attempting to delete a message with an ID that doesn't exist ({key!r})"
             )
-    return [message for message in merged.values() if message is not None]
+    return [message for message in merged if _field(message, "id") not in removed]
 
 
 class MessagesState(TypedDict):
