@@ -19,6 +19,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Set, Sized
 from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from flowpregel._code.source import SourceFile, source_file
 from flowpregel._code.tree import constant_text, source_text
@@ -78,6 +79,21 @@ def code_digest(function: Any, *, through_tasks: bool = True) -> CodeDigest:
             they do; otherwise they count by name.
     """
     return _Reader(function, through_tasks).read()
+
+
+_OF_BODIES: WeakKeyDictionary[types.FunctionType, str] = WeakKeyDictionary()
+
+
+def code_of(function: Any) -> str:
+    """Return the digest of a body, whose calls are looked at one by one: tasks count by name.
+
+    That of a plain function is taken once a process.
+    """
+    if not isinstance(function, types.FunctionType):
+        return code_digest(function, through_tasks=False).digest
+    if function not in _OF_BODIES:
+        _OF_BODIES[function] = code_digest(function, through_tasks=False).digest
+    return _OF_BODIES[function]
 
 
 @dataclasses.dataclass(slots=True, eq=False)

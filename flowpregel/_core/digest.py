@@ -1,4 +1,4 @@
-"""Digests of what a call is made of: its arguments' content, and its function's code.
+"""Digests of what a call is given: the content of its arguments.
 
 Equal content gives an equal digest: in every process, whatever the order of a
 dict or a set, and whether two parts of a value are one object or copies of each
@@ -11,12 +11,12 @@ import copyreg
 import functools
 import hashlib
 import marshal
-import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pickle import PickleBuffer
 from typing import Any
 
+from flowpregel._code.digest import code_digest
 from flowpregel._core.callee import unwrapped
 from flowpregel.errors import ConfigurationError
 
@@ -54,34 +54,11 @@ def arguments_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any], what: str
     return digest_of((args, dict(kwargs)), what, strict=False)
 
 
-def code_digest(target: Any, *, with_state: bool = False) -> str:
-    """Return a digest of what *target* does: its code, and that of functions it closes over.
-
-    Names, line numbers and docstrings do not count. What it refers to by global
-    name does not either: that is what a ``version`` is for.
-
-    Args:
-        target: A function, a method, a partial, a class, or an object that can be called.
-        with_state: Whether everything else counts that it carries along: the
-            values it closes over, a method's object, what is bound by a partial.
-
-    Raises:
-        ConfigurationError: *with_state*, and it carries what has no content, such as a lock.
-    """
-    digest = hashlib.blake2b(digest_size=_SIZE)
-    what = f"what {home_of(target)[1]} carries along"
-    _Feeder(digest.update, what, True).feed_code(target, with_state)
-    return digest.hexdigest()
-
-
 def home_of(target: Any) -> tuple[str, str]:
-    """Return the module and the qualified name of a callable, the main program's by its file."""
+    """Return the module and the qualified name of a callable."""
     target = unwrapped(target)
     owner = target if hasattr(target, "__qualname__") else type(target)
-    module = getattr(owner, "__module__", None) or "__dynamic__"
-    if module == "__main__":
-        module = f"__main__:{getattr(sys.modules.get('__main__'), '__file__', '')}"
-    return module, str(owner.__qualname__)
+    return getattr(owner, "__module__", None) or "__dynamic__", str(owner.__qualname__)
 
 
 def space_of(name: str, functions: Sequence[Any], version: str | None = None) -> tuple[str, ...]:
@@ -95,9 +72,35 @@ def space_of(name: str, functions: Sequence[Any], version: str | None = None) ->
     """
     parts = [name]
     for function in functions:
-        parts.extend(home_of(function))
-        parts.append(code_digest(function, with_state=True) if version is None else version)
+        home = home_of(function)
+        parts.extend(home)
+        if version is None:
+            carried = digest_of(_carried(function), f"what {home[1]} carries along", strict=True)
+            parts.extend((code_digest(function).digest, carried))
+        else:
+            parts.append(version)
     return tuple(parts)
+
+
+def _carried(target: Any, seen: tuple[Any, ...] = ()) -> list[Any]:
+    """Return what a callable brings beside its code: what is bound or closed over."""
+    if isinstance(target, functools.partial):
+        return [*_carried(target.func, seen), target.args, dict(target.keywords)]
+    if isinstance(target, types.MethodType):
+        return [*_carried(target.__func__, seen), target.__self__]
+    if not isinstance(target, types.FunctionType):
+        return [target]
+    carried: list[Any] = [target.__defaults__, target.__kwdefaults__]
+    for cell in target.__closure__ or ():
+        try:
+            content = cell.cell_contents
+        except ValueError:
+            continue  # nothing yet
+        if not isinstance(content, types.FunctionType):
+            carried.append(content)
+        elif content not in seen:
+            carried.extend(_carried(content, (*seen, target)))
+    return carried
 
 
 class _Feeder:
@@ -163,8 +166,7 @@ class _Feeder:
 
     def _feed_function(self, value: Any) -> None:
         self._update(b"f")
-        self.feed(home_of(value))
-        self.feed_code(value)
+        self.feed((code_digest(value).digest, _carried(value)))
 
     def _feed_object(self, value: Any) -> None:
         """Write an object as pickle would: what makes it, and what it is given."""
@@ -182,6 +184,8 @@ class _Feeder:
             self._update(b"p")
             self.feed((type(value).__qualname__, str(value)))
             return
+        if getattr(getattr(value, "flags", None), "c_contiguous", True) is False:
+            value = value.copy()  # how an array lies in memory is not its content
         try:
             reduce = copyreg.dispatch_table.get(type(value))
             parts: Any = value.__reduce_ex__(5) if reduce is None else reduce(value)
@@ -205,34 +209,6 @@ class _Feeder:
         self._update(b"?")
         self.feed(home_of(type(value)))
 
-    # ------------------------------------------------------------ code
-
-    def feed_code(self, target: Any, with_state: bool = True) -> None:
-        """Write what a callable does."""
-        state: list[Any] = []
-        if isinstance(target, functools.partial):
-            self.feed_code(target.func, with_state)
-            state = [target.args, dict(target.keywords)]
-        elif isinstance(target, types.MethodType):
-            self.feed_code(target.__func__, with_state)
-            state = [target.__self__]
-        elif isinstance(target, types.FunctionType):
-            self._feed_code_object(target.__code__, target.__doc__)
-            state = [target.__defaults__, target.__kwdefaults__]
-            for cell in target.__closure__ or ():
-                content = _content_of(cell)
-                if isinstance(content, types.FunctionType):
-                    self._once(content, lambda inner: self.feed_code(inner, with_state))
-                else:
-                    state.append(content)
-        else:
-            call = getattr(type(target).__call__, "__func__", type(target).__call__)
-            if isinstance(call, types.FunctionType):
-                self._feed_code_object(call.__code__, call.__doc__)
-            state = [target]
-        if with_state:
-            self.feed(state)
-
     def _once(self, value: Any, write: Callable[[Any], None]) -> None:
         """Write *value*, unless it is part of itself."""
         depth = self._open.get(id(value))
@@ -242,26 +218,6 @@ class _Feeder:
         self._open[id(value)] = len(self._open)
         write(value)
         del self._open[id(value)]
-
-    def _feed_code_object(self, code: types.CodeType, doc: str | None) -> None:
-        constants = code.co_consts
-        if doc is not None and constants and constants[0] == doc:
-            constants = (None, *constants[1:])
-        self._update(code.co_code)
-        self.feed((code.co_names, code.co_varnames, code.co_freevars, code.co_argcount))
-        for constant in constants:
-            if isinstance(constant, types.CodeType):
-                inner = constant.co_consts[0] if constant.co_consts else None
-                self._feed_code_object(constant, inner if isinstance(inner, str) else None)
-            else:
-                self.feed(constant)
-
-
-def _content_of(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return "nothing yet"
 
 
 _WRITERS: dict[type, Callable[[_Feeder, Any], None]] = {

@@ -20,9 +20,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from flowpregel._code.digest import code_of
 from flowpregel._core import ids
 from flowpregel._core.copies import own_copy
-from flowpregel._core.digest import code_digest, digest_of
+from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import Call
 from flowpregel._core.records import (
     CALLED,
@@ -46,8 +47,7 @@ def digest_of_caller(caller: Task) -> str:
     """Return a digest of what the calls of a body depend on: its code, and what it was given."""
     if caller.record is not None:
         return digest_of_call(caller.record)
-    functions = [step.func or step.coroutine for step in caller.node.steps]
-    codes = [code_digest(function) for function in functions]
+    codes = [code_of(step.func or step.coroutine) for step in caller.node.steps]
     try:
         given = digest_of(caller.input, "the input", strict=False)
     except ConfigurationError:  # nested too deeply to be looked at

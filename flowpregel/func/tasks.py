@@ -12,8 +12,9 @@ from functools import cached_property, partial, update_wrapper
 from operator import attrgetter
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
+from flowpregel._code.digest import code_digest
 from flowpregel._core.callee import Callee, callee_of, is_generator_function, name_of
-from flowpregel._core.digest import arguments_digest, code_digest, space_of
+from flowpregel._core.digest import arguments_digest, space_of
 from flowpregel._core.records import Arguments, Asked, Node
 from flowpregel._engine.tasks import check_executor
 from flowpregel.context import current
@@ -221,7 +222,7 @@ class TaskFunction(Generic[P, R]):
     def code(self) -> str:
         """A digest of what its function does, or the version that stands for it."""
         version = self.options.version
-        return code_digest(self.func) if version is None else f"version {version}"
+        return code_digest(self.func).digest if version is None else f"version {version}"
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
         """Return the task as a method of *instance*, which is the first argument of its calls."""

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowpregel._core.digest import arguments_digest, code_digest, digest_of, home_of
+from flowpregel._core.digest import arguments_digest, digest_of, space_of
 from flowpregel.errors import ConfigurationError
 
 
@@ -128,9 +128,10 @@ def test_a_value_that_is_nested_too_deeply_is_refused_by_what_it_is() -> None:
 def test_digests_are_the_same_in_another_process() -> None:
     """Even where text hashes differently."""
     program = (
-        "from flowpregel._core.digest import digest_of, code_digest\n"
+        "from flowpregel._code.digest import code_digest\n"
+        "from flowpregel._core.digest import digest_of\n"
         "def f(x): return [y for y in x if y not in {1, 2, 'a'}]\n"
-        "print(digest_of({'a': {'x', 'y', 'z'}, 1: 2.5}, '', strict=True), code_digest(f))\n"
+        "print(digest_of({'a': {'x', 'y', 'z'}, 1: 2.5}, '', strict=True), code_digest(f).digest)\n"
     )
     found = {
         subprocess.run(
@@ -159,62 +160,21 @@ def test_plain_arguments_and_others_are_told_apart() -> None:
     assert len(calls) == len({arguments_digest(args, kwargs, "") for args, kwargs in calls})
 
 
-# ---------------------------------------------------------------- code
+# ---------------------------------------------------------------- what a cache is shared under
 
 
 def adder(k: Any) -> Any:
     return lambda n: n + k
 
 
-def documented(n: int) -> int:
-    """Add one."""
-    return n + 1
+def test_what_a_function_closes_over_is_told_by_its_content() -> None:
+    """Two that close over equal values share results, others do not."""
+    assert space_of("task", [adder([1])]) == space_of("task", [adder([1])])
+    assert space_of("task", [adder(1)]) != space_of("task", [adder(2)])
+    assert space_of("task", [adder(1)], "v1") == space_of("task", [adder(2)], "v1")
 
 
-def undocumented(n: int) -> int:
-    return n + 1
-
-
-def test_docstrings_and_lines_are_not_code() -> None:
-    """Moving a function or describing it changes nothing."""
-    assert code_digest(documented) == code_digest(undocumented)
-
-
-def test_another_constant_is_other_code() -> None:
-    """And so is another operation, and code in an inner function."""
-    codes: list[Any] = [
-        lambda n: n + 1,
-        lambda n: n + 2,
-        lambda n: n - 1,
-        lambda n: n + 1.0,
-        lambda n: [m + 1 for m in n],
-        lambda n: [m + 2 for m in n],
-        lambda n: n.a,
-        lambda n: n.b,
-    ]
-
-    assert len(codes) == len({code_digest(code) for code in codes})
-
-
-def test_what_a_function_closes_over_is_its_state() -> None:
-    """It counts only where state is asked for: it may change while a program runs."""
-    assert code_digest(adder(1)) == code_digest(adder([]))
-    assert code_digest(adder(1), with_state=True) != code_digest(adder(2), with_state=True)
-    assert code_digest(adder([1]), with_state=True) == code_digest(adder([1]), with_state=True)
-
-
-def test_functions_that_a_function_closes_over_are_its_code() -> None:
-    """A decorated function is told from another one that is decorated the same."""
-
-    def decorated(func: Any) -> Any:
-        return lambda n: func(n)
-
-    one, other = decorated(lambda n: n + 1), decorated(lambda n: n + 2)
-
-    assert code_digest(one) != code_digest(other)
-
-
-def test_functions_that_close_over_themselves_have_a_digest() -> None:
+def test_functions_that_close_over_themselves_have_a_space() -> None:
     """Recursion among local functions ends."""
 
     def even(n: int) -> bool:
@@ -223,7 +183,7 @@ def test_functions_that_close_over_themselves_have_a_digest() -> None:
     def odd(n: int) -> bool:
         return n != 0 and even(n - 1)
 
-    assert code_digest(even) != code_digest(odd)
+    assert space_of("task", [even]) != space_of("task", [odd])
 
 
 class Multiplier:
@@ -240,20 +200,7 @@ class Multiplier:
 @pytest.mark.parametrize(
     "make", [Multiplier, lambda k: Multiplier(k).method, lambda k: functools.partial(max, k)]
 )
-def test_callables_of_other_kinds_have_code_and_state(make: Any) -> None:
+def test_callables_of_other_kinds_are_told_by_what_they_carry(make: Any) -> None:
     """Objects, bound methods, partials."""
-    assert code_digest(make(1)) == code_digest(make(2))
-    assert code_digest(make(1), with_state=True) == code_digest(make(1), with_state=True)
-    assert code_digest(make(1), with_state=True) != code_digest(make(2), with_state=True)
-
-
-def test_a_function_of_the_main_program_is_at_home_in_its_file() -> None:
-    """Every main program is called ``__main__``: the calls of two are not each other's."""
-
-    def called() -> None: ...
-
-    called.__module__ = "__main__"
-    module, name = home_of(functools.partial(called))
-
-    assert f"__main__:{getattr(sys.modules['__main__'], '__file__', '')}" == module
-    assert name.endswith("called")
+    assert space_of("task", [make(1)]) == space_of("task", [make(1)])
+    assert space_of("task", [make(1)]) != space_of("task", [make(2)])

@@ -14,8 +14,8 @@ import pytest
 
 from flowpregel import entrypoint
 from flowpregel._code.digest import CodeDigest, code_digest
+from tests.unit.code import code_samples
 from tests.unit.code.code_packages import PYTHONS, Import, load, run
-from tests.unit.core import code_samples
 
 __all__ = ["load"]  # a fixture
 
