@@ -130,6 +130,7 @@ def _close_all() -> None:
         environment.shut()
 
 
+@held()
 def open_store(
     path: str | os.PathLike[str],
     *,
