@@ -33,7 +33,7 @@ import lmdb
 
 from flowpregel._fault import fault
 from flowpregel._interrupts import held
-from flowpregel._lmdb import errors, files
+from flowpregel._lmdb import ballast, errors, files
 from flowpregel._lmdb.locks import FileLock, Gate, Presence
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel.errors import StoreBusyError, StoreError, StoreReadOnlyError
@@ -94,6 +94,7 @@ class Environment:
                 # Opening the databases is a write transaction, and LMDB's lock waits for ever.
                 with self._locked(options.lock_timeout):
                     self._map(pages=options.check_pages)
+                ballast.make(path)
                 files.close_to_others(path)
         except BaseException:
             self.shut()  # else its locks are held by nobody

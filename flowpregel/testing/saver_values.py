@@ -223,6 +223,18 @@ class DeltaRules(SaverHooks):
 
         assert DeltaHistory(MISSING, (("fresh",),)) == line.load().deltas["d"]
 
+    def test_channels_namespaces_and_threads_have_deltas_of_their_own(self, saver: Saver) -> None:
+        lines = [Timeline(saver, "t"), Timeline(saver, "t", "child"), Timeline(saver, "u")]
+        saver.commit([line.batch(1, None, {"d": (line.address,), "e": (1,)}) for line in lines])
+        for line in lines:
+            line.commit(2, {"e": ["snapshot"]}, {"d": (2,)})
+            line.commit(3, None, {"e": (3,)})
+
+        for line in lines:
+            saved = line.load()
+            assert DeltaHistory(MISSING, ((line.address,), (2,))) == saved.deltas["d"]
+            assert DeltaHistory(["snapshot"], ((3,),)) == saved.deltas["e"]
+
     def test_many_deltas_are_all_there(self, saver: Saver) -> None:
         line = Timeline(saver, "t")
         saver.commit([line.batch(number, None, {"d": (number,)}) for number in range(1, 301)])

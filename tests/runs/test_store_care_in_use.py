@@ -177,10 +177,13 @@ def restore(backup: Path, path: Path) -> None:
     os.replace(path / "restored", path / "data.mdb")
 
 
-def test_a_backup_restored_over_a_store_in_use_is_not_mixed_with_it(
-    path: Path, tmp_path: Path
+@pytest.mark.parametrize("source", ["backup", "another store"])
+def test_a_file_put_over_that_of_a_store_in_use_is_not_mixed_with_it(
+    path: Path, tmp_path: Path, source: str
 ) -> None:
     """Who has the old file open commits nothing more; nobody opens the new one meanwhile."""
+    with LMDBSaver(tmp_path / "another store") as another:
+        commit(another, 0)
     with LMDBSaver(path) as saver:
         for number in range(3):
             commit(saver, number)
@@ -200,7 +203,7 @@ def test_a_backup_restored_over_a_store_in_use_is_not_mixed_with_it(
         stdin=-1,
     )
     assert other.stdout.readline() == "open\n"
-    restore(tmp_path / "backup", path)
+    restore(tmp_path / source, path)
 
     for readonly in (False, True):
         with pytest.raises(StoreBusyError, match="another file"):

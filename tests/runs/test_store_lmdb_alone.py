@@ -16,6 +16,7 @@ import lmdb
 import pytest
 
 from flowpregel._core.records import Address
+from flowpregel._lmdb import files
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from tests.runs.stores import commit, newest, start
 
@@ -193,6 +194,34 @@ def test_nothing_beside_the_file_counts(path: Path) -> None:
             place = path / name
             shutil.rmtree(place) if place.is_dir() else place.unlink()
 
+    holds(path, acknowledged)
+
+
+def test_values_that_are_a_stores_own_bytes_are_values(path: Path) -> None:
+    """Its header, its pages and its records, as a user's bytes and texts; after a kill too."""
+    acknowledged = killed(path, 0, 5)
+    raw = (path / "data.mdb").read_bytes()
+    with lmdb.open(str(path), max_dbs=16, readonly=True, lib_version=0) as env:
+        tables = [env.open_db(name, create=False) for name in files.DATABASES]
+        with env.begin() as transaction:
+            records = [
+                part for each in tables for pair in transaction.cursor(each) for part in pair
+            ]
+    hostile = [*records, raw[:8192], raw, raw[-4096:]]
+    values = {f"v{number}": each for number, each in enumerate(hostile)}
+    values |= {f"t{number}": each.decode("latin-1") for number, each in enumerate(hostile)}
+    with LMDBSaver(path) as saver:
+        newest = saver.load(Address("t"))
+        assert newest is not None
+        assert newest.checkpoint.step >= acknowledged
+        commit(saver, newest.checkpoint.step + 1, values)
+
+    acknowledged = killed(path, newest.checkpoint.step + 2, 5)
+
+    with LMDBSaver(path) as saver:
+        steps = {saved.checkpoint.step: saved for saved in saver.history(Address("t"))}
+        assert steps[newest.checkpoint.step + 1].checkpoint.values == values
+        assert saver.verify().ok
     holds(path, acknowledged)
 
 

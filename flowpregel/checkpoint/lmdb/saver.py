@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 from flowpregel._core.records import Address, Batch, Saved
-from flowpregel._lmdb import files
+from flowpregel._lmdb import ballast, files
 from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.locks import Owner
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
@@ -38,7 +38,7 @@ from flowpregel.checkpoint.lmdb.retention import (
 )
 from flowpregel.checkpoint.lmdb.tables import Tables
 from flowpregel.checkpoint.lmdb.writer import put
-from flowpregel.errors import LeaseLostError, StoreError
+from flowpregel.errors import LeaseLostError, StoreError, StoreFullError
 
 
 class LMDBSaver(BaseCheckpointSaver):
@@ -164,7 +164,7 @@ class LMDBSaver(BaseCheckpointSaver):
     # -------------------------------------------------------- what is forgotten and copied
 
     def delete_thread(self, thread_id: str) -> None:
-        self._write(partial(forget_thread, self._tables, thread_id=thread_name(thread_id)))
+        self._make_room(partial(forget_thread, self._tables, thread_id=thread_name(thread_id)))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         wanted = frozenset(run_ids)
@@ -175,7 +175,9 @@ class LMDBSaver(BaseCheckpointSaver):
                 if saved.checkpoint.metadata.get("run_id") in wanted
             ]
             if gone:
-                self._write(partial(forget_checkpoints, self._tables, address=address, gone=gone))
+                self._make_room(
+                    partial(forget_checkpoints, self._tables, address=address, gone=gone)
+                )
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         source, target = thread_name(source_thread_id), thread_name(target_thread_id)
@@ -188,7 +190,7 @@ class LMDBSaver(BaseCheckpointSaver):
                 self.delete_thread(thread_id)
                 continue
             for address in [*self.namespaces(thread_id)]:
-                self._write(partial(forget_checkpoints, self._tables, address=address))
+                self._make_room(partial(forget_checkpoints, self._tables, address=address))
 
     def pin(self, address: Address, *, pinned: bool = True) -> None:
         """Keep the checkpoint at *address* from being dropped by a `Retention`, or let go."""
@@ -260,7 +262,7 @@ class LMDBSaver(BaseCheckpointSaver):
         """
         sweeper = Sweeper(self._tables, retention)
         return sum(
-            self._write(partial(sweeper.sweep, address=address))
+            self._make_room(partial(sweeper.sweep, address=address))
             for thread_id in ((None,) if thread_ids is None else thread_ids)
             for address in [*self.namespaces(thread_id)]
         )
@@ -314,6 +316,15 @@ class LMDBSaver(BaseCheckpointSaver):
             if not each.namespace and (newest := self.load(address)) is not None:
                 running = self._leases.owner(address) is not None
                 yield maintenance.info_of(each, newest, running=running)
+
+    def _make_room(self, work: Callable[[Any], Any]) -> Any:
+        """Do *work*, which drops something; on a full disk, with the room of the ballast."""
+        try:
+            return self._write(work)
+        except StoreFullError:
+            if not ballast.drop(self.path):
+                raise
+            return self._write(work)
 
     def _fence(self, address: Address, fence: int) -> int:
         """Return the fence the store knows of *address*, putting one there if given."""

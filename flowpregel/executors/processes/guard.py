@@ -18,6 +18,7 @@ import select
 import signal
 import sys
 import time
+from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -63,8 +64,11 @@ class Guard:
         self._tell(f"{'x' if killed else '-'} {pid} {mark}\n")
 
     def stopped(self, pid: int, mark: str, since: float) -> None:
-        """End what worker *pid*, which lives on, has started *since* (monotonic seconds)."""
-        self._tell(f"s {pid} {mark} {since}\n")
+        """End what worker *pid*, which lives on, has started *since* (monotonic seconds).
+
+        Not what it starts from now on: that is another task's.
+        """
+        self._tell(f"s {pid} {mark} {since} {time.monotonic()}\n")
 
     def _tell(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None:
@@ -82,15 +86,15 @@ class Guard:
 # -------------------------------------------------------------------- the guard's own process
 
 
-def end_marked(marks: set[bytes], besides: int = 0, since: float = 0.0) -> None:
+def end_marked(marks: set[bytes], besides: int = 0, since: float = 0.0, to: float = inf) -> None:
     """Kill every process that was started with one of *marks* in its environment (Linux).
 
-    Not the one *besides*, nor those that began before *since*.
+    Not the one *besides*, nor those that did not begin between *since* and *to*.
     """
     wanted = {MARK.encode() + b"=" + mark for mark in marks}
     for _ in range(_ROUNDS):
         alike = (pid for pid in processes_with(wanted) if pid != besides)
-        found = [pid for pid in alike if began(pid) >= since]
+        found = [pid for pid in alike if since <= began(pid) <= to]
         for pid in found:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -133,11 +137,11 @@ def guard(coordinator: int) -> None:
         data = os.read(0, 1 << 16)
         *lines, unread = (unread + data).split(b"\n")
         for line in lines:
-            verb, pid, mark, *since = line.split(b" ")
+            verb, pid, mark, *times = line.split(b" ")
             if verb == b"+":
                 workers[int(pid)] = mark
             elif verb == b"s":
-                end_marked({mark}, int(pid), float(since[0]))
+                end_marked({mark}, int(pid), *map(float, times))
             else:
                 workers.pop(int(pid), None)
             if verb == b"x":
