@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from flowpregel._interrupts import held
-from flowpregel._lmdb import files
 from flowpregel.cli import console, targets
 from flowpregel.errors import ConfigurationError, StoreError
 
@@ -250,6 +249,8 @@ def _state_of(path: str) -> str:
 
 
 def _file_system(place: str) -> str:
+    from flowpregel._lmdb import files  # noqa: PLC0415 - loads LMDB
+
     files.refuse_network(place)
     return files.file_system(place) or "unknown"
 

@@ -15,8 +15,9 @@ from flowpregel import LMDBSaver, StateGraph, interrupt
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
 from flowpregel.func import entrypoint, task
-from flowpregel.pregel.drawing import Edge, Graph, NodeShape, TaskRecord, draw_run
+from flowpregel.pregel.drawing import Edge, Graph, NodeShape
 from flowpregel.pregel.progress import ProgressView
+from flowpregel.pregel.run_drawing import TaskRecord, draw_run
 from tests.runs.stores import commit
 
 HOSTILE = {
