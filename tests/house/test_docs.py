@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from flowpregel import errors
+from tests.house.measure import code_lines
 from tests.house.test_public_names import PUBLIC
 
 ROOT = Path(__file__).parents[2]
@@ -129,6 +130,20 @@ def test_every_error_is_in_the_tree_of_its_module() -> None:
     """The drawing that opens the module leaves nobody out."""
     tree = "".join(line for line in (errors.__doc__ or "").splitlines() if "── " in line)
     assert [] == [name for name in error_names() if name not in re.findall(r"\w+", tree)]
+
+
+def test_the_reading_list_is_short_and_says_how_long_it_is() -> None:
+    """What a newcomer reads first is under 2,000 lines of code, and about what the page says."""
+    page = (ROOT / "docs" / "contributing.md").read_text("utf-8")
+    section = page.partition("## Read the code in this order")[2].partition("After that")[0]
+    stated = re.search(r"about ([\d,]+) lines", section)
+
+    files = [ROOT / name for name in re.findall(r"`(flowpregel/[\w/]+\.py)`", section)]
+    lines = sum(code_lines(file.read_text(encoding="utf-8")) for file in files)
+
+    assert lines < 2_000
+    assert stated is not None
+    assert abs(lines - int(stated[1].replace(",", ""))) < 100
 
 
 def test_a_failing_block_is_found_at_its_line(tmp_path: Path) -> None:
