@@ -8,11 +8,12 @@ from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from flowpregel._core.asked import Asked
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import own_copy
 from flowpregel._core.effects import Report, StepContext
 from flowpregel._core.ids import interrupt_id
-from flowpregel._core.records import Arguments, Asked, Interrupted, Node, Task, Write
+from flowpregel._core.records import Arguments, Interrupted, Node, Task, Write
 from flowpregel.carried import headers_in, trace_headers
 from flowpregel.errors import INVALID_RESUME, ConfigurationError, GraphInterrupt
 

@@ -8,6 +8,7 @@
     │   ├── ParentCommand             a node commands the graph around it
     │   └── TaskCancelled             the run no longer wants this task
     └── Exception
+        ├── RunNotice (UserWarning)       what became of recorded calls: a warning
         └── FlowPregelError
             ├── ConfigurationError (ValueError)     what was built or passed cannot work
             │   └── InvalidNamespaceError           a namespace no store can have
@@ -17,7 +18,8 @@
             ├── EmptyChannelError                   a channel holds nothing
             ├── EmptyInputError                     a run got nothing to start with
             ├── ExecutorUnavailableError            an executor cannot do what is asked
-            ├── ReplayMismatchError                 a replay diverges from what was recorded
+            ├── ReplayMismatchError                 a body asks by chance for something else
+            ├── CodeChangedError                    a recorded result is of other code
             ├── InputMismatchError                  a run to go on with has other input
             ├── UnknownInterruptError               an answer fits no pending question
             ├── task failures
@@ -39,39 +41,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 __all__ = [
-    "ConfigurationError",
-    "EmptyChannelError",
-    "EmptyInputError",
-    "ExecutorUnavailableError",
-    "FlowPregelError",
-    "GraphBubbleUp",
-    "GraphDrained",
-    "GraphInterrupt",
-    "GraphRecursionError",
-    "InputMismatchError",
-    "InvalidUpdateError",
-    "LeaseLostError",
-    "NodeCancelledError",
-    "NodeError",
-    "NodeTimeoutError",
-    "ParentCommand",
-    "RecordedError",
-    "ReplayMismatchError",
-    "StoreCorruptError",
-    "StoreError",
-    "StoreForeignError",
-    "StoreFullError",
-    "StoreReadOnlyError",
-    "StoreVersionError",
-    "TaskCancelled",
-    "TaskExitError",
-    "TaskSerializationError",
-    "ThreadBusyError",
-    "UnknownInterruptError",
-    "ValueEncodingError",
-    "WorkerDiedError",
-    "is_invalid_resume",
-]
+    "CodeChangedError", "ConfigurationError", "EmptyChannelError", "EmptyInputError",
+    "ExecutorUnavailableError", "FlowPregelError", "GraphBubbleUp", "GraphDrained",
+    "GraphInterrupt", "GraphRecursionError", "InputMismatchError", "InvalidUpdateError",
+    "LeaseLostError", "NodeCancelledError", "NodeError", "NodeTimeoutError", "ParentCommand",
+    "RecordedError", "ReplayMismatchError", "RunNotice", "StoreCorruptError", "StoreError",
+    "StoreForeignError", "StoreFullError", "StoreReadOnlyError", "StoreVersionError",
+    "TaskCancelled", "TaskExitError", "TaskSerializationError", "ThreadBusyError",
+    "UnknownInterruptError", "ValueEncodingError", "WorkerDiedError", "is_invalid_resume",
+]  # fmt: skip
 
 
 class FlowPregelError(Exception):

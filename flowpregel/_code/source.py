@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import linecache
 import re
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -82,6 +83,8 @@ class SourceFile:
 
 
 _files: dict[str, SourceFile] = {}
+_LOCK = threading.Lock()
+"""`linecache` may raise when two OS threads read a file at the same time."""
 
 
 def source_file(name: str, variables: dict[str, Any]) -> SourceFile:
@@ -91,12 +94,13 @@ def source_file(name: str, variables: dict[str, Any]) -> SourceFile:
         name: As code objects name it: a path, or a notebook's name for a cell.
         variables: Those of the module, which may be in an archive.
     """
-    linecache.checkcache(name)
-    lines = linecache.getlines(name, variables)
-    file = _files.get(name)
-    if file is None or file.lines is not lines:
-        file = _files[name] = SourceFile(lines)
-    return file
+    with _LOCK:
+        linecache.checkcache(name)
+        lines = linecache.getlines(name, variables)
+        file = _files.get(name)
+        if file is None or file.lines is not lines:
+            file = _files[name] = SourceFile(lines)
+        return file
 
 
 def _starts(lines: Sequence[str]) -> Iterator[int]:

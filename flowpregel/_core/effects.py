@@ -9,7 +9,8 @@ from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from flowpregel._core.records import Address, Arguments, Asked, Batch, Node, Outcome, Span, Task
+from flowpregel._core.asked import Asked
+from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Span, Task
 
 # ---------------------------------------------------------------- effects
 

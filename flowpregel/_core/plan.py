@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from flowpregel._core import ids
+from flowpregel._core.asked import CallRecord
 from flowpregel._core.effects import Call, StepContext
 from flowpregel._core.program import Names, Program, State
-from flowpregel._core.records import INTERRUPT, PULLED, TASKS, CallRecord, Kind, Node, Task
+from flowpregel._core.records import INTERRUPT, PULLED, TASKS, Kind, Node, Task
 from flowpregel.errors import NodeError
 
 PUSHED = ("__pregel_push",)

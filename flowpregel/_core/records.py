@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
+from flowpregel._core.asked import CallRecord, LeftResults
 from flowpregel._core.callee import Callee
 from flowpregel.errors import NodeError
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
@@ -120,32 +121,6 @@ class Arguments:
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-
-
-class Asked(NamedTuple):
-    """What a call asks for. By it a call is known again when its body runs once more."""
-
-    name: str
-    """The name of the task."""
-    arguments: str
-    """A digest of the content of its arguments."""
-    code: str
-    """A digest of what its function does, or the version that stands for it."""
-    text: str
-    """The call as a person reads it."""
-
-
-class CallRecord(NamedTuple):
-    """What is kept of a call, beside how it ended: what it asked for, and who made it."""
-
-    name: str
-    arguments: str
-    code: str
-    text: str
-    place: int
-    """The how manieth call of its body it was."""
-    caller: str
-    """A digest of the body that made it: its code and what it was given."""
 
 
 @dataclass(slots=True, eq=False)
@@ -385,19 +360,6 @@ class PendingWrite:
     task_id: str
     channel: str
     value: Any
-
-
-class LeftResults(Protocol):
-    """The calls that finished and that a `Saved` leaves where they are kept."""
-
-    def result(self, task_id: str) -> Sequence[Write]:
-        """Return what is kept of a call; empty: there is no such."""
-
-    def at(self, path: str) -> str | None:
-        """Return the task id of the call that has this path, if there is one."""
-
-    def ids(self) -> Iterable[str]:
-        """Return the task ids of all of them."""
 
 
 KeptRan: TypeAlias = tuple[str, str, Ran]

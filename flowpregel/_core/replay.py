@@ -22,13 +22,13 @@ from typing import Any
 
 from flowpregel._code.digest import code_of
 from flowpregel._core import ids
+from flowpregel._core.asked import CallRecord
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import Call
 from flowpregel._core.records import (
     CALLED,
     ERROR,
-    CallRecord,
     Outcome,
     Raised,
     Returned,

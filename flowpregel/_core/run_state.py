@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flowpregel._core import ids, records
+from flowpregel._core.asked import LeftResults
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.effects import Commit, Effect, Emit, StepContext
 from flowpregel._core.program import Options, Program, State, read
@@ -95,7 +96,7 @@ class Run:
     """The channels that may trigger tasks; None: any."""
     pending: dict[str, list[Write]] = field(default_factory=dict)
     """Writes kept on the checkpoint before this run, by task id."""
-    left: records.LeftResults | None = None
+    left: LeftResults | None = None
     """Reads the results of calls that *pending* leaves out, each when it is asked for."""
     hand_back: bool = True
     """Whether pending writes are handed back to their tasks, which then need not run."""

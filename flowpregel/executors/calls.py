@@ -11,11 +11,11 @@ from contextvars import copy_context
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from flowpregel._core.asked import Asked
 from flowpregel._core.effects import Call, Emitted
 from flowpregel._core.records import (
     RETURN,
     Arguments,
-    Asked,
     Escaped,
     Interrupted,
     Node,

@@ -13,9 +13,10 @@ from operator import attrgetter
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from flowpregel._code.digest import code_digest
+from flowpregel._core.asked import Asked
 from flowpregel._core.callee import Callee, callee_of, is_generator_function, name_of
 from flowpregel._core.digest import arguments_digest, space_of
-from flowpregel._core.records import Arguments, Asked, Node
+from flowpregel._core.records import Arguments, Node
 from flowpregel._engine.tasks import check_executor
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError

@@ -26,6 +26,7 @@ ROOMS: Final = {
     "": Budget(13, 1055),  # 900, and 80 for Ctrl-C
     "channels": Budget(12, 651),  # 650
     "_core": Budget(17, 2415),  # 2,400, and answers that are refused
+    "_code": Budget(4, 1000),
     "_engine": Budget(6, 918),  # 800
     "executors": Budget(8, 1009),  # 800, and 200 for `shared`
     "executors/processes": Budget(16, 2730),  # 14 files, 1,900, and 90 for the guard

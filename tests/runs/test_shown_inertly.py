@@ -78,7 +78,7 @@ def test_what_a_notebook_is_given_has_no_tags_but_ours(text: str) -> None:
     for drawn in drawings(text):
         for shown in drawn._repr_mimebundle_().values():
             check_inert(shown)
-        html = drawn._repr_html_()
+        html = drawn._repr_mimebundle_()["text/html"]
         assert 2 == html.count("<")
         assert html.startswith("<pre")
         assert html.endswith("</pre>")

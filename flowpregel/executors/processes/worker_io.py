@@ -27,7 +27,8 @@ from itertools import count
 from operator import attrgetter
 from typing import Any, Final, cast
 
-from flowpregel._core.records import Arguments, Asked, Node
+from flowpregel._core.asked import Asked
+from flowpregel._core.records import Arguments, Node
 from flowpregel.carried import carried_by
 from flowpregel.context import Job, RunClient
 from flowpregel.errors import TaskSerializationError
