@@ -21,6 +21,8 @@
             ├── ReplayMismatchError                 a body asks by chance for something else
             ├── CodeChangedError                    a recorded result is of other code
             ├── InputMismatchError                  a run to go on with has other input
+            ├── FlowMismatchError                   a run to go on with is another workflow's
+            ├── UnansweredError                     a run waits for answers
             ├── UnknownInterruptError               an answer fits no pending question
             ├── task failures
             │   ├── NodeTimeoutError, NodeCancelledError, TaskExitError
@@ -42,13 +44,14 @@ from typing import Any, Literal
 
 __all__ = [
     "CodeChangedError", "ConfigurationError", "EmptyChannelError", "EmptyInputError",
-    "ExecutorUnavailableError", "FlowPregelError", "GraphBubbleUp", "GraphDrained",
-    "GraphInterrupt", "GraphRecursionError", "InputMismatchError", "InvalidUpdateError",
-    "LeaseLostError", "NodeCancelledError", "NodeError", "NodeTimeoutError", "ParentCommand",
-    "RecordedError", "ReplayMismatchError", "RunNotice", "StoreCorruptError", "StoreError",
-    "StoreForeignError", "StoreFullError", "StoreReadOnlyError", "StoreVersionError",
-    "TaskCancelled", "TaskExitError", "TaskSerializationError", "ThreadBusyError",
-    "UnknownInterruptError", "ValueEncodingError", "WorkerDiedError", "is_invalid_resume",
+    "ExecutorUnavailableError", "FlowMismatchError", "FlowPregelError", "GraphBubbleUp",
+    "GraphDrained", "GraphInterrupt", "GraphRecursionError", "InputMismatchError",
+    "InvalidUpdateError", "LeaseLostError", "NodeCancelledError", "NodeError",
+    "NodeTimeoutError", "ParentCommand", "RecordedError", "ReplayMismatchError", "RunNotice",
+    "StoreCorruptError", "StoreError", "StoreForeignError", "StoreFullError",
+    "StoreReadOnlyError", "StoreVersionError", "TaskCancelled", "TaskExitError",
+    "TaskSerializationError", "ThreadBusyError", "UnansweredError", "UnknownInterruptError",
+    "ValueEncodingError", "WorkerDiedError", "is_invalid_resume",
 ]  # fmt: skip
 
 
@@ -173,18 +176,58 @@ class ReplayMismatchError(FlowPregelError):
 class InputMismatchError(FlowPregelError):
     """A run that was to go on was started with other input than it is now given.
 
-    *thread_id* names its thread, *why* says what is different.
+    *thread_id* names its thread, *why* says what is different, *adopts* whether it may go on
+    with the new input.
     """
 
-    def __init__(self, thread_id: str, why: str) -> None:
-        super().__init__(thread_id, why)
-        self.thread_id, self.why = thread_id, why
+    def __init__(self, thread_id: str, why: str, adopts: bool = False) -> None:
+        super().__init__(thread_id, why, adopts)
+        self.thread_id, self.why, self.adopts = thread_id, why, adopts
 
     def __str__(self) -> str:
+        if self.adopts:
+            return (
+                f"the run {self.thread_id!r} cannot go on with this input: {self.why}; pass the "
+                "same input, or adopt=True to go on with the new one (what was asked before is "
+                "not asked again), or start anew with another id"
+            )
         return (
             f"the run of thread {self.thread_id!r} cannot go on with this input: {self.why}; "
             "pass the same input, or invoke(None) to go on with the recorded one, or start anew "
             "with another thread_id, or without resume= and run_id="
+        )
+
+
+class FlowMismatchError(FlowPregelError):
+    """Under the id of a run is kept the work of another workflow.
+
+    *recorded* names that one, *flow* the one that was to run.
+    """
+
+    def __init__(self, thread_id: str, recorded: str, flow: str) -> None:
+        super().__init__(thread_id, recorded, flow)
+        self.thread_id, self.recorded, self.flow = thread_id, recorded, flow
+
+    def __str__(self) -> str:
+        return (
+            f"the run {self.thread_id!r} is one of workflow {self.recorded!r}, not of "
+            f"{self.flow!r}: use another id; or, if that is its old name, write "
+            f"@entrypoint(..., adopts={self.recorded!r})"
+        )
+
+
+class UnansweredError(FlowPregelError):
+    """A run stopped to ask; *interrupts* are its questions, *thread_id* is its id."""
+
+    def __init__(self, thread_id: str, interrupts: Sequence[Any]) -> None:
+        super().__init__(thread_id, tuple(interrupts))
+        self.thread_id, self.interrupts = thread_id, tuple(interrupts)
+
+    def __str__(self) -> str:
+        asked = "; ".join(map(repr, self.interrupts))
+        return (
+            f"the run {self.thread_id!r} waits for an answer: {asked}. Answer with "
+            f"flow.invoke(Command(resume=...), thread_id={self.thread_id!r}), and run it again"
         )
 
 

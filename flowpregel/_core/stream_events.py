@@ -11,7 +11,7 @@ from flowpregel._core import ids, records
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.effects import Emit, Emitted, Report
 from flowpregel._core.program import Keys, names
-from flowpregel._core.records import Kind, Task, Write
+from flowpregel._core.records import Arguments, Task, Write
 
 
 class StreamEvents:
@@ -90,7 +90,7 @@ class StreamEvents:
         if not self._wants_tasks or task.node.hidden:
             return
         given = task.input
-        if task.kind is Kind.CALL:
+        if isinstance(given, Arguments):
             given = (given.args, dict(given.kwargs))
         payload = {
             "id": task.id,

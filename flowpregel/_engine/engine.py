@@ -102,7 +102,11 @@ class Engine:
         self._failure: BaseException | None = None
         """What the run ended with, if that was an error."""
         if plan.lease is not None:
-            plan.lease.stop = lambda reason: self._inbox.post(Stopped(reason))
+            plan.lease.stop = self.ask_to_stop
+
+    def ask_to_stop(self, reason: str) -> None:
+        """Ask the run to stop at once; may be called on any OS thread."""
+        self._inbox.post(Stopped(reason))
 
     # ------------------------------------------------------------ for drivers
 

@@ -5,32 +5,54 @@ from __future__ import annotations
 import inspect
 import os
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, TypeVar, get_args, get_origin
+from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_origin, overload
 
 from flowpregel._core.callee import is_coroutine_function, is_generator_function, name_of
+from flowpregel._core.program import names
 from flowpregel._core.records import PREVIOUS
 from flowpregel.channels import EphemeralValue, LastValue
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
+from flowpregel.func.flow import Flow, identity_of
+from flowpregel.func.parameters import parameters_of
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.definition import END, START
 from flowpregel.pregel.node import Channel, ChannelWriteEntry, PregelNode
-from flowpregel.pregel.pregel import Pregel
 
+P = ParamSpec("P")
+R = TypeVar("R")
 ValueT = TypeVar("ValueT")
 SaveT = TypeVar("SaveT")
 
 
 @dataclass(eq=False)
-class entrypoint:
+class EntrypointOptions:
+    """How a workflow is made; `entrypoint` documents the fields."""
+
+    checkpointer: BaseCheckpointSaver | str | os.PathLike[str] | bool | None = None
+    store: Any = None
+    cache: Any = None
+    context_schema: type[Any] | None = None
+    cache_policy: CachePolicy | None = None
+    retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None
+    timeout: float | timedelta | TimeoutPolicy | None = None
+    executor: Any = None
+    adopts: str | Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        self.timeout = TimeoutPolicy.coerce(self.timeout)
+
+
+class entrypoint(EntrypointOptions):
     """Make a function a workflow: it calls tasks and waits for them, and can be resumed.
 
-    The function takes one input. It may also have these parameters, filled in by
-    name: ``previous`` (what the thread's last run returned or saved), ``config``,
-    ``runtime``, ``context``, ``store``, ``writer``.
+    `Flow.run` takes the function's own arguments. For `invoke` and its kin the input is the
+    value of its one parameter, or a dict of the values of several. It may also have these
+    parameters, filled in by name: ``previous`` (what the thread's last run returned or
+    saved), ``config``, ``runtime``, ``context``, ``store``, ``writer``.
 
     Its body runs in this process, in an OS thread of its own (``async def``: on the
     event loop). When a run is resumed the body runs again from its beginning, and
@@ -46,6 +68,7 @@ class entrypoint:
         timeout: Seconds that an async body may take, or a policy.
         executor: Where tasks run that do not say it themselves: ``"processes"``,
             ``"threads"``, ``"inline"``, or an executor.
+        adopts: The name that the function had before, or several: their runs go on.
 
     Raises:
         ConfigurationError: The function cannot be a workflow; the message says why.
@@ -58,7 +81,7 @@ class entrypoint:
         >>> @entrypoint(executor="inline")
         ... def total(numbers: list[int]) -> int:
         ...     return sum(future.result() for future in double.map(numbers))
-        >>> total.invoke([1, 2, 3])
+        >>> total.run([1, 2, 3])
         12
     """
 
@@ -74,24 +97,45 @@ class entrypoint:
         value: ValueT
         save: SaveT
 
-    checkpointer: BaseCheckpointSaver | str | os.PathLike[str] | bool | None = None
-    store: Any = None
-    cache: Any = None
-    context_schema: type[Any] | None = None
-    cache_policy: CachePolicy | None = None
-    retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None
-    timeout: float | timedelta | TimeoutPolicy | None = None
-    executor: Any = None
+    @overload
+    def __new__(cls, func: Callable[P, Coroutine[Any, Any, R]], /) -> Flow[P, R]: ...  # type: ignore[misc]
+    @overload
+    def __new__(cls, func: Callable[P, R], /) -> Flow[P, R]: ...  # type: ignore[misc]
+    @overload
+    def __new__(
+        cls,
+        checkpointer: BaseCheckpointSaver | str | os.PathLike[str] | bool | None = None,
+        store: Any = None,
+        cache: Any = None,
+        context_schema: type[Any] | None = None,
+        cache_policy: CachePolicy | None = None,
+        retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
+        timeout: float | timedelta | TimeoutPolicy | None = None,
+        executor: Any = None,
+        adopts: str | Sequence[str] = (),
+    ) -> entrypoint: ...
+    def __new__(cls, *args: Any, **options: Any) -> Any:
+        """Return a decorator; without parentheses, the workflow of a function."""
+        is_bare = len(args) == 1 and not options and callable(args[0])
+        if is_bare and not isinstance(args[0], BaseCheckpointSaver):
+            return cls()(args[0])
+        return super().__new__(cls)
 
-    def __post_init__(self) -> None:
-        if callable(self.checkpointer) and not isinstance(self.checkpointer, BaseCheckpointSaver):
-            raise ConfigurationError("write @entrypoint(), with parentheses")
-        self.timeout = TimeoutPolicy.coerce(self.timeout)
-
-    def __call__(self, func: Callable[..., Any]) -> Pregel:
+    @overload
+    def __call__(
+        self, func: Callable[P, Coroutine[Any, Any, entrypoint.final[R, Any]]]
+    ) -> Flow[P, R]: ...
+    @overload
+    def __call__(self, func: Callable[P, Coroutine[Any, Any, R]]) -> Flow[P, R]: ...
+    @overload
+    def __call__(self, func: Callable[P, entrypoint.final[R, Any]]) -> Flow[P, R]: ...
+    @overload
+    def __call__(self, func: Callable[P, R]) -> Flow[P, R]: ...
+    def __call__(self, func: Callable[..., Any]) -> Any:
         """Return the workflow of *func*."""
         name = name_of(func)
-        parameters = _check_body(func, name, has_timeout=self.timeout is not None)
+        _check_body(func, name, has_timeout=self.timeout is not None)
+        parameters = parameters_of(func, name)
         writes = [
             ChannelWriteEntry(END, mapper=_value_of),
             ChannelWriteEntry(PREVIOUS, mapper=_save_of),
@@ -99,6 +143,7 @@ class entrypoint:
         node = PregelNode(
             channels=START,
             triggers=[START],
+            mapper=parameters.arguments_of,
             bound=func,
             writers=[Channel.write_to(*writes)],
             retry_policy=self.retry_policy,
@@ -106,11 +151,16 @@ class entrypoint:
             timeout=self.timeout,
             role="body",
         )
-        given, returned, saved = _types_of(func, parameters[0].name if parameters else "")
-        graph = Pregel(
+        first = next(iter(parameters.signature.parameters)) if parameters.is_one else None
+        given, returned, saved = _types_of(func, first)
+        graph: Flow[Any, Any] = Flow(
+            parameters,
+            identity_of(func, name),
+            names(self.adopts),
             nodes={name: node},
             channels={
-                START: EphemeralValue(given),
+                # Not guarded: an adopted input takes the place of the one before.
+                START: EphemeralValue(given, guard=False),
                 END: LastValue(returned),
                 PREVIOUS: LastValue(saved),
             },
@@ -137,8 +187,8 @@ def _save_of(returned: Any) -> Any:
     return returned.save if isinstance(returned, entrypoint.final) else returned
 
 
-def _check_body(func: Any, name: str, *, has_timeout: bool) -> list[inspect.Parameter]:
-    """Refuse what cannot be a workflow, and return its parameters, as far as they are known."""
+def _check_body(func: Any, name: str, *, has_timeout: bool) -> None:
+    """Refuse what cannot be a workflow."""
     if not callable(func):
         raise ConfigurationError(f"@entrypoint() takes a function, not {func!r}")
     if is_generator_function(func):
@@ -150,35 +200,34 @@ def _check_body(func: Any, name: str, *, has_timeout: bool) -> list[inspect.Para
     try:
         parameters = [*inspect.signature(func).parameters.values()]
     except (TypeError, ValueError):
-        return []
+        return
     if parameters and parameters[0].name == "self" and inspect.isfunction(func):
         raise ConfigurationError(
             f"entrypoint {name!r} is a method, and nothing would give it its object: make the "
             f"workflow of the bound method, as in `self.flow = entrypoint(...)(self.{name})`"
         )
-    if not any(p.kind is not p.KEYWORD_ONLY and p.kind is not p.VAR_KEYWORD for p in parameters):
-        raise ConfigurationError(
-            f"entrypoint {name!r} takes no input: give it one parameter (several values go in a "
-            "dict or a tuple)"
-        )
+    if not parameters:
+        raise ConfigurationError(f"entrypoint {name!r} takes no input: give it a parameter")
     if has_timeout and not is_coroutine_function(func):
         raise ConfigurationError(
             f"entrypoint {name!r} is sync, and its body cannot be stopped when its timeout is "
             "over: give the timeout to its tasks, or make it async"
         )
-    return parameters
 
 
-def _types_of(func: Any, first: str) -> tuple[Any, Any, Any]:
-    """Return the types of a body's input (*first*), of what it returns, and of what it saves."""
+def _types_of(func: Any, only: str | None) -> tuple[Any, Any, Any]:
+    """Return the types of a body's input (its *only* parameter), its result, and what it saves."""
     try:
         hints = typing.get_type_hints(func)
     except Exception:  # noqa: BLE001 - annotations may name what is not there at run time
         hints = dict(getattr(func, "__annotations__", {}))
-    given, returned = hints.get(first, Any), hints.get("return", Any)
+    given, returned = dict if only is None else hints.get(only, Any), hints.get("return", Any)
     saved = returned
     if get_origin(returned) is entrypoint.final:
         returned, saved = get_args(returned)
     elif returned is entrypoint.final:
         returned = saved = Any
-    return tuple(Any if isinstance(kind, str) else kind for kind in (given, returned, saved))  # type: ignore[return-value]
+    given, returned, saved = (
+        Any if isinstance(kind, str) else kind for kind in (given, returned, saved)
+    )
+    return given, returned, saved

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from flowpregel._core.program import names
 from flowpregel._core.records import Address
-from flowpregel.checkpoint.base import thread_name
+from flowpregel.checkpoint.base import OnConflict, thread_name
 from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
 from flowpregel.events import StreamMode
@@ -55,6 +55,7 @@ class RunKeywords(ConfigKeywords, total=False):
     debug: bool | None
     resume: Literal["auto"] | None
     on_code_change: Literal["keep", "rerun", "error"]
+    on_conflict: OnConflict
     progress: bool | None
     version: Literal["v1", "v2"]
 
@@ -235,6 +236,7 @@ def _checked(values: Mapping[str, Any], key: str, default: Any = None) -> Any:
 _CHOICES: Final[dict[str, tuple[tuple[str | None, ...], str]]] = {
     "durability": (("async", "sync", "exit"), "'sync', 'async' or 'exit'"),
     "on_code_change": (("keep", "rerun", "error"), "'keep', 'rerun' or 'error'"),
+    "on_conflict": (("raise", "wait", "takeover"), "'raise', 'wait' or 'takeover'"),
     "resume": ((None, "auto"), "'auto', or leave it out"),
     "version": (("v1", "v2"), "'v1' or 'v2'"),
 }

@@ -10,6 +10,19 @@ resume="auto"        finished, or none       a new run
 run_id=              has this id             it goes on, or its result is returned
 run_id=              has another id          an earlier run's result, or a new run
 ===================  ======================  ==========================================
+
+What `Flow.run` asks for is that a run of this input *has been run once*:
+
+===================  ======================================  ==========================
+kept under its id    the same input                          another input
+===================  ======================================  ==========================
+nothing              a new run                               a new run
+an unfinished run    it goes on                              `InputMismatchError`; with
+a failed run         it goes on: what failed is tried again  ``adopt`` it goes on with
+a finished run       its result is returned                  the new input
+work of another      `FlowMismatchError`, unless ``adopts``  the same
+flow                 names it
+===================  ======================================  ==========================
 """
 
 from __future__ import annotations
@@ -18,6 +31,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from flowpregel._core import records
 from flowpregel._core.commands import Command
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import Emit, Steps
@@ -25,12 +39,42 @@ from flowpregel._core.program import Options, Program, read
 from flowpregel._core.records import Address, Saved
 from flowpregel._core.run_state import Result
 from flowpregel.checkpoint.base import BaseCheckpointSaver
-from flowpregel.errors import ConfigurationError, InputMismatchError
+from flowpregel.errors import ConfigurationError, FlowMismatchError, InputMismatchError
 from flowpregel.pregel.config import ParsedConfig
 from flowpregel.pregel.snapshot import OpenCheckpoint, open_checkpoint
 
 DIGEST = "input_digest"
 """Under this name metadata keep what a run's input was, for runs that may be asked for again."""
+FLOW = "flow"
+"""Under this name they keep whose run it is: the module and the name of a workflow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Once:
+    """What `Flow.run` asks for: that a run of this input has been run once.
+
+    Example:
+        >>> Once(flow="study:flow", adopts=("old",)).owns("study:old")
+        True
+    """
+
+    flow: str
+    """The module and the name of the workflow."""
+    adopts: tuple[str, ...] = ()
+    """Names that it had before."""
+    adopt: bool = False
+    """Whether the run goes on with the input it is now given, if that is another one."""
+
+    def owns(self, recorded: str) -> bool:
+        """Return whether a run that was recorded as one of *recorded* is one of this workflow."""
+        # `python pkg/study.py` knows the module as `study`, everyone else as `pkg.study`.
+        same = f".{self.flow}".endswith(f".{recorded}") or recorded.endswith(f".{self.flow}")
+        return same or recorded in self.adopts or node_of(recorded) in self.adopts
+
+
+def node_of(flow: str) -> str:
+    """Return the name of the node that is the body of a workflow: the last part of its name."""
+    return flow.rpartition(":")[2].rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +90,8 @@ class Start:
     """The checkpoint it starts from, if it was read."""
     over: Saved | None = None
     """The last checkpoint of a run that is over, whose result is asked for."""
+    program: Program
+    """What is run: with the names that the workflow had when it started."""
 
 
 def start_of(
@@ -54,16 +100,17 @@ def start_of(
     given: Any,
     config: ParsedConfig,
     *,
-    resume: Literal["auto"] | None,
+    resume: Literal["auto"] | Once | None,
 ) -> Start:
     """Return how the run starts that a user asked for; its thread is read only if that matters.
 
     Raises:
         InputMismatchError: The run to go on with was started with other input.
+        FlowMismatchError: What is kept is the work of another workflow.
         ConfigurationError: ``resume="auto"`` without input to start with, or a
             run that was left unfinished and replaced by a later one.
     """
-    start = Start(given=given, run_id=config.run_id)
+    start = Start(given=given, run_id=config.run_id, program=program)
     is_new = given is not None and not isinstance(given, Command)
     if saver is None and resume is not None:
         raise ConfigurationError(
@@ -80,6 +127,8 @@ def start_of(
         )
     saved = saver.load(config.address, lazy_results=True)
     start = replace(start, loaded=(saved,))
+    if isinstance(resume, Once):
+        return _once(saver, start, config.address, resume)
     if is_new:
         return _started_again(program, saver, config.address, start)
     if config.run_id is None and saved is not None and open_checkpoint(program, saved).tasks:
@@ -115,24 +164,89 @@ def _started_again(
 
 def _as_before(start: Start, saved: Saved) -> Start:
     metadata = saved.checkpoint.metadata
-    kept = {DIGEST: metadata[DIGEST]} if DIGEST in metadata else {}
+    kept = {key: metadata[key] for key in (DIGEST, FLOW) if key in metadata}
     run_id = None if metadata.get("run_id") is None else str(metadata["run_id"])
     return replace(start, run_id=start.run_id or run_id, metadata=kept)
 
 
+def _once(saver: BaseCheckpointSaver, start: Start, address: Address, once: Once) -> Start:
+    """Return how a run starts that is to have been run once."""
+    given, saved = start.given, start.loaded[0] if start.loaded else None
+    metadata = {DIGEST: digest_of(given, "the input", strict=False), FLOW: once.flow}
+    if saved is None:
+        return replace(start, metadata=metadata)
+    recorded = str(saved.checkpoint.metadata.get(FLOW, once.flow))
+    if not once.owns(recorded):
+        raise FlowMismatchError(address.thread_id, recorded, once.flow)
+    metadata[FLOW] = recorded
+    program = _named(start.program, node_of(recorded))
+    start = replace(_as_before(start, saved), metadata=metadata, program=program)
+    opened = first = open_checkpoint(program, saved)
+    if not opened.tasks:
+        first = _input_of_run(program, saver, opened)
+    digest = _recorded_digest(program, opened) or _recorded_digest(program, first)
+    if digest == metadata[DIGEST]:
+        return replace(start, given=None) if opened.tasks else replace(start, over=saved)
+    if not once.adopt:
+        why = "its input was another one" if digest else "what its input was is not recorded"
+        raise InputMismatchError(address.thread_id, why, adopts=True)
+    if not first.tasks:
+        # Nothing is kept of what it asked.
+        return replace(start, run_id=None)
+    # As the run's own write, on the checkpoint it started from: its calls are known by that.
+    corrected: Command[Any] = Command(update={str(program.input_channels): given})
+    # What the body itself came to was made of the other input; its answers stay.
+    bodies = {task.id for task in first.tasks}
+    writes = tuple(
+        each
+        for each in first.saved.writes
+        if each.task_id not in bodies or each.channel == records.RESUME
+    )
+    return replace(start, given=corrected, loaded=(replace(first.saved, writes=writes),))
+
+
+def _named(program: Program, name: str) -> Program:
+    """Return the *program* of a workflow under another name, of which its calls' ids are made."""
+    if name in program.nodes:
+        return program
+    (node,) = program.nodes.values()
+    triggers = dict.fromkeys(program.triggers, (name,))
+    return replace(program, nodes={name: replace(node, name=name)}, triggers=triggers)
+
+
+def _input_of_run(
+    program: Program, saver: BaseCheckpointSaver, opened: OpenCheckpoint
+) -> OpenCheckpoint:
+    """Return the checkpoint that took in the input of a run; *opened*, its last, if it is gone."""
+    run_id = opened.saved.checkpoint.metadata.get("run_id")
+    address = replace(opened.saved.address, checkpoint_id=None)
+    inputs = saver.history(address, filter={"run_id": run_id, "source": "input"}, limit=1)
+    for each in inputs:
+        found = saver.load(replace(address, checkpoint_id=each.checkpoint.id), lazy_results=True)
+        if found is not None:
+            return open_checkpoint(program, found)
+    return opened
+
+
+def _recorded_digest(program: Program, opened: OpenCheckpoint) -> str | None:
+    """Return the digest of the input that a run was started with, None: it is not known."""
+    recorded: str | None = opened.saved.checkpoint.metadata.get(DIGEST)
+    if recorded is not None and opened.applied is None:
+        return recorded
+    keys = program.input_channels
+    channel = opened.state.channels.get(keys) if isinstance(keys, str) else None
+    if channel is None or not channel.is_available():
+        return None
+    return digest_of(channel.get(), "the input", strict=False)
+
+
 def _check_input(program: Program, opened: OpenCheckpoint, given: Any) -> None:
     """Refuse to go on with a run that was started with other input."""
-    saved = opened.saved
-    recorded = saved.checkpoint.metadata.get(DIGEST)
+    thread_id, recorded = opened.saved.address.thread_id, _recorded_digest(program, opened)
     if recorded is None:
-        keys = program.input_channels
-        channel = opened.state.channels.get(keys) if isinstance(keys, str) else None
-        if channel is not None and channel.is_available():
-            recorded = digest_of(channel.get(), "the input", strict=False)
-    if recorded is None:
-        raise InputMismatchError(saved.address.thread_id, "what its input was is not recorded")
+        raise InputMismatchError(thread_id, "what its input was is not recorded")
     if recorded != digest_of(given, "the input", strict=False):
-        raise InputMismatchError(saved.address.thread_id, "its input was another one")
+        raise InputMismatchError(thread_id, "its input was another one")
 
 
 def kept_result(program: Program, saved: Saved, options: Options) -> Steps:

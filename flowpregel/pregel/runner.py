@@ -28,18 +28,20 @@ from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._engine.nested import RunContext, now
 from flowpregel._fault import fault
 from flowpregel._interrupts import held
-from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.base import BaseCheckpointSaver, OnConflict
 from flowpregel.context import RunControl, current_scope
-from flowpregel.errors import ConfigurationError, RunNotice
+from flowpregel.errors import ConfigurationError, RunNotice, ThreadBusyError
 from flowpregel.pregel import progress
 from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
 from flowpregel.pregel.definition import GraphDefinition, keys_of
 from flowpregel.pregel.node import policies_of
-from flowpregel.pregel.resume import kept_result, start_of
+from flowpregel.pregel.resume import Once, kept_result, start_of
 from flowpregel.pregel.snapshot import GraphOutput
 
 _WITHOUT_EFFECT = ("stream_mode", "print_mode", "context", "debug", "version")
 """Options of an invocation that a graph may be given when another one calls it."""
+_PAUSE = 0.05
+"""Seconds after which an async run looks again whether its thread is free."""
 _FROM_INSIDE = {"custom", "progress"}
 """What nested graphs give the stream even if it does not show subgraphs."""
 
@@ -83,7 +85,8 @@ class GraphRun:
         self.context = context_of(graph.context_schema, wanted["context"])
         control: RunControl | None = wanted["control"]
         self.control = control
-        self.resume: Literal["auto"] | None = wanted["resume"]
+        self.resume: Literal["auto"] | Once | None = wanted["resume"]
+        self.on_conflict: OnConflict = wanted["on_conflict"]
         self.version: Literal["v1", "v2"] = wanted["version"]
         is_whole = not streams and asked.get("stream_mode") in WHOLE
         self.modes = () if is_whole else names(wanted["stream_mode"])
@@ -109,6 +112,14 @@ class GraphRun:
             on_code_change=wanted["on_code_change"],
         )
         """All but what the thread's saver decides."""
+        self.engine: Engine
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        """Ask the run to stop at once; may be called on any OS thread, and before it starts."""
+        self._is_cancelled = True
+        if hasattr(self, "engine"):
+            self.engine.ask_to_stop("the run was cancelled")
 
     def items(self) -> Iterator[Any]:
         """Run to the end on this OS thread, and yield what the stream shows on the way."""
@@ -126,6 +137,8 @@ class GraphRun:
 
     def _driven(self) -> Generator[Item, None, None]:
         self.engine = Engine(plan_of(self))
+        if self._is_cancelled:
+            self.cancel()
         yield from drive(self.engine)
 
     async def aitems(self) -> AsyncIterator[Any]:
@@ -134,7 +147,17 @@ class GraphRun:
 
         saver = self.graph.saver
         is_elsewhere = saver is not None and saver.needs_loop
-        planned = await asyncio.to_thread(plan_of, self) if is_elsewhere else plan_of(self)
+        # Who waits must not block the loop, which may have the other run to go on with.
+        waits = self.on_conflict == "wait"
+        self.on_conflict = "raise" if waits else self.on_conflict
+        planned = None
+        while planned is None:
+            try:
+                planned = await asyncio.to_thread(plan_of, self) if is_elsewhere else plan_of(self)
+            except ThreadBusyError:
+                if not waits:
+                    raise
+                await asyncio.sleep(_PAUSE)
         self.engine = Engine(planned, asyncio.get_running_loop())
         emitted = adrive(self.engine)
         with nullcontext() if self._view is None else closing(self._view):
@@ -194,7 +217,10 @@ def plan_of(asked: GraphRun) -> RunPlan:
             address = config.address
             resources.callback(fault, "lease.released.after")
             fault("lease.taken.before")
-            lease = resources.enter_context(saver.lease(address.thread_id, address.namespace))
+            held_by = saver.lease(
+                address.thread_id, address.namespace, on_conflict=asked.on_conflict
+            )
+            lease = resources.enter_context(held_by)
             fault("lease.taken.after")
             resources.callback(fault, "lease.released.before")
             options = for_saver(replace(options, address=address, fence=lease.fence), saver)
@@ -221,9 +247,9 @@ def plan_of(asked: GraphRun) -> RunPlan:
         )
         return RunPlan(
             steps=(
-                run(graph.program, options, start.given)
+                run(start.program, options, start.given)
                 if start.over is None
-                else kept_result(graph.program, start.over, options)
+                else kept_result(start.program, start.over, options)
             ),
             around=around,
             cache=graph.cache,

@@ -26,7 +26,13 @@ def sample(name: str, hint: Any) -> Any:
         return get_args(hint)[-1]
     if get_origin(hint) is Sequence:
         return (f"first {name}", f"second {name}")
-    plain: dict[Any, Any] = {int: 7, float: 1.5, str: f"some {name}", Any: ("any", name)}
+    plain: dict[Any, Any] = {
+        int: 7,
+        float: 1.5,
+        bool: True,
+        str: f"some {name}",
+        Any: ("any", name),
+    }
     return plain[hint]
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import assert_type
 
-from flowpregel.func import TaskFunction, TaskFuture, entrypoint, task
+from flowpregel.func import Flow, RunHandle, TaskFunction, TaskFuture, entrypoint, task
 from flowpregel.policies import RetryPolicy
-from flowpregel.pregel import Pregel
 
 
 @task
@@ -32,7 +31,26 @@ async def flow(n: int) -> entrypoint.final[int, str]:
     return entrypoint.final(value=n, save="x")
 
 
-assert_type(flow, Pregel)
+@entrypoint
+def study(seeds: list[int], *, scale: float = 1.0) -> float:
+    """Return a sum."""
+    return sum(seeds) * scale
+
+
+async def use() -> None:
+    """Run workflows by their signatures."""
+    assert_type(study.run([1], scale=2.0), float)
+    assert_type(study.run([1], id="1", adopt=True, on_conflict="raise"), float)
+    assert_type(await study.arun([1]), float)
+    assert_type(await flow.arun(1, id="1"), int)
+    assert_type(flow.run(1), int)
+    assert_type(study.start([1], id="1"), RunHandle[float])
+    assert_type(study.start([1]).result(timeout=1), float)
+    study.run("a")  # type: ignore[call-overload]
+    study.run([1], scales=2.0)  # type: ignore[call-overload]
+
+
+same: Flow[[int], int] = flow
 assert_type(double.with_options(timeout=3)(1), TaskFuture[float])
 double("1")  # type: ignore[arg-type]
 double(1, 2)  # type: ignore[call-arg]

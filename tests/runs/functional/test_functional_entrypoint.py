@@ -210,14 +210,6 @@ def test_final_has_two_types(saved: Any) -> None:
         entrypoint.final[saved]
 
 
-def test_the_parentheses_are_not_optional() -> None:
-    """``@entrypoint`` alone would take the function for a checkpointer."""
-    with pytest.raises(ConfigurationError, match="with parentheses"):
-
-        @entrypoint
-        def flow(n: int) -> None: ...
-
-
 def test_a_sync_body_cannot_have_a_timeout() -> None:
     """It waits in this process, where nothing can stop it; its tasks can have one."""
     with pytest.raises(ConfigurationError, match="give the timeout to its tasks"):
@@ -259,9 +251,9 @@ def test_an_async_body_can_have_a_timeout(drive: Any) -> None:
         drive.invoke(flow, 1)
 
 
-def test_a_graph_is_not_a_function() -> None:
+def test_a_workflow_is_not_a_function() -> None:
     """Calling it says how it is run."""
-    with pytest.raises(TypeError, match=r"use .invoke"):
+    with pytest.raises(TypeError, match=r"write flow\.run\("):
         sync_flow(double, "inline")([1])
 
 

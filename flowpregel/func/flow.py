@@ -1,0 +1,256 @@
+"""`Flow`: a workflow that is run by the signature of its function, once for each id."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+
+from flowpregel._core.digest import home_of
+from flowpregel._interrupts import held
+from flowpregel.checkpoint.base import OnConflict
+from flowpregel.context import current
+from flowpregel.errors import ConfigurationError, UnansweredError
+from flowpregel.func.parameters import FlowParameters
+from flowpregel.pregel.pregel import Pregel
+from flowpregel.pregel.resume import Once
+from flowpregel.pregel.runner import GraphRun
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_CodeChange = Literal["keep", "rerun", "error"] | None
+_OWN = ("id", "adopt", "on_code_change", "on_conflict")
+"""The options of a run, among the arguments of its workflow."""
+_EVENTS = ("tasks", "updates", "custom")
+
+
+class Flow(Pregel, Generic[P, R]):
+    """A workflow: what `entrypoint` makes of a function.
+
+    ``flow.run(...)`` takes the function's own arguments, and means *let this have been run
+    once*: under an ``id`` it starts, goes on, or returns what is kept. It drops no finished
+    work and repeats none. `invoke`, `stream` and their kin are LangGraph's.
+
+    Args:
+        parameters: What its function takes.
+        identity: The module and the name of its function, kept with its runs.
+        adopts: The names that it had before.
+        parts: What a `Pregel` consists of.
+    """
+
+    def __init__(
+        self, parameters: FlowParameters, identity: str, adopts: Sequence[str], **parts: Any
+    ) -> None:
+        self.parameters = parameters
+        self.identity = identity
+        self.adopts = tuple(adopts)
+        super().__init__(**parts)
+
+    @overload
+    def run(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def run(
+        self,
+        *args: Any,
+        id: str,
+        adopt: bool = ...,
+        on_code_change: _CodeChange = ...,
+        on_conflict: OnConflict = ...,
+        **kwargs: Any,
+    ) -> R: ...
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the workflow, if that was not done yet, and return its result.
+
+        Args:
+            args, kwargs: The arguments of the function.
+            id: Names the run, in the checkpointer: asked for again, it goes on where it
+                stopped, or returns what it returned. None: a run that is not asked for again.
+            adopt: Whether a run that was started with other arguments goes on with these;
+                what was asked before is not asked again. Otherwise it is an error.
+            on_code_change: What to do with a recorded result that other code made:
+                ``"keep"`` it (default, with a notice), ``"rerun"`` the call, or ``"error"``.
+            on_conflict: If another process has the run now: ``"wait"`` for its result
+                (default), ``"raise"``, or ``"takeover"``.
+
+        Raises:
+            TypeError: The function does not take these arguments.
+            ConfigurationError: There is an id, and no checkpointer to keep its run.
+            InputMismatchError: The run was started with other arguments.
+            FlowMismatchError: The id names a run of another workflow.
+            ThreadBusyError: Another process has it, and *on_conflict* is ``"raise"``.
+            UnansweredError: It waits for an answer.
+            Exception: What the function raised.
+
+        Example:
+            >>> study.run([1, 2, 3], id="study-1")  # doctest: +SKIP
+            6
+        """
+        if _is_nested(kwargs):
+            return self.invoke(self._given(args, kwargs))
+        run = self._planned(args, kwargs)
+        with held():
+            for _ in run.items():
+                pass
+        return _result_of(run)
+
+    @overload
+    async def arun(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def arun(
+        self,
+        *args: Any,
+        id: str,
+        adopt: bool = ...,
+        on_code_change: _CodeChange = ...,
+        on_conflict: OnConflict = ...,
+        **kwargs: Any,
+    ) -> R: ...
+    async def arun(self, *args: Any, **kwargs: Any) -> Any:
+        """`run`, on the running event loop."""
+        if _is_nested(kwargs):
+            return await self.ainvoke(self._given(args, kwargs))
+        run = self._planned(args, kwargs)
+        async for _ in run.aitems():
+            pass
+        return _result_of(run)
+
+    @overload
+    def start(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]: ...
+    @overload
+    def start(
+        self,
+        *args: Any,
+        id: str,
+        adopt: bool = ...,
+        on_code_change: _CodeChange = ...,
+        on_conflict: OnConflict = ...,
+        **kwargs: Any,
+    ) -> RunHandle[R]: ...
+    def start(self, *args: Any, **kwargs: Any) -> Any:
+        """Do what `run` does on an OS thread of its own, and return a handle at once.
+
+        The thread ends with the program; run again, it goes on.
+
+        Example:
+            >>> handle = study.start([1, 2, 3], id="study-1")  # doctest: +SKIP
+            >>> handle.result(timeout=60)  # doctest: +SKIP
+            6
+        """
+        return RunHandle(self._planned(args, kwargs, stream_mode=_EVENTS))
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Refuse to be called: a workflow is run by `run` and its kin."""
+        raise TypeError(
+            f"workflow {self.name!r} is not called: write {self.name}.run(...), which takes the "
+            f"same arguments and returns the result (async: await {self.name}.arun(...))"
+        )
+
+    def _planned(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], **asked: Any) -> GraphRun:
+        """Return the run that is asked for, its workflow's arguments and its own options apart."""
+        own = {key: kwargs[key] for key in _OWN if kwargs.get(key) is not None}
+        run_id, adopt = own.pop("id", None), own.pop("adopt", False)
+        if self.checkpointer is not None:
+            own["thread_id"] = str(uuid.uuid4()) if run_id is None else run_id
+        elif run_id is not None:
+            raise ConfigurationError(
+                f"{self.name}.run(id={run_id!r}): nothing keeps the runs of this workflow; write "
+                "@entrypoint(checkpointer='runs.lmdb'), with the path of a folder"
+            )
+        run = GraphRun(
+            self, self._given(args, kwargs), None, {"on_conflict": "wait", **own, **asked}
+        )
+        if self.checkpointer is not None:
+            run.resume = Once(flow=self.identity, adopts=self.adopts, adopt=adopt)
+        return run
+
+    def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        given = {key: value for key, value in kwargs.items() if key not in _OWN}
+        return self.parameters.input_of(args, given)
+
+
+class RunHandle(Generic[R]):
+    """A run that was started; iterate over it for its events, ``(stream mode, payload)``.
+
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: GraphRun) -> None:
+        self.id = run.config.thread_id
+        """The id of the run, given or made."""
+        self._run = run
+        self._future: Future[R] = Future()
+        self._events: SimpleQueue[Any] = SimpleQueue()
+        threading.Thread(target=self._work, name=f"flowpregel-{self.id}", daemon=True).start()
+
+    @property
+    def status(self) -> Literal["running", "done", "failed"]:
+        """How the run stands."""
+        if not self._future.done():
+            return "running"
+        return "done" if self._future.exception() is None else "failed"
+
+    def result(self, timeout: float | None = None) -> R:
+        """Return what the run returned, once it has ended.
+
+        Args:
+            timeout: The most seconds to wait.
+
+        Raises:
+            TimeoutError: It has not ended by then.
+            Exception: What `Flow.run` would raise.
+        """
+        return self._future.result(timeout)
+
+    def cancel(self) -> None:
+        """Ask the run to stop at once; what is finished is kept, and it can go on later."""
+        self._run.cancel()
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """Yield the events of the run as they come, each once, until it has ended."""
+        while (event := self._events.get()) is not None:
+            yield event
+        self._events.put(None)
+
+    def _work(self) -> None:
+        try:
+            for event in self._run.items():
+                self._events.put(event)
+            self._future.set_result(_result_of(self._run))
+        except BaseException as error:  # noqa: BLE001 - who asks for the result is raised it
+            self._future.set_exception(error)
+        finally:
+            self._events.put(None)
+
+
+def _is_nested(kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a run is one step of the run around it, and has no id of its own."""
+    return current.get() is not None and kwargs.get("id") is None
+
+
+def _result_of(run: GraphRun) -> Any:
+    """Return what a run came to.
+
+    Raises:
+        UnansweredError: It waits for an answer.
+    """
+    result = run.engine.result
+    assert result is not None
+    if result.interrupts:
+        raise UnansweredError(str(run.config.thread_id), result.interrupts)
+    return result.values
+
+
+def identity_of(func: Callable[..., Any], name: str) -> str:
+    """Return the module and the name of a workflow's function, the same as script or as module."""
+    module, qualified = home_of(func)
+    if module.startswith("__main__"):
+        main = sys.modules["__main__"]
+        spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+        module = spec.name if spec else Path(path or "__main__").stem
+    return f"{module}:{qualified.removesuffix(qualified.rpartition('.')[2])}{name}"
