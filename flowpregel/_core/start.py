@@ -21,7 +21,7 @@ from typing import Any
 from flowpregel import errors
 from flowpregel._core import ids, records
 from flowpregel._core.commands import Command, Send
-from flowpregel._core.effects import Load, Steps
+from flowpregel._core.effects import Emit, Load, Steps
 from flowpregel._core.plan import plan
 from flowpregel._core.program import Options, Program, load_state, names, new_state, read
 from flowpregel._core.records import Durability, Saved, Write
@@ -298,6 +298,8 @@ def _start_anew(run: Run, given: Any) -> Steps:
     """Apply new input, and drop what an earlier run left unfinished."""
     if writes := input_writes(run.program, given):
         dropped = plan(run.program, run.state, None, run.setting())
+        if run.options.nested is None and any(task.node.role == "body" for task in dropped):
+            run.after.extend(_left_behind(run))
         for task in dropped:
             task.writes = ()
         applied = run.apply([Writes(writes, records.INPUT), *barrier_of(dropped)])
@@ -308,6 +310,26 @@ def _start_anew(run: Run, given: Any) -> Steps:
             f"Received no input for {', '.join(names(run.program.input_channels))}"
         )
     yield from run.save("input")
+
+
+def _left_behind(run: Run) -> list[Emit]:
+    """Return the notice that new input drops finished calls of an unfinished run, if it does."""
+    assert run.options.address is not None
+    kept, left = dict(run.pending), run.left
+    if left is not None:
+        kept |= {task_id: [*left.result(task_id)] for task_id in left.ids() if task_id not in kept}
+    calls = sum(any(name == records.RETURN for name, _ in writes) for writes in kept.values())
+    if not calls:
+        return []
+    thread_id = run.options.address.thread_id
+    return [
+        Emit(
+            "notices",
+            f"an unfinished run with {calls:,} finished call{'s' * (calls > 1)} is left behind: "
+            f"to go on with it, use run(..., id={thread_id!r}) or "
+            f"invoke(None, thread_id={thread_id!r})",
+        )
+    ]
 
 
 def input_writes(program: Program, given: Any) -> list[Write]:

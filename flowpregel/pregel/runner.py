@@ -61,6 +61,10 @@ class GraphRun:
         TypeError: A keyword that nobody knows.
     """
 
+    engine: Engine
+    """What runs it, as soon as it runs."""
+    _is_cancelled = False
+
     def __init__(
         self,
         graph: GraphDefinition,
@@ -83,8 +87,7 @@ class GraphRun:
             config = replace(config, namespace="", checkpoint_id=config.checkpoint_map.get(""))
         self.graph, self.given, self.config = graph, given, config
         self.context = context_of(graph.context_schema, wanted["context"])
-        control: RunControl | None = wanted["control"]
-        self.control = control
+        self.control: RunControl | None = wanted["control"]
         self.resume: Literal["auto"] | Once | None = wanted["resume"]
         self.on_conflict: OnConflict = wanted["on_conflict"]
         self.version: Literal["v1", "v2"] = wanted["version"]
@@ -108,12 +111,10 @@ class GraphRun:
             step_timeout=graph.step_timeout,
             retry=policies_of(graph.retry_policy),
             cache=graph.cache_policy,
-            drain=lambda: None if control is None else control.drain_reason,
+            drain=lambda: None if self.control is None else self.control.drain_reason,
             on_code_change=wanted["on_code_change"],
         )
         """All but what the thread's saver decides."""
-        self.engine: Engine
-        self._is_cancelled = False
 
     def cancel(self) -> None:
         """Ask the run to stop at once; may be called on any OS thread, and before it starts."""

@@ -21,3 +21,10 @@ def sync_flow(called: Any, executor: str, **options: Any) -> Any:
         return sum(future.result() for future in called.map(numbers))
 
     return flow
+
+
+def run(drive: Any, flow: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run *flow* by its signature, sync or async."""
+    if not drive.is_async:
+        return flow.run(*args, **kwargs)
+    return drive.wait_for(lambda: flow.arun(*args, **kwargs))

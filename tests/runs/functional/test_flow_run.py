@@ -13,7 +13,6 @@ from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import interrupt
 from flowpregel.errors import (
-    ConfigurationError,
     FlowMismatchError,
     InputMismatchError,
     RunNotice,
@@ -22,14 +21,8 @@ from flowpregel.errors import (
     UnansweredError,
 )
 from flowpregel.func import entrypoint, task
+from tests.runs.functional.flows import run
 from tests.runs.notes import Notes
-
-
-def run(drive: Any, flow: Any, *args: Any, **kwargs: Any) -> Any:
-    """Run *flow* sync or async."""
-    if not drive.is_async:
-        return flow.run(*args, **kwargs)
-    return drive.wait_for(lambda: flow.arun(*args, **kwargs))
 
 
 class Study:
@@ -192,6 +185,15 @@ def test_what_was_invoked_is_not_run_again(drive: Any, study: Study) -> None:
         run(drive, study.flow, [1, 3], id="1")
 
 
+def test_what_an_invocation_drops_it_says(drive: Any, study: Study) -> None:
+    """As LangGraph's, it drops an unfinished run; the notice counts what was finished."""
+    failed(drive, study, [1, 2, 3, 4], at=4)
+
+    with pytest.warns(RunNotice, match=r"3 finished calls.*thread_id='1'"):
+        assert 10 == drive.invoke(study.flow, [5], thread_id="1")
+    assert 10 == drive.invoke(study.flow, [5], thread_id="1")
+
+
 # ---------------------------------------------------------------- other workflows
 
 
@@ -324,129 +326,6 @@ def test_a_started_run_can_be_cancelled_and_goes_on(saver: Any) -> None:
     assert "failed" == handle.status
     assert 1 == flow.run(1, id="1")
     assert [1] == seen
-
-
-# ---------------------------------------------------------------- signatures
-
-
-def test_the_arguments_are_those_of_the_function(drive: Any) -> None:
-    """By position or by name, with its defaults; what the run fills in is left out."""
-
-    @entrypoint(checkpointer=InMemorySaver())
-    def flow(
-        first: int,
-        /,
-        second: int = 2,
-        *,
-        config: Any,
-        third: int = 3,
-        previous: Any = None,
-        **more: int,
-    ) -> Any:
-        return first, second, third, more, config["configurable"]["thread_id"]
-
-    assert (1, 2, 3, {}, "1") == run(drive, flow, 1, id="1")
-    assert (1, 2, 3, {}, "1") == run(drive, flow, 1, 2, third=3, id="1")
-    assert (1, 5, 6, {"x": 7}, "2") == run(drive, flow, 1, second=5, third=6, x=7, id="2")
-
-
-def test_a_workflow_of_several_parameters_can_be_invoked(drive: Any) -> None:
-    """With a dict of them; a bare value is the first, as it was."""
-
-    @entrypoint()
-    def flow(a: int, b: int = 2) -> int:
-        return 10 * a + b
-
-    @entrypoint()
-    def named(*, a: int) -> int:
-        return a
-
-    assert [15, 12, 12] == [drive.invoke(flow, given) for given in ({"a": 1, "b": 5}, {"a": 1}, 1)]
-    assert [7, 7] == [drive.invoke(named, 7), run(drive, named, a=7)]
-
-
-@pytest.mark.parametrize("value", [None, {}, {"a": 1}, [], 0, Command(resume=1)], ids=repr)
-def test_any_value_may_be_the_only_argument(drive: Any, value: Any) -> None:
-    """None too, which as an input of `invoke` means to go on; and a command is a value."""
-
-    @entrypoint(checkpointer=InMemorySaver())
-    def flow(a: Any) -> Any:
-        return [a]
-
-    assert [value] == run(drive, flow, value, id="1")
-    assert [value] == run(drive, flow, value, id="1")
-
-
-@pytest.mark.parametrize(
-    ("args", "kwargs", "message"),
-    [
-        ((), {}, r"flow\(\) missing a required argument: 'a'"),
-        ((1, 2, 3), {}, r"flow\(\) too many positional arguments"),
-        ((1,), {"c": 1}, r"flow\(\) got an unexpected keyword argument 'c'"),
-    ],
-)
-def test_a_wrong_call_is_refused_at_once(drive: Any, args: Any, kwargs: Any, message: str) -> None:
-    """In Python's words."""
-
-    @entrypoint()
-    def flow(a: int, b: int = 2) -> int:
-        return a + b
-
-    with pytest.raises(TypeError, match=message):
-        run(drive, flow, *args, **kwargs)
-
-
-def test_any_number_of_positional_arguments_is_refused(drive: Any) -> None:
-    """The message says what to write; `invoke` gives it one."""
-
-    @entrypoint()
-    def flow(*numbers: int) -> int:
-        return sum(numbers)
-
-    with pytest.raises(ConfigurationError, match=r"takes \*numbers.*a list"):
-        run(drive, flow, 1, 2)
-    assert 1 == drive.invoke(flow, 1)
-
-
-def test_a_callable_without_a_signature_takes_one_argument(drive: Any) -> None:
-    """Some that are written in C have none."""
-    flow = entrypoint()(max)
-
-    assert 3 == run(drive, flow, [1, 3])
-
-
-def test_a_call_says_how_it_is_run() -> None:
-    """A workflow is no function any more."""
-
-    @entrypoint()
-    def flow(a: int) -> int:
-        return a
-
-    with pytest.raises(TypeError, match=r"write flow\.run\(\.\.\.\)"):
-        flow(1)
-
-
-def test_parentheses_are_optional(drive: Any) -> None:
-    """Without a checkpointer there is nothing to say."""
-
-    @entrypoint
-    def flow(a: int) -> int:
-        """Return *a*."""
-        return a
-
-    assert 1 == run(drive, flow, 1)
-    assert "Return *a*." == flow.__doc__
-
-
-def test_an_id_needs_a_checkpointer(drive: Any) -> None:
-    """Nothing would be kept under it."""
-
-    @entrypoint
-    def flow(a: int) -> int:
-        return a
-
-    with pytest.raises(ConfigurationError, match=r"@entrypoint\(checkpointer='runs\.lmdb'\)"):
-        run(drive, flow, 1, id="1")
 
 
 # ---------------------------------------------------------------- questions, and runs in runs

@@ -10,7 +10,7 @@ from flowpregel._core.commands import Command
 from flowpregel.channels import LastValue
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.context import interrupt
-from flowpregel.errors import ConfigurationError, InputMismatchError
+from flowpregel.errors import ConfigurationError, InputMismatchError, RunNotice
 from flowpregel.func import entrypoint, task
 from flowpregel.pregel import NodeBuilder, Pregel
 from flowpregel.runtime import get_runtime
@@ -250,7 +250,8 @@ def test_a_run_that_another_took_the_place_of_cannot_go_on(drive: Any, executor:
     """New input drops what was unfinished; its id is spent."""
     made = Crashing(executor)
     crash(drive, made, given(1), run_id="a")
-    drive.invoke(made.flow, given(2), thread_id="1", run_id="b")
+    with pytest.warns(RunNotice, match=r"1 finished call is left.*run\(\.\.\., id='1'\)"):
+        drive.invoke(made.flow, given(2), thread_id="1", run_id="b")
 
     with pytest.raises(ConfigurationError, match=r"'a'.*left unfinished.*a later run"):
         drive.invoke(made.flow, given(1), thread_id="1", run_id="a")
