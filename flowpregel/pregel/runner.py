@@ -80,7 +80,7 @@ class GraphRun:
                 "the graph around; give a saver or a path"
             )
         wanted = options_of(graph, asked, streams=streams)
-        settings = {key: value for key, value in asked.items() if key not in OPTIONS}
+        settings = {key: asked[key] for key in asked.keys() - OPTIONS}
         config = parse(merged(graph.config, given_config, **settings))
         if config.namespace:
             # The checkpoint of a nested graph is found when that is called: by the map of them.
@@ -91,11 +91,11 @@ class GraphRun:
         self.resume: Literal["auto"] | Once | None = wanted["resume"]
         self.on_conflict: OnConflict = wanted["on_conflict"]
         self.version: Literal["v1", "v2"] = wanted["version"]
-        is_whole = not streams and asked.get("stream_mode") in WHOLE
-        self.modes = () if is_whole else names(wanted["stream_mode"])
+        mode = asked.get("stream_mode")
+        self.modes = () if mode in WHOLE and not streams else names(wanted["stream_mode"])
         """The stream modes that the user reads; none for an output alone."""
         self._printed = ("updates", "values") if wanted["debug"] else names(wanted["print_mode"])
-        self._labelled = not isinstance(asked.get("stream_mode"), str | None)
+        self._labelled = not isinstance(mode, str | None)
         """Whether several modes were asked for, so that each item names its own."""
         self.subgraphs: bool = wanted["subgraphs"]
         """Whether nested graphs stream too, so that each item names its namespace."""

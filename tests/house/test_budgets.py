@@ -23,23 +23,23 @@ class Budget(NamedTuple):
 # To raise a number takes a reason in the commit: a feature that a user can name, or a benchmark.
 # A room whose comment names a smaller number is on its way there: its number only goes down.
 ROOMS: Final = {
-    "": Budget(13, 1055),  # 900, and 80 for Ctrl-C
-    "channels": Budget(12, 651),  # 650
-    "_core": Budget(17, 2415),  # 2,400, and answers that are refused
-    "_code": Budget(4, 1000),
-    "_engine": Budget(6, 918),  # 800
-    "executors": Budget(8, 1009),  # 800, and 200 for `shared`
-    "executors/processes": Budget(16, 2730),  # 14 files, 1,900, and 90 for the guard
-    "_lmdb": Budget(10, 1663),  # 1,100
-    "checkpoint": Budget(13, 1640),
-    "integrations": Budget(4, 393),
-    "store cache": Budget(7, 901),  # 900
-    "pregel": Budget(17, 2467),  # 2,050
-    "graph func": Budget(13, 1345),  # 1,300
-    "cli": Budget(13, 1116),  # 1,000
-    "testing": Budget(9, 1344),  # 8 files, 1,250
+    "": Budget(15, 1093),  # 900, 80 for Ctrl-C, and the errors of `flow.run`
+    "channels": Budget(9, 619),  # 650
+    "_core": Budget(18, 2399),  # 2,400, and answers that are refused
+    "_code": Budget(4, 687),  # a digest of code that survives every edit without a meaning
+    "_engine": Budget(5, 884),  # 800
+    "executors": Budget(8, 978),  # 800, and 200 for `shared`
+    "executors/processes": Budget(15, 2495),  # 14 files, 1,900, and 90 for the guard
+    "_lmdb": Budget(9, 1516),  # 1,100
+    "checkpoint": Budget(10, 1573),
+    "integrations": Budget(4, 368),
+    "store cache": Budget(7, 856),  # 900
+    "pregel": Budget(14, 2385),  # 2,050, and `flow.run`
+    "graph func": Budget(13, 1540),  # 1,300, and `flow.run`
+    "cli": Budget(9, 1038),  # 1,000
+    "testing": Budget(9, 1310),  # 8 files, 1,250
 }
-WHOLE: Final = Budget(170, 19_650)  # 17,500 lines
+WHOLE: Final = Budget(170, 19_741)  # 17,500 lines, and 1,150 of "Going on" so far
 
 
 def room_of(file: Path) -> str:
