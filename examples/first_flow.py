@@ -22,8 +22,8 @@ def study(seeds: list[int]) -> float:
 
 
 if __name__ == "__main__":
-    # resume="auto": if the thread "study-1" has a run that was stopped, go on with it. The
-    # body of `study` runs again from its first line, but a call that has a recorded result
-    # returns that result and simulates nothing. Otherwise a new run starts.
-    mean = study.invoke(list(range(12)), thread_id="study-1", resume="auto")
+    # Let this have been run once: start the run "study-1", go on with it if it was stopped, or
+    # return what it came to. The body of `study` runs again from its first line, but a call
+    # that has a recorded result returns that result and simulates nothing.
+    mean = study.run(list(range(12)), id="study-1")
     print(f"the mean is {mean:.3f}")

@@ -84,7 +84,7 @@ class SourceFile:
 
 _files: dict[str, SourceFile] = {}
 _LOCK = threading.Lock()
-"""`linecache` may raise when two OS threads read a file at the same time."""
+"""`linecache` and `ast.parse` may fail when two OS threads use them at the same time."""
 
 
 def source_file(name: str, variables: dict[str, Any]) -> SourceFile:
@@ -114,10 +114,11 @@ def _starts(lines: Sequence[str]) -> Iterator[int]:
 
 
 def _parsed(lines: Sequence[str]) -> ast.Module | None:
-    try:
-        return ast.parse("".join(lines))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None  # only a part of a statement, or a file that has changed
+    with _LOCK:
+        try:
+            return ast.parse("".join(lines))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None  # only a part of a statement, or a file that has changed
 
 
 def _class_in(tree: ast.AST, wanted: str, outer: str = "") -> ast.ClassDef | None:

@@ -46,19 +46,18 @@ FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
 def digest_of_caller(caller: Task) -> str:
     """Return a digest of what the calls of a body depend on: its code, and what it was given."""
     if caller.record is not None:
-        return digest_of_call(caller.id, caller.record)
+        return digest_of_call(caller.record)
     codes = [code_of(step.func or step.coroutine) for step in caller.node.steps]
     try:
         given = digest_of(caller.input, "the input", strict=False)
     except ConfigurationError:  # nested too deeply to be looked at
         given = ""
-    return ids.digest(caller.id, *codes, given)
+    return ids.digest(caller.path, *codes, given)
 
 
-def digest_of_call(task_id: str, record: CallRecord) -> str:
+def digest_of_call(record: CallRecord) -> str:
     """Return `digest_of_caller` for a call that makes calls itself."""
-    # Its arguments are part of its id.
-    return ids.digest(task_id, record.code)
+    return ids.digest(record.caller, record.name, record.arguments, record.code)
 
 
 class Replay:
@@ -188,14 +187,12 @@ class Replay:
         run = self._run
         if not run.going_on.is_changed:
             return
-        kept = dict(run.pending)
-        if run.left is not None:
-            kept |= {task_id: [*run.left.result(task_id)] for task_id in run.left.ids()}
-        found = {task_id: _record_in(writes) for task_id, writes in kept.items()}
-        records = {task_id: record for task_id, record in found.items() if record is not None}
+        left = run.left
+        kept = [*run.pending.values(), *(map(left.result, left.ids()) if left else ())]
+        records = [record for each in kept if (record := _record_in(each)) is not None]
         # What a recorded call called itself is not asked for where that is answered.
-        callers = {digest_of_call(*each) for each in records.items()}
-        asked = sum(each.caller not in callers for each in records.values())
+        callers = {digest_of_call(record) for record in records}
+        asked = sum(each.caller not in callers for each in records)
         run.going_on.not_asked = asked - self._asked
 
 

@@ -114,7 +114,7 @@ def call_task(function: Callable[..., Any], *args: Any) -> Any:
     scope = current.get()
     assert scope is not None
     node = Node(name=function.__name__, steps=(Callee(function, None, (), function.__name__),))
-    return scope.ends.call(node, Arguments(args, {}), None, function.__name__)
+    return scope.ends.call(node, Arguments(args, {}), None)
 
 
 def is_alive(pid: int) -> bool:

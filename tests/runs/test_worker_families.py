@@ -119,6 +119,7 @@ def test_what_a_task_has_started_ends_when_the_task_is_stopped(
         given = {**options, "file": str(tmp_path / "child")}
         job = run.start(start_and_sleep, given, timeout=1.0 if reason == "a timeout" else None)
         child = pid_in(tmp_path / "child")
+        time.sleep(0.05)  # as above
 
         if reason == "a cancel":
             pool.cancel(job.key, kill=True)

@@ -9,10 +9,10 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
+from flowpregel._code.digest import code_digest
 from flowpregel._core import ids
 from flowpregel._core.calls import Calls
 from flowpregel._core.commands import Send
-from flowpregel._core.digest import code_digest
 from flowpregel._core.effects import StepContext
 from flowpregel._core.plan import PUSHED
 from flowpregel._core.program import Options
@@ -61,7 +61,7 @@ def test_a_function_that_closes_over_what_is_not_there_yet_has_a_digest() -> Non
         def early() -> Any:
             return late()
 
-        digests.append(code_digest(early, with_state=True))
+        digests.append(code_digest(early).digest)
 
         def late() -> int:
             return 1
@@ -72,7 +72,7 @@ def test_a_function_that_closes_over_what_is_not_there_yet_has_a_digest() -> Non
 
     made = make()
 
-    assert digests != [code_digest(made, with_state=True)]
+    assert digests != [code_digest(made).digest]
 
 
 def test_a_runs_own_cache_policy_is_not_that_of_calls() -> None:
