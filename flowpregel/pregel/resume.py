@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from flowpregel._core import records
@@ -67,6 +68,9 @@ class Once:
 
     def owns(self, recorded: str) -> bool:
         """Return whether a run that was recorded as one of *recorded* is one of this workflow."""
+        place, _, name = recorded.rpartition(":")
+        if place.endswith(".py"):  # the command was given a file
+            recorded = f"{Path(place).stem}:{name}"
         # `python pkg/study.py` knows the module as `study`, everyone else as `pkg.study`.
         same = f".{self.flow}".endswith(f".{recorded}") or recorded.endswith(f".{self.flow}")
         return same or recorded in self.adopts or node_of(recorded) in self.adopts

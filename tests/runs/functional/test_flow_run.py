@@ -21,6 +21,7 @@ from flowpregel.errors import (
     UnansweredError,
 )
 from flowpregel.func import entrypoint, task
+from flowpregel.pregel.resume import Once
 from tests.runs.functional.flows import run
 from tests.runs.notes import Notes
 
@@ -205,6 +206,21 @@ def test_a_renamed_workflow_is_told_of_both_names(drive: Any, study: Study) -> N
         run(drive, study.named("renamed"), [1, 2], id="1")
     assert caught.value.recorded.endswith(":study")
     assert [] == study.ran()
+
+
+@pytest.mark.parametrize(
+    ("recorded", "is_ours"),
+    [
+        ("study:flow", True),
+        ("pkg.study:flow", True),
+        ("examples/study.py:flow", True),  # as the command notes a script that it was given
+        ("examples/other.py:flow", False),
+        ("study:other", False),
+    ],
+)
+def test_a_workflow_is_known_however_it_was_started(recorded: str, is_ours: bool) -> None:
+    """As a script, as a module of a package, or by the command."""
+    assert is_ours == Once(flow="study:flow").owns(recorded)
 
 
 @pytest.mark.parametrize("adopts", ["study", ["other", "study"]])
