@@ -38,8 +38,11 @@ class LeftResults(Protocol):
     def result(self, task_id: str) -> Sequence[tuple[str, Any]]:
         """Return what is kept of a call; empty: there is no such."""
 
-    def at(self, path: str) -> str | None:
-        """Return the task id of the call that has this path, if there is one."""
+    def record_at(self, path: str) -> Sequence[tuple[str, Any]]:
+        """Return which call has this path, without its result; empty: there is no such."""
 
-    def ids(self) -> Iterable[str]:
-        """Return the task ids of all of them."""
+    def count(self) -> int:
+        """Return how many there are."""
+
+    def records(self) -> Iterable[Sequence[tuple[str, Any]]]:
+        """Yield which calls they are, one after the other and without their results."""

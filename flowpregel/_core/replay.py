@@ -18,6 +18,7 @@ something else                  it runs
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from flowpregel._code.digest import code_of
@@ -95,8 +96,7 @@ class Replay:
             self._asked += task.parent.record is None
             self._run.going_on.is_changed |= was.caller != record.caller
             if was.code != record.code:
-                self._meet_other_code(task, was, record)
-                recorded = self._recorded(task)
+                recorded = self._of_other_code(task, was, record, recorded)
         if not recorded or call.node.role == "graph":
             # A graph has checkpoints of its own to go on from.
             return None
@@ -132,8 +132,10 @@ class Replay:
             kept = run.pending.get(task.id) or (run.left.result(task.id) if run.left else ())
         return kept
 
-    def _meet_other_code(self, task: Task, was: CallRecord, now: CallRecord) -> None:
-        """Do as is asked where what is recorded was made by other code."""
+    def _of_other_code(
+        self, task: Task, was: CallRecord, now: CallRecord, recorded: Sequence[Write]
+    ) -> Sequence[Write]:
+        """Return what is used again where what is *recorded* was made by other code."""
         run = self._run
         match task.node.on_code_change or run.options.on_code_change:
             case "error":
@@ -141,11 +143,13 @@ class Replay:
             case "rerun":
                 task.id = ids.task_id(task.id, now.code)
                 task.namespace = f"{task.namespace.rpartition(':')[0]}:{task.id}"
-            case _ if not outputs(self._recorded(task)):
-                # It failed: perhaps that is why the code is another one.
-                self.forget(task)
-            case _:
-                run.going_on.of_other_code[now.name] += 1
+                return self._recorded(task)
+        if not outputs(recorded):
+            # It failed: perhaps that is why the code is another one.
+            self.forget(task)
+            return ()
+        run.going_on.of_other_code[now.name] += 1
+        return recorded
 
     # ------------------------------------------------------------ chance
 
@@ -175,8 +179,8 @@ class Replay:
             found = filter(None, map(_record_in, run.pending.values()))
             self._placed = {(each.caller, each.place): each for each in found}
         was = self._placed.get((record.caller, record.place))
-        if was is None and run.left is not None and (there := run.left.at(task.path)):
-            was = _record_in(run.left.result(there))
+        if was is None and run.left is not None:
+            was = _record_in(run.left.record_at(task.path))
         if was is None or was.caller == record.caller:
             return was
         run.going_on.is_changed = True
@@ -187,8 +191,7 @@ class Replay:
         run = self._run
         if not run.going_on.is_changed:
             return
-        left = run.left
-        kept = [*run.pending.values(), *(map(left.result, left.ids()) if left else ())]
+        kept = chain(run.pending.values(), run.left.records() if run.left else ())
         records = [record for each in kept if (record := _record_in(each)) is not None]
         # What a recorded call called itself is not asked for where that is answered.
         callers = {digest_of_call(record) for record in records}

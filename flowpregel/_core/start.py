@@ -315,10 +315,9 @@ def _start_anew(run: Run, given: Any) -> Steps:
 def _left_behind(run: Run) -> list[Emit]:
     """Return the notice that new input drops finished calls of an unfinished run, if it does."""
     assert run.options.address is not None
-    kept, left = dict(run.pending), run.left
-    if left is not None:
-        kept |= {task_id: [*left.result(task_id)] for task_id in left.ids() if task_id not in kept}
-    calls = sum(any(name == records.RETURN for name, _ in writes) for writes in kept.values())
+    calls = 0 if run.left is None else run.left.count()
+    for writes in run.pending.values():
+        calls += any(name == records.RETURN for name, _ in writes)
     if not calls:
         return []
     thread_id = run.options.address.thread_id

@@ -25,21 +25,21 @@ class Budget(NamedTuple):
 ROOMS: Final = {
     "": Budget(15, 1093),  # 900, 80 for Ctrl-C, and the errors of `flow.run`
     "channels": Budget(9, 619),  # 650
-    "_core": Budget(18, 2397),  # 2,400, and answers that are refused
+    "_core": Budget(18, 2400),  # 2,400, and answers that are refused
     "_code": Budget(4, 688),  # a digest of code that survives every edit without a meaning
     "_engine": Budget(5, 884),  # 800
     "executors": Budget(8, 978),  # 800, and 200 for `shared`
     "executors/processes": Budget(15, 2495),  # 14 files, 1,900, and 90 for the guard
     "_lmdb": Budget(9, 1516),  # 1,100
-    "checkpoint": Budget(10, 1573),
+    "checkpoint": Budget(10, 1583),
     "integrations": Budget(4, 368),
     "store cache": Budget(7, 856),  # 900
-    "pregel": Budget(14, 2385),  # 2,050, and `flow.run`
+    "pregel": Budget(14, 2389),  # 2,050, and `flow.run`
     "graph func": Budget(13, 1540),  # 1,300, and `flow.run`
     "cli": Budget(9, 1038),  # 1,000
     "testing": Budget(9, 1310),  # 8 files, 1,250
 }
-WHOLE: Final = Budget(170, 19_740)  # 17,500 lines, and 1,150 of "Going on" so far
+WHOLE: Final = Budget(170, 19_757)  # 17,500 lines, and 1,150 of "Going on" so far
 
 
 def room_of(file: Path) -> str:

@@ -7,7 +7,7 @@ open: a reader that stands still keeps every freed page from being used again.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -205,7 +205,7 @@ class Reader:
         prefix = checkpoint_key(namespace.prefix, identifier)
         for _, data in self.tables.writes.scan(transaction, prefix):
             task = WritesRecord(*pickle.loads(data))
-            if lazy_results and {name for name, _ in task.writes.values()} == _FINISHED_CALL:
+            if lazy_results and _is_left(task):
                 copied.leaves_results = True
             else:
                 copied.tasks.append(task)
@@ -308,6 +308,24 @@ class LeftCalls:
             StoreCorruptError: Its record is damaged.
             ValueEncodingError: Its result cannot be read back.
         """
+        return self._decoded(task_id)
+
+    def record_at(self, path: str) -> Sequence[Write]:
+        """Return which call has this path, without its result; empty: there is no such."""
+        task_id = self._ids().get(hash(path))
+        return () if task_id is None else self._decoded(task_id, CALLED)
+
+    def count(self) -> int:
+        """Return how many there are."""
+        return len(self._ids())
+
+    def records(self) -> Iterator[Sequence[Write]]:
+        """Yield which calls they are, one after the other and without their results."""
+        for task_id in self._ids().values():
+            yield self._decoded(task_id, CALLED)
+
+    def _decoded(self, task_id: str, only: str | None = None) -> Sequence[Write]:
+        """Return the writes of a call that has finished, or the *only* one of them."""
         reader, key = self._reader, self._prefix + digest(task_id)
         data = reader.read(partial(reader.tables.writes.get, key=key))
         writes = [] if data is None else WritesRecord(*pickle.loads(data)).writes.values()
@@ -317,20 +335,20 @@ class LeftCalls:
         return [
             (channel, reader.codec.decode(value, f"{what} {channel!r}"))
             for channel, value in writes
+            if only in (None, channel)
         ]
 
-    def at(self, path: str) -> str | None:
-        """Return the id of the call that has this path, if there is one."""
-        return self._paths().get(hash(path))
-
-    def ids(self) -> Iterable[str]:
-        """Return the ids of all of them."""
-        return self._paths().values()
-
-    def _paths(self) -> dict[int, str]:
+    def _ids(self) -> dict[int, str]:
         if self._by_path is None:
-            scan = self._reader.tables.writes.scan
-            kept = self._reader.read(lambda transaction: [*scan(transaction, self._prefix)])
-            records = (WritesRecord(*pickle.loads(data)) for _, data in kept)
-            self._by_path = {hash(record.path): record.task_id for record in records}
+            self._by_path = self._reader.read(self._paths)
         return self._by_path
+
+    def _paths(self, transaction: Any) -> dict[int, str]:
+        found = self._reader.tables.writes.scan(transaction, self._prefix)
+        records = (WritesRecord(*pickle.loads(data)) for _, data in found)
+        return {hash(record.path): record.task_id for record in records if _is_left(record)}
+
+
+def _is_left(task: WritesRecord) -> bool:
+    """Return whether a task is a finished call and nothing else: its result may stay there."""
+    return {name for name, _ in task.writes.values()} == _FINISHED_CALL
