@@ -126,6 +126,13 @@ A bound, so that the tasks that the first events ask for start, and the results 
 they bring are kept, before the run looks at the rest.
 """
 
+LONGEST_WAIT: Final = 0.5
+"""Seconds for which a run waits at once.
+
+A signal that arrives an instant before Python begins to wait does not end that wait, and its
+handler is called after it.
+"""
+
 _lock = threading.Lock()
 _last = 0
 
@@ -161,11 +168,15 @@ class RunInbox:
         self._posted.put(events)
 
     def take(self, timeout: float | None) -> list[Event]:
-        """Wait for events, at most *timeout* seconds; return the first `MOST_AT_ONCE`."""
+        """Wait for events, at most *timeout* seconds; return the first `MOST_AT_ONCE`.
+
+        It may return none before that.
+        """
         if events := self.drain():
             return events
+        seconds = LONGEST_WAIT if timeout is None else min(timeout, LONGEST_WAIT)
         with waking(lambda: self._posted.put(())), suppress(Empty):
-            self._events.extend(self._posted.get(timeout=timeout))
+            self._events.extend(self._posted.get(timeout=seconds))
         return self.drain()
 
     def drain(self) -> list[Event]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flowpregel import _interrupts
+from flowpregel.func import entrypoint, task
 from tests.soak.interrupts import KINDS
 
 
@@ -96,3 +99,29 @@ def test_it_can_be_looked_for(pressed: list[str]) -> None:
         pressed.append("held")
 
     assert pressed == ["woken", "pressed", "woken", "held", "pressed"]
+
+
+def test_it_is_noticed_even_if_it_does_not_end_a_wait() -> None:
+    """As Python's own waits do not, if it comes an instant before them."""
+    noticed, is_over = threading.Event(), threading.Event()
+    signal.signal(signal.SIGINT, lambda *_: noticed.set())
+    # Where the main thread does not take the signal, another one does, and the wait goes on.
+    other = threading.Thread(target=is_over.wait)
+    other.start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+    @task(executor="threads")
+    def wait() -> bool:
+        os.kill(os.getpid(), signal.SIGINT)
+        return noticed.wait(30)
+
+    @entrypoint()
+    def flow(_: int) -> bool:
+        return wait().result()
+
+    try:
+        assert flow.invoke(1) is True
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        is_over.set()
+        other.join()
