@@ -39,7 +39,9 @@ class TaskOptions:
     retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None
     """When a failed call is tried again; the first policy that matches decides."""
     cache_policy: CachePolicy | None = None
-    """How long its results are shared between runs; the entrypoint gives the cache."""
+    """How long its results are shared between runs, in the entrypoint's cache or store."""
+    cache: bool = False
+    """Whether its results are shared between runs, for ever: short for a cache policy."""
     timeout: float | timedelta | TimeoutPolicy | None = None
     """Seconds that one attempt may take, or a policy."""
     executor: Any = None
@@ -54,6 +56,11 @@ class TaskOptions:
         policies_of(self.retry_policy)
         checked_cache_policy(self.cache_policy)
         check_executor(self.executor)
+        if not isinstance(self.cache, bool):
+            raise ConfigurationError(
+                f"task(cache={self.cache!r}): use True; where results are kept, the entrypoint "
+                "says: its checkpointer, or cache="
+            )
         if self.on_code_change not in (None, "keep", "rerun", "error"):
             raise ConfigurationError(
                 f"task(on_code_change={self.on_code_change!r}): use 'keep', 'rerun' or 'error'"
@@ -62,6 +69,11 @@ class TaskOptions:
             text: Any = getattr(self, option)
             if text is not None and (not isinstance(text, str) or not text):
                 raise ConfigurationError(f"task({option}={text!r}): use str")
+
+    @property
+    def shares(self) -> CachePolicy | None:
+        """How its results are shared between runs; None: they are not."""
+        return self.cache_policy or (CachePolicy() if self.cache else None)
 
 
 class TaskFunction(Generic[P, R]):
@@ -147,9 +159,9 @@ class TaskFunction(Generic[P, R]):
         return [call(*items) for items in [*zip(*iterables, strict=True)]]
 
     def _map_chunks(self, iterables: Sequence[Iterable[Any]], size: int) -> list[ItemFuture[R]]:
-        if self.options.cache_policy is not None:
+        if self.options.shares is not None:
             raise ConfigurationError(
-                f"task {self.name!r} has a cache policy, which is for single calls: "
+                f"task {self.name!r} shares its results, which is for single calls: "
                 "use map() without chunksize"
             )
         if size < 1:
@@ -174,7 +186,7 @@ class TaskFunction(Generic[P, R]):
 
         Args:
             changes: What `task` takes: ``name``, ``retry_policy``, ``cache_policy``,
-                ``timeout``, ``executor``, ``version``, ``on_code_change``.
+                ``cache``, ``timeout``, ``executor``, ``version``, ``on_code_change``.
         """
         return TaskFunction(self.func, replace(self.options, **_options(changes)))
 
@@ -203,8 +215,8 @@ class TaskFunction(Generic[P, R]):
             name=self.name,
             steps=(callee,),
             retry=policies_of(options.retry_policy),
-            cache=options.cache_policy,
-            space=() if options.cache_policy is None else self.cache_namespace,
+            cache=options.shares,
+            space=() if options.shares is None else self.cache_namespace,
             timeout=cast("TimeoutPolicy | None", options.timeout),
             executor=options.executor,
             on_code_change=options.on_code_change,
@@ -308,6 +320,7 @@ def task(
     name: str | None = None,
     retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
     cache_policy: CachePolicy | None = None,
+    cache: bool = False,
     timeout: float | timedelta | TimeoutPolicy | None = None,
     executor: Any = None,
     version: str | None = None,
@@ -325,7 +338,8 @@ def task(func: Any = None, /, **options: Any) -> Any:
     Args:
         func: A function, a method, an async function, a partial, any callable.
         options: The fields of `TaskOptions`: ``name``, ``retry_policy``,
-            ``cache_policy``, ``timeout``, ``executor``, ``version``, ``on_code_change``.
+            ``cache_policy``, ``cache``, ``timeout``, ``executor``, ``version``,
+            ``on_code_change``.
 
     Raises:
         ConfigurationError: *func* is a generator or cannot be called, or an

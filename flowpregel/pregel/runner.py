@@ -253,7 +253,7 @@ def plan_of(asked: GraphRun) -> RunPlan:
                 else kept_result(start.program, start.over, options)
             ),
             around=around,
-            cache=graph.cache,
+            open_cache=graph.open_cache,
             max_concurrency=config.max_concurrency,
             resources=resources.pop_all(),
             lease=lease,
