@@ -74,7 +74,7 @@ class Calls:
         """What is known of the bodies that made a call, by task id."""
         self.busy: set[str] = set()
         """The tasks that wait for a result which another run, or another task, is computing."""
-        self.replay = Replay(run)
+        self.replay = Replay(run, place)
 
     def plan(self, caller: Task, call: Call) -> Task | None:
         """Return the task that is to be run for a *call* of *caller*.

@@ -100,6 +100,8 @@ class Node:
     handler: str | None = None
     """The node that is given this one's failure."""
     on_code_change: Literal["keep", "rerun", "error"] | None = None
+    adopts: tuple[str, ...] = ()
+    """The names that the task had before: what was recorded of it is its own."""
     """What is done with a result that other code made; None: as the run says."""
     executor: Any = None
     """Where it runs; None is the run's default."""

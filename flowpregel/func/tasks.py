@@ -16,6 +16,7 @@ from flowpregel._code.digest import code_digest
 from flowpregel._core.asked import Asked
 from flowpregel._core.callee import Callee, callee_of, is_generator_function, name_of
 from flowpregel._core.digest import arguments_digest, space_of
+from flowpregel._core.program import names
 from flowpregel._core.records import Arguments, Node
 from flowpregel._engine.tasks import check_executor
 from flowpregel.context import current
@@ -50,6 +51,8 @@ class TaskOptions:
     """Says that the code is another one; None: the code itself is looked at."""
     on_code_change: Literal["keep", "rerun", "error"] | None = None
     """What is done with a recorded result that other code made; None: as the run says."""
+    adopts: str | Sequence[str] = ()
+    """The name that the task had before, or several: what was recorded of it is kept."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "timeout", TimeoutPolicy.coerce(self.timeout))
@@ -186,7 +189,8 @@ class TaskFunction(Generic[P, R]):
 
         Args:
             changes: What `task` takes: ``name``, ``retry_policy``, ``cache_policy``,
-                ``cache``, ``timeout``, ``executor``, ``version``, ``on_code_change``.
+                ``cache``, ``timeout``, ``executor``, ``version``, ``on_code_change``,
+                ``adopts``.
         """
         return TaskFunction(self.func, replace(self.options, **_options(changes)))
 
@@ -220,6 +224,7 @@ class TaskFunction(Generic[P, R]):
             timeout=cast("TimeoutPolicy | None", options.timeout),
             executor=options.executor,
             on_code_change=options.on_code_change,
+            adopts=names(options.adopts),
             is_task=True,
         )
 
@@ -325,6 +330,7 @@ def task(
     executor: Any = None,
     version: str | None = None,
     on_code_change: Literal["keep", "rerun", "error"] | None = None,
+    adopts: str | Sequence[str] = (),
 ) -> _Decorator: ...
 
 
@@ -339,7 +345,7 @@ def task(func: Any = None, /, **options: Any) -> Any:
         func: A function, a method, an async function, a partial, any callable.
         options: The fields of `TaskOptions`: ``name``, ``retry_policy``,
             ``cache_policy``, ``cache``, ``timeout``, ``executor``, ``version``,
-            ``on_code_change``.
+            ``on_code_change``, ``adopts``.
 
     Raises:
         ConfigurationError: *func* is a generator or cannot be called, or an
