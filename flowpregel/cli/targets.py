@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address, Saved
 from flowpregel._lmdb.codec import PythonCodec
+from flowpregel.cli.console import trusts_store
 from flowpregel.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
@@ -142,7 +143,8 @@ def opened(path: str, **asked: Any) -> LMDBSaver:
     from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions  # noqa: PLC0415 - as above
 
     file = os.environ.get(KEY_FILE)
-    options = StoreOptions(encryption_key=key_in(file) if file else None)
+    key = key_in(file) if file else None
+    options = StoreOptions(encryption_key=key, trust=True if trusts_store() else None)
     return LMDBSaver(path, options=options, **asked)
 
 

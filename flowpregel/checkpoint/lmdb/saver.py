@@ -302,9 +302,13 @@ class LMDBSaver(BaseCheckpointSaver):
             ...     LMDBSaver(folder + "/runs.lmdb").change_keys(encryption_key=os.urandom(32))
         """
         # Made for its checks of both keys: while nothing is closed yet.
-        StoreOptions(encryption_key=encryption_key, trust=False if key is None else key)
-        same = self._store.seal.key
-        self._store.seal_anew(Seal(same if key is None else key, encryption_key))
+        StoreOptions(encryption_key=encryption_key, trust=key)
+        same = self._store.seal
+        if key is None:
+            new = Seal(same.key, encryption_key, is_kept=same.is_kept)
+        else:
+            new = Seal(key, encryption_key)
+        self._store.seal_anew(new)
 
     def close(self) -> None:
         self._store.close()
