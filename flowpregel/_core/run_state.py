@@ -62,8 +62,8 @@ class GoingOn:
     def notices(self) -> list[Emit]:
         """Return what the user is to be told, in a line each."""
         lines = [
-            f"{name}: {count:,} result{'s' * (count > 1)} of other code than now used as "
-            "recorded (on_code_change='rerun' makes them anew)"
+            f"{name}: {count:,} {'results were' if count > 1 else 'result was'} made by other "
+            "code, and used as recorded (on_code_change='rerun' makes them anew)"
             for name, count in self.of_other_code.items()
         ]
         if self.is_changed and (self.answered or self.anew or self.not_asked):
