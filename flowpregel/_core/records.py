@@ -38,6 +38,7 @@ SILENT_WRITES = CONTROL_WRITES | {NO_WRITES, RETURN}
 RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 """The task id of writes that the run itself makes (`Command.update` and `goto`)."""
 
+
 Source: TypeAlias = Literal["input", "loop", "update", "fork"]
 
 

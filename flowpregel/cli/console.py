@@ -22,6 +22,7 @@ from flowpregel._text import in_one_line, printable
 from flowpregel.errors import (
     ConfigurationError,
     EmptyInputError,
+    FlowMismatchError,
     InputMismatchError,
     StoreError,
     UnknownInterruptError,
@@ -34,7 +35,13 @@ if TYPE_CHECKING:
 _JSON, _TRUST = "flowpregel.json", "flowpregel.trust"
 COUNT = click.IntRange(min=1)
 _WIDEST = 1_000_000
-_USAGE = (ConfigurationError, EmptyInputError, InputMismatchError, UnknownInterruptError)
+_USAGE = (
+    ConfigurationError,
+    EmptyInputError,
+    FlowMismatchError,
+    InputMismatchError,
+    UnknownInterruptError,
+)
 
 
 class Code(IntEnum):

@@ -16,7 +16,7 @@ from flowpregel._core.records import PREVIOUS
 from flowpregel.channels import EphemeralValue, LastValue
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
-from flowpregel.func.flow import Flow, identity_of
+from flowpregel.func.flow import Flow, once_of
 from flowpregel.func.parameters import parameters_of
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.definition import END, START
@@ -155,8 +155,7 @@ class entrypoint(EntrypointOptions):
         given, returned, saved = _types_of(func, first)
         graph: Flow[Any, Any] = Flow(
             parameters,
-            identity_of(func, name),
-            names(self.adopts),
+            once_of(func, name, names(self.adopts)),
             nodes={name: node},
             channels={
                 # Not guarded: an adopted input takes the place of the one before.

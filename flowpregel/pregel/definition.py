@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy as shallow_copy
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, Self, TypeAlias, TypedDict
 from weakref import WeakKeyDictionary
@@ -24,6 +24,7 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.managed import managed_value
 from flowpregel.policies import CachePolicy, RetryPolicy
+from flowpregel.pregel.identity import Once
 from flowpregel.pregel.jsonschema import json_schema_of, model_of
 from flowpregel.pregel.node import NodeBuilder, PregelNode, checked_cache_policy, policies_of
 
@@ -60,6 +61,8 @@ class GraphDefinition:
     config: Mapping[str, Any] | None = None
     name: str = "LangGraph"
     executor: Any = None
+    once: Once | None = field(default=None, init=False)
+    """What the command asks for when it runs a workflow; None: it is a graph."""
 
     def __post_init__(self, auto_validate: bool) -> None:
         self.nodes = {
@@ -78,6 +81,10 @@ class GraphDefinition:
         check_executor(self.executor)
         if auto_validate:
             self.validate()
+
+    def completed(self, given: Any) -> Any:
+        """Return *given*, which is the input of a run, with defaults for what it leaves out."""
+        return given
 
     @property
     def saver(self) -> BaseCheckpointSaver | None:
