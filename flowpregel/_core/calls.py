@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from flowpregel._core import ids, records
+from flowpregel._core.asked import Ran
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import BUSY, Call, Look, Resolve, StepContext, Steps
 from flowpregel._core.plan import DEEPEST, call_task, too_deep
-from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Ran, Returned, Task, Write
+from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Returned, Task, Write
 from flowpregel._core.replay import Replay, digest_of_caller
 from flowpregel._core.run_state import Run, line_of
 from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
@@ -163,9 +164,12 @@ class Calls:
         if task.span is not None:
             began, seconds, executor, pid = task.span
             attempts = 0 if executor == "cache" else task.attempt
-            error = line_of(writes[0][1]) if writes[0][0] == records.ERROR else ""
-            ran = Ran(task.node.name, began, seconds, attempts, executor, pid, error)
-        run.keep(task.id, task.path, writes, ran)
+            error, call = "", ""
+            if writes[0][0] == records.ERROR:
+                error, call = line_of(writes[0][1]), task.call
+            ran = Ran(task.node.name, began, seconds, attempts, executor, pid, error, call)
+        is_failed_call = task.node.is_task and writes[0][0] == records.ERROR
+        run.keep(task.id, task.path, writes, ran, task if is_failed_call else None)
 
     def resolve(self, task: Task, outcome: Outcome) -> tuple[Task, Outcome] | None:
         """Answer those who wait for *task*, once how it ended is kept.

@@ -348,9 +348,7 @@ class Superstep:
         if isinstance(error, errors.GraphDrained):
             self._failure = self._failure or error
             return
-        error.add_note(
-            f"During task with name {task.name!r} and id {task.id!r} (attempt {task.attempt})"
-        )
+        error.add_note(_note_of(task))
         run.after.extend(run.stream_events.ended(task, run.step, run.now, error))
         writes: tuple[Write, ...] = ((records.ERROR, keepable(error)),)
         if task.node.handler is not None and task.kind is not Kind.CALL and self._stopped is None:
@@ -394,3 +392,13 @@ class Superstep:
         if interrupts and run.options.modes:
             shown = read(run.state.channels, run.options.output_channels)
             run.after.extend(run.stream_events.interrupted(interrupts, shown))
+
+
+def _note_of(failed: Task) -> str:
+    """Return the note on what a task failed with: which one, its arguments, and where it ran."""
+    note = f"During task with name {failed.name!r} and id {failed.id!r}"
+    _, _, executor, pid = failed.span or (0, 0.0, "", 0)
+    worker = f", worker {pid}" if executor in ("processes", "futures") else ""
+    if failed.kind is Kind.CALL:
+        return f"{note}: {failed.call} (attempt {failed.attempt}{worker})"
+    return f"{note} (attempt {failed.attempt}{worker})"

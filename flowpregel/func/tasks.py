@@ -19,10 +19,13 @@ from flowpregel._core.digest import arguments_digest, space_of
 from flowpregel._core.program import names
 from flowpregel._core.records import Arguments, Node
 from flowpregel._engine.tasks import check_executor
+from flowpregel._text import described
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture as TaskFuture
-from flowpregel.func.calls import ChunkedCall, ItemFuture, described
+from flowpregel.func.calls import ChunkedCall, ItemFuture, redacted_places
+from flowpregel.func.entry import entrypoint
+from flowpregel.func.flow import identity_of
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.node import checked_cache_policy, policies_of
 
@@ -53,6 +56,9 @@ class TaskOptions:
     """What is done with a recorded result that other code made; None: as the run says."""
     adopts: str | Sequence[str] = ()
     """The name that the task had before, or several: what was recorded of it is kept."""
+    redact: str | Sequence[str] = ()
+    """The names of parameters whose arguments no message shows, and that are not kept if a
+    call fails."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "timeout", TimeoutPolicy.coerce(self.timeout))
@@ -100,6 +106,7 @@ class TaskFunction(Generic[P, R]):
         self.options = options
         self.name = options.name or name_of(func)
         """What streams and messages call it."""
+        self._redacted = redacted_places(func, names(options.redact), self.name)
         self._bound: tuple[Any, ...] = ()
         update_wrapper(self, func, assigned=_COPIED, updated=())
 
@@ -115,7 +122,8 @@ class TaskFunction(Generic[P, R]):
         given: tuple[Any, ...] = (*self._bound, *args) if self._bound else args
         asked = None
         if scope.job.compares:
-            asked = self._asked(self.name, given, kwargs, described(self.name, given, kwargs))
+            text = described(self.name, given, kwargs, self.node.redacted)
+            asked = self._asked(self.name, given, kwargs, text)
         made: TaskFuture[R] = scope.ends.call(self.node, Arguments(given, kwargs), asked)
         return made
 
@@ -190,7 +198,7 @@ class TaskFunction(Generic[P, R]):
         Args:
             changes: What `task` takes: ``name``, ``retry_policy``, ``cache_policy``,
                 ``cache``, ``timeout``, ``executor``, ``version``, ``on_code_change``,
-                ``adopts``.
+                ``adopts``, ``redact``.
         """
         return TaskFunction(self.func, replace(self.options, **_options(changes)))
 
@@ -226,15 +234,41 @@ class TaskFunction(Generic[P, R]):
             on_code_change=options.on_code_change,
             adopts=names(options.adopts),
             is_task=True,
+            home=identity_of(self.func, name_of(self.func)),
+            redacted=self._redacted,
         )
 
     @cached_property
     def _chunk_node(self) -> Node:
         """What the core runs for a chunk: many calls as one."""
         (callee,) = self.node.steps
-        chunked = ChunkedCall(callee)
+        chunked = ChunkedCall(callee, self._redacted)
         func, coroutine = (None, chunked.in_coroutine) if callee.is_async else (chunked, None)
-        return replace(self.node, steps=(Callee(func, coroutine, (), callee.name),))
+        step = Callee(func, coroutine, (), callee.name)
+        # Its arguments are the index of the first item, and the items.
+        redacted = frozenset({1} if self._redacted else ())
+        return replace(self.node, steps=(step,), home=f"{self.node.home}.map", redacted=redacted)
+
+    def call_here(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Make one call in this process, outside of a run, and return its result.
+
+        It is made as in a run, but nothing is kept, shared or tried again; the tasks that it
+        calls run in this process too. What ``flowpregel debug`` does.
+
+        Raises:
+            Exception: What the function raised.
+
+        Example:
+            >>> measure.call_here("a.py")  # doctest: +SKIP
+        """
+        options = {"executor": "inline", "retry_policy": None, "cache_policy": None}
+        here = self.with_options(timeout=None, **options)
+
+        @entrypoint(executor="inline")
+        def call(_: Any) -> Any:
+            return here(*args, **kwargs).result()
+
+        return cast("R", call.run(None))
 
     @cached_property
     def code(self) -> str:
@@ -331,6 +365,7 @@ def task(
     version: str | None = None,
     on_code_change: Literal["keep", "rerun", "error"] | None = None,
     adopts: str | Sequence[str] = (),
+    redact: str | Sequence[str] = (),
 ) -> _Decorator: ...
 
 
@@ -345,7 +380,7 @@ def task(func: Any = None, /, **options: Any) -> Any:
         func: A function, a method, an async function, a partial, any callable.
         options: The fields of `TaskOptions`: ``name``, ``retry_policy``,
             ``cache_policy``, ``cache``, ``timeout``, ``executor``, ``version``,
-            ``on_code_change``, ``adopts``.
+            ``on_code_change``, ``adopts``, ``redact``.
 
     Raises:
         ConfigurationError: *func* is a generator or cannot be called, or an

@@ -31,6 +31,7 @@ from flowpregel._core.records import (
 from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint.base import matches
+from flowpregel.checkpoint.lmdb.arguments import arguments_key
 from flowpregel.checkpoint.lmdb.tables import (
     DELTA,
     CheckpointRecord,
@@ -146,6 +147,14 @@ class Reader:
             self.read(partial(self.tables.check_count, address=address))
 
     # ------------------------------------------------------------ in a transaction
+
+    def arguments(self, transaction: Any, address: Address, task_id: str) -> bytes | None:
+        """Return what is kept of a call's arguments, encoded."""
+        namespace = self.tables.namespace(transaction, address.thread_id, address.namespace)
+        if namespace is None or address.checkpoint_id is None:
+            return None
+        pending = checkpoint_key(namespace.prefix, address.checkpoint_id)
+        return self.tables.writes.get(transaction, arguments_key(pending, task_id))
 
     def find(
         self,
