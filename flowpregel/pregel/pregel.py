@@ -108,6 +108,7 @@ class Pregel(GraphDefinition):
                 returns what it returned. ``on_code_change`` says what to do with a
                 recorded result that other code made: ``"keep"`` it (default, with a
                 notice), ``"rerun"`` the call, or ``"error"``.
+                ``fail_fast=True`` does not start calls that wait once their body has failed.
                 ``progress=True`` shows a live view on stderr. ``version="v2"``
                 returns a `GraphOutput`, with interrupts beside the value.
 

@@ -113,6 +113,7 @@ class GraphRun:
             cache=graph.cache_policy,
             drain=lambda: None if self.control is None else self.control.drain_reason,
             on_code_change=wanted["on_code_change"],
+            fail_fast=wanted["fail_fast"],
         )
         """All but what the thread's saver decides."""
 
