@@ -50,20 +50,15 @@ class BodyCalls:
 
     def final_outcome(self, outcome: Outcome) -> Outcome:
         """Return how the body ended: with the failure of one of its calls, if it never saw it."""
-        unseen = [
-            (failure.task.name, failure.error)
-            for failure in self.failures.values()
-            if failure.error is not None and self.is_unseen(failure)
-        ]
-        if not unseen or not isinstance(outcome, Returned):
-            return outcome
-        name, error = unseen[0]
-        others = f" (nor {len(unseen) - 1} other failures)" if len(unseen) > 1 else ""
-        error.add_note(
-            f"nobody looked at this failure of {name!r}{others}: ask each call for its .result(), "
-            "or for its .exception() to go on without it"
-        )
-        return Raised(error)
+        if isinstance(outcome, Returned):
+            for failure in self.failures.values():
+                if failure.error is not None and self.is_unseen(failure):
+                    failure.error.add_note(
+                        f"nobody looked at this failure of {failure.task.name!r}: ask each call "
+                        "for its .result(), or for its .exception() to go on without it"
+                    )
+                    return Raised(failure.error)
+        return outcome
 
 
 class Calls:
