@@ -54,6 +54,10 @@ class BodyCalls:
         if isinstance(outcome, Returned):
             for failure in self.failures.values():
                 if failure.error is not None and self.is_unseen(failure):
+                    failure.error.add_note(
+                        f"nobody looked at this failure of {failure.task.name!r}: ask each call "
+                        "for its .result(), or for its .exception() to go on without it"
+                    )
                     return Raised(failure.error)
         return outcome
 

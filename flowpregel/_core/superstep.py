@@ -175,11 +175,20 @@ class Superstep:
         elif tasks:
             others.append(effects.Submit([*tasks], self._setting))
 
-    def _cancel_all(self, *, kill: bool) -> None:
-        """Stop what still runs; a task that waits for its next attempt will have none."""
-        waiting = {task_id for _, task_id in self._retries}
-        self._retries.clear()
-        for task_id, task in list(self._open.items()):
+    def _cancel_all(self, *, kill: bool, body: Task | None = None) -> None:
+        """Stop what still runs, or of that the calls of *body* alone.
+
+        A task that waits for its next attempt will have none.
+        """
+        ending = {
+            task_id: task
+            for task_id, task in self._open.items()
+            if body is None or task.parent is body
+        }
+        waiting = {task_id for _, task_id in self._retries} & ending.keys()
+        self._retries = [retry for retry in self._retries if retry[1] not in waiting]
+        heapq.heapify(self._retries)
+        for task_id, task in ending.items():
             if task_id in waiting:
                 self._settle(task, Withdrawn())
             elif not self._calls.has_ended(task):
@@ -297,6 +306,8 @@ class Superstep:
         if calls is not None and calls.running:
             # The calls that it made are going to end and be kept before it is settled.
             calls.outcome = outcome
+            if isinstance(outcome, Raised) and self._run.options.fail_fast:
+                self._cancel_all(kill=False, body=task)
         else:
             self._settle(task, outcome)
 

@@ -163,6 +163,8 @@ class Engine:
         self._tasks.flush()
         if isinstance(request, Wait):
             if self._inline.waiting:
+                # Bodies on this loop hear of what ended before more is begun.
+                await asyncio.sleep(0)
                 self.perform(request)
             else:
                 assert isinstance(self._inbox, LoopInbox)

@@ -25,7 +25,7 @@ from flowpregel.pregel.runner import GraphRun
 P = ParamSpec("P")
 R = TypeVar("R")
 _CodeChange = Literal["keep", "rerun", "error"] | None
-_OWN = ("id", "adopt", "on_code_change", "on_conflict")
+_OWN = ("id", "adopt", "on_code_change", "on_conflict", "fail_fast")
 """The options of a run, among the arguments of its workflow."""
 _EVENTS = ("tasks", "updates", "custom")
 
@@ -69,6 +69,7 @@ class Flow(Pregel, Generic[P, R]):
         adopt: bool = ...,
         on_code_change: _CodeChange = ...,
         on_conflict: OnConflict = ...,
+        fail_fast: bool = ...,
         **kwargs: Any,
     ) -> R: ...
     def run(self, *args: Any, **kwargs: Any) -> Any:
@@ -84,6 +85,8 @@ class Flow(Pregel, Generic[P, R]):
                 ``"keep"`` it (default, with a notice), ``"rerun"`` the call, or ``"error"``.
             on_conflict: If another process has the run now: ``"wait"`` for its result
                 (default), ``"raise"``, or ``"takeover"``.
+            fail_fast: Whether calls that wait for their turn are left out once the workflow's
+                function has raised (default). What runs by then is finished and kept.
 
         Raises:
             TypeError: The function does not take these arguments.
@@ -116,6 +119,7 @@ class Flow(Pregel, Generic[P, R]):
         adopt: bool = ...,
         on_code_change: _CodeChange = ...,
         on_conflict: OnConflict = ...,
+        fail_fast: bool = ...,
         **kwargs: Any,
     ) -> R: ...
     async def arun(self, *args: Any, **kwargs: Any) -> Any:
@@ -137,6 +141,7 @@ class Flow(Pregel, Generic[P, R]):
         adopt: bool = ...,
         on_code_change: _CodeChange = ...,
         on_conflict: OnConflict = ...,
+        fail_fast: bool = ...,
         **kwargs: Any,
     ) -> RunHandle[R]: ...
     def start(self, *args: Any, **kwargs: Any) -> Any:
@@ -169,9 +174,8 @@ class Flow(Pregel, Generic[P, R]):
                 f"{self.name}.run(id={run_id!r}): nothing keeps the runs of this workflow; write "
                 "@entrypoint(checkpointer='runs.lmdb'), with the path of a folder"
             )
-        run = GraphRun(
-            self, self._given(args, kwargs), None, {"on_conflict": "wait", **own, **asked}
-        )
+        defaults = {"on_conflict": "wait", "fail_fast": True}
+        run = GraphRun(self, self._given(args, kwargs), None, {**defaults, **own, **asked})
         if self.checkpointer is not None:
             run.resume = replace(self.once, adopt=adopt)
         return run

@@ -10,7 +10,18 @@ from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from functools import cached_property, partial, update_wrapper
 from operator import attrgetter
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from flowpregel._code.digest import code_digest
 from flowpregel._core.asked import Asked
@@ -20,16 +31,19 @@ from flowpregel._core.program import names
 from flowpregel._core.records import Arguments, Node
 from flowpregel._engine.tasks import check_executor
 from flowpregel._text import described
-from flowpregel.context import current
+from flowpregel.context import Scope, current
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture as TaskFuture
-from flowpregel.func.calls import ChunkedCall, ItemFuture, redacted_places
+from flowpregel.executors.calls import futures_in, with_results
+from flowpregel.func.calls import ChunkedCall, ItemFuture, call_later, redacted_places
 from flowpregel.func.entry import entrypoint
-from flowpregel.func.flow import identity_of
+from flowpregel.func.flow import once_of
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.node import checked_cache_policy, policies_of
 
+A = TypeVar("A")
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 MapFuture: TypeAlias = TaskFuture[R] | ItemFuture[R]
 
@@ -113,6 +127,9 @@ class TaskFunction(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[R]:
         """Start a call and return its future at once.
 
+        A future among the arguments, or directly in a list, tuple or dict among them, stands
+        for its result: the call is made when that is there, and fails if that fails.
+
         Raises:
             RuntimeError: Called outside of a run.
         """
@@ -120,12 +137,24 @@ class TaskFunction(Generic[P, R]):
         if scope is None:
             raise self._outside()
         given: tuple[Any, ...] = (*self._bound, *args) if self._bound else args
+        awaited = [each for one in (*given, *kwargs.values()) for each in futures_in(one)]
+        made: TaskFuture[R]
+        if awaited:
+            made = call_later(scope, awaited, partial(self._make, scope, given, kwargs))
+        else:
+            made = self._make(scope, given, kwargs)
+        return made
+
+    def _make(self, scope: Scope, args: Any, kwargs: Mapping[str, Any], *reply: Any) -> Any:
+        """Make a call; *reply* is its future, if it has waited for others."""
+        if reply:
+            args = tuple(map(with_results, args))
+            kwargs = {name: with_results(each) for name, each in kwargs.items()}
         asked = None
         if scope.job.compares:
-            text = described(self.name, given, kwargs, self.node.redacted)
-            asked = self._asked(self.name, given, kwargs, text)
-        made: TaskFuture[R] = scope.ends.call(self.node, Arguments(given, kwargs), asked)
-        return made
+            text = described(self.name, args, kwargs, self.node.redacted)
+            asked = self._asked(self.name, args, kwargs, text)
+        return scope.ends.call(self.node, Arguments(args, kwargs), asked, *reply)
 
     def _outside(self) -> RuntimeError:
         return RuntimeError(
@@ -142,10 +171,20 @@ class TaskFunction(Generic[P, R]):
         return Asked(name, arguments, self.code, text)
 
     @overload
-    def map(self, *iterables: Iterable[Any]) -> list[TaskFuture[R]]: ...
+    def map(
+        self: TaskFunction[Concatenate[A, Q], R], items: Iterable[A], /, *more: Iterable[Any]
+    ) -> list[TaskFuture[R]]: ...
     @overload
-    def map(self, *iterables: Iterable[Any], chunksize: int) -> Sequence[MapFuture[R]]: ...
-    def map(self, *iterables: Iterable[Any], chunksize: int = 1) -> Sequence[MapFuture[R]]:
+    def map(
+        self, *iterables: Iterable[Any], chunksize: int = ..., errors: Literal["raise"] = ...
+    ) -> Sequence[MapFuture[R]]: ...
+    @overload
+    def map(
+        self, *iterables: Iterable[Any], chunksize: int = ..., errors: Literal["return"]
+    ) -> Sequence[MapFuture[R | Exception]]: ...
+    def map(
+        self, *iterables: Iterable[Any], chunksize: int = 1, errors: str = "raise"
+    ) -> Sequence[MapFuture[Any]]:
         """Start a call for each item, and return the futures in the same order.
 
         Args:
@@ -154,22 +193,33 @@ class TaskFunction(Generic[P, R]):
             chunksize: How many items are one call: sent, recorded, tried again and timed out
                 together. An item that fails fails its chunk, with a note that names it. For
                 short tasks.
+            errors: ``"return"``: the result of a call that failed is its exception. Otherwise
+                asking for the result raises that.
 
         Raises:
-            ConfigurationError: *chunksize* is no size, or the task has a cache policy.
+            ConfigurationError: *chunksize* is no size, *errors* is something else, or chunks
+                are asked for of a task that has a cache policy.
 
         Example:
             >>> futures = measure.map(["a.py", "b.py"])  # doctest: +SKIP
         """
-        if chunksize != 1:
-            return self._map_chunks(iterables, chunksize)
+        if errors not in ("raise", "return"):
+            raise ConfigurationError(f"map(errors={errors!r}): use 'raise' or 'return'")
         call = cast("Callable[..., TaskFuture[R]]", self)
+        if chunksize != 1:
+            return self._map_chunks(iterables, chunksize, returns_errors=errors == "return")
         if len(iterables) == 1:
-            return [call(item) for item in iterables[0]]
-        # All of them first: an error about their lengths must not leave calls behind.
-        return [call(*items) for items in [*zip(*iterables, strict=True)]]
+            futures = [call(item) for item in iterables[0]]
+        else:
+            # All of them first: an error about their lengths must not leave calls behind.
+            futures = [call(*items) for items in [*zip(*iterables, strict=True)]]
+        for future in futures:
+            future.returns_errors = errors == "return"
+        return futures
 
-    def _map_chunks(self, iterables: Sequence[Iterable[Any]], size: int) -> list[ItemFuture[R]]:
+    def _map_chunks(
+        self, iterables: Sequence[Iterable[Any]], size: int, *, returns_errors: bool
+    ) -> list[ItemFuture[R]]:
         if self.options.shares is not None:
             raise ConfigurationError(
                 f"task {self.name!r} shares its results, which is for single calls: "
@@ -189,6 +239,7 @@ class TaskFunction(Generic[P, R]):
                 text = f"{name}({len(chunk)} items from {first})"
                 asked = self._asked(name, (chunk,), {}, text)
             made = scope.ends.call(self._chunk_node, Arguments((first, chunk), {}), asked)
+            made.returns_errors = returns_errors
             futures += [ItemFuture(made, index) for index in range(len(chunk))]
         return futures
 
@@ -234,7 +285,7 @@ class TaskFunction(Generic[P, R]):
             on_code_change=options.on_code_change,
             adopts=names(options.adopts),
             is_task=True,
-            home=identity_of(self.func, name_of(self.func)),
+            home=once_of(self.func, name_of(self.func), ()).flow,
             redacted=self._redacted,
         )
 

@@ -103,19 +103,19 @@ class GraphRun:
         self.subgraphs: bool = wanted["subgraphs"]
         """Whether nested graphs stream too, so that each item names its namespace."""
         self._view = progress.ProgressView(graph.name) if wanted["progress"] else None
-        viewed = progress.MODES if self._view else ()
         self.options = Options(
             durability=Durability(wanted["durability"]),
             recursion_limit=config.recursion_limit,
             interrupt_before=wanted["interrupt_before"],
             interrupt_after=wanted["interrupt_after"],
             output_channels=keys_of(wanted["output_keys"]),
-            modes=frozenset((*self.modes, *self._printed, *viewed)),
+            modes=frozenset((*self.modes, *self._printed, *(progress.MODES if self._view else ()))),
             step_timeout=graph.step_timeout,
             retry=policies_of(graph.retry_policy),
             cache=graph.cache_policy,
             drain=lambda: None if self.control is None else self.control.drain_reason,
             on_code_change=wanted["on_code_change"],
+            fail_fast=wanted["fail_fast"],
         )
         """All but what the thread's saver decides."""
 

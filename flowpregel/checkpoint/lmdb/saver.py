@@ -121,7 +121,7 @@ class LMDBSaver(BaseCheckpointSaver):
     def prepare(self, batch: Batch) -> EncodedBatch:
         if isinstance(batch, EncodedBatch):
             return batch
-        codec, limit = self._store.codec, self._options.kept_arguments
+        codec, limit = self._store.codec, self.options.kept_arguments
         made = encode_batch(batch, codec.encode)
         for task in made.writes:
             if isinstance(task.failed, Task):
