@@ -18,7 +18,7 @@ from flowpregel._core import records
 from flowpregel._core.records import Address, Ran, Saved
 from flowpregel._text import in_one_line
 from flowpregel.cli import console, targets
-from flowpregel.cli.console import FULL, PREVIEW, Limits, line_of, plain
+from flowpregel.cli.console import FULL, PREVIEW, Limits, line_of, one_line, plain
 from flowpregel.errors import ConfigurationError
 
 STATUSES = ("running", "interrupted", "failed", "stopped", "idle")
@@ -76,7 +76,7 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
     from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
 
     names: dict[str, str] = {}
-    with targets.reading(store) as saver:
+    with targets.reading(store, flow=flow is not None) as saver:
         saved = targets.newest(saver, thread)
         owner, newest = saver.owner(thread), saved.checkpoint
         facts = {
@@ -205,8 +205,7 @@ def diff(thread: str, old: str | None, new: str | None, store: str | None, **opt
     for name in sorted({*before, *after}):
         sides = {"old": before, "new": after}
         held = {side: values[name] for side, values in sides.items() if name in values}
-        # What is shown is compared: `==` of a user's class may raise, or return no bool.
-        if len(held) == 2 and plain(held["old"], FULL) == plain(held["new"], FULL):
+        if len(held) == 2 and one_line(held["old"], FULL) == one_line(held["new"], FULL):
             continue
         changes[name] = {side: plain(value, limits) for side, value in held.items()}
         for side, value in changes[name].items():
@@ -256,7 +255,7 @@ def graph(flow: str, thread: str | None, output: str | None, **options: Any) -> 
     elif store is None:
         drawing = app.get_run(thread_id=thread, xray=xray)
     else:
-        with targets.reading(store) as saver:
+        with targets.reading(store, flow=True) as saver:
             targets.newest(saver, thread)
             drawing = app.copy({"checkpointer": saver}).get_run(thread_id=thread, xray=xray)
     if output is not None:

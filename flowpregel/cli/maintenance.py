@@ -136,7 +136,8 @@ def verify(store: str | None) -> console.Code:
     """
     # Nobody may write while the pages are checked, which only a writer can ensure.
     can_write = os.access(targets.existing(store), os.W_OK)
-    with targets.writing(store) if can_write else targets.reading(store) as saver:
+    codec = targets.inert_codec()
+    with targets.writing(store, codec) if can_write else targets.reading(store) as saver:
         found = saver.verify()
     what = "all is well" if found.ok else f"{len(found.problems)} problems"
     console.print_result(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -106,7 +105,7 @@ def count(tables: Tables, read: Read, namespaces: Iterator[NamespaceRecord], sta
             data = read(partial(tables.checkpoints.get, key=key))
             if data is None:
                 continue
-            record = CheckpointRecord(*pickle.loads(data))
+            record = CheckpointRecord(*tables.fields_of(data))
             names.update((digest(name), name) for name in record.versions)
             inside = {
                 name: len(place)
