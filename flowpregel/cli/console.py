@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_JSON, _TRUST = "flowpregel.json", "flowpregel.trust"
 COUNT = click.IntRange(min=1)
 _WIDEST = 1_000_000
 _USAGE = (ConfigurationError, EmptyInputError, InputMismatchError, UnknownInterruptError)
@@ -72,20 +71,28 @@ _STORE = click.Option(
     show_envvar=True,
     help="The folder of the store.",
 )
-_TRUSTED = click.Option(
-    ["--trust"],
-    is_flag=True,
-    expose_value=False,
-    callback=lambda ctx, _, value: ctx.meta.update({_TRUST: value}),
-    help="Open a store that other users own or may write, or that has another key.",
-)
-_AS_JSON = click.Option(
-    ["--json"],
-    is_flag=True,
-    expose_value=False,
-    callback=lambda ctx, _, value: ctx.meta.update({_JSON: value}),
-    help="Print JSON, for programs.",
-)
+
+
+def _flag(name: str, text: str) -> click.Option:
+    """Make an option that is asked for with `is_asked`, wherever it matters."""
+    return click.Option(
+        [name],
+        is_flag=True,
+        expose_value=False,
+        callback=lambda ctx, _, value: ctx.meta.update({f"flowpregel {name}": value}),
+        help=text,
+    )
+
+
+INTERNALS = _flag("--internals", "Show the engine's own channels and steps too, by their names.")
+_TRUST = _flag("--trust", "Open a store that others own or may write, or that has another key.")
+_AS_JSON = _flag("--json", "Print JSON, for programs.")
+
+
+def is_asked(name: str) -> bool:
+    """Return whether the command was called with a flag, such as ``--trust``."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(f"flowpregel {name}"))
 
 
 def store_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.Command]:
@@ -96,7 +103,7 @@ def store_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.C
 
     def make(function: Callable[..., Any]) -> click.Command:
         command = click.command(function)
-        command.params += [*more, _STORE, _TRUSTED, _AS_JSON]
+        command.params += [*more, _STORE, _TRUST, _AS_JSON]
         return command
 
     return make
@@ -107,13 +114,7 @@ def store_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.C
 
 def wants_json() -> bool:
     """Return whether the command was called with ``--json``."""
-    return bool(click.get_current_context().meta.get(_JSON))
-
-
-def trusts_store() -> bool:
-    """Return whether the command was called with ``--trust``."""
-    context = click.get_current_context(silent=True)
-    return context is not None and bool(context.meta.get(_TRUST))
+    return is_asked("--json")
 
 
 def print_json(value: Any) -> None:
@@ -167,8 +168,9 @@ def _cell(value: Any) -> str:
 
 
 def aligned(pairs: Mapping[str, Any]) -> Table:
-    """Return names and values, aligned."""
-    return table((), [(k, v if isinstance(v, str) else one_line(v)) for k, v in pairs.items()])
+    """Return names and values, aligned, without those that are None."""
+    there = {name: value for name, value in pairs.items() if value is not None}
+    return table((), [(k, v if isinstance(v, str) else one_line(v)) for k, v in there.items()])
 
 
 def rich_console(*, stderr: bool = False) -> Console:

@@ -35,10 +35,10 @@ class InertCodec(PythonCodec):
     """
 
     def _load(self, data: Any, main: bytes = b"", buffers: Sequence[Any] = ()) -> Any:
-        return _Reader(io.BytesIO(data), buffers=buffers).load()
+        return _ShownReader(io.BytesIO(data), buffers=buffers).load()
 
 
-class _Reader(pickle.Unpickler):
+class _ShownReader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         root = module.partition(".")[0]
         if root in ("builtins", "flowpregel"):

@@ -50,9 +50,10 @@ def fork(
                 metadata={targets.FLOW: name},
             )
         made = targets.newest(saver, new_thread).checkpoint
+    where = f"step {made.step}" if made.step >= 0 else "its input"
     console.print_result(
         {"thread_id": new_thread, "checkpoint": made.id, "step": made.step},
-        f"thread {new_thread} stands at step {made.step}, checkpoint {made.id}",
+        f"thread {new_thread} stands at {where}, checkpoint {made.id}",
     )
 
 

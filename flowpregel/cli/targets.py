@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flowpregel._core.records import Address, Saved
 from flowpregel._lmdb.codec import Codec, PythonCodec
 from flowpregel._lmdb.records import fields_of
-from flowpregel.cli.console import trusts_store
+from flowpregel.cli.console import is_asked
 from flowpregel.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def opened(path: str, **asked: Any) -> LMDBSaver:
 
     file = os.environ.get(KEY_FILE)
     key = key_in(file) if file else None
-    options = StoreOptions(encryption_key=key, trust=True if trusts_store() else None)
+    options = StoreOptions(encryption_key=key, trust=is_asked("--trust") or None)
     return LMDBSaver(path, options=options, **asked)
 
 
