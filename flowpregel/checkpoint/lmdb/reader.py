@@ -6,7 +6,6 @@ open: a reader that stands still keeps every freed page from being used again.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -219,7 +218,7 @@ class Reader:
                 copied.values[name] = data
         prefix = checkpoint_key(namespace.prefix, identifier)
         for _, data in self.tables.writes.scan(transaction, prefix):
-            task = WritesRecord(*pickle.loads(data))
+            task = WritesRecord(*self.tables.fields_of(data))
             if not (lazy_results and _is_left(task)):
                 copied.tasks.append(task)
                 continue
@@ -358,7 +357,8 @@ class LeftCalls:
         if data is None and not self._are_all:
             key = self._prefix + digest(task_id)
             data = reader.read(partial(reader.tables.writes.get, key=key))
-        writes = [] if data is None else WritesRecord(*pickle.loads(data)).writes.values()
+        kept = None if data is None else WritesRecord(*reader.tables.fields_of(data))
+        writes = () if kept is None else kept.writes.values()
         if RETURN not in {channel for channel, _ in writes}:
             return ()
         what = f"the write of task {task_id!r} to"
@@ -375,7 +375,7 @@ class LeftCalls:
 
     def _paths(self, transaction: Any) -> dict[int, str]:
         found = self._reader.tables.writes.scan(transaction, self._prefix)
-        records = (WritesRecord(*pickle.loads(data)) for _, data in found)
+        records = (WritesRecord(*self._reader.tables.fields_of(data)) for _, data in found)
         return {hash(record.path): record.task_id for record in records if _is_left(record)}
 
 
