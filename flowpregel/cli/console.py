@@ -77,7 +77,7 @@ _STORE = click.Option(
     show_envvar=True,
     help="The folder of the store.",
 )
-_AS_JSON = click.Option(
+AS_JSON = click.Option(
     ["--json"],
     is_flag=True,
     expose_value=False,
@@ -91,7 +91,7 @@ def store_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.C
 
     def make(function: Callable[..., Any]) -> click.Command:
         command = click.command(function)
-        command.params += [*more, _STORE, _AS_JSON]
+        command.params += [*more, _STORE, AS_JSON]
         return command
 
     return make
