@@ -44,7 +44,7 @@ def check(store: str, flow: str | None) -> Code:
         found = dict(check_runs(saver, flow_of))
     rows = [{"thread_id": key, "fits": run.fits, **asdict(run)} for key, run in found.items()]
     misfits = sum(not run.fits for run in found.values())
-    lines = [f"{key}: {run}".replace("\n", "\n  ") for key, run in found.items()]
+    lines = [f"{key}\n{run}".replace("\n", "\n  ") for key, run in found.items()]
     console.print_result(
         rows, *lines, f"unfinished runs: {len(found):,}; do not fit the code: {misfits:,}"
     )

@@ -35,13 +35,8 @@ if TYPE_CHECKING:
 _JSON = "flowpregel.json"
 COUNT = click.IntRange(min=1)
 _WIDEST = 1_000_000
-_USAGE = (
-    ConfigurationError,
-    EmptyInputError,
-    FlowMismatchError,
-    InputMismatchError,
-    UnknownInterruptError,
-)
+_OTHER_RUN = (FlowMismatchError, InputMismatchError)
+_USAGE = (ConfigurationError, EmptyInputError, UnknownInterruptError, *_OTHER_RUN)
 
 
 class Code(IntEnum):

@@ -166,7 +166,7 @@ class Flow(Pregel, Generic[P, R]):
 
         Example:
             >>> print(study.plan([1, 2, 3], id="study-1"))  # doctest: +SKIP
-            2 calls answered, 1 would run (parse 1), 0 not asked for
+            calls: 2 answered, 1 would run (parse 1), 0 not asked for
         """
         return dry_replay(self._planned(args, kwargs))
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from flowpregel._core import effects
-from flowpregel._core.effects import Ended, Event, Steps
+from flowpregel._core.effects import Steps
 from flowpregel._core.plan import plan
 from flowpregel._core.program import Options
 from flowpregel._core.records import Address, Interrupted, Saved
@@ -53,7 +53,7 @@ class DryRun:
 
     Example:
         >>> print(DryRun(answered=299, would_run={"parse": 201}))
-        299 calls answered, 201 would run (parse 201), 0 not asked for
+        calls: 299 answered, 201 would run (parse 201), 0 not asked for
     """
 
     is_done: bool = False
@@ -80,14 +80,23 @@ class DryRun:
     def __str__(self) -> str:
         if self.is_done:
             return "done: its result is kept"
-        names = ", ".join(f"{name} {count:,}" for name, count in self.would_run.items())
         lines = [
-            f"{self.answered:,} calls answered, {sum(self.would_run.values()):,} would run"
-            f"{names and f' ({names})'}, {self.not_asked:,} not asked for"
+            f"calls: {self.answered:,} answered, {sum(self.would_run.values()):,} would run"
+            f"{_counts(self.would_run)}, {self.not_asked:,} not asked for"
         ]
-        lines += [f"{name}: {n:,} results of other code" for name, n in self.other_code.items()]
-        lines += ["its body has other code or another input now"] * self.is_changed
-        return "\n".join(lines + [f"it would fail: {self.error}"] * bool(self.error))
+        if self.other_code:
+            lines.append(f"answers of other code than now{_counts(self.other_code)}")
+        if self.is_changed:
+            lines.append("its body has other code or another input now")
+        if self.error:
+            lines.append(f"it would fail: {self.error}")
+        return "\n".join(lines)
+
+
+def _counts(numbers: Mapping[str, int]) -> str:
+    """Return numbers by name as text in parentheses, if there are any."""
+    text = ", ".join(f"{name} {number:,}" for name, number in numbers.items())
+    return text and f" ({text})"
 
 
 def dry_replay(asked: GraphRun) -> DryRun:
@@ -154,7 +163,7 @@ def _superstep(begun: Start, options: Options) -> Steps:
 
 def _withheld(steps: Steps, names: Counter[str]) -> Steps:
     """Go *steps*, but start bodies alone; count the *names* of other tasks, which end as asking."""
-    reply, ends = None, list[Event]()
+    reply, ends = None, list[effects.Event]()
     while True:
         try:
             effect = steps.send(reply)
@@ -165,7 +174,7 @@ def _withheld(steps: Steps, names: Counter[str]) -> Steps:
                 bodies = [task for task in tasks if task.node.role == "body"]
                 others = [task for task in tasks if task.node.role != "body"]
                 names.update(task.name for task in others)
-                ends += [Ended(task.id, task.attempt, Interrupted(())) for task in others]
+                ends += [effects.Ended(task.id, task.attempt, Interrupted(())) for task in others]
                 reply = (yield effects.Submit(bodies, setting)) if bodies else None
             case effects.Wait() if ends:
                 reply = yield effects.Wait(time.monotonic_ns() + _PATIENCE)

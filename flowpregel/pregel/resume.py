@@ -150,11 +150,12 @@ def _once(saver: BaseCheckpointSaver, start: Start, address: Address, once: Once
         metadata[DIGEST] = digest_of(given, "the input", strict=False)
     if saved is None:
         return replace(start, metadata=metadata)
-    program = as_recorded(start.program, once, saved)
-    start = replace(_as_before(start, saved), program=program)
-    metadata = {**start.metadata, **metadata}
-    metadata[FLOW] = saved.checkpoint.metadata.get(FLOW, once.flow)
-    start = replace(start, metadata=metadata)
+    recorded = str(saved.checkpoint.metadata.get(FLOW, once.flow))
+    if not once.owns(recorded):
+        raise FlowMismatchError(address.thread_id, recorded, once.flow)
+    program, start = _named(start.program, node_of(recorded)), _as_before(start, saved)
+    metadata = {**start.metadata, **metadata, FLOW: recorded}
+    start = replace(start, metadata=metadata, program=program)
     opened = first = open_checkpoint(program, saved)
     if not opened.tasks:
         first = _input_of_run(program, saver, opened)
@@ -179,18 +180,8 @@ def _once(saver: BaseCheckpointSaver, start: Start, address: Address, once: Once
     return replace(start, given=corrected, loaded=(replace(first.saved, writes=writes),))
 
 
-def as_recorded(program: Program, once: Once, saved: Saved) -> Program:
-    """Return the *program* of a workflow under the name that its run began with.
-
-    The ids of its calls are made of that.
-
-    Raises:
-        FlowMismatchError: The run is one of another workflow.
-    """
-    recorded = str(saved.checkpoint.metadata.get(FLOW, once.flow))
-    if not once.owns(recorded):
-        raise FlowMismatchError(saved.address.thread_id, recorded, once.flow)
-    name = node_of(recorded)
+def _named(program: Program, name: str) -> Program:
+    """Return the *program* of a workflow under another name, of which its calls' ids are made."""
     if name in program.nodes:
         return program
     (node,) = program.nodes.values()

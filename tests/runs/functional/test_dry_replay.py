@@ -96,7 +96,7 @@ def test_what_had_finished_is_known(saver: Any, failed: Any) -> None:
 
     assert DryRun(answered=2, would_run={"double": 1}) == found
     assert found.fits
-    assert "2 calls answered, 1 would run (double 1), 0 not asked for" == str(found)
+    assert "calls: 2 answered, 1 would run (double 1), 0 not asked for" == str(found)
     assert [] == [*seen]
     after = saver.load(Address("1"))
     assert (before.checkpoint.id, repr(before.writes)) == (after.checkpoint.id, repr(after.writes))
@@ -125,7 +125,7 @@ def test_results_of_other_code_are_named(saver: Any, failed: Any) -> None:
     found = study.plan([1, 2, 3], id="1")
 
     assert ({"double": 2}, False) == (found.other_code, found.fits)
-    assert "double: 2 results of other code" in str(found)
+    assert "answers of other code than now (double 2)" in str(found)
     rerun = study.plan([1, 2, 3], id="1", on_code_change="rerun")
     assert ({"double": 3}, {}) == (rerun.would_run, rerun.other_code)
     refused = study.plan([1, 2, 3], id="1", on_code_change="error")
@@ -291,7 +291,7 @@ def test_unfinished_runs_that_fit_are_shown(folder: Path) -> None:
 
     assert Code.OK == result.exit_code
     assert (
-        "failed: 2 calls answered, 1 would run (double 1), 0 not asked for\n"
+        "failed\n  calls: 2 answered, 1 would run (double 1), 0 not asked for\n"
         "unfinished runs: 1; do not fit the code: 0\n"
     ) == result.stdout
 
@@ -302,7 +302,7 @@ def test_a_run_that_code_no_longer_fits_fails_the_check(folder: Path) -> None:
     shown, rows = check(folder), check(folder, "--json")
 
     assert Code.FAILED == shown.exit_code == rows.exit_code
-    assert "\n  double: 2 results of other code\n" in shown.stdout
+    assert "\n  answers of other code than now (double 2)\n" in shown.stdout
     (row,) = json.loads(rows.stdout)
     assert {
         "thread_id": "failed",
@@ -346,7 +346,7 @@ def test_nodes_of_a_graph_that_had_finished_are_known(tmp_path: Path) -> None:
         patch.setattr(cli_flows, "checked", graph, raising=False)
         result = check(tmp_path, "tests.runs.cli_flows:checked")
 
-    assert "g: 1 calls answered, 1 would run (fail 1), 0 not asked for" in result.stdout
+    assert "g\n  calls: 1 answered, 1 would run (fail 1), 0 not asked for" in result.stdout
 
 
 def test_the_fixture_fails_a_test_whose_code_fits_no_more(
@@ -360,7 +360,7 @@ def test_the_fixture_fails_a_test_whose_code_fits_no_more(
         study_of(saver).run([1, 2, 3], id="1")
 
     flowpregel_check(store, study_of(None))
-    with pytest.raises(pytest.fail.Exception, match=r"run '1': .*\ndouble: 2 results of other"):
+    with pytest.raises(pytest.fail.Exception, match=r"run '1': .*\nanswers of other code than now"):
         flowpregel_check(store, study_of(None, other_double()))
     with pytest.raises(pytest.fail.Exception, match="FlowMismatchError"):
         flowpregel_check(store, entrypoint(lambda numbers: 0))
