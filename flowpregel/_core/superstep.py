@@ -91,12 +91,16 @@ class Superstep:
             yield from self._at_once()
             raise
         if (end := self._end) is None and not self._paused:
-            self._calls.replay.count_not_asked()
+            self.count_not_asked()
         else:
             yield from run.flush()
         if end is not None:
             raise end
         return self._paused
+
+    def count_not_asked(self) -> None:
+        """Count the recorded calls that bodies which have changed did not ask for again."""
+        self._calls.replay.count_not_asked()
 
     @property
     def _end(self) -> BaseException | None:

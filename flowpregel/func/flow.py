@@ -18,6 +18,7 @@ from flowpregel.checkpoint.base import OnConflict
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError, UnansweredError
 from flowpregel.func.parameters import FlowParameters
+from flowpregel.pregel.dry_replay import DryRun, dry_replay
 from flowpregel.pregel.identity import Once, folder_of
 from flowpregel.pregel.pregel import Pregel
 from flowpregel.pregel.runner import GraphRun
@@ -155,6 +156,24 @@ class Flow(Pregel, Generic[P, R]):
             6
         """
         return RunHandle(self._planned(args, kwargs, stream_mode=_EVENTS))
+
+    def plan(self, *args: Any, **kwargs: Any) -> DryRun:
+        """Return what `run` with these arguments would do: what is known, and what would run.
+
+        The body is gone through with the recorded results; no task runs, and nothing is
+        written.
+
+        Args:
+            args, kwargs: Those of `run`, ``id`` and its other options among them.
+
+        Raises:
+            FlowPregelError: `run` would refuse to start.
+
+        Example:
+            >>> print(study.plan([1, 2, 3], id="study-1"))  # doctest: +SKIP
+            calls: 2 answered, 1 would run (parse 1), 0 not asked for
+        """
+        return dry_replay(self._planned(args, kwargs))
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         """Refuse to be called: a workflow is run by `run` and its kin."""
