@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, TypeAlias
@@ -182,10 +183,9 @@ class Task:
         given = self.input
         if self.record is not None or self.kind is not Kind.CALL:
             return "" if self.record is None else self.record.text
-        try:
+        with suppress(Exception):  # captured arguments are unpickled: their classes may raise
             return described(self.name, given.args, given.kwargs, self.node.redacted)
-        except Exception:  # noqa: BLE001 - captured arguments are unpickled: classes may raise
-            return f"{self.name}(...)"
+        return f"{self.name}(...)"
 
 
 # ---------------------------------------------------------------- how a task ended

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,9 @@ from flowpregel._text import in_one_line
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import FULL, PREVIEW, Limits, line_of, plain
 from flowpregel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from flowpregel.checkpoint.lmdb import LMDBSaver
 
 STATUSES = ("running", "interrupted", "failed", "stopped", "idle")
 _MOST = 100
@@ -74,8 +77,6 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
     Its tasks are listed by superstep: how they ended, how long they ran, how often
     they were tried, and their result, error or question.
     """
-    from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
-
     names: dict[str, str] = {}
     with targets.reading(store) as saver:
         saved = targets.newest(saver, thread)
@@ -95,7 +96,7 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
             state = app.get_state(thread_id=thread)
             names = {task.id: task.name for task in state.tasks}
             facts["next"] = [*state.next]
-        work = [each for item in last_run(saver, Address(thread), limit) for each in work_of(item)]
+        work = work_of_last_run(saver, thread, limit)
     tasks = [_task(each, names, limits) for each in work]
     done = [each.id for each in work if each.state == "done"]
     hidden = set() if limits is FULL else {*done[:-_MOST]}
@@ -291,6 +292,8 @@ class Work:
     id: str
     name: str | None
     """The call it is, or the node; None if only its flow knows."""
+    address: Address
+    """The checkpoint that it left something on."""
     step: int
     """Its superstep."""
     state: str = "unfinished"
@@ -300,6 +303,16 @@ class Work:
     result: Any = None
     ran: Ran | None = None
     """When, where and how often it ran, if that was kept."""
+    is_call: bool = False
+    """Whether it is a recorded call of a task."""
+
+
+def work_of_last_run(saver: LMDBSaver, thread_id: str, limit: int | None = None) -> list[Work]:
+    """Return the tasks of a thread's last run, of the newest *limit* supersteps, in order."""
+    from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
+
+    history = last_run(saver, Address(thread_id), limit)
+    return [each for saved in history for each in work_of(saved)]
 
 
 def work_of(saved: Saved) -> list[Work]:
@@ -310,16 +323,17 @@ def work_of(saved: Saved) -> list[Work]:
             # A control write of None takes an earlier one back.
             of_task.setdefault(write.task_id, {})[write.channel] = write.value
     ran = {task_id: ran for task_id, _, ran in saved.ran}
-    step = saved.checkpoint.step + 1
-    made = [_work(task_id, kept, step, ran.get(task_id)) for task_id, kept in of_task.items()]
+    made = [_work(saved, task_id, kept, ran.get(task_id)) for task_id, kept in of_task.items()]
     # What takes in the input is no node of the user's.
     return [work for work in made if work.name != "__start__"]
 
 
-def _work(task_id: str, kept: dict[str, Any], step: int, ran: Ran | None) -> Work:
+def _work(saved: Saved, task_id: str, kept: dict[str, Any], ran: Ran | None) -> Work:
     called = kept.get(records.CALLED)
-    name = str(called[3]) if isinstance(called, tuple) else ran and (ran.call or ran.name)
-    work = Work(id=task_id, name=name, step=step, ran=ran)
+    call = str(called[3]) if isinstance(called, tuple) else ran.call if ran else ""
+    name = call or (ran and ran.name)
+    place, step = saved.address, saved.checkpoint.step + 1
+    work = Work(id=task_id, name=name, address=place, step=step, ran=ran, is_call=bool(call))
     values = {k: value for k, value in kept.items() if k not in records.CONTROL_WRITES}
     if values:
         values.pop(records.NO_WRITES, None)
