@@ -40,6 +40,7 @@ SILENT_WRITES = CONTROL_WRITES | {NO_WRITES, RETURN}
 RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 """The task id of writes that the run itself makes (`Command.update` and `goto`)."""
 
+
 Source: TypeAlias = Literal["input", "loop", "update", "fork"]
 
 
@@ -102,6 +103,8 @@ class Node:
     handler: str | None = None
     """The node that is given this one's failure."""
     on_code_change: Literal["keep", "rerun", "error"] | None = None
+    adopts: tuple[str, ...] = ()
+    """The names that the task had before: what was recorded of it is its own."""
     """What is done with a result that other code made; None: as the run says."""
     executor: Any = None
     """Where it runs; None is the run's default."""

@@ -37,7 +37,7 @@ def debug(thread: str, call: str | None, in_pdb: bool, flow: str | None, store: 
     """
     failed = [each for each in _calls(thread, store) if each.state == "failed"]
     work = _chosen(failed, call, "call that failed")
-    targets.load_flow(targets.recorded_flow(thread, flow, store))
+    targets.flow_of(thread, flow, store)
     with targets.opened(targets.existing(store), readonly=True) as saver:
         kept = saver.kept_arguments(work.address, work.id)
     if kept is None:

@@ -18,6 +18,7 @@ from flowpregel._core import records
 from flowpregel._core.asked import Ran
 from flowpregel._core.records import Address, Saved
 from flowpregel._text import in_one_line
+from flowpregel.checkpoint.base import FLOW
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import FULL, PREVIEW, Limits, line_of, plain
 from flowpregel.errors import ConfigurationError
@@ -59,7 +60,7 @@ def ls(status: str | None, store: str | None) -> None:
                 "step": info.step,
                 "created": console.time_of(info.created),
                 "updated": console.time_of(info.updated),
-                "flow": saved.checkpoint.metadata.get(targets.FLOW) or None,
+                "flow": saved.checkpoint.metadata.get(FLOW) or None,
             }
             if status in (None, row["status"]):
                 rows.append(row)

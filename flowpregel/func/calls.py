@@ -9,18 +9,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from contextvars import copy_context
+from typing import Any, Generic, TypeVar, cast
 
 from flowpregel._core.callee import Callee
-from flowpregel._core.records import Arguments
+from flowpregel._core.records import Arguments, Raised
 from flowpregel._text import described
-from flowpregel.context import current_scope
+from flowpregel.context import Scope, current_scope
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.attempt import call
+from flowpregel.executors.calls import CallFuture, Unresolved
 from flowpregel.executors.shared import with_values
-
-if TYPE_CHECKING:
-    from flowpregel.executors.calls import CallFuture
 
 R = TypeVar("R")
 
@@ -45,7 +44,7 @@ def redacted_places(
     return frozenset({*hidden, *(places[name] for name in hidden)})
 
 
-class ItemFuture(Generic[R]):
+class ItemFuture(Unresolved, Generic[R]):
     """The result of one item of a chunk, to be waited for or awaited.
 
     It is done, or fails, when its chunk does.
@@ -67,7 +66,18 @@ class ItemFuture(Generic[R]):
         Args:
             timeout: Seconds to wait at most; None is for ever.
         """
-        return self._chunk.result(timeout)[self._index]
+        return self._item_of(self._chunk.result(timeout))
+
+    def value(self) -> R:
+        """Return what `result` does, without looking at it."""
+        return self._item_of(self._chunk.value())
+
+    def _item_of(self, results: Any) -> R:
+        return cast("R", results if isinstance(results, Exception) else results[self._index])
+
+    def sibling(self, *, is_call: bool = True) -> CallFuture[Any]:
+        """Return the future of a call of the same body, or of something else."""
+        return self._chunk.sibling(is_call=is_call)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what failed in the chunk, or None."""
@@ -83,7 +93,37 @@ class ItemFuture(Generic[R]):
 
     def __await__(self) -> Generator[Any, Any, R]:
         results = yield from self._chunk.__await__()
-        return results[self._index]
+        return self._item_of(results)
+
+
+def call_later(scope: Scope, awaited: list[Any], make: Callable[[Any], object]) -> Any:
+    """Make a call when others have ended, and return its future at once.
+
+    Args:
+        scope: Of the body that makes it.
+        awaited: The futures among its arguments. If one fails, the call fails with that.
+        make: Makes the call, given its future.
+    """
+    reply, made = awaited[0].sibling(), awaited[0].sibling(is_call=False)
+    variables = copy_context()
+    scope.deferred.add(made)
+
+    def go_on(_: object = None) -> None:
+        while awaited:
+            if not awaited[-1].done():
+                awaited[-1].add_done_callback(go_on)
+                return
+            awaited.pop()
+        try:
+            if made in scope.deferred:  # its body has not failed meanwhile
+                variables.run(make, reply)
+        except BaseException as error:  # noqa: BLE001 - the call fails with it
+            reply.settle(Raised(error))
+        scope.deferred.discard(made)
+        made.set_result(None)
+
+    go_on()
+    return reply
 
 
 class ChunkedCall:

@@ -6,11 +6,22 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property, partial, update_wrapper
 from operator import attrgetter
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from flowpregel._code.digest import code_digest
 from flowpregel._core.asked import Asked
@@ -18,57 +29,23 @@ from flowpregel._core.callee import Callee, callee_of, is_generator_function, na
 from flowpregel._core.digest import arguments_digest, space_of
 from flowpregel._core.program import names
 from flowpregel._core.records import Arguments, Node
-from flowpregel._engine.tasks import check_executor
 from flowpregel._text import described
-from flowpregel.context import current
+from flowpregel.context import Scope, current
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture as TaskFuture
-from flowpregel.func.calls import ChunkedCall, ItemFuture, redacted_places
+from flowpregel.executors.calls import futures_in, with_results
+from flowpregel.func.calls import ChunkedCall, ItemFuture, call_later, redacted_places
 from flowpregel.func.entry import entrypoint
-from flowpregel.func.flow import identity_of
+from flowpregel.func.flow import once_of
+from flowpregel.func.options import TaskOptions, checked_options
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
-from flowpregel.pregel.node import checked_cache_policy, policies_of
+from flowpregel.pregel.node import policies_of
 
+A = TypeVar("A")
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 MapFuture: TypeAlias = TaskFuture[R] | ItemFuture[R]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskOptions:
-    """How the calls of a task are made."""
-
-    name: str | None = None
-    """What streams and messages call it; the function's own name if None."""
-    retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None
-    """When a failed call is tried again; the first policy that matches decides."""
-    cache_policy: CachePolicy | None = None
-    """How long its results are shared between runs; the entrypoint gives the cache."""
-    timeout: float | timedelta | TimeoutPolicy | None = None
-    """Seconds that one attempt may take, or a policy."""
-    executor: Any = None
-    """Where it runs: ``"processes"``, ``"threads"``, ``"inline"``, or an executor."""
-    version: str | None = None
-    """Says that the code is another one; None: the code itself is looked at."""
-    on_code_change: Literal["keep", "rerun", "error"] | None = None
-    """What is done with a recorded result that other code made; None: as the run says."""
-    redact: str | Sequence[str] = ()
-    """The names of parameters whose arguments no message shows, and that are not kept if a
-    call fails."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "timeout", TimeoutPolicy.coerce(self.timeout))
-        policies_of(self.retry_policy)
-        checked_cache_policy(self.cache_policy)
-        check_executor(self.executor)
-        if self.on_code_change not in (None, "keep", "rerun", "error"):
-            raise ConfigurationError(
-                f"task(on_code_change={self.on_code_change!r}): use 'keep', 'rerun' or 'error'"
-            )
-        for option in ("name", "version"):
-            text: Any = getattr(self, option)
-            if text is not None and (not isinstance(text, str) or not text):
-                raise ConfigurationError(f"task({option}={text!r}): use str")
 
 
 class TaskFunction(Generic[P, R]):
@@ -99,6 +76,9 @@ class TaskFunction(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[R]:
         """Start a call and return its future at once.
 
+        A future among the arguments, or directly in a list, tuple or dict among them, stands
+        for its result: the call is made when that is there, and fails if that fails.
+
         Raises:
             RuntimeError: Called outside of a run.
         """
@@ -106,12 +86,24 @@ class TaskFunction(Generic[P, R]):
         if scope is None:
             raise self._outside()
         given: tuple[Any, ...] = (*self._bound, *args) if self._bound else args
+        awaited = [each for one in (*given, *kwargs.values()) for each in futures_in(one)]
+        made: TaskFuture[R]
+        if awaited:
+            made = call_later(scope, awaited, partial(self._make, scope, given, kwargs))
+        else:
+            made = self._make(scope, given, kwargs)
+        return made
+
+    def _make(self, scope: Scope, args: Any, kwargs: Mapping[str, Any], *reply: Any) -> Any:
+        """Make a call; *reply* is its future, if it has waited for others."""
+        if reply:
+            args = tuple(map(with_results, args))
+            kwargs = {name: with_results(each) for name, each in kwargs.items()}
         asked = None
         if scope.job.compares:
-            text = described(self.name, given, kwargs, self.node.redacted)
-            asked = self._asked(self.name, given, kwargs, text)
-        made: TaskFuture[R] = scope.ends.call(self.node, Arguments(given, kwargs), asked)
-        return made
+            text = described(self.name, args, kwargs, self.node.redacted)
+            asked = self._asked(self.name, args, kwargs, text)
+        return scope.ends.call(self.node, Arguments(args, kwargs), asked, *reply)
 
     def _outside(self) -> RuntimeError:
         return RuntimeError(
@@ -128,10 +120,20 @@ class TaskFunction(Generic[P, R]):
         return Asked(name, arguments, self.code, text)
 
     @overload
-    def map(self, *iterables: Iterable[Any]) -> list[TaskFuture[R]]: ...
+    def map(
+        self: TaskFunction[Concatenate[A, Q], R], items: Iterable[A], /, *more: Iterable[Any]
+    ) -> list[TaskFuture[R]]: ...
     @overload
-    def map(self, *iterables: Iterable[Any], chunksize: int) -> Sequence[MapFuture[R]]: ...
-    def map(self, *iterables: Iterable[Any], chunksize: int = 1) -> Sequence[MapFuture[R]]:
+    def map(
+        self, *iterables: Iterable[Any], chunksize: int = ..., errors: Literal["raise"] = ...
+    ) -> Sequence[MapFuture[R]]: ...
+    @overload
+    def map(
+        self, *iterables: Iterable[Any], chunksize: int = ..., errors: Literal["return"]
+    ) -> Sequence[MapFuture[R | Exception]]: ...
+    def map(
+        self, *iterables: Iterable[Any], chunksize: int = 1, errors: str = "raise"
+    ) -> Sequence[MapFuture[Any]]:
         """Start a call for each item, and return the futures in the same order.
 
         Args:
@@ -140,25 +142,36 @@ class TaskFunction(Generic[P, R]):
             chunksize: How many items are one call: sent, recorded, tried again and timed out
                 together. An item that fails fails its chunk, with a note that names it. For
                 short tasks.
+            errors: ``"return"``: the result of a call that failed is its exception. Otherwise
+                asking for the result raises that.
 
         Raises:
-            ConfigurationError: *chunksize* is no size, or the task has a cache policy.
+            ConfigurationError: *chunksize* is no size, *errors* is something else, or chunks
+                are asked for of a task that has a cache policy.
 
         Example:
             >>> futures = measure.map(["a.py", "b.py"])  # doctest: +SKIP
         """
-        if chunksize != 1:
-            return self._map_chunks(iterables, chunksize)
+        if errors not in ("raise", "return"):
+            raise ConfigurationError(f"map(errors={errors!r}): use 'raise' or 'return'")
         call = cast("Callable[..., TaskFuture[R]]", self)
+        if chunksize != 1:
+            return self._map_chunks(iterables, chunksize, returns_errors=errors == "return")
         if len(iterables) == 1:
-            return [call(item) for item in iterables[0]]
-        # All of them first: an error about their lengths must not leave calls behind.
-        return [call(*items) for items in [*zip(*iterables, strict=True)]]
+            futures = [call(item) for item in iterables[0]]
+        else:
+            # All of them first: an error about their lengths must not leave calls behind.
+            futures = [call(*items) for items in [*zip(*iterables, strict=True)]]
+        for future in futures:
+            future.returns_errors = errors == "return"
+        return futures
 
-    def _map_chunks(self, iterables: Sequence[Iterable[Any]], size: int) -> list[ItemFuture[R]]:
-        if self.options.cache_policy is not None:
+    def _map_chunks(
+        self, iterables: Sequence[Iterable[Any]], size: int, *, returns_errors: bool
+    ) -> list[ItemFuture[R]]:
+        if self.options.shares is not None:
             raise ConfigurationError(
-                f"task {self.name!r} has a cache policy, which is for single calls: "
+                f"task {self.name!r} shares its results, which is for single calls: "
                 "use map() without chunksize"
             )
         if size < 1:
@@ -175,6 +188,7 @@ class TaskFunction(Generic[P, R]):
                 text = f"{name}({len(chunk)} items from {first})"
                 asked = self._asked(name, (chunk,), {}, text)
             made = scope.ends.call(self._chunk_node, Arguments((first, chunk), {}), asked)
+            made.returns_errors = returns_errors
             futures += [ItemFuture(made, index) for index in range(len(chunk))]
         return futures
 
@@ -183,9 +197,10 @@ class TaskFunction(Generic[P, R]):
 
         Args:
             changes: What `task` takes: ``name``, ``retry_policy``, ``cache_policy``,
-                ``timeout``, ``executor``, ``version``, ``on_code_change``, ``redact``.
+                ``cache``, ``timeout``, ``executor``, ``version``, ``on_code_change``,
+                ``adopts``, ``redact``.
         """
-        return TaskFunction(self.func, replace(self.options, **_options(changes)))
+        return TaskFunction(self.func, replace(self.options, **checked_options(changes)))
 
     def clear_cache(self, cache: Any) -> None:
         """Forget the results of this task that *cache* shares."""
@@ -212,13 +227,14 @@ class TaskFunction(Generic[P, R]):
             name=self.name,
             steps=(callee,),
             retry=policies_of(options.retry_policy),
-            cache=options.cache_policy,
-            space=() if options.cache_policy is None else self.cache_namespace,
+            cache=options.shares,
+            space=() if options.shares is None else self.cache_namespace,
             timeout=cast("TimeoutPolicy | None", options.timeout),
             executor=options.executor,
             on_code_change=options.on_code_change,
+            adopts=names(options.adopts),
             is_task=True,
-            home=identity_of(self.func, name_of(self.func)),
+            home=once_of(self.func, name_of(self.func), ()).flow,
             redacted=self._redacted,
         )
 
@@ -313,15 +329,6 @@ class _ByName:
 _COPIED = ("__module__", "__name__", "__qualname__", "__doc__")
 
 
-def _options(changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return *changes*, if all of them are options of a task."""
-    known = [field.name for field in fields(TaskOptions)]
-    for name in changes:
-        if name not in known:
-            raise TypeError(f"a task has no option {name!r}; it has {', '.join(known)}")
-    return changes
-
-
 class _Decorator(Protocol):
     """What ``task(...)`` returns without a function."""
 
@@ -343,10 +350,12 @@ def task(
     name: str | None = None,
     retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
     cache_policy: CachePolicy | None = None,
+    cache: bool = False,
     timeout: float | timedelta | TimeoutPolicy | None = None,
     executor: Any = None,
     version: str | None = None,
     on_code_change: Literal["keep", "rerun", "error"] | None = None,
+    adopts: str | Sequence[str] = (),
     redact: str | Sequence[str] = (),
 ) -> _Decorator: ...
 
@@ -361,8 +370,8 @@ def task(func: Any = None, /, **options: Any) -> Any:
     Args:
         func: A function, a method, an async function, a partial, any callable.
         options: The fields of `TaskOptions`: ``name``, ``retry_policy``,
-            ``cache_policy``, ``timeout``, ``executor``, ``version``, ``on_code_change``,
-            ``redact``.
+            ``cache_policy``, ``cache``, ``timeout``, ``executor``, ``version``,
+            ``on_code_change``, ``adopts``, ``redact``.
 
     Raises:
         ConfigurationError: *func* is a generator or cannot be called, or an
@@ -376,5 +385,5 @@ def task(func: Any = None, /, **options: Any) -> Any:
         >>> simulate.func(3)
         1.5
     """
-    decorate = partial(TaskFunction, options=TaskOptions(**_options(options)))
+    decorate = partial(TaskFunction, options=TaskOptions(**checked_options(options)))
     return decorate if func is None else decorate(func)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
 from flowpregel.func import Flow
 from tests.runs import failing_calls as flows
-from tests.runs.cli_jobs import COMMAND, ROOT, environment
+from tests.runs.cli_jobs import environment
 
 Cli = Callable[..., Result]
 
@@ -93,20 +94,39 @@ def test_debug_shows_what_the_call_raises(cli: Cli, study: Path) -> None:
     assert "Path(folder, name).read_text()" in result.stderr
 
 
+PROGRAM = """
+from flowpregel.func import entrypoint, task
+
+@task
+def invert(n):
+    return 1 / n
+
+@entrypoint(checkpointer="store")
+def flow(n):
+    return invert(n).result()
+
+if __name__ == "__main__":
+    flow.run(0, id="x")
+"""
+
+
 @pytest.mark.slow
-def test_debug_looks_at_the_error_in_pdb(tmp_path: Path, run: Callable[..., Any]) -> None:
-    """In the frame that raised it."""
-    with pytest.raises(ZeroDivisionError):
-        run(flows.chunks, [1, 0])
+def test_debug_of_a_program_in_pdb(tmp_path: Path) -> None:
+    """In the frame that raised it; the program opens the same store when it is imported."""
+    (tmp_path / "program.py").write_text(PROGRAM)
 
-    told = subprocess.run(
-        [*COMMAND, "debug", "x", "--pdb", "--store", str(tmp_path / "store")],
-        input="p 'is', n\nquit\n",
-        env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    def told(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *words], input="p 'is', n\nquit\n", env=environment(), cwd=tmp_path,
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
 
-    assert Code.FAILED == told.returncode
-    assert "('is', 0)" in told.stdout
+    failed = told("program.py")
+    debugged = told("-m", "flowpregel.cli", "debug", "x", "invert(", "--pdb", "--store", "store")
+
+    assert "invert(0) (attempt 1, worker " in failed.stderr
+    assert Code.FAILED == debugged.returncode, debugged.stderr
+    assert "('is', 0)" in debugged.stdout
 
 
 def test_debug_makes_each_call_of_a_chunk(cli: Cli, run: Callable[..., Any]) -> None:

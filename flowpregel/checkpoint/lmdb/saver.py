@@ -81,19 +81,20 @@ class LMDBSaver(BaseCheckpointSaver):
         retention: Retention | None = None,
         options: StoreOptions | None = None,
     ) -> None:
-        self._options = options or StoreOptions()
+        self.options = options or StoreOptions()
+        """How the store was opened."""
         self._store = open_store(
             path,
             map_size=map_size,
             readonly=readonly,
             lock=lock,
             codec=codec,
-            options=self._options,
+            options=self.options,
         )
         self._environment = environment = self._store.environment
         self.path = environment.path
         """The folder, as the one path that all its names share."""
-        self._write = partial(environment.write, timeout=self._options.lock_timeout)
+        self._write = partial(environment.write, timeout=self.options.lock_timeout)
         self._tables = Tables(self._store)
         self._reader = Reader(self._tables, environment.read, self._store.codec)
         self._sweeper = None if retention is None else Sweeper(self._tables, retention)
@@ -121,7 +122,7 @@ class LMDBSaver(BaseCheckpointSaver):
     def prepare(self, batch: Batch) -> EncodedBatch:
         if isinstance(batch, EncodedBatch):
             return batch
-        codec, limit = self._store.codec, self._options.kept_arguments
+        codec, limit = self._store.codec, self.options.kept_arguments
         made = encode_batch(batch, codec.encode)
         for task in made.writes:
             if isinstance(task.failed, Task):
@@ -276,7 +277,7 @@ class LMDBSaver(BaseCheckpointSaver):
         used = tables.used(environment.read, None)
         records, problems = maintenance.verify(tables, self._reader, used)
         if not environment.readonly:
-            problems += environment.structure(self._options.lock_timeout)
+            problems += environment.structure(self.options.lock_timeout)
         return Verification(records=records, problems=tuple(problems))
 
     def backup(self, path: str | os.PathLike[str]) -> None:
@@ -314,7 +315,7 @@ class LMDBSaver(BaseCheckpointSaver):
         Raises:
             StoreBusyError: Another process has the store open.
         """
-        self._environment.replace(self._options.lock_timeout)
+        self._environment.replace(self.options.lock_timeout)
 
     def change_keys(self, *, encryption_key: bytes | None, key: bytes | None = None) -> None:
         """Write every record anew under other keys, into a new file, and close the saver.
@@ -342,9 +343,13 @@ class LMDBSaver(BaseCheckpointSaver):
             ...     LMDBSaver(folder + "/runs.lmdb").change_keys(encryption_key=os.urandom(32))
         """
         # Made for its checks of both keys: while nothing is closed yet.
-        StoreOptions(encryption_key=encryption_key, trust=False if key is None else key)
-        same = self._store.seal.key
-        self._store.seal_anew(Seal(same if key is None else key, encryption_key))
+        StoreOptions(encryption_key=encryption_key, trust=key)
+        same = self._store.seal
+        if key is None:
+            new = Seal(same.key, encryption_key, is_kept=same.is_kept)
+        else:
+            new = Seal(key, encryption_key)
+        self._store.seal_anew(new)
 
     def close(self) -> None:
         self._store.close()
