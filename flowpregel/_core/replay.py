@@ -192,9 +192,9 @@ class Replay:
         was = self._placed.get((record.caller, record.place))
         if was is None and run.left is not None:
             was = _record_in(run.left.record_at(task.path))
-        if was is None or was.caller == record.caller:
+        if was is None or (was.caller, was.place) == (record.caller, record.place):
             return was
-        run.going_on.is_changed = True
+        run.going_on.is_changed |= was.caller != record.caller
         return None
 
     def count_not_asked(self) -> None:

@@ -13,18 +13,15 @@ from typing import Any, NoReturn
 
 from flowpregel import errors
 from flowpregel._core import effects, records
-from flowpregel._core.calls import Calls, answer_from_pending
+from flowpregel._core.calls import LOOK_AGAIN, Calls, answer_from_pending
 from flowpregel._core.copies import keepable
 from flowpregel._core.effects import Call, Effect, Ended, StepContext, Steps, Wakeup
 from flowpregel._core.plan import handler_task
 from flowpregel._core.program import read
 from flowpregel._core.records import Kind, Outcome, Raised, Returned, Task, Withdrawn, Write
-from flowpregel._core.run_state import Run
+from flowpregel._core.run_state import Run, note_of
 from flowpregel._core.stream_events import outputs
 from flowpregel._core.update import check_writes
-
-_LOOK_AGAIN = 50_000_000
-"""Nanoseconds between two looks for a result that another run is computing."""
 
 
 class Superstep:
@@ -115,8 +112,6 @@ class Superstep:
         """Return what is to be done at once."""
         at_once, self._effects = self._effects, []
         return at_once
-
-    # ------------------------------------------------------------ start
 
     def _start(self) -> Steps:
         """Start the tasks that are due; some may be done already."""
@@ -223,8 +218,7 @@ class Superstep:
         if self._shared:
             run.after.append(effects.Share(self._shared))
             self._shared = {}
-        at_once, self._effects = self._effects, []
-        return at_once
+        return self._at_once()
 
     def _start_due(self, wakeup: Wakeup) -> None:
         """Start the next attempts that are due, and have what others compute looked up again."""
@@ -263,7 +257,7 @@ class Superstep:
 
     def _look_again(self, task: Task, wakeup: Wakeup) -> None:
         """Look in a moment whether what another computes is there."""
-        heapq.heappush(self._retries, (wakeup.monotonic + _LOOK_AGAIN, task.id))
+        heapq.heappush(self._retries, (wakeup.monotonic + LOOK_AGAIN, task.id))
 
     def _look_up(self, wakeup: Wakeup) -> Steps:
         """Give tasks what others have shared, and start those that nobody computes."""
@@ -363,7 +357,7 @@ class Superstep:
         if isinstance(error, errors.GraphDrained):
             self._failure = self._failure or error
             return
-        error.add_note(_note_of(task))
+        error.add_note(note_of(task))
         run.after.extend(run.stream_events.ended(task, run.step, run.now, error))
         writes: tuple[Write, ...] = ((records.ERROR, keepable(error)),)
         if task.node.handler is not None and task.kind is not Kind.CALL and self._stopped is None:
@@ -407,13 +401,3 @@ class Superstep:
         if interrupts and run.options.modes:
             shown = read(run.state.channels, run.options.output_channels)
             run.after.extend(run.stream_events.interrupted(interrupts, shown))
-
-
-def _note_of(failed: Task) -> str:
-    """Return the note on what a task failed with: which one, its arguments, and where it ran."""
-    note = f"During task with name {failed.name!r} and id {failed.id!r}"
-    _, _, executor, pid = failed.span or (0, 0.0, "", 0)
-    worker = f", worker {pid}" if executor in ("processes", "futures") else ""
-    if failed.kind is Kind.CALL:
-        return f"{note}: {failed.call} (attempt {failed.attempt}{worker})"
-    return f"{note} (attempt {failed.attempt}{worker})"

@@ -14,6 +14,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from flowpregel._core.digest import home_of
 from flowpregel._interrupts import held
+from flowpregel._tracebacks import UsersFrames
 from flowpregel.checkpoint.base import OnConflict
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError, UnansweredError
@@ -104,11 +105,11 @@ class Flow(Pregel, Generic[P, R]):
         """
         if _is_nested(kwargs):
             return self.invoke(self._given(args, kwargs))
-        run = self._planned(args, kwargs)
-        with held():
+        with UsersFrames(), held():
+            run = self._planned(args, kwargs)
             for _ in run.items():
                 pass
-        return _result_of(run)
+            return _result_of(run)
 
     @overload
     async def arun(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -127,10 +128,11 @@ class Flow(Pregel, Generic[P, R]):
         """`run`, on the running event loop."""
         if _is_nested(kwargs):
             return await self.ainvoke(self._given(args, kwargs))
-        run = self._planned(args, kwargs)
-        async for _ in run.aitems():
-            pass
-        return _result_of(run)
+        with UsersFrames():
+            run = self._planned(args, kwargs)
+            async for _ in run.aitems():
+                pass
+            return _result_of(run)
 
     @overload
     def start(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]: ...
@@ -236,7 +238,8 @@ class RunHandle(Generic[R]):
             TimeoutError: It has not ended by then.
             Exception: What `Flow.run` would raise.
         """
-        return self._future.result(timeout)
+        with UsersFrames():
+            return self._future.result(timeout)
 
     def cancel(self) -> None:
         """Ask the run to stop at once; what is finished is kept, and it can go on later."""

@@ -30,6 +30,7 @@ from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._engine.nested import RunContext, now
 from flowpregel._fault import fault
 from flowpregel._interrupts import held
+from flowpregel._tracebacks import UsersFrames, leave_out_ours
 from flowpregel.checkpoint.base import BaseCheckpointSaver, OnConflict
 from flowpregel.context import RunControl, current_scope
 from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, ThreadBusyError
@@ -138,6 +139,9 @@ class GraphRun:
                 if item is None:
                     return
                 yield from self._shown(item)
+        except BaseException as error:
+            leave_out_ours(error)
+            raise
         finally:
             with held(), nullcontext() if self._view is None else closing(self._view):
                 emitted.close()
@@ -167,7 +171,7 @@ class GraphRun:
                 await asyncio.sleep(_PAUSE)
         self.engine = Engine(planned, asyncio.get_running_loop())
         emitted = adrive(self.engine)
-        with nullcontext() if self._view is None else closing(self._view):
+        with UsersFrames(), nullcontext() if self._view is None else closing(self._view):
             async with aclosing(emitted):  # type: ignore[type-var]
                 async for item in emitted:
                     for shown in self._shown(item):
