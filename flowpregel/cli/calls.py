@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from flowpregel.checkpoint.work import Work
 from flowpregel.cli import console, looking, running, targets
 from flowpregel.cli.console import FULL, Code, note, one_line, plain
-from flowpregel.cli.looking import Work
 from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
