@@ -45,14 +45,18 @@ class Seal:
     Args:
         key: The secret; any length.
         encryption_key: 16, 24 or 32 bytes; None: records are not encrypted.
+        is_kept: The store keeps *key* itself, in its header.
 
     Raises:
         ConfigurationError: The extra that encryption needs is not installed.
     """
 
-    def __init__(self, key: bytes, encryption_key: bytes | None = None) -> None:
+    def __init__(
+        self, key: bytes, encryption_key: bytes | None = None, *, is_kept: bool = False
+    ) -> None:
         self._base = blake2b(key=digest(key, b"seal"), digest_size=SIZE)
         self.key = key
+        self.is_kept = is_kept
         self.id = _name(key)
         """Names the key without telling it."""
         self.cipher = None if encryption_key is None else _cipher(encryption_key)

@@ -22,6 +22,7 @@ from flowpregel._text import in_one_line, printable
 from flowpregel.errors import (
     ConfigurationError,
     EmptyInputError,
+    FlowMismatchError,
     InputMismatchError,
     StoreError,
     UnknownInterruptError,
@@ -31,10 +32,16 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_JSON = "flowpregel.json"
+_JSON, _TRUST = "flowpregel.json", "flowpregel.trust"
 COUNT = click.IntRange(min=1)
 _WIDEST = 1_000_000
-_USAGE = (ConfigurationError, EmptyInputError, InputMismatchError, UnknownInterruptError)
+_USAGE = (
+    ConfigurationError,
+    EmptyInputError,
+    FlowMismatchError,
+    InputMismatchError,
+    UnknownInterruptError,
+)
 
 
 class Code(IntEnum):
@@ -70,6 +77,13 @@ _STORE = click.Option(
     show_envvar=True,
     help="The folder of the store.",
 )
+_TRUSTED = click.Option(
+    ["--trust"],
+    is_flag=True,
+    expose_value=False,
+    callback=lambda ctx, _, value: ctx.meta.update({_TRUST: value}),
+    help="Open a store that other users own or may write, or that has another key.",
+)
 _AS_JSON = click.Option(
     ["--json"],
     is_flag=True,
@@ -80,11 +94,14 @@ _AS_JSON = click.Option(
 
 
 def store_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a command with *more* options and those of every command: ``--store``, ``--json``."""
+    """Make a command with *more* options and those of every command.
+
+    These are ``--store``, ``--trust`` and ``--json``.
+    """
 
     def make(function: Callable[..., Any]) -> click.Command:
         command = click.command(function)
-        command.params += [*more, _STORE, _AS_JSON]
+        command.params += [*more, _STORE, _TRUSTED, _AS_JSON]
         return command
 
     return make
@@ -96,6 +113,12 @@ def store_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.C
 def wants_json() -> bool:
     """Return whether the command was called with ``--json``."""
     return bool(click.get_current_context().meta.get(_JSON))
+
+
+def trusts_store() -> bool:
+    """Return whether the command was called with ``--trust``."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_TRUST))
 
 
 def print_json(value: Any) -> None:

@@ -15,8 +15,10 @@ from typing import Any
 import click
 
 from flowpregel._core import records
-from flowpregel._core.records import Address, Ran, Saved
+from flowpregel._core.asked import Ran
+from flowpregel._core.records import Address, Saved
 from flowpregel._text import in_one_line
+from flowpregel.checkpoint.base import FLOW
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import FULL, PREVIEW, Limits, line_of, plain
 from flowpregel.errors import ConfigurationError
@@ -55,7 +57,7 @@ def ls(status: str | None, store: str | None) -> None:
                 "step": info.step,
                 "created": console.time_of(info.created),
                 "updated": console.time_of(info.updated),
-                "flow": saved.checkpoint.metadata.get(targets.FLOW) or None,
+                "flow": saved.checkpoint.metadata.get(FLOW) or None,
             }
             if status in (None, row["status"]):
                 rows.append(row)
@@ -317,7 +319,7 @@ def work_of(saved: Saved) -> list[Work]:
 
 def _work(task_id: str, kept: dict[str, Any], step: int, ran: Ran | None) -> Work:
     called = kept.get(records.CALLED)
-    name = str(called[3]) if isinstance(called, tuple) else ran and ran.name
+    name = str(called[3]) if isinstance(called, tuple) else ran and (ran.call or ran.name)
     work = Work(id=task_id, name=name, step=step, ran=ran)
     values = {k: value for k, value in kept.items() if k not in records.CONTROL_WRITES}
     if values:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from flowpregel._interrupts import held
+from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli import console, targets
 from flowpregel.errors import ConfigurationError, StoreError
 
@@ -37,17 +38,17 @@ def fork(
 
     With --at, what the copy does next is what came after that checkpoint.
     """
-    name = None if checkpoint is None else targets.recorded_flow(thread, flow, store)
-    app = None if name is None else targets.load_flow(name)
+    app = None if checkpoint is None else targets.flow_of(thread, flow, store)
     with targets.writing(store) as saver:
         start = targets.find_checkpoint(saver, thread, checkpoint).checkpoint
+        labels = {k: v for k, v in start.metadata.items() if k in (FLOW, FOLDER)}
         saver.copy_thread(thread, new_thread)
         if app is not None:
             app.copy({"checkpointer": saver}).update_state(
                 thread_id=new_thread,
                 checkpoint_id=start.id,
                 as_node="__copy__",
-                metadata={targets.FLOW: name},
+                metadata=labels,
             )
         made = targets.newest(saver, new_thread).checkpoint
     console.print_result(

@@ -6,7 +6,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property, partial, update_wrapper
 from operator import attrgetter
@@ -27,55 +27,31 @@ from flowpregel._code.digest import code_digest
 from flowpregel._core.asked import Asked
 from flowpregel._core.callee import Callee, callee_of, is_generator_function, name_of
 from flowpregel._core.digest import arguments_digest, space_of
+from flowpregel._core.program import names
 from flowpregel._core.records import Arguments, Node
-from flowpregel._engine.tasks import check_executor
+from flowpregel._text import described
 from flowpregel.context import Scope, current
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture as TaskFuture
 from flowpregel.executors.calls import futures_in, with_results
-from flowpregel.func.calls import ChunkedCall, ItemFuture, arguments_of, call_later, described
+from flowpregel.func.calls import (
+    ChunkedCall,
+    ItemFuture,
+    arguments_of,
+    call_later,
+    redacted_places,
+)
+from flowpregel.func.entry import entrypoint
+from flowpregel.func.flow import once_of
+from flowpregel.func.options import TaskOptions, known_options
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
-from flowpregel.pregel.node import checked_cache_policy, policies_of
+from flowpregel.pregel.node import policies_of
 
 A = TypeVar("A")
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 MapFuture: TypeAlias = TaskFuture[R] | ItemFuture[R]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskOptions:
-    """How the calls of a task are made."""
-
-    name: str | None = None
-    """What streams and messages call it; the function's own name if None."""
-    retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None
-    """When a failed call is tried again; the first policy that matches decides."""
-    cache_policy: CachePolicy | None = None
-    """How long its results are shared between runs; the entrypoint gives the cache."""
-    timeout: float | timedelta | TimeoutPolicy | None = None
-    """Seconds that one attempt may take, or a policy."""
-    executor: Any = None
-    """Where it runs: ``"processes"``, ``"threads"``, ``"inline"``, or an executor."""
-    version: str | None = None
-    """Says that the code is another one; None: the code itself is looked at."""
-    on_code_change: Literal["keep", "rerun", "error"] | None = None
-    """What is done with a recorded result that other code made; None: as the run says."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "timeout", TimeoutPolicy.coerce(self.timeout))
-        policies_of(self.retry_policy)
-        checked_cache_policy(self.cache_policy)
-        check_executor(self.executor)
-        if self.on_code_change not in (None, "keep", "rerun", "error"):
-            raise ConfigurationError(
-                f"task(on_code_change={self.on_code_change!r}): use 'keep', 'rerun' or 'error'"
-            )
-        for option in ("name", "version"):
-            text: Any = getattr(self, option)
-            if text is not None and (not isinstance(text, str) or not text):
-                raise ConfigurationError(f"task({option}={text!r}): use str")
 
 
 class TaskFunction(Generic[P, R]):
@@ -99,6 +75,7 @@ class TaskFunction(Generic[P, R]):
         self.options = options
         self.name = options.name or name_of(func)
         """What streams and messages call it."""
+        self._redacted = redacted_places(func, names(options.redact), self.name)
         self._bound: tuple[Any, ...] = ()
         update_wrapper(self, func, assigned=_COPIED, updated=())
 
@@ -130,7 +107,8 @@ class TaskFunction(Generic[P, R]):
             kwargs = {name: with_results(each) for name, each in kwargs.items()}
         asked = None
         if scope.job.compares:
-            asked = self._asked(self.name, args, kwargs, described(self.name, args, kwargs))
+            text = described(self.name, args, kwargs, self.node.redacted)
+            asked = self._asked(self.name, args, kwargs, text)
         return scope.ends.call(self.node, Arguments(args, kwargs), asked, *reply)
 
     def _outside(self) -> RuntimeError:
@@ -193,9 +171,9 @@ class TaskFunction(Generic[P, R]):
     def _map_chunks(
         self, iterables: Sequence[Iterable[Any]], size: int, *, returns_errors: bool
     ) -> list[ItemFuture[R]]:
-        if self.options.cache_policy is not None:
+        if self.options.shares is not None:
             raise ConfigurationError(
-                f"task {self.name!r} has a cache policy, which is for single calls: "
+                f"task {self.name!r} shares its results, which is for single calls: "
                 "use map() without chunksize"
             )
         if size < 1:
@@ -221,9 +199,10 @@ class TaskFunction(Generic[P, R]):
 
         Args:
             changes: What `task` takes: ``name``, ``retry_policy``, ``cache_policy``,
-                ``timeout``, ``executor``, ``version``, ``on_code_change``.
+                ``cache``, ``timeout``, ``executor``, ``version``, ``on_code_change``,
+                ``adopts``, ``redact``.
         """
-        return TaskFunction(self.func, replace(self.options, **_options(changes)))
+        return TaskFunction(self.func, replace(self.options, **known_options(changes)))
 
     def clear_cache(self, cache: Any) -> None:
         """Forget the results of this task that *cache* shares."""
@@ -250,21 +229,48 @@ class TaskFunction(Generic[P, R]):
             name=self.name,
             steps=(callee,),
             retry=policies_of(options.retry_policy),
-            cache=options.cache_policy,
-            space=() if options.cache_policy is None else self.cache_namespace,
+            cache=options.shares,
+            space=() if options.shares is None else self.cache_namespace,
             timeout=cast("TimeoutPolicy | None", options.timeout),
             executor=options.executor,
             on_code_change=options.on_code_change,
+            adopts=names(options.adopts),
             is_task=True,
+            home=once_of(self.func, name_of(self.func), ()).flow,
+            redacted=self._redacted,
         )
 
     @cached_property
     def _chunk_node(self) -> Node:
         """What the core runs for a chunk: many calls as one."""
         (callee,) = self.node.steps
-        chunked = ChunkedCall(callee)
+        chunked = ChunkedCall(callee, self._redacted)
         func, coroutine = (None, chunked.in_coroutine) if callee.is_async else (chunked, None)
-        return replace(self.node, steps=(Callee(func, coroutine, (), callee.name),))
+        step = Callee(func, coroutine, (), callee.name)
+        # Its arguments are the index of the first item, and the items.
+        redacted = frozenset({1} if self._redacted else ())
+        return replace(self.node, steps=(step,), home=f"{self.node.home}.map", redacted=redacted)
+
+    def call_here(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Make one call in this process, outside of a run, and return its result.
+
+        It is made as in a run, but nothing is kept, shared or tried again; the tasks that it
+        calls run in this process too. What ``flowpregel debug`` does.
+
+        Raises:
+            Exception: What the function raised.
+
+        Example:
+            >>> measure.call_here("a.py")  # doctest: +SKIP
+        """
+        options = {"executor": "inline", "retry_policy": None, "cache_policy": None}
+        here = self.with_options(timeout=None, **options)
+
+        @entrypoint(executor="inline")
+        def call(_: Any) -> Any:
+            return here(*args, **kwargs).result()
+
+        return cast("R", call.run(None))
 
     @cached_property
     def code(self) -> str:
@@ -325,15 +331,6 @@ class _ByName:
 _COPIED = ("__module__", "__name__", "__qualname__", "__doc__")
 
 
-def _options(changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return *changes*, if all of them are options of a task."""
-    known = [field.name for field in fields(TaskOptions)]
-    for name in changes:
-        if name not in known:
-            raise TypeError(f"a task has no option {name!r}; it has {', '.join(known)}")
-    return changes
-
-
 class _Decorator(Protocol):
     """What ``task(...)`` returns without a function."""
 
@@ -355,10 +352,13 @@ def task(
     name: str | None = None,
     retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
     cache_policy: CachePolicy | None = None,
+    cache: bool = False,
     timeout: float | timedelta | TimeoutPolicy | None = None,
     executor: Any = None,
     version: str | None = None,
     on_code_change: Literal["keep", "rerun", "error"] | None = None,
+    adopts: str | Sequence[str] = (),
+    redact: str | Sequence[str] = (),
 ) -> _Decorator: ...
 
 
@@ -372,7 +372,8 @@ def task(func: Any = None, /, **options: Any) -> Any:
     Args:
         func: A function, a method, an async function, a partial, any callable.
         options: The fields of `TaskOptions`: ``name``, ``retry_policy``,
-            ``cache_policy``, ``timeout``, ``executor``, ``version``, ``on_code_change``.
+            ``cache_policy``, ``cache``, ``timeout``, ``executor``, ``version``,
+            ``on_code_change``, ``adopts``, ``redact``.
 
     Raises:
         ConfigurationError: *func* is a generator or cannot be called, or an
@@ -386,5 +387,5 @@ def task(func: Any = None, /, **options: Any) -> Any:
         >>> simulate.func(3)
         1.5
     """
-    decorate = partial(TaskFunction, options=TaskOptions(**_options(options)))
+    decorate = partial(TaskFunction, options=TaskOptions(**known_options(options)))
     return decorate if func is None else decorate(func)
