@@ -139,9 +139,8 @@ class Superstep:
             if run.pending or run.answers:
                 answer_from_pending(run, task)
         yield from run.flush()
-        starts: list[Effect] = []
-        self._submit(due, starts)
-        yield from starts
+        self._submit(due, self._effects)
+        yield from self._at_once()
 
     def _left_to_do(self, task: Task) -> Task | None:
         """Return what is to run of a planned task: itself, its error handler, or nothing."""
@@ -175,10 +174,7 @@ class Superstep:
             others.append(effects.Submit([*tasks], self._setting))
 
     def _cancel_all(self, *, kill: bool, body: Task | None = None) -> None:
-        """Stop what still runs, or of that the calls of *body* alone.
-
-        A task that waits for its next attempt will have none.
-        """
+        """Stop what still runs or waits for its next attempt, or of that the calls of *body*."""
         ending = {
             task_id: task
             for task_id, task in self._open.items()

@@ -34,7 +34,13 @@ from flowpregel.context import Scope, current
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture as TaskFuture
 from flowpregel.executors.calls import futures_in, with_results
-from flowpregel.func.calls import ChunkedCall, ItemFuture, call_later, redacted_places
+from flowpregel.func.calls import (
+    ChunkedCall,
+    ItemFuture,
+    arguments_of,
+    call_later,
+    redacted_places,
+)
 from flowpregel.func.entry import entrypoint
 from flowpregel.func.flow import once_of
 from flowpregel.func.options import TaskOptions, checked_options
@@ -157,11 +163,7 @@ class TaskFunction(Generic[P, R]):
         call = cast("Callable[..., TaskFuture[R]]", self)
         if chunksize != 1:
             return self._map_chunks(iterables, chunksize, returns_errors=errors == "return")
-        if len(iterables) == 1:
-            futures = [call(item) for item in iterables[0]]
-        else:
-            # All of them first: an error about their lengths must not leave calls behind.
-            futures = [call(*items) for items in [*zip(*iterables, strict=True)]]
+        futures = [call(*items) for items in arguments_of(iterables)]
         for future in futures:
             future.returns_errors = errors == "return"
         return futures
@@ -179,7 +181,7 @@ class TaskFunction(Generic[P, R]):
         scope = current.get()
         if scope is None:
             raise self._outside()
-        items = [(*self._bound, *each) for each in zip(*iterables, strict=True)]
+        items = [(*self._bound, *each) for each in arguments_of(iterables)]
         futures: list[ItemFuture[R]] = []
         for first in range(0, len(items), size):
             chunk = items[first : first + size]
