@@ -89,7 +89,9 @@ class Replay:
             CodeChangedError: What is recorded is of other code, and that is not wanted.
             ReplayMismatchError: The body asks for something else by chance.
         """
-        recorded = self._recorded(task.id) or self._adopted(task)
+        recorded = self._recorded(task.id)
+        if not recorded and task.node.adopts and task.record is not None:
+            recorded = self._adopted(task)
         was, record = _record_in(recorded), task.record
         if was is None and record is not None:
             self._check_chance(task, record)
@@ -137,7 +139,7 @@ class Replay:
 
     def _adopted(self, task: Task) -> Sequence[Write]:
         """Return what is recorded of a call under a name that its task had before."""
-        for name in task.node.adopts if task.record is not None else ():
+        for name in task.node.adopts:
             kept = self._recorded(asked_id(task, self._place, name))
             if outputs(kept):
                 return kept

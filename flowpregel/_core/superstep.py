@@ -139,8 +139,9 @@ class Superstep:
             if run.pending or run.answers:
                 answer_from_pending(run, task)
         yield from run.flush()
-        self._submit(due, self._effects)
-        yield from self._at_once()
+        starts: list[Effect] = []
+        self._submit(due, starts)
+        yield from starts
 
     def _left_to_do(self, task: Task) -> Task | None:
         """Return what is to run of a planned task: itself, its error handler, or nothing."""
@@ -194,7 +195,8 @@ class Superstep:
     def _take_in(self, wakeup: Wakeup) -> list[Effect]:
         """Take in what happened, and return what is to be done at once."""
         run = self._run
-        self._start_due(wakeup)
+        if self._retries:
+            self._start_due(wakeup)
         for event in wakeup.events:
             if isinstance(event, effects.Stopped):
                 self._stopped = event.reason
@@ -214,7 +216,8 @@ class Superstep:
         if self._shared:
             run.after.append(effects.Share(self._shared))
             self._shared = {}
-        return self._at_once()
+        at_once, self._effects = self._effects, []
+        return at_once
 
     def _start_due(self, wakeup: Wakeup) -> None:
         """Start the next attempts that are due, and have what others compute looked up again."""
