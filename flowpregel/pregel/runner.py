@@ -80,6 +80,8 @@ class GraphRun:
         *,
         streams: bool = False,
     ) -> None:
+        if is_dry.get():
+            raise GraphInterrupt  # it would run, and keep something
         if graph.checkpointer is True:
             raise ConfigurationError(
                 "checkpointer=True cannot be used for root graphs: it means the checkpointer of "
@@ -225,8 +227,6 @@ def _caller_level() -> int:
 
 def plan_of(asked: GraphRun) -> RunPlan:
     """Return what the engine is to do for a run; the lease of its thread is taken."""
-    if is_dry.get():
-        raise GraphInterrupt  # it would run, and keep something
     graph, config, options, lease = asked.graph, asked.config, asked.options, None
     saver, committers = graph.saver, Committers()
     with ExitStack() as resources:
