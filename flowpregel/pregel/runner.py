@@ -80,13 +80,7 @@ class GraphRun:
         *,
         streams: bool = False,
     ) -> None:
-        if is_dry.get():
-            raise GraphInterrupt  # it would run, and keep something
-        if graph.checkpointer is True:
-            raise ConfigurationError(
-                "checkpointer=True cannot be used for root graphs: it means the checkpointer of "
-                "the graph around; give a saver or a path"
-            )
+        _check_outermost(graph)
         wanted = options_of(graph, asked, streams=streams)
         settings = {key: asked[key] for key in asked.keys() - OPTIONS}
         config = parse(merged(graph.config, given_config, **settings))
@@ -215,6 +209,17 @@ class GraphRun:
             return result.values
         values = result.values if isinstance(result.values, dict) else {}
         return {**values, INTERRUPT: list(result.interrupts)}
+
+
+def _check_outermost(graph: GraphDefinition) -> None:
+    """Refuse a graph that cannot run by itself, or not here."""
+    if is_dry.get():
+        raise GraphInterrupt  # it would run, and keep something
+    if graph.checkpointer is True:
+        raise ConfigurationError(
+            "checkpointer=True cannot be used for root graphs: it means the checkpointer of "
+            "the graph around; give a saver or a path"
+        )
 
 
 def _caller_level() -> int:
