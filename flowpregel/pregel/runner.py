@@ -81,11 +81,7 @@ class GraphRun:
         *,
         streams: bool = False,
     ) -> None:
-        if graph.checkpointer is True:
-            raise ConfigurationError(
-                "checkpointer=True cannot be used for root graphs: it means the checkpointer of "
-                "the graph around; give a saver or a path"
-            )
+        _check_outermost(graph)
         wanted = options_of(graph, asked, streams=streams)
         settings = {key: asked[key] for key in asked.keys() - OPTIONS}
         config = parse(merged(graph.config, given_config, **settings))
@@ -219,6 +215,17 @@ class GraphRun:
         return {**values, INTERRUPT: list(result.interrupts)}
 
 
+def _check_outermost(graph: GraphDefinition) -> None:
+    """Refuse a graph that cannot run by itself, or not here."""
+    if is_dry.get():
+        raise GraphInterrupt  # it would run, and keep something
+    if graph.checkpointer is True:
+        raise ConfigurationError(
+            "checkpointer=True cannot be used for root graphs: it means the checkpointer of "
+            "the graph around; give a saver or a path"
+        )
+
+
 def _caller_level() -> int:
     """Return how many frames above the one that asks the user's code is: its line is warned of."""
     frame, level = inspect.currentframe(), 0
@@ -229,8 +236,6 @@ def _caller_level() -> int:
 
 def plan_of(asked: GraphRun) -> RunPlan:
     """Return what the engine is to do for a run; the lease of its thread is taken."""
-    if is_dry.get():
-        raise GraphInterrupt  # it would run, and keep something
     graph, config, options, lease = asked.graph, asked.config, asked.options, None
     saver, committers = graph.saver, Committers()
     with ExitStack() as resources:

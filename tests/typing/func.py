@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_type
 
-from flowpregel.func import Flow, RunHandle, TaskFunction, TaskFuture, entrypoint, task
+from flowpregel.func import DryRun, Flow, RunHandle, TaskFunction, TaskFuture, entrypoint, task
 from flowpregel.policies import RetryPolicy
 
 
@@ -50,6 +50,7 @@ async def use() -> None:
     assert_type(flow.run(1), int)
     assert_type(study.start([1], id="1"), RunHandle[float])
     assert_type(study.start([1]).result(timeout=1), float)
+    assert_type(study.plan([1], id="1"), DryRun)
     study.run("a")  # type: ignore[call-overload]
     study.run([1], scales=2.0)  # type: ignore[call-overload]
 
