@@ -62,8 +62,8 @@ class InputMismatchError(FlowPregelError):
         if self.adopts:
             return (
                 f"the run {self.thread_id!r} cannot go on with this input: {self.why}; pass the "
-                "same input, or adopt=True to go on with the new one (what was asked before is "
-                "not asked again), or start anew with another id"
+                "same input, or adopt=True (--adopt) to go on with the new one (what was asked "
+                "before is not asked again), or start anew with another id"
             )
         return (
             f"the run of thread {self.thread_id!r} cannot go on with this input: {self.why}; "

@@ -59,6 +59,10 @@ class StoreOptions:
     """Encrypt records with AES-GCM under this key of 16, 24 or 32 bytes (needs
     the extra ``crypto``). `LMDBSaver.change_keys` gives a store another one."""
 
+    kept_arguments: int = 1 << 20
+    """The most bytes that are kept of the arguments of a call that failed, for
+    ``flowpregel debug``, until it succeeds; 0 keeps none."""
+
     def __post_init__(self) -> None:
         if not self.lock_timeout > 0:
             raise ConfigurationError(

@@ -36,6 +36,10 @@ writes that the task makes when it is tried again.
 """
 
 OnConflict: TypeAlias = Literal["raise", "wait", "takeover"]
+FLOW = "flow"
+"""Under this name metadata keep whose run it is: the module and the name of a flow."""
+FOLDER = "flow_folder"
+"""Under this name they keep the folder that the module is imported from."""
 Strategy: TypeAlias = Literal["keep_latest", "delete"]
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from flowpregel._core import records
-from flowpregel._core.records import Ran, Saved
+from flowpregel._core.asked import Ran
+from flowpregel._core.records import Saved
 
 Status: TypeAlias = Literal["done", "running", "failed", "stopped", "waiting"]
 """How a thread stands: *running*, a run holds its lease; *waiting*, a task waits for an
@@ -52,7 +53,7 @@ def work_of(saved: Saved) -> list[Work]:
 
 def _work(task_id: str, kept: dict[str, Any], step: int, ran: Ran | None) -> Work:
     called = kept.get(records.CALLED)
-    name = str(called[3]) if isinstance(called, tuple) else ran and ran.name
+    name = str(called[3]) if isinstance(called, tuple) else ran and (ran.call or ran.name)
     work = Work(id=task_id, name=name, step=step, ran=ran)
     values = {k: value for k, value in kept.items() if k not in records.CONTROL_WRITES}
     if values:

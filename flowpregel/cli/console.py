@@ -24,6 +24,7 @@ from flowpregel.cli.inert import Shown
 from flowpregel.errors import (
     ConfigurationError,
     EmptyInputError,
+    FlowMismatchError,
     InputMismatchError,
     StoreError,
     UnknownInterruptError,
@@ -35,7 +36,13 @@ if TYPE_CHECKING:
 
 COUNT = click.IntRange(min=1)
 _WIDEST = 1_000_000
-_USAGE = (ConfigurationError, EmptyInputError, InputMismatchError, UnknownInterruptError)
+_USAGE = (
+    ConfigurationError,
+    EmptyInputError,
+    FlowMismatchError,
+    InputMismatchError,
+    UnknownInterruptError,
+)
 
 
 class Code(IntEnum):

@@ -16,6 +16,7 @@ import click
 
 from flowpregel._core.records import TASKS, Address, Saved
 from flowpregel._text import in_one_line
+from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.work import Status, Work, status_of, work_of
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import FULL, PREVIEW, Limits, line_of, one_line, plain
@@ -61,7 +62,7 @@ def ls(status: str | None, store: str | None) -> None:
                 "step": _step(info.step),
                 "created": console.time_of(info.created),
                 "updated": console.time_of(info.updated),
-                "flow": info.metadata.get(targets.FLOW) or None,
+                "flow": info.metadata.get(FLOW) or None,
             }
             if status in (None, row["status"]):
                 rows.append(row)

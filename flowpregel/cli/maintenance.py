@@ -13,7 +13,9 @@ from typing import Any
 import click
 
 from flowpregel._interrupts import held
+from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli import console, targets
+from flowpregel.cli.inert import InertCodec
 from flowpregel.errors import ConfigurationError, StoreError
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -37,17 +39,17 @@ def fork(
 
     With --at, what the copy does next is what came after that checkpoint.
     """
-    name = None if checkpoint is None else targets.recorded_flow(thread, flow, store)
-    app = None if name is None else targets.load_flow(name)
+    app = None if checkpoint is None else targets.flow_of(thread, flow, store)
     with targets.writing(store) as saver:
         start = targets.find_checkpoint(saver, thread, checkpoint).checkpoint
+        labels = {k: v for k, v in start.metadata.items() if k in (FLOW, FOLDER)}
         saver.copy_thread(thread, new_thread)
         if app is not None:
             app.copy({"checkpointer": saver}).update_state(
                 thread_id=new_thread,
                 checkpoint_id=start.id,
                 as_node="__copy__",
-                metadata={targets.FLOW: name},
+                metadata=labels,
             )
         made = targets.newest(saver, new_thread).checkpoint
     where = f"step {made.step}" if made.step >= 0 else "its input"
@@ -137,8 +139,7 @@ def verify(store: str | None) -> console.Code:
     """
     # Nobody may write while the pages are checked, which only a writer can ensure.
     can_write = os.access(targets.existing(store), os.W_OK)
-    codec = targets.inert_codec()
-    with targets.writing(store, codec) if can_write else targets.reading(store) as saver:
+    with targets.writing(store, InertCodec()) if can_write else targets.reading(store) as saver:
         found = saver.verify()
     what = "all is well" if found.ok else f"{len(found.problems)} problems"
     console.print_result(

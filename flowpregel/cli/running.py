@@ -15,6 +15,7 @@ from contextlib import closing, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from warnings import catch_warnings, simplefilter
 
 import click
 
@@ -22,7 +23,7 @@ from flowpregel._core.commands import Command
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import FULL, Code, Limits, code_of, note, one_line, plain
-from flowpregel.errors import ConfigurationError, EmptyInputError, TaskCancelled
+from flowpregel.errors import ConfigurationError, EmptyInputError, RunNotice, TaskCancelled
 
 if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel
@@ -36,32 +37,51 @@ _STATUSES = {
 _RESULT = Limits(depth=6, count=50, size=2_000, total=2_000)
 _PERIOD = 0.05
 _WAIT = "Wait for its end this many seconds; 0 only asks."
+_ID = "Names the run, to go on with it; by default the flow's name."
 _INPUT = "What the flow is given: JSON, @FILE with JSON in it, or @- for stdin."
 _FLOW_HELP = "The flow; by default the one that `flowpregel run` recorded."
 _FLOW_OPTION = click.Option(["--flow"], metavar="MODULE:FLOW", help=_FLOW_HELP)
 _MOST_TASKS = "At most N tasks at a time."
+_CODE_CHANGE = "What to do with recorded results of other code: keep (default), rerun, error."
+_CONFLICT = "If another process has the run: wait for its result, raise, or takeover."
 _RUN_OPTIONS = (
     click.Option(["--quiet"], is_flag=True, help="Show no progress."),
     click.Option(["--traceback"], is_flag=True, help="Show where a failed run failed."),
     click.Option(["--max-concurrency"], type=console.COUNT, metavar="N", help=_MOST_TASKS),
+    click.Option(
+        ["--on-code-change"], type=click.Choice(["keep", "rerun", "error"]), help=_CODE_CHANGE
+    ),
+    click.Option(
+        ["--on-conflict"], type=click.Choice(["wait", "raise", "takeover"]), help=_CONFLICT
+    ),
 )
 
 
 @console.store_command(*_RUN_OPTIONS)
 @click.argument("flow", metavar="MODULE:FLOW")
 @click.option("--input", "given", metavar="JSON|@FILE", required=True, help=_INPUT)
-@click.option("--thread-id", metavar="THREAD", help="The thread; by default the flow's name.")
-def run(flow: str, given: str, thread_id: str | None, **options: Any) -> Code:
-    """Run a flow, or go on with its thread's unfinished run.
+@click.option("--id", "--thread-id", "thread_id", metavar="ID", help=_ID)
+@click.option("--adopt", is_flag=True, help="Go on with another input than the run began with.")
+def run(flow: str, given: str, thread_id: str | None, adopt: bool, **options: Any) -> Code:
+    """Run a flow, go on with its unfinished run, or show the result of its finished one.
 
     MODULE:FLOW is package.module:flow or path/to/file.py:flow. A run that was
     stopped or killed is run again by the same command: it goes on, and what
-    had finished is not done again.
+    had finished is not done again. A graph that is done begins a new run.
     """
-    value = _input(given)
-    if thread_id is None:
-        thread_id = targets.load_flow(flow).name
-    return perform(RunRequest(flow=flow, thread_id=thread_id, **options), value, resume="auto")
+    value, found = _input(given), targets.load_flow(flow)
+    request = RunRequest(
+        flow=found, name=flow, thread_id=found.name if thread_id is None else thread_id, **options
+    )
+    if found.once is None:
+        if adopt:
+            raise ConfigurationError(f"--adopt is for a workflow of @entrypoint: {flow} is a graph")
+        return perform(request, value, resume="auto")
+    try:
+        value = found.completed(value)
+    except TypeError as error:
+        raise ConfigurationError(f"--input: {error}") from error
+    return perform(request, value, resume=replace(found.once, adopt=adopt))
 
 
 def _input(given: str) -> Any:
@@ -89,9 +109,9 @@ def _input(given: str) -> Any:
 @click.argument("thread")
 def resume(thread: str, flow: str | None, **options: Any) -> Code:
     """Go on with a thread's unfinished run."""
-    found = targets.recorded_flow(thread, flow, options["store"])
+    found = targets.flow_of(thread, flow, options["store"])
     try:
-        return perform(RunRequest(flow=found, thread_id=thread, **options), None)
+        return perform(RunRequest(flow=found, name=flow, thread_id=thread, **options), None)
     except EmptyInputError as error:
         raise ConfigurationError(f"thread {thread!r} has no run to go on with") from error
 
@@ -108,7 +128,7 @@ def answer(
 
     VALUE is JSON; what is not JSON is text.
     """
-    found = targets.recorded_flow(thread, flow, options["store"])
+    found = targets.flow_of(thread, flow, options["store"])
     with targets.flow_on(found, options["store"]) as app:
         questions = {each.id: each.value for each in app.get_state(thread_id=thread).interrupts}
     if not questions:
@@ -123,7 +143,7 @@ def answer(
     if not text:
         with suppress(ValueError):
             given = json.loads(value)
-    request = RunRequest(flow=found, thread_id=thread, **options)
+    request = RunRequest(flow=found, name=flow, thread_id=thread, **options)
     return perform(request, Command(resume={question: given}))
 
 
@@ -158,19 +178,22 @@ def cancel(thread: str, wait: float, store: str | None) -> Code:
 class RunRequest:
     """What a command was asked to run, and how."""
 
-    flow: str
-    """``MODULE:FLOW``."""
+    flow: Pregel
+    name: str | None
+    """``MODULE:FLOW``, as it was named; None: it is the one that the run recorded."""
     thread_id: str | None
     """None: the run keeps nothing."""
     store: str | None
     quiet: bool
     traceback: bool
     max_concurrency: int | None
+    on_code_change: str | None
+    on_conflict: str | None
 
     def command(self, name: str, *words: str) -> str:
         """Return the command line that goes on with this run."""
         # Without --store the flow must be named: its own checkpointer is the store.
-        store = ["--flow", self.flow] if self.store is None else ["--store", self.store]
+        store = ["--flow", str(self.name)] if self.store is None else ["--store", self.store]
         return shlex.join(["flowpregel", name, str(self.thread_id), *words, *store])
 
     @property
@@ -187,19 +210,20 @@ class RunRequest:
         return code
 
 
-def perform(request: RunRequest, given: Any, **asked: Any) -> Code:
-    """Run a flow on *given*, print how it ended, and return the exit code."""
+def perform(request: RunRequest, given: Any, *, resume: Any = None) -> Code:
+    """Run a flow on *given*, print how it ended, and return the exit code.
+
+    Args:
+        request: What was asked for.
+        given: The input.
+        resume: What becomes of a run that is kept under the id, as a `GraphRun` takes it.
+    """
     try:
         with targets.flow_on(request.flow, request.store) as flow:
-            if isinstance(flow.checkpointer, BaseCheckpointSaver):
-                asked["thread_id"] = request.thread_id
-            else:
-                asked.pop("resume", None)
-                request = replace(request, thread_id=None)
+            if not isinstance(flow.checkpointer, BaseCheckpointSaver):
+                resume, request = None, replace(request, thread_id=None)
                 note("no store: what this run does is not kept (pass --store PATH to keep it)")
-            asked["max_concurrency"] = request.max_concurrency
-            asked["metadata"] = {targets.FLOW: request.flow}
-            output, interrupts = _followed(flow, given, request.quiet, asked)
+            output, interrupts = _followed(flow, given, request, resume)
     except (KeyboardInterrupt, TaskCancelled) as error:
         request.ended(Code.STOPPED)
         note("\n".join(filter(None, [getattr(error, "reason", ""), f"stopped; {request.kept}"])))
@@ -218,21 +242,34 @@ def perform(request: RunRequest, given: Any, **asked: Any) -> Code:
 
 
 def _followed(
-    flow: Pregel, given: Any, quiet: bool, asked: dict[str, Any]
+    flow: Pregel, given: Any, request: RunRequest, resume: Any
 ) -> tuple[Any, tuple[Any, ...]]:
     """Run to the end; return the output, and the questions that wait for an answer."""
     from flowpregel.cli.progress import MODES, RunView  # noqa: PLC0415 - keeps --help fast
+    from flowpregel.pregel.runner import GraphRun  # noqa: PLC0415 - as above
 
-    view = None if quiet else RunView(flow.name)
+    view = None if request.quiet else RunView(flow.name)
     output, interrupts = None, ()
-    modes = [*MODES, "custom", "values"]
-    asked.update(stream_mode=modes, version="v2", output_keys=flow.output_channels)
-    parts: Any = flow.stream(given, **asked)
+    asked = {
+        "stream_mode": [*MODES, "custom", "notices", "values"],
+        "version": "v2",
+        "output_keys": flow.output_channels,
+        "thread_id": request.thread_id,
+        "max_concurrency": request.max_concurrency,
+        "on_conflict": request.on_conflict or ("wait" if flow.once and resume else None),
+        "on_code_change": request.on_code_change or "keep",
+    }
+    run = GraphRun(flow, given, None, asked, streams=True)
+    run.resume = resume
+    parts: Any = run.items()
     # What tasks print is no result: stdout is for that alone.
-    with redirect_stdout(sys.stderr), view or nullcontext(), closing(parts):
+    with redirect_stdout(sys.stderr), view or nullcontext(), closing(parts), catch_warnings():
+        simplefilter("ignore", RunNotice)  # they are printed here
         for part in parts:
             if part["type"] == "values":
                 output, interrupts = part["data"], tuple(part["interrupts"])
+            elif part["type"] == "notices":
+                note(f"note: {part['data']}")
             elif view is not None:
                 view.see((part["ns"], part["type"], part["data"]))
     return output, interrupts

@@ -12,17 +12,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address, Saved
-from flowpregel._lmdb.codec import Codec, PythonCodec
-from flowpregel._lmdb.records import fields_of
+from flowpregel._lmdb.codec import Codec
+from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli.console import is_asked
+from flowpregel.cli.inert import InertCodec
 from flowpregel.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.lmdb import LMDBSaver
     from flowpregel.pregel.pregel import Pregel
 
-FLOW = "flow"
-"""The key in the metadata of a run for the flow that the command ran."""
 KEY_FILE = "FLOWPREGEL_ENCRYPTION_KEY_FILE"
 _STEP = re.compile(r"-?\d{1,7}")
 
@@ -30,12 +29,17 @@ _STEP = re.compile(r"-?\d{1,7}")
 # ---------------------------------------------------------------- flows
 
 
-def load_flow(name: str) -> Pregel:
+def load_flow(name: str, folder: str = "") -> Pregel:
     """Import the flow named ``package.module:flow`` or ``path/to/file.py:flow``.
+
+    Args:
+        name: Its name: of the variable, or of its function.
+        folder: Where its module is, if that is known; otherwise the working folder.
 
     Raises:
         ConfigurationError: There is none; the message lists those that exist.
     """
+    from flowpregel.pregel.identity import folder_of, labels_of  # noqa: PLC0415 - as above
     from flowpregel.pregel.pregel import Pregel  # noqa: PLC0415 - keeps --help fast
 
     where, _, attribute = name.rpartition(":")
@@ -43,26 +47,33 @@ def load_flow(name: str) -> Pregel:
         raise ConfigurationError(
             f"{name!r} names no flow: write MODULE:FLOW, such as jobs.census:count, or FILE.py:FLOW"
         )
-    module = _module(where)
+    module = _module(where, folder)
     found: Any = module
     for part in attribute.split("."):
         found = getattr(found, part, None)
+    flows = {key: value for key, value in vars(module).items() if isinstance(value, Pregel)}
+    full = f"{module.__name__}:{attribute}"
+    if not isinstance(found, Pregel):
+        owners = [each for each in flows.values() if each.once and each.once.owns(full)]
+        found = owners[0] if owners else found
     if isinstance(found, Pregel):
-        return found
+        if found.once is not None:
+            return found
+        labels = labels_of(full, folder_of(module.__name__, module.__file__))
+        return found.with_config(metadata=labels)
     kind = type(found).__name__
     if found is not None and hasattr(found, "compile"):
         raise ConfigurationError(
             f"{name!r} is a {kind} that is not compiled: name what .compile() returns"
         )
-    there = [key for key, value in vars(module).items() if isinstance(value, Pregel)]
     what = "is not there" if found is None else f"is a {kind}, not a flow"
     raise ConfigurationError(
-        f"{name!r} {what}; the flows of {where} are: {', '.join(there) or '(none)'}"
+        f"{name!r} {what}; the flows of {where} are: {', '.join(flows) or '(none)'}"
     )
 
 
-def _module(where: str) -> ModuleType:
-    name, place = where, os.getcwd()
+def _module(where: str, folder: str = "") -> ModuleType:
+    name, place = where, folder if os.path.isdir(folder) else os.getcwd()
     if where.endswith(".py") or os.sep in where:
         path = os.path.realpath(where)
         if not os.path.isfile(path):
@@ -80,9 +91,8 @@ def _module(where: str) -> ModuleType:
 
 
 @contextmanager
-def flow_on(name: str, store: str | None) -> Iterator[Pregel]:
+def flow_on(flow: Pregel, store: str | None) -> Iterator[Pregel]:
     """Give a flow on the store at *store*, or on its own if that is None."""
-    flow = load_flow(name)
     if store is None:
         yield flow
         return
@@ -90,46 +100,33 @@ def flow_on(name: str, store: str | None) -> Iterator[Pregel]:
         yield flow.copy({"checkpointer": saver})
 
 
-def recorded_flow(thread_id: str, flow: str | None, store: str | None) -> str:
-    """Return the name of a thread's flow: *flow*, or the one that its run recorded.
+def flow_of(thread_id: str, flow: str | None, store: str | None) -> Pregel:
+    """Import a thread's flow: *flow*, or the one that its run recorded.
 
     Raises:
-        ConfigurationError: It was not started by the command, so nothing is recorded.
+        ConfigurationError: Its run was started by `invoke` or its kin, and records none.
     """
     if flow is not None:
         if store is not None:
             existing(store)
-        return flow
+        return load_flow(flow)
     with reading(store) as saver:
-        found = newest(saver, thread_id).checkpoint.metadata.get(FLOW)
+        return recorded_flow(newest(saver, thread_id))
+
+
+def recorded_flow(saved: Saved) -> Pregel:
+    """Import the flow that a run recorded; raises as `flow_of` does."""
+    metadata = saved.checkpoint.metadata
+    found = metadata.get(FLOW)
     if not isinstance(found, str):
         raise ConfigurationError(
-            f"thread {thread_id!r} does not say which flow it is of: pass --flow MODULE:FLOW"
+            f"thread {saved.address.thread_id!r} does not say which flow it is of: "
+            "pass --flow MODULE:FLOW"
         )
-    return found
+    return load_flow(found, str(metadata.get(FOLDER, "")))
 
 
 # ---------------------------------------------------------------- stores
-
-
-class TolerantCodec:
-    """Decodes what can be decoded: one value that cannot must not hide all the others.
-
-    Args:
-        inner: Decodes.
-    """
-
-    fields_of = staticmethod(fields_of)
-
-    def __init__(self, inner: PythonCodec) -> None:
-        self._inner, self.encode = inner, inner.encode
-
-    def decode(self, data: bytes) -> Any:
-        """Return the value that was encoded, or a text that says why it cannot be read."""
-        try:
-            return self._inner.decode(data)
-        except Exception as error:  # noqa: BLE001 - unpickling may run code of the user
-            return f"<unreadable: {type(error).__name__}: {error}>"
 
 
 def reading(path: str | None, *, flow: bool = False) -> LMDBSaver:
@@ -144,16 +141,8 @@ def reading(path: str | None, *, flow: bool = False) -> LMDBSaver:
         ConfigurationError: No path was given.
         StoreError: There is no store, or it cannot be opened.
     """
-    real = existing(path)
-    codec = TolerantCodec(PythonCodec()) if flow else inert_codec()
+    real, codec = existing(path), None if flow else InertCodec()
     return opened(real, readonly=True, lock=os.access(real, os.W_OK), codec=codec)
-
-
-def inert_codec() -> TolerantCodec:
-    """Return a codec that imports and runs nothing that a store names."""
-    from flowpregel.cli.inert import InertCodec  # noqa: PLC0415 - keeps --help fast
-
-    return TolerantCodec(InertCodec())
 
 
 def writing(path: str | None, codec: Codec | None = None) -> LMDBSaver:

@@ -2,7 +2,17 @@
 
 from flowpregel.executors.calls import CallFuture as TaskFuture
 from flowpregel.func.entry import entrypoint
+from flowpregel.func.files import File
 from flowpregel.func.flow import Flow, RunHandle
 from flowpregel.func.tasks import TaskFunction, TaskOptions, task
 
-__all__ = ["Flow", "RunHandle", "TaskFunction", "TaskFuture", "TaskOptions", "entrypoint", "task"]
+__all__ = [
+    "File",
+    "Flow",
+    "RunHandle",
+    "TaskFunction",
+    "TaskFuture",
+    "TaskOptions",
+    "entrypoint",
+    "task",
+]

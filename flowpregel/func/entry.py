@@ -16,7 +16,8 @@ from flowpregel._core.records import PREVIOUS
 from flowpregel.channels import EphemeralValue, LastValue
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
-from flowpregel.func.flow import Flow, identity_of
+from flowpregel.executors.calls import refuse_futures
+from flowpregel.func.flow import Flow, once_of
 from flowpregel.func.parameters import parameters_of
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.definition import END, START
@@ -155,8 +156,7 @@ class entrypoint(EntrypointOptions):
         given, returned, saved = _types_of(func, first)
         graph: Flow[Any, Any] = Flow(
             parameters,
-            identity_of(func, name),
-            names(self.adopts),
+            once_of(func, name, names(self.adopts)),
             nodes={name: node},
             channels={
                 # Not guarded: an adopted input takes the place of the one before.
@@ -180,7 +180,9 @@ class entrypoint(EntrypointOptions):
 
 
 def _value_of(returned: Any) -> Any:
-    return returned.value if isinstance(returned, entrypoint.final) else returned
+    value = returned.value if isinstance(returned, entrypoint.final) else returned
+    refuse_futures(value)
+    return value
 
 
 def _save_of(returned: Any) -> Any:

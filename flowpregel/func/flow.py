@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
@@ -17,14 +18,14 @@ from flowpregel.checkpoint.base import OnConflict
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError, UnansweredError
 from flowpregel.func.parameters import FlowParameters
+from flowpregel.pregel.identity import Once, folder_of
 from flowpregel.pregel.pregel import Pregel
-from flowpregel.pregel.resume import Once
 from flowpregel.pregel.runner import GraphRun
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _CodeChange = Literal["keep", "rerun", "error"] | None
-_OWN = ("id", "adopt", "on_code_change", "on_conflict")
+_OWN = ("id", "adopt", "on_code_change", "on_conflict", "fail_fast")
 """The options of a run, among the arguments of its workflow."""
 _EVENTS = ("tasks", "updates", "custom")
 
@@ -38,18 +39,25 @@ class Flow(Pregel, Generic[P, R]):
 
     Args:
         parameters: What its function takes.
-        identity: The module and the name of its function, kept with its runs.
-        adopts: The names that it had before.
+        once: Whose runs are its own.
         parts: What a `Pregel` consists of.
     """
 
-    def __init__(
-        self, parameters: FlowParameters, identity: str, adopts: Sequence[str], **parts: Any
-    ) -> None:
-        self.parameters = parameters
-        self.identity = identity
-        self.adopts = tuple(adopts)
+    def __init__(self, parameters: FlowParameters, once: Once, **parts: Any) -> None:
         super().__init__(**parts)
+        self.parameters = parameters
+        self.once: Once = once
+
+    def completed(self, given: Any) -> Any:
+        """Return what `run` would make of *given*: a value, or a dict of the values of several.
+
+        Raises:
+            TypeError: The function does not take that.
+        """
+        if self.parameters.is_one:
+            return given
+        by_name = isinstance(given, dict)
+        return self.parameters.input_of(() if by_name else (given,), given if by_name else {})
 
     @overload
     def run(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -61,6 +69,7 @@ class Flow(Pregel, Generic[P, R]):
         adopt: bool = ...,
         on_code_change: _CodeChange = ...,
         on_conflict: OnConflict = ...,
+        fail_fast: bool = ...,
         **kwargs: Any,
     ) -> R: ...
     def run(self, *args: Any, **kwargs: Any) -> Any:
@@ -76,6 +85,8 @@ class Flow(Pregel, Generic[P, R]):
                 ``"keep"`` it (default, with a notice), ``"rerun"`` the call, or ``"error"``.
             on_conflict: If another process has the run now: ``"wait"`` for its result
                 (default), ``"raise"``, or ``"takeover"``.
+            fail_fast: Whether calls that wait for their turn are left out once the workflow's
+                function has raised (default). What runs by then is finished and kept.
 
         Raises:
             TypeError: The function does not take these arguments.
@@ -108,6 +119,7 @@ class Flow(Pregel, Generic[P, R]):
         adopt: bool = ...,
         on_code_change: _CodeChange = ...,
         on_conflict: OnConflict = ...,
+        fail_fast: bool = ...,
         **kwargs: Any,
     ) -> R: ...
     async def arun(self, *args: Any, **kwargs: Any) -> Any:
@@ -129,6 +141,7 @@ class Flow(Pregel, Generic[P, R]):
         adopt: bool = ...,
         on_code_change: _CodeChange = ...,
         on_conflict: OnConflict = ...,
+        fail_fast: bool = ...,
         **kwargs: Any,
     ) -> RunHandle[R]: ...
     def start(self, *args: Any, **kwargs: Any) -> Any:
@@ -161,11 +174,10 @@ class Flow(Pregel, Generic[P, R]):
                 f"{self.name}.run(id={run_id!r}): nothing keeps the runs of this workflow; write "
                 "@entrypoint(checkpointer='runs.lmdb'), with the path of a folder"
             )
-        run = GraphRun(
-            self, self._given(args, kwargs), None, {"on_conflict": "wait", **own, **asked}
-        )
+        defaults = {"on_conflict": "wait", "fail_fast": True}
+        run = GraphRun(self, self._given(args, kwargs), None, {**defaults, **own, **asked})
         if self.checkpointer is not None:
-            run.resume = Once(flow=self.identity, adopts=self.adopts, adopt=adopt)
+            run.resume = replace(self.once, adopt=adopt)
         return run
 
     def _given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -246,11 +258,20 @@ def _result_of(run: GraphRun) -> Any:
     return result.values
 
 
-def identity_of(func: Callable[..., Any], name: str) -> str:
-    """Return the module and the name of a workflow's function, the same as script or as module."""
+def once_of(func: Callable[..., Any], name: str, adopts: Sequence[str]) -> Once:
+    """Return whose runs are those of a workflow: the same as script or as module.
+
+    Args:
+        func: Its function.
+        name: Its name.
+        adopts: The names that it had before.
+    """
     module, qualified = home_of(func)
-    if module.startswith("__main__"):
-        main = sys.modules["__main__"]
-        spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-        module = spec.name if spec else Path(path or "__main__").stem
-    return f"{module}:{qualified.removesuffix(qualified.rpartition('.')[2])}{name}"
+    is_script = module.startswith("__main__")
+    imported = sys.modules.get("__main__" if is_script else module)
+    file = getattr(imported, "__file__", None)
+    if is_script:
+        spec = getattr(imported, "__spec__", None)
+        module = spec.name if spec else Path(file or "__main__").stem
+    flow = f"{module}:{qualified.removesuffix(qualified.rpartition('.')[2])}{name}"
+    return Once(flow=flow, folder=folder_of(module, file), adopts=tuple(adopts))

@@ -107,9 +107,9 @@ class Pregel(GraphDefinition):
                 otherwise. A ``run_id`` names a run: asked for again, it goes on, or
                 returns what it returned. ``on_code_change`` says what to do with a
                 recorded result that other code made: ``"keep"`` it (default, with a
-                notice), ``"rerun"`` the call, or ``"error"``.
-                ``progress=True`` shows a live view on stderr. ``version="v2"``
-                returns a `GraphOutput`, with interrupts beside the value.
+                notice), ``"rerun"`` the call, or ``"error"``. ``fail_fast=True`` starts no
+                call of a body that has failed. ``progress=True`` shows a live view on stderr.
+                ``version="v2"`` returns a `GraphOutput`, with interrupts beside the value.
 
         Returns:
             The output; with an ``__interrupt__`` key if the run waits for

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from flowpregel._core import records
@@ -39,46 +38,14 @@ from flowpregel._core.effects import Emit, Steps
 from flowpregel._core.program import Options, Program, read
 from flowpregel._core.records import Address, Saved
 from flowpregel._core.run_state import Result
-from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.base import FLOW, FOLDER, BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError, FlowMismatchError, InputMismatchError
 from flowpregel.pregel.config import ParsedConfig
+from flowpregel.pregel.identity import Once, labels_of, node_of
 from flowpregel.pregel.snapshot import OpenCheckpoint, open_checkpoint
 
 DIGEST = "input_digest"
 """Under this name metadata keep what a run's input was, for runs that may be asked for again."""
-FLOW = "flow"
-"""Under this name they keep whose run it is: the module and the name of a workflow."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Once:
-    """What `Flow.run` asks for: that a run of this input has been run once.
-
-    Example:
-        >>> Once(flow="study:flow", adopts=("old",)).owns("study:old")
-        True
-    """
-
-    flow: str
-    """The module and the name of the workflow."""
-    adopts: tuple[str, ...] = ()
-    """Names that it had before."""
-    adopt: bool = False
-    """Whether the run goes on with the input it is now given, if that is another one."""
-
-    def owns(self, recorded: str) -> bool:
-        """Return whether a run that was recorded as one of *recorded* is one of this workflow."""
-        place, _, name = recorded.rpartition(":")
-        if place.endswith(".py"):  # the command was given a file
-            recorded = f"{Path(place).stem}:{name}"
-        # `python pkg/study.py` knows the module as `study`, everyone else as `pkg.study`.
-        same = f".{self.flow}".endswith(f".{recorded}") or recorded.endswith(f".{self.flow}")
-        return same or recorded in self.adopts or node_of(recorded) in self.adopts
-
-
-def node_of(flow: str) -> str:
-    """Return the name of the node that is the body of a workflow: the last part of its name."""
-    return flow.rpartition(":")[2].rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +135,7 @@ def _started_again(
 
 def _as_before(start: Start, saved: Saved) -> Start:
     metadata = saved.checkpoint.metadata
-    kept = {key: metadata[key] for key in (DIGEST, FLOW) if key in metadata}
+    kept = {key: metadata[key] for key in (DIGEST, FLOW, FOLDER) if key in metadata}
     run_id = None if metadata.get("run_id") is None else str(metadata["run_id"])
     return replace(start, run_id=start.run_id or run_id, metadata=kept)
 
@@ -176,14 +143,12 @@ def _as_before(start: Start, saved: Saved) -> Start:
 def _once(saver: BaseCheckpointSaver, start: Start, address: Address, once: Once) -> Start:
     """Return how a run starts that is to have been run once."""
     given, saved = start.given, start.loaded[0] if start.loaded else None
-    metadata = {DIGEST: digest_of(given, "the input", strict=False), FLOW: once.flow}
+    labels = labels_of(once.flow, once.folder)
+    metadata = {DIGEST: digest_of(given, "the input", strict=False), **labels}
     if saved is None:
         return replace(start, metadata=metadata)
-    recorded = str(saved.checkpoint.metadata.get(FLOW, once.flow))
-    if not once.owns(recorded):
-        raise FlowMismatchError(address.thread_id, recorded, once.flow)
-    metadata[FLOW] = recorded
-    program = _named(start.program, node_of(recorded))
+    program = as_recorded(start.program, once, saved)
+    metadata[FLOW] = saved.checkpoint.metadata.get(FLOW, once.flow)
     start = replace(_as_before(start, saved), metadata=metadata, program=program)
     opened = first = open_checkpoint(program, saved)
     if not opened.tasks:
@@ -209,8 +174,18 @@ def _once(saver: BaseCheckpointSaver, start: Start, address: Address, once: Once
     return replace(start, given=corrected, loaded=(replace(first.saved, writes=writes),))
 
 
-def _named(program: Program, name: str) -> Program:
-    """Return the *program* of a workflow under another name, of which its calls' ids are made."""
+def as_recorded(program: Program, once: Once, saved: Saved) -> Program:
+    """Return the *program* of a workflow under the name that its run began with.
+
+    The ids of its calls are made of that.
+
+    Raises:
+        FlowMismatchError: The run is one of another workflow.
+    """
+    recorded = str(saved.checkpoint.metadata.get(FLOW, once.flow))
+    if not once.owns(recorded):
+        raise FlowMismatchError(saved.address.thread_id, recorded, once.flow)
+    name = node_of(recorded)
     if name in program.nodes:
         return program
     (node,) = program.nodes.values()

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import uuid
 import warnings
@@ -34,14 +35,16 @@ from flowpregel.errors import ConfigurationError, RunNotice, ThreadBusyError
 from flowpregel.pregel import progress
 from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
 from flowpregel.pregel.definition import GraphDefinition, keys_of
+from flowpregel.pregel.identity import Once
 from flowpregel.pregel.node import policies_of
-from flowpregel.pregel.resume import Once, kept_result, start_of
+from flowpregel.pregel.resume import kept_result, start_of
 from flowpregel.pregel.snapshot import GraphOutput
 
 _WITHOUT_EFFECT = ("stream_mode", "print_mode", "context", "debug", "version")
 """Options of an invocation that a graph may be given when another one calls it."""
 _PAUSE = 0.05
 """Seconds after which an async run looks again whether its thread is free."""
+_OURS = "flowpregel."
 _FROM_INSIDE = {"custom", "progress"}
 """What nested graphs give the stream even if it does not show subgraphs."""
 
@@ -100,19 +103,19 @@ class GraphRun:
         self.subgraphs: bool = wanted["subgraphs"]
         """Whether nested graphs stream too, so that each item names its namespace."""
         self._view = progress.ProgressView(graph.name) if wanted["progress"] else None
-        viewed = progress.MODES if self._view else ()
         self.options = Options(
             durability=Durability(wanted["durability"]),
             recursion_limit=config.recursion_limit,
             interrupt_before=wanted["interrupt_before"],
             interrupt_after=wanted["interrupt_after"],
             output_channels=keys_of(wanted["output_keys"]),
-            modes=frozenset((*self.modes, *self._printed, *viewed)),
+            modes=frozenset((*self.modes, *self._printed, *(progress.MODES if self._view else ()))),
             step_timeout=graph.step_timeout,
             retry=policies_of(graph.retry_policy),
             cache=graph.cache_policy,
             drain=lambda: None if self.control is None else self.control.drain_reason,
             on_code_change=wanted["on_code_change"],
+            fail_fast=wanted["fail_fast"],
         )
         """All but what the thread's saver decides."""
 
@@ -173,7 +176,7 @@ class GraphRun:
         if self._view is not None:
             self._view.see(item)
         if mode == "notices":
-            warnings.warn(payload, RunNotice, stacklevel=2)
+            warnings.warn(payload, RunNotice, stacklevel=_caller_level())
         if mode in self._printed:
             where = f" [{'|'.join(namespace)}]" if namespace else ""
             sys.stdout.write(f"[{mode}]{where} {payload!r}\n")
@@ -207,6 +210,14 @@ class GraphRun:
             return result.values
         values = result.values if isinstance(result.values, dict) else {}
         return {**values, INTERRUPT: list(result.interrupts)}
+
+
+def _caller_level() -> int:
+    """Return how many frames above the one that asks the user's code is: its line is warned of."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith(_OURS):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def plan_of(asked: GraphRun) -> RunPlan:
@@ -253,7 +264,7 @@ def plan_of(asked: GraphRun) -> RunPlan:
                 else kept_result(start.program, start.over, options)
             ),
             around=around,
-            cache=graph.cache,
+            open_cache=graph.open_cache,
             max_concurrency=config.max_concurrency,
             resources=resources.pop_all(),
             lease=lease,

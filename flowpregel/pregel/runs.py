@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from flowpregel._core import records
-from flowpregel._core.records import Address, Ran, Saved, Write
+from flowpregel._core.asked import Ran
+from flowpregel._core.records import Address, Saved, Write
 from flowpregel._core.stream_events import outputs
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.pregel.definition import START, GraphDefinition

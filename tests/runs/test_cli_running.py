@@ -173,7 +173,7 @@ def test_an_answer_to_nothing_is_refused(cli: Invoke) -> None:
 
 def test_a_thread_that_another_run_holds_is_refused(cli: Invoke, store: str) -> None:
     with LMDBSaver(store) as saver, saver.lease("total"):
-        result = run(cli, "total", [1])
+        result = run(cli, "total", [1], "--on-conflict", "raise")
 
     assert Code.STORE == result.exit_code
     assert "thread 'total'" in result.stderr

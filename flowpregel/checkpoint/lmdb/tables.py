@@ -7,6 +7,7 @@
     values        namespace (8) + version (9) + channel (16)       ► an encoded value
     deltas        namespace (8) + version (9) + channel (16)       ► `DeltaRecord`
     writes        namespace (8) + checkpoint id + task (16)        ► `WritesRecord`
+                  namespace (8) + 0, 2 + checkpoint id + task (16) ► the arguments of a failed call
 
 All records of a namespace are neighbours, in the order in which a run makes them.
 Whatever a user names is a digest, a small number or escaped in a key, so that no name is
