@@ -227,7 +227,10 @@ class TaskExitError(FlowPregelError):
         self.node, self.what = node, what
 
     def __str__(self) -> str:
-        return f"Node {self.node!r} tried to end the program: {self.what}"
+        return (
+            f"Node {self.node!r} tried to end the program: {self.what}; let it return, or raise "
+            "an exception"
+        )
 
 
 class RecordedError(FlowPregelError):

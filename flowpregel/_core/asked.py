@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+NOWHERE = -1
+"""The place of a call that may come anywhere the next time: one before it is made again."""
+
 
 class Asked(NamedTuple):
     """What a call asks for. By it a call is known again when its body runs once more."""
@@ -27,7 +30,7 @@ class CallRecord(NamedTuple):
     code: str
     text: str
     place: int
-    """The how manieth call of its body it was."""
+    """The how manieth call of its body it was, or `NOWHERE`."""
     caller: str
     """A digest of the body that made it: its code and what it was given."""
 

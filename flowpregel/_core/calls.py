@@ -19,6 +19,9 @@ from flowpregel._core.run_state import Run, line_of
 from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
 from flowpregel.policies import CachePolicy
 
+LOOK_AGAIN = 50_000_000
+"""Nanoseconds between two looks for a result that another run is computing."""
+
 
 class CallFailure(NamedTuple):
     """A call that failed."""

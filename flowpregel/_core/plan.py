@@ -137,7 +137,7 @@ def call_task(caller: Task, call: Call, place: StepContext) -> Task:
         node,
         Kind.CALL,
         call.arguments,
-        f"~__pregel_push, {caller.path}, {index:010d}",
+        ids.call_path(caller.path, index),
         namespace=namespace,
         parent=caller,
         timeout=node.timeout,

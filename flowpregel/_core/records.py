@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, TypeAlias
@@ -10,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 from flowpregel._core.asked import CallRecord, LeftResults, Ran
 from flowpregel._core.callee import Callee
 from flowpregel._text import described
+from flowpregel._tracebacks import linked
 from flowpregel.errors import NodeError
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 
@@ -185,10 +187,9 @@ class Task:
         given = self.input
         if self.record is not None or self.kind is not Kind.CALL:
             return "" if self.record is None else self.record.text
-        try:
+        with suppress(Exception):  # captured arguments are unpickled: their classes may raise
             return described(self.name, given.args, given.kwargs, self.node.redacted)
-        except Exception:  # noqa: BLE001 - captured arguments are unpickled: classes may raise
-            return f"{self.name}(...)"
+        return f"{self.name}(...)"
 
 
 # ---------------------------------------------------------------- how a task ended
@@ -248,17 +249,8 @@ def failed_calls(error: BaseException) -> set[str]:
     They are noted on the error itself, so that a copy from a worker has them too.
     """
     found: set[str] = set()
-    seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        link = waiting.pop()
-        if link is None or id(link) in seen:
-            continue
-        seen.add(id(link))
+    for link in linked(error):
         found.update(link.__dict__.get(_FAILED_CALLS, ()))
-        waiting += (link.__cause__, link.__context__)
-        if isinstance(link, BaseExceptionGroup):
-            waiting += link.exceptions
     return found
 
 

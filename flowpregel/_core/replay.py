@@ -89,7 +89,9 @@ class Replay:
             CodeChangedError: What is recorded is of other code, and that is not wanted.
             ReplayMismatchError: The body asks for something else by chance.
         """
-        recorded = self._recorded(task.id) or self._adopted(task)
+        recorded = self._recorded(task.id)
+        if not recorded and task.node.adopts and task.record is not None:
+            recorded = self._adopted(task)
         was, record = _record_in(recorded), task.record
         if was is None and record is not None:
             self._check_chance(task, record)
@@ -137,7 +139,7 @@ class Replay:
 
     def _adopted(self, task: Task) -> Sequence[Write]:
         """Return what is recorded of a call under a name that its task had before."""
-        for name in task.node.adopts if task.record is not None else ():
+        for name in task.node.adopts:
             kept = self._recorded(asked_id(task, self._place, name))
             if outputs(kept):
                 return kept
@@ -192,9 +194,9 @@ class Replay:
         was = self._placed.get((record.caller, record.place))
         if was is None and run.left is not None:
             was = _record_in(run.left.record_at(task.path))
-        if was is None or was.caller == record.caller:
+        if was is None or (was.caller, was.place) == (record.caller, record.place):
             return was
-        run.going_on.is_changed = True
+        run.going_on.is_changed |= was.caller != record.caller
         return None
 
     def count_not_asked(self) -> None:

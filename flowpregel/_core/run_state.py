@@ -12,7 +12,7 @@ from flowpregel._core.asked import LeftResults, Ran
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.effects import Commit, Effect, Emit, StepContext
 from flowpregel._core.program import Options, Program, State, read
-from flowpregel._core.records import Batch, Checkpoint, Task, TaskWrites, Write
+from flowpregel._core.records import Batch, Checkpoint, Kind, Task, TaskWrites, Write
 from flowpregel._core.stream_events import StreamEvents
 from flowpregel._core.update import Applied, Writes, apply
 from flowpregel.channels import DeltaChannel
@@ -30,6 +30,16 @@ def line_of(error: Any) -> str:
         text = f"(its text cannot be had: {type(problem).__name__})"
     first = text.strip().partition("\n")[0]
     return (f"{name}: {first}" if first else name)[:_LONGEST_LINE]
+
+
+def note_of(failed: Task) -> str:
+    """Return the note on what a task failed with: which one, its arguments, and where it ran."""
+    note = f"During task with name {failed.name!r} and id {failed.id!r}"
+    _, _, executor, pid = failed.span or (0, 0.0, "", 0)
+    worker = f", worker {pid}" if executor in ("processes", "futures") else ""
+    if failed.kind is Kind.CALL:
+        return f"{note}: {failed.call} (attempt {failed.attempt}{worker})"
+    return f"{note} (attempt {failed.attempt}{worker})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,18 +13,15 @@ from typing import Any, NoReturn
 
 from flowpregel import errors
 from flowpregel._core import effects, records
-from flowpregel._core.calls import Calls, answer_from_pending
+from flowpregel._core.calls import LOOK_AGAIN, Calls, answer_from_pending
 from flowpregel._core.copies import keepable
 from flowpregel._core.effects import Call, Effect, Ended, StepContext, Steps, Wakeup
 from flowpregel._core.plan import handler_task
 from flowpregel._core.program import read
 from flowpregel._core.records import Kind, Outcome, Raised, Returned, Task, Withdrawn, Write
-from flowpregel._core.run_state import Run
+from flowpregel._core.run_state import Run, note_of
 from flowpregel._core.stream_events import outputs
 from flowpregel._core.update import check_writes
-
-_LOOK_AGAIN = 50_000_000
-"""Nanoseconds between two looks for a result that another run is computing."""
 
 
 class Superstep:
@@ -91,12 +88,16 @@ class Superstep:
             yield from self._at_once()
             raise
         if (end := self._end) is None and not self._paused:
-            self._calls.replay.count_not_asked()
+            self.count_not_asked()
         else:
             yield from run.flush()
         if end is not None:
             raise end
         return self._paused
+
+    def count_not_asked(self) -> None:
+        """Count the recorded calls that bodies which have changed did not ask for again."""
+        self._calls.replay.count_not_asked()
 
     @property
     def _end(self) -> BaseException | None:
@@ -111,8 +112,6 @@ class Superstep:
         """Return what is to be done at once."""
         at_once, self._effects = self._effects, []
         return at_once
-
-    # ------------------------------------------------------------ start
 
     def _start(self) -> Steps:
         """Start the tasks that are due; some may be done already."""
@@ -176,10 +175,7 @@ class Superstep:
             others.append(effects.Submit([*tasks], self._setting))
 
     def _cancel_all(self, *, kill: bool, body: Task | None = None) -> None:
-        """Stop what still runs, or of that the calls of *body* alone.
-
-        A task that waits for its next attempt will have none.
-        """
+        """Stop what still runs or waits for its next attempt, or of that the calls of *body*."""
         ending = {
             task_id: task
             for task_id, task in self._open.items()
@@ -199,7 +195,8 @@ class Superstep:
     def _take_in(self, wakeup: Wakeup) -> list[Effect]:
         """Take in what happened, and return what is to be done at once."""
         run = self._run
-        self._start_due(wakeup)
+        if self._retries:
+            self._start_due(wakeup)
         for event in wakeup.events:
             if isinstance(event, effects.Stopped):
                 self._stopped = event.reason
@@ -259,7 +256,7 @@ class Superstep:
 
     def _look_again(self, task: Task, wakeup: Wakeup) -> None:
         """Look in a moment whether what another computes is there."""
-        heapq.heappush(self._retries, (wakeup.monotonic + _LOOK_AGAIN, task.id))
+        heapq.heappush(self._retries, (wakeup.monotonic + LOOK_AGAIN, task.id))
 
     def _look_up(self, wakeup: Wakeup) -> Steps:
         """Give tasks what others have shared, and start those that nobody computes."""
@@ -359,7 +356,7 @@ class Superstep:
         if isinstance(error, errors.GraphDrained):
             self._failure = self._failure or error
             return
-        error.add_note(_note_of(task))
+        error.add_note(note_of(task))
         run.after.extend(run.stream_events.ended(task, run.step, run.now, error))
         writes: tuple[Write, ...] = ((records.ERROR, keepable(error)),)
         if task.node.handler is not None and task.kind is not Kind.CALL and self._stopped is None:
@@ -403,13 +400,3 @@ class Superstep:
         if interrupts and run.options.modes:
             shown = read(run.state.channels, run.options.output_channels)
             run.after.extend(run.stream_events.interrupted(interrupts, shown))
-
-
-def _note_of(failed: Task) -> str:
-    """Return the note on what a task failed with: which one, its arguments, and where it ran."""
-    note = f"During task with name {failed.name!r} and id {failed.id!r}"
-    _, _, executor, pid = failed.span or (0, 0.0, "", 0)
-    worker = f", worker {pid}" if executor in ("processes", "futures") else ""
-    if failed.kind is Kind.CALL:
-        return f"{note}: {failed.call} (attempt {failed.attempt}{worker})"
-    return f"{note} (attempt {failed.attempt}{worker})"

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from flowpregel._core import records
 from flowpregel._core.asked import Ran
-from flowpregel._core.records import Saved
+from flowpregel._core.records import Address, Saved
 
 Status: TypeAlias = Literal["done", "running", "failed", "stopped", "waiting"]
 """How a thread stands: *running*, a run holds its lease; *waiting*, a task waits for an
@@ -23,6 +23,8 @@ class Work:
     id: str
     name: str | None
     """The call it is, or the node; None if only its flow knows."""
+    address: Address
+    """The checkpoint that it left something on."""
     step: int
     """Its superstep."""
     state: str = "unfinished"
@@ -35,6 +37,8 @@ class Work:
     """What a node wrote, by channel."""
     ran: Ran | None = None
     """When, where and how often it ran, if that was kept."""
+    is_call: bool = False
+    """Whether it is a recorded call of a task."""
 
 
 def work_of(saved: Saved) -> list[Work]:
@@ -45,16 +49,17 @@ def work_of(saved: Saved) -> list[Work]:
             # A control write of None takes an earlier one back.
             of_task.setdefault(write.task_id, {})[write.channel] = write.value
     ran = {task_id: ran for task_id, _, ran in saved.ran}
-    step = saved.checkpoint.step + 1
-    made = [_work(task_id, kept, step, ran.get(task_id)) for task_id, kept in of_task.items()]
+    made = [_work(saved, task_id, kept, ran.get(task_id)) for task_id, kept in of_task.items()]
     # What takes in the input is no node of the user's.
     return [work for work in made if work.name != "__start__"]
 
 
-def _work(task_id: str, kept: dict[str, Any], step: int, ran: Ran | None) -> Work:
+def _work(saved: Saved, task_id: str, kept: dict[str, Any], ran: Ran | None) -> Work:
     called = kept.get(records.CALLED)
-    name = str(called[3]) if isinstance(called, tuple) else ran and (ran.call or ran.name)
-    work = Work(id=task_id, name=name, step=step, ran=ran)
+    call = str(called[3]) if isinstance(called, tuple) else ran.call if ran else ""
+    name = call or (ran and ran.name)
+    place, step = saved.address, saved.checkpoint.step + 1
+    work = Work(id=task_id, name=name, address=place, step=step, ran=ran, is_call=bool(call))
     values = {k: value for k, value in kept.items() if k not in records.CONTROL_WRITES}
     if values:
         values.pop(records.NO_WRITES, None)

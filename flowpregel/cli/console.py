@@ -36,13 +36,8 @@ if TYPE_CHECKING:
 
 COUNT = click.IntRange(min=1)
 _WIDEST = 1_000_000
-_USAGE = (
-    ConfigurationError,
-    EmptyInputError,
-    FlowMismatchError,
-    InputMismatchError,
-    UnknownInterruptError,
-)
+_OTHER_RUN = (FlowMismatchError, InputMismatchError)
+_USAGE = (ConfigurationError, EmptyInputError, UnknownInterruptError, *_OTHER_RUN)
 
 
 class Code(IntEnum):
@@ -92,8 +87,8 @@ def _flag(name: str, text: str) -> click.Option:
 
 
 INTERNALS = _flag("--internals", "Show the engine's own channels and steps too, by their names.")
-_TRUST = _flag("--trust", "Open a store that others own or may write, or that has another key.")
-_AS_JSON = _flag("--json", "Print JSON, for programs.")
+TRUST = _flag("--trust", "Open a store that others own or may write, or that has another key.")
+AS_JSON = _flag("--json", "Print JSON, for programs.")
 
 
 def is_asked(name: str) -> bool:
@@ -110,7 +105,7 @@ def store_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.C
 
     def make(function: Callable[..., Any]) -> click.Command:
         command = click.command(function)
-        command.params += [*more, _STORE, _TRUST, _AS_JSON]
+        command.params += [*more, _STORE, TRUST, AS_JSON]
         return command
 
     return make

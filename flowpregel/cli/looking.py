@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -21,6 +21,9 @@ from flowpregel.checkpoint.work import Status, Work, status_of, work_of
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import FULL, PREVIEW, Limits, line_of, one_line, plain
 from flowpregel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from flowpregel.checkpoint.lmdb import LMDBSaver
 
 _ENGINES = ("branch:to:", "join:", TASKS)
 """What the names of the engine's own channels begin with."""
@@ -80,8 +83,6 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
     Its tasks are listed by superstep: how they ended, how long they ran, how often
     they were tried, and their result, error or question.
     """
-    from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
-
     names: dict[str, str] = {}
     with targets.reading(store, flow=flow is not None) as saver:
         saved = targets.newest(saver, thread)
@@ -101,7 +102,7 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
             state = app.get_state(thread_id=thread)
             names = {task.id: task.name for task in state.tasks}
             facts["next"] = [*state.next]
-        work = [each for item in last_run(saver, Address(thread), limit) for each in work_of(item)]
+        work = work_of_last_run(saver, thread, limit)
     tasks = [_task(each, names, limits) for each in work]
     done = [each.id for each in work if each.state == "done"]
     hidden = set() if limits is FULL else {*done[:-_MOST]}
@@ -288,6 +289,14 @@ def _write(drawing: Any, path: Path) -> None:
 
 
 # ---------------------------------------------------------------- what is kept
+
+
+def work_of_last_run(saver: LMDBSaver, thread_id: str, limit: int | None = None) -> list[Work]:
+    """Return the tasks of a thread's last run, of the newest *limit* supersteps, in order."""
+    from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
+
+    history = last_run(saver, Address(thread_id), limit)
+    return [each for saved in history for each in work_of(saved)]
 
 
 def values_of(saved: Saved) -> dict[str, Any]:

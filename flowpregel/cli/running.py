@@ -111,7 +111,8 @@ def resume(thread: str, flow: str | None, **options: Any) -> Code:
     """Go on with a thread's unfinished run."""
     found = targets.flow_of(thread, flow, options["store"])
     try:
-        return perform(RunRequest(flow=found, name=flow, thread_id=thread, **options), None)
+        request = RunRequest(flow=found, name=flow, thread_id=thread, **options)
+        return perform(request, None, resume=found.once)
     except EmptyInputError as error:
         raise ConfigurationError(f"thread {thread!r} has no run to go on with") from error
 

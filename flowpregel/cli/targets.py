@@ -111,7 +111,9 @@ def flow_of(thread_id: str, flow: str | None, store: str | None) -> Pregel:
             existing(store)
         return load_flow(flow)
     with reading(store) as saver:
-        return recorded_flow(newest(saver, thread_id))
+        saved = newest(saver, thread_id)
+    # Closed again: the program may open the same store to write to it.
+    return recorded_flow(saved)
 
 
 def recorded_flow(saved: Saved) -> Pregel:

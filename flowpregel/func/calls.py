@@ -7,7 +7,7 @@ returns a list. Each item has a future.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any, Generic, TypeVar, cast
@@ -94,6 +94,24 @@ class ItemFuture(Unresolved, Generic[R]):
     def __await__(self) -> Generator[Any, Any, R]:
         results = yield from self._chunk.__await__()
         return self._item_of(results)
+
+
+def arguments_of(iterables: Sequence[Iterable[Any]]) -> Iterable[tuple[Any, ...]]:
+    """Return the arguments of each call of a map, in a list if they come of several iterables.
+
+    Raises:
+        TypeError, ValueError: None can be made of what was given.
+    """
+    try:
+        found = zip(*iterables, strict=True)
+        # An error about their lengths must not leave calls behind.
+        return found if len(iterables) == 1 else [*found]
+    except (TypeError, ValueError) as error:
+        error.add_note(
+            "map() takes a list, or another iterable such as range(3), for each parameter of the "
+            "task, all of the same length"
+        )
+        raise
 
 
 def call_later(scope: Scope, awaited: list[Any], make: Callable[[Any], object]) -> Any:

@@ -14,10 +14,12 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from flowpregel._core.digest import home_of
 from flowpregel._interrupts import held
+from flowpregel._tracebacks import UsersFrames
 from flowpregel.checkpoint.base import OnConflict
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError, UnansweredError
 from flowpregel.func.parameters import FlowParameters
+from flowpregel.pregel.dry_replay import DryRun, dry_replay
 from flowpregel.pregel.identity import Once, folder_of
 from flowpregel.pregel.pregel import Pregel
 from flowpregel.pregel.runner import GraphRun
@@ -103,11 +105,11 @@ class Flow(Pregel, Generic[P, R]):
         """
         if _is_nested(kwargs):
             return self.invoke(self._given(args, kwargs))
-        run = self._planned(args, kwargs)
-        with held():
+        with UsersFrames(), held():
+            run = self._planned(args, kwargs)
             for _ in run.items():
                 pass
-        return _result_of(run)
+            return _result_of(run)
 
     @overload
     async def arun(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -126,10 +128,11 @@ class Flow(Pregel, Generic[P, R]):
         """`run`, on the running event loop."""
         if _is_nested(kwargs):
             return await self.ainvoke(self._given(args, kwargs))
-        run = self._planned(args, kwargs)
-        async for _ in run.aitems():
-            pass
-        return _result_of(run)
+        with UsersFrames():
+            run = self._planned(args, kwargs)
+            async for _ in run.aitems():
+                pass
+            return _result_of(run)
 
     @overload
     def start(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]: ...
@@ -155,6 +158,24 @@ class Flow(Pregel, Generic[P, R]):
             6
         """
         return RunHandle(self._planned(args, kwargs, stream_mode=_EVENTS))
+
+    def plan(self, *args: Any, **kwargs: Any) -> DryRun:
+        """Return what `run` with these arguments would do: what is known, and what would run.
+
+        The body is gone through with the recorded results; no task runs, and nothing is
+        written.
+
+        Args:
+            args, kwargs: Those of `run`, ``id`` and its other options among them.
+
+        Raises:
+            FlowPregelError: `run` would refuse to start.
+
+        Example:
+            >>> print(study.plan([1, 2, 3], id="study-1"))  # doctest: +SKIP
+            calls: 2 answered, 1 would run (parse 1), 0 not asked for
+        """
+        return dry_replay(self._planned(args, kwargs))
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         """Refuse to be called: a workflow is run by `run` and its kin."""
@@ -217,7 +238,8 @@ class RunHandle(Generic[R]):
             TimeoutError: It has not ended by then.
             Exception: What `Flow.run` would raise.
         """
-        return self._future.result(timeout)
+        with UsersFrames():
+            return self._future.result(timeout)
 
     def cancel(self) -> None:
         """Ask the run to stop at once; what is finished is kept, and it can go on later."""

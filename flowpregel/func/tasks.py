@@ -6,7 +6,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property, partial, update_wrapper
 from operator import attrgetter
@@ -29,74 +29,29 @@ from flowpregel._core.callee import Callee, callee_of, is_generator_function, na
 from flowpregel._core.digest import arguments_digest, space_of
 from flowpregel._core.program import names
 from flowpregel._core.records import Arguments, Node
-from flowpregel._engine.tasks import check_executor
 from flowpregel._text import described
 from flowpregel.context import Scope, current
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture as TaskFuture
 from flowpregel.executors.calls import futures_in, with_results
-from flowpregel.func.calls import ChunkedCall, ItemFuture, call_later, redacted_places
+from flowpregel.func.calls import (
+    ChunkedCall,
+    ItemFuture,
+    arguments_of,
+    call_later,
+    redacted_places,
+)
 from flowpregel.func.entry import entrypoint
 from flowpregel.func.flow import once_of
+from flowpregel.func.options import TaskOptions, checked_options
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
-from flowpregel.pregel.node import checked_cache_policy, policies_of
+from flowpregel.pregel.node import policies_of
 
 A = TypeVar("A")
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 MapFuture: TypeAlias = TaskFuture[R] | ItemFuture[R]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskOptions:
-    """How the calls of a task are made."""
-
-    name: str | None = None
-    """What streams and messages call it; the function's own name if None."""
-    retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None
-    """When a failed call is tried again; the first policy that matches decides."""
-    cache_policy: CachePolicy | None = None
-    """How long its results are shared between runs, in the entrypoint's cache or store."""
-    cache: bool = False
-    """Whether its results are shared between runs, for ever: short for a cache policy."""
-    timeout: float | timedelta | TimeoutPolicy | None = None
-    """Seconds that one attempt may take, or a policy."""
-    executor: Any = None
-    """Where it runs: ``"processes"``, ``"threads"``, ``"inline"``, or an executor."""
-    version: str | None = None
-    """Says that the code is another one; None: the code itself is looked at."""
-    on_code_change: Literal["keep", "rerun", "error"] | None = None
-    """What is done with a recorded result that other code made; None: as the run says."""
-    adopts: str | Sequence[str] = ()
-    """The name that the task had before, or several: what was recorded of it is kept."""
-    redact: str | Sequence[str] = ()
-    """The names of parameters whose arguments no message shows, and that are not kept if a
-    call fails."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "timeout", TimeoutPolicy.coerce(self.timeout))
-        policies_of(self.retry_policy)
-        checked_cache_policy(self.cache_policy)
-        check_executor(self.executor)
-        if not isinstance(self.cache, bool):
-            raise ConfigurationError(
-                f"task(cache={self.cache!r}): use True; where results are kept, the entrypoint "
-                "says: its checkpointer, or cache="
-            )
-        if self.on_code_change not in (None, "keep", "rerun", "error"):
-            raise ConfigurationError(
-                f"task(on_code_change={self.on_code_change!r}): use 'keep', 'rerun' or 'error'"
-            )
-        for option in ("name", "version"):
-            text: Any = getattr(self, option)
-            if text is not None and (not isinstance(text, str) or not text):
-                raise ConfigurationError(f"task({option}={text!r}): use str")
-
-    @property
-    def shares(self) -> CachePolicy | None:
-        """How its results are shared between runs; None: they are not."""
-        return self.cache_policy or (CachePolicy() if self.cache else None)
 
 
 class TaskFunction(Generic[P, R]):
@@ -208,11 +163,7 @@ class TaskFunction(Generic[P, R]):
         call = cast("Callable[..., TaskFuture[R]]", self)
         if chunksize != 1:
             return self._map_chunks(iterables, chunksize, returns_errors=errors == "return")
-        if len(iterables) == 1:
-            futures = [call(item) for item in iterables[0]]
-        else:
-            # All of them first: an error about their lengths must not leave calls behind.
-            futures = [call(*items) for items in [*zip(*iterables, strict=True)]]
+        futures = [call(*items) for items in arguments_of(iterables)]
         for future in futures:
             future.returns_errors = errors == "return"
         return futures
@@ -230,7 +181,7 @@ class TaskFunction(Generic[P, R]):
         scope = current.get()
         if scope is None:
             raise self._outside()
-        items = [(*self._bound, *each) for each in zip(*iterables, strict=True)]
+        items = [(*self._bound, *each) for each in arguments_of(iterables)]
         futures: list[ItemFuture[R]] = []
         for first in range(0, len(items), size):
             chunk = items[first : first + size]
@@ -251,7 +202,7 @@ class TaskFunction(Generic[P, R]):
                 ``cache``, ``timeout``, ``executor``, ``version``, ``on_code_change``,
                 ``adopts``, ``redact``.
         """
-        return TaskFunction(self.func, replace(self.options, **_options(changes)))
+        return TaskFunction(self.func, replace(self.options, **checked_options(changes)))
 
     def clear_cache(self, cache: Any) -> None:
         """Forget the results of this task that *cache* shares."""
@@ -380,15 +331,6 @@ class _ByName:
 _COPIED = ("__module__", "__name__", "__qualname__", "__doc__")
 
 
-def _options(changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return *changes*, if all of them are options of a task."""
-    known = [field.name for field in fields(TaskOptions)]
-    for name in changes:
-        if name not in known:
-            raise TypeError(f"a task has no option {name!r}; it has {', '.join(known)}")
-    return changes
-
-
 class _Decorator(Protocol):
     """What ``task(...)`` returns without a function."""
 
@@ -445,5 +387,5 @@ def task(func: Any = None, /, **options: Any) -> Any:
         >>> simulate.func(3)
         1.5
     """
-    decorate = partial(TaskFunction, options=TaskOptions(**_options(options)))
+    decorate = partial(TaskFunction, options=TaskOptions(**checked_options(options)))
     return decorate if func is None else decorate(func)

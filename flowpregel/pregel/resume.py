@@ -23,6 +23,8 @@ a finished run       its result is returned                  the new input
 work of another      `FlowMismatchError`, unless ``adopts``  the same
 flow                 names it
 ===================  ======================================  ==========================
+
+Without input (None) any is the same: what is kept under the id goes on.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ def start_of(
     depends = resume is not None or config.run_id is not None or not is_new
     if saver is None or config.checkpoint_id is not None or not depends:
         return start
-    if resume is not None and not is_new:
+    if resume == "auto" and not is_new:
         raise ConfigurationError(
             'resume="auto" needs the input that a new run would start with; '
             "invoke(None) goes on without"
@@ -143,18 +145,22 @@ def _as_before(start: Start, saved: Saved) -> Start:
 def _once(saver: BaseCheckpointSaver, start: Start, address: Address, once: Once) -> Start:
     """Return how a run starts that is to have been run once."""
     given, saved = start.given, start.loaded[0] if start.loaded else None
-    labels = labels_of(once.flow, once.folder)
-    metadata = {DIGEST: digest_of(given, "the input", strict=False), **labels}
+    metadata = labels_of(once.flow, once.folder)
+    if given is not None:
+        metadata[DIGEST] = digest_of(given, "the input", strict=False)
     if saved is None:
         return replace(start, metadata=metadata)
-    program = as_recorded(start.program, once, saved)
-    metadata[FLOW] = saved.checkpoint.metadata.get(FLOW, once.flow)
-    start = replace(_as_before(start, saved), metadata=metadata, program=program)
+    recorded = str(saved.checkpoint.metadata.get(FLOW, once.flow))
+    if not once.owns(recorded):
+        raise FlowMismatchError(address.thread_id, recorded, once.flow)
+    program, start = _named(start.program, node_of(recorded)), _as_before(start, saved)
+    metadata = {**start.metadata, **metadata, FLOW: recorded}
+    start = replace(start, metadata=metadata, program=program)
     opened = first = open_checkpoint(program, saved)
     if not opened.tasks:
         first = _input_of_run(program, saver, opened)
     digest = _recorded_digest(program, opened) or _recorded_digest(program, first)
-    if digest == metadata[DIGEST]:
+    if given is None or digest == metadata[DIGEST]:
         return replace(start, given=None) if opened.tasks else replace(start, over=saved)
     if not once.adopt:
         why = "its input was another one" if digest else "what its input was is not recorded"
@@ -174,18 +180,8 @@ def _once(saver: BaseCheckpointSaver, start: Start, address: Address, once: Once
     return replace(start, given=corrected, loaded=(replace(first.saved, writes=writes),))
 
 
-def as_recorded(program: Program, once: Once, saved: Saved) -> Program:
-    """Return the *program* of a workflow under the name that its run began with.
-
-    The ids of its calls are made of that.
-
-    Raises:
-        FlowMismatchError: The run is one of another workflow.
-    """
-    recorded = str(saved.checkpoint.metadata.get(FLOW, once.flow))
-    if not once.owns(recorded):
-        raise FlowMismatchError(saved.address.thread_id, recorded, once.flow)
-    name = node_of(recorded)
+def _named(program: Program, name: str) -> Program:
+    """Return the *program* of a workflow under another name, of which its calls' ids are made."""
     if name in program.nodes:
         return program
     (node,) = program.nodes.values()

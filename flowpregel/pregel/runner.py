@@ -15,6 +15,7 @@ import uuid
 import warnings
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import ExitStack, aclosing, closing, nullcontext
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -29,9 +30,10 @@ from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._engine.nested import RunContext, now
 from flowpregel._fault import fault
 from flowpregel._interrupts import held
+from flowpregel._tracebacks import UsersFrames, leave_out_ours
 from flowpregel.checkpoint.base import BaseCheckpointSaver, OnConflict
 from flowpregel.context import RunControl, current_scope
-from flowpregel.errors import ConfigurationError, RunNotice, ThreadBusyError
+from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, ThreadBusyError
 from flowpregel.pregel import progress
 from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
 from flowpregel.pregel.definition import GraphDefinition, keys_of
@@ -45,6 +47,8 @@ _WITHOUT_EFFECT = ("stream_mode", "print_mode", "context", "debug", "version")
 _PAUSE = 0.05
 """Seconds after which an async run looks again whether its thread is free."""
 _OURS = "flowpregel."
+is_dry: ContextVar[bool] = ContextVar("flowpregel_is_dry", default=False)
+"""Whether the code belongs to a dry replay: no other run is started from there."""
 _FROM_INSIDE = {"custom", "progress"}
 """What nested graphs give the stream even if it does not show subgraphs."""
 
@@ -135,6 +139,9 @@ class GraphRun:
                 if item is None:
                     return
                 yield from self._shown(item)
+        except BaseException as error:
+            leave_out_ours(error)
+            raise
         finally:
             with held(), nullcontext() if self._view is None else closing(self._view):
                 emitted.close()
@@ -164,7 +171,7 @@ class GraphRun:
                 await asyncio.sleep(_PAUSE)
         self.engine = Engine(planned, asyncio.get_running_loop())
         emitted = adrive(self.engine)
-        with nullcontext() if self._view is None else closing(self._view):
+        with UsersFrames(), nullcontext() if self._view is None else closing(self._view):
             async with aclosing(emitted):  # type: ignore[type-var]
                 async for item in emitted:
                     for shown in self._shown(item):
@@ -222,6 +229,8 @@ def _caller_level() -> int:
 
 def plan_of(asked: GraphRun) -> RunPlan:
     """Return what the engine is to do for a run; the lease of its thread is taken."""
+    if is_dry.get():
+        raise GraphInterrupt  # it would run, and keep something
     graph, config, options, lease = asked.graph, asked.config, asked.options, None
     saver, committers = graph.saver, Committers()
     with ExitStack() as resources:

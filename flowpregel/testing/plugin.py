@@ -1,4 +1,4 @@
-"""A pytest plugin: ``pytest --crash-everywhere`` kills marked tests at every fault point.
+"""A pytest plugin: the fixture ``flowpregel_check``, and killing marked tests everywhere.
 
 A test that is marked ``crash_everywhere`` runs once, as it stands, unless the
 option is given. With it the test is a workflow of `flowpregel.testing.crash`: it
@@ -69,6 +69,32 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section("killed everywhere")
         for line in sorted(lines):
             terminalreporter.line(line)
+
+
+@pytest.fixture
+def flowpregel_check() -> Callable[..., None]:
+    """A function: fail if unfinished runs in a store (its path) do not fit these flows any more.
+
+    Example:
+        >>> def test_code_fits_the_runs(flowpregel_check):  # doctest: +SKIP
+        ...     flowpregel_check("runs.lmdb", study, report)
+    """
+    return check_store
+
+
+def check_store(store: str | Path, *flows: Any) -> None:
+    """Fail the running test if a run does not fit its flow, or is one of none of *flows*."""
+    from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - only with the fixture
+    from flowpregel.pregel.dry_replay import check_runs, owns  # noqa: PLC0415 - as above
+
+    def flow_of(saved: Any) -> Any:
+        return next((flow for flow in flows if owns(flow, saved)), flows[0])
+
+    assert Path(store).is_dir(), f"there is no store at {store}"
+    with LMDBSaver(store) as saver:
+        for run_id, found in check_runs(saver, flow_of):
+            if not found.fits:
+                pytest.fail(f"run {run_id!r}: {found}", pytrace=False)
 
 
 def _workflow_of(item: pytest.Function) -> Callable[[Path], None]:

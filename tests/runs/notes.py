@@ -26,6 +26,10 @@ class Notes:
         with open(self._path, "ab", buffering=0) as file:
             file.write(pickle.dumps(item))
 
+    def clear(self) -> None:
+        """Remove all items."""
+        os.truncate(self._path, 0)
+
     def __iter__(self) -> Iterator[Any]:
         with open(self._path, "rb") as file:
             while file.peek(1):

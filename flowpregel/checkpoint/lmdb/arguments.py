@@ -7,11 +7,13 @@ are decoded only to be used: nobody who reads a checkpoint needs their classes.
 from __future__ import annotations
 
 import pickle
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from flowpregel._core.records import Task
 from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.checkpoint.lmdb.tables import digest
+from flowpregel.errors import ValueEncodingError
 
 
 class NotKept(NamedTuple):
@@ -27,6 +29,12 @@ class KeptArguments(NamedTuple):
     """The module and the name of its task; of many calls made as one, with ``.map`` after it."""
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+
+    @property
+    def missing(self) -> dict[int | str, str]:
+        """The positions and names of arguments that were not kept, and why."""
+        every: dict[Any, Any] = {**dict(enumerate(self.args)), **self.kwargs}
+        return {place: each.why for place, each in every.items() if isinstance(each, NotKept)}
 
 
 def arguments_key(pending: bytes, task_id: str = "") -> bytes:
@@ -56,13 +64,14 @@ def encoded(call: Task, limit: int, codec: ValueCodec) -> bytes | None:
         kind = type(value).__name__
         if place in call.node.redacted:
             return "it is redacted"
+        size = 0
+        with suppress(Exception):  # of a large array it is known before it is copied
+            size = int(value.nbytes)
         try:
-            # Of a large array it is known before it is copied.
-            size = getattr(value, "nbytes", 0)
-            data = b"" if size > left else codec.encode(value, "an argument")
-            size = max(size, len(data))
-        except Exception as error:  # noqa: BLE001 - a user's class may raise anything
-            return f"a {kind} cannot be kept: {type(error).__name__}: {error}"
+            data = b"" if size > left else codec.encode(value, "it")
+        except ValueEncodingError as error:
+            return str(error)
+        size = max(size, len(data))
         if size > left:
             return (
                 f"a {kind} of {size:,} bytes is too large beside the others: "
@@ -73,13 +82,11 @@ def encoded(call: Task, limit: int, codec: ValueCodec) -> bytes | None:
 
     if limit <= 0:
         return None
-    try:
-        given, named = call.input.args, call.input.kwargs
-    except Exception:  # noqa: BLE001 - they are unpickled, which runs code of their classes
-        return None
-    args = [kept(index, value) for index, value in enumerate(given)]
-    kwargs = {name: kept(name, value) for name, value in named.items()}
-    return pickle.dumps((call.node.home, args, kwargs), 5)
+    with suppress(Exception):  # they may be unpickled for it, which runs code of their classes
+        args = [kept(index, value) for index, value in enumerate(call.input.args)]
+        kwargs = {name: kept(name, value) for name, value in call.input.kwargs.items()}
+        return pickle.dumps((call.node.home, args, kwargs), 5)
+    return None
 
 
 def decoded(data: bytes, codec: ValueCodec) -> KeptArguments:

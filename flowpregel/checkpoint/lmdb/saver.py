@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -30,6 +30,7 @@ from flowpregel.checkpoint.lmdb.arguments import KeptArguments
 from flowpregel.checkpoint.lmdb.leases import LeaseFiles
 from flowpregel.checkpoint.lmdb.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.lmdb.reader import Reader
+from flowpregel.checkpoint.lmdb.redo import take_back
 from flowpregel.checkpoint.lmdb.retention import (
     Retention,
     Sweeper,
@@ -182,6 +183,27 @@ class LMDBSaver(BaseCheckpointSaver):
         return None if data is None else arguments.decoded(data, self._store.codec)
 
     # -------------------------------------------------------- what is forgotten and copied
+
+    def redo(self, address: Address, calls: Collection[str]) -> None:
+        """Take results of calls back, so that the thread's next run makes them again.
+
+        What was made of them goes too: how the tasks ended that made the calls, and all later
+        checkpoints. The other calls of these stay recorded.
+
+        Args:
+            address: The checkpoint that the calls left something on.
+            calls: Their ids.
+
+        Raises:
+            ThreadBusyError: A run has the thread.
+            ConfigurationError: There is no such checkpoint.
+        """
+        with self.lease(address.thread_id, address.namespace):
+            self._make_room(
+                partial(
+                    take_back, self._tables, codec=self._store.codec, address=address, calls=calls
+                )
+            )
 
     def delete_thread(self, thread_id: str) -> None:
         self._make_room(partial(forget_thread, self._tables, thread_id=thread_name(thread_id)))

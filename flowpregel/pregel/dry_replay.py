@@ -1,0 +1,241 @@
+"""A dry replay: what a run would do if it went on with the code as it is now.
+
+::
+
+    Superstep.go() --> Submit, Wait, Commit ... --> _withheld --> the engine
+      (as in a run)                                (no calls, nothing kept)
+
+The bodies of the superstep at which the run stands run, and are answered from the record.
+Calls that the record does not answer are counted and withheld: a body that needs the result
+of one stops there, as at a question.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from flowpregel._core import effects
+from flowpregel._core.effects import Steps
+from flowpregel._core.plan import plan
+from flowpregel._core.program import Options
+from flowpregel._core.records import Address, Interrupted, Saved
+from flowpregel._core.run_state import Result
+from flowpregel._core.start import start
+from flowpregel._core.superstep import Superstep
+from flowpregel._engine.drivers import drive
+from flowpregel._engine.engine import Engine, RunPlan
+from flowpregel._engine.nested import RunContext, now
+from flowpregel._interrupts import held
+from flowpregel.checkpoint.base import FLOW
+from flowpregel.errors import FlowPregelError
+from flowpregel.pregel.definition import GraphDefinition
+from flowpregel.pregel.resume import Start, start_of
+from flowpregel.pregel.runner import GraphRun, is_dry
+from flowpregel.store.base import BaseStore, Op, PutOp
+from flowpregel.store.base import Result as Answer
+
+if TYPE_CHECKING:
+    from flowpregel.checkpoint.lmdb import LMDBSaver
+
+_PATIENCE = 20_000_000
+"""Nanoseconds without an event after which bodies are told that calls are withheld: those
+that are answered come first, as their results may lead to further calls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """What a run would do if it went on now.
+
+    Example:
+        >>> print(DryRun(answered=299, would_run={"parse": 201}))
+        calls: 299 answered, 201 would run (parse 201), 0 not asked for
+    """
+
+    is_done: bool = False
+    """Whether it is over: what it returned is kept, and nothing would run."""
+    answered: int = 0
+    """How many calls the record answers."""
+    would_run: Mapping[str, int] = field(default_factory=dict)
+    """How many calls, and nodes of a graph, would run, by name: up to the first result that is
+    not known, on which it depends what is asked next."""
+    not_asked: int = 0
+    """How many recorded calls would not be asked for up to there."""
+    other_code: Mapping[str, int] = field(default_factory=dict)
+    """How many results that other code made would be used, by the name of the task."""
+    is_changed: bool = False
+    """Whether the body has other code, or another input, than when its calls were recorded."""
+    error: str | None = None
+    """What it would fail with at once."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it goes on as if the code were what it was."""
+        return not (self.error or self.not_asked or self.other_code)
+
+    def __str__(self) -> str:
+        if self.is_done:
+            return "done: its result is kept"
+        lines = [
+            f"calls: {self.answered:,} answered, {sum(self.would_run.values()):,} would run"
+            f"{_counts(self.would_run)}, {self.not_asked:,} not asked for"
+        ]
+        if self.other_code:
+            lines.append(f"answers of other code than now{_counts(self.other_code)}")
+        if self.is_changed:
+            lines.append("its body has other code or another input now")
+        if self.error:
+            lines.append(f"it would fail: {self.error}")
+        return "\n".join(lines)
+
+
+def _counts(numbers: Mapping[str, int]) -> str:
+    """Return numbers by name as text in parentheses, if there are any."""
+    text = ", ".join(f"{name} {number:,}" for name, number in numbers.items())
+    return text and f" ({text})"
+
+
+def dry_replay(asked: GraphRun) -> DryRun:
+    """Return what the run that is *asked* for would do; no task runs, and nothing is written.
+
+    Raises:
+        FlowPregelError: It cannot start.
+    """
+    graph, config = asked.graph, asked.config
+    begun = start_of(graph.program, graph.saver, asked.given, config, resume=asked.resume)
+    if begun.over is not None:
+        return DryRun(is_done=True)
+    options = replace(asked.options, loaded=begun.loaded or (None,), retry=(), now=now())
+    token = is_dry.set(True)
+    try:
+        around = RunContext(
+            config={**config.shown, "run_id": begun.run_id},
+            context=asked.context,
+            store=None if graph.store is None else _ReadOnlyStore(graph.store),
+            thread_id=config.thread_id,
+            run_id=begun.run_id,
+            has_saver=True,
+        )
+        steps = _superstep(begun, options)
+        plan_of_it = RunPlan(
+            steps=steps, around=around, open_cache=graph.open_cache, resources=ExitStack()
+        )
+        engine = Engine(plan_of_it)
+        with held():
+            deque(drive(engine), maxlen=0)
+    finally:
+        is_dry.reset(token)
+    assert engine.result is not None
+    found: DryRun = engine.result.values
+    return found
+
+
+def _superstep(begun: Start, options: Options) -> Steps:
+    """Go the steps of the superstep at which a run stands; its `Result` has a `DryRun`."""
+    run = yield from start(begun.program, options, begun.given)
+    setting = run.setting()
+    tasks = plan(run.program, run.state, run.updated, setting)
+    for task in tasks:
+        task.node = replace(task.node, retry=())  # what fails here is not waited for
+    superstep, withheld, error = Superstep(run, tasks, setting), Counter[str](), None
+    known = run.going_on
+    try:
+        if (yield from _withheld(superstep.go(), withheld)):
+            was_changed, known.is_changed = known.is_changed, True  # else nothing is counted
+            superstep.count_not_asked()
+            known.is_changed = was_changed or known.not_asked > 0
+    except Exception as problem:  # noqa: BLE001 - what the run would fail with is the answer
+        error = f"{type(problem).__name__}: {problem}"
+    nodes = sum(bool(task.writes) for task in tasks if task.node.role != "body")
+    return Result(
+        DryRun(
+            is_done=not tasks,
+            answered=known.answered + nodes,
+            would_run=dict(withheld),
+            not_asked=known.not_asked,
+            other_code=dict(known.of_other_code),
+            is_changed=known.is_changed,
+            error=error,
+        )
+    )
+
+
+def _withheld(steps: Steps, names: Counter[str]) -> Steps:
+    """Go *steps*, but start bodies alone; count the *names* of other tasks, which end as asking."""
+    reply, ends = None, list[effects.Event]()
+    while True:
+        try:
+            effect = steps.send(reply)
+        except StopIteration as stop:
+            return stop.value
+        match effect:
+            case effects.Submit(tasks, setting):
+                bodies = [task for task in tasks if task.node.role == "body"]
+                others = [task for task in tasks if task.node.role != "body"]
+                names.update(task.name for task in others)
+                ends += [effects.Ended(task.id, task.attempt, Interrupted(())) for task in others]
+                reply = (yield effects.Submit(bodies, setting)) if bodies else None
+            case effects.Look():
+                reply = {}  # what other runs share may be gone by then
+            case effects.Wait() if ends:
+                reply = yield effects.Wait(time.monotonic_ns() + _PATIENCE)
+                if not reply.events:
+                    reply.events, ends = ends, []
+            case _:
+                reply = yield effect
+
+
+class _ReadOnlyStore(BaseStore):
+    """A long-term store, of which a body is told that it took what it was given."""
+
+    def __init__(self, store: BaseStore) -> None:
+        self._store = store
+
+    def batch(self, ops: Iterable[Op]) -> list[Answer]:
+        """Answer what reads."""
+        asked = list(ops)
+        answers = iter(self._store.batch([op for op in asked if not isinstance(op, PutOp)]))
+        return [None if isinstance(op, PutOp) else next(answers) for op in asked]
+
+
+# ---------------------------------------------------------------- the runs of a store
+
+
+def check_runs(
+    saver: LMDBSaver, flow_of: Callable[[Saved], GraphDefinition | None]
+) -> Iterator[tuple[str, DryRun]]:
+    """Yield what each run would do that was left unfinished and that nobody has now, by its id.
+
+    Args:
+        saver: Keeps them.
+        flow_of: Returns the flow of a run, by its newest checkpoint; None leaves it out.
+    """
+    for info in [*saver.threads()]:
+        saved = saver.load(Address(info.thread_id), lazy_results=True)
+        if saved is None or info.status == "running":
+            continue
+        if not (saved.writes or saved.left or saved.checkpoint.source == "input"):
+            continue
+        try:
+            if (graph := flow_of(saved)) is None:
+                continue
+            kept = graph.copy({"checkpointer": saver})
+            asked = GraphRun(kept, None, None, {"thread_id": info.thread_id})
+            asked.resume = graph.once
+            found = dry_replay(asked)
+        except FlowPregelError as error:
+            found = DryRun(error=f"{type(error).__name__}: {error}")
+        if not found.is_done:
+            yield info.thread_id, found
+
+
+def owns(graph: GraphDefinition, saved: Saved) -> bool:
+    """Return whether a run is one of *graph*; one that does not record whose it is, may be."""
+    recorded = saved.checkpoint.metadata.get(FLOW)
+    if recorded is None or graph.once is None:
+        return recorded in (None, (graph.config or {}).get("metadata", {}).get(FLOW))
+    return graph.once.owns(recorded)
