@@ -251,9 +251,8 @@ def one_line(value: Any, limits: Limits = PREVIEW) -> str:
 
 def line_of(shown: Any, limits: Limits) -> str:
     """Return the beginning of what `plain` returned, in one line."""
-    return printable(
-        clipped(_written(shown, partial(json.dumps, ensure_ascii=False)), 4 * limits.size)
-    )
+    text = _written(shown, partial(json.dumps, ensure_ascii=False))
+    return in_one_line(clipped(text, 4 * limits.size))
 
 
 def _written(shown: Any, write: Callable[[Any], str]) -> str:
