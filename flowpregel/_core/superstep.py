@@ -38,6 +38,7 @@ class Superstep:
         self._tasks = tasks
         self._setting = setting
         self._calls = Calls(run, setting)
+        self.count_not_asked = self._calls.replay.count_not_asked
         self._open: dict[str, Task] = {}
         """Tasks that run or wait for their next attempt."""
         self._looked_up: list[Task] = []
@@ -94,10 +95,6 @@ class Superstep:
         if end is not None:
             raise end
         return self._paused
-
-    def count_not_asked(self) -> None:
-        """Count the recorded calls that bodies which have changed did not ask for again."""
-        self._calls.replay.count_not_asked()
 
     @property
     def _end(self) -> BaseException | None:
