@@ -29,7 +29,7 @@ from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._engine.nested import RunContext, now
 from flowpregel._fault import fault
 from flowpregel._interrupts import held
-from flowpregel._tracebacks import UsersFrames, callers_level, leave_out_ours
+from flowpregel._tracebacks import UsersFrames, callers_level
 from flowpregel.checkpoint.base import BaseCheckpointSaver, OnConflict
 from flowpregel.context import RunControl, current_scope
 from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, ThreadBusyError
@@ -126,19 +126,17 @@ class GraphRun:
     def items(self) -> Iterator[Any]:
         """Run to the end on this OS thread, and yield what the stream shows on the way."""
         emitted = self._driven()
-        try:
-            while True:
-                with held():
-                    item = next(emitted, None)
-                if item is None:
-                    return
-                yield from self._shown(item)
-        except BaseException as error:
-            leave_out_ours(error)
-            raise
-        finally:
-            with held(), nullcontext() if self._view is None else closing(self._view):
-                emitted.close()
+        with UsersFrames():
+            try:
+                while True:
+                    with held():
+                        item = next(emitted, None)
+                    if item is None:
+                        return
+                    yield from self._shown(item)
+            finally:
+                with held(), nullcontext() if self._view is None else closing(self._view):
+                    emitted.close()
 
     def _driven(self) -> Generator[Item, None, None]:
         self.engine = Engine(plan_of(self))
