@@ -6,8 +6,10 @@ from flowpregel.func.files import File
 from flowpregel.func.flow import Flow, RunHandle
 from flowpregel.func.options import TaskOptions
 from flowpregel.func.tasks import TaskFunction, task
+from flowpregel.pregel.dry_replay import DryRun
 
 __all__ = [
+    "DryRun",
     "File",
     "Flow",
     "RunHandle",

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import uuid
 import warnings
@@ -30,7 +29,7 @@ from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._engine.nested import RunContext, now
 from flowpregel._fault import fault
 from flowpregel._interrupts import held
-from flowpregel._tracebacks import UsersFrames, leave_out_ours
+from flowpregel._tracebacks import UsersFrames, callers_level, leave_out_ours
 from flowpregel.checkpoint.base import BaseCheckpointSaver, OnConflict
 from flowpregel.context import RunControl, current_scope
 from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, ThreadBusyError
@@ -46,7 +45,6 @@ _WITHOUT_EFFECT = ("stream_mode", "print_mode", "context", "debug", "version")
 """Options of an invocation that a graph may be given when another one calls it."""
 _PAUSE = 0.05
 """Seconds after which an async run looks again whether its thread is free."""
-_OURS = "flowpregel."
 is_dry: ContextVar[bool] = ContextVar("flowpregel_is_dry", default=False)
 """Whether the code belongs to a dry replay: no other run is started from there."""
 _FROM_INSIDE = {"custom", "progress"}
@@ -81,11 +79,7 @@ class GraphRun:
         *,
         streams: bool = False,
     ) -> None:
-        if graph.checkpointer is True:
-            raise ConfigurationError(
-                "checkpointer=True cannot be used for root graphs: it means the checkpointer of "
-                "the graph around; give a saver or a path"
-            )
+        _check_outermost(graph)
         wanted = options_of(graph, asked, streams=streams)
         settings = {key: asked[key] for key in asked.keys() - OPTIONS}
         config = parse(merged(graph.config, given_config, **settings))
@@ -183,7 +177,7 @@ class GraphRun:
         if self._view is not None:
             self._view.see(item)
         if mode == "notices":
-            warnings.warn(payload, RunNotice, stacklevel=_caller_level())
+            warnings.warn(payload, RunNotice, stacklevel=callers_level())
         if mode in self._printed:
             where = f" [{'|'.join(namespace)}]" if namespace else ""
             sys.stdout.write(f"[{mode}]{where} {payload!r}\n")
@@ -219,18 +213,19 @@ class GraphRun:
         return {**values, INTERRUPT: list(result.interrupts)}
 
 
-def _caller_level() -> int:
-    """Return how many frames above the one that asks the user's code is: its line is warned of."""
-    frame, level = inspect.currentframe(), 0
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith(_OURS):
-        frame, level = frame.f_back, level + 1
-    return level
+def _check_outermost(graph: GraphDefinition) -> None:
+    """Refuse a graph that cannot run by itself, or not here."""
+    if is_dry.get():
+        raise GraphInterrupt  # it would run, and keep something
+    if graph.checkpointer is True:
+        raise ConfigurationError(
+            "checkpointer=True cannot be used for root graphs: it means the checkpointer of "
+            "the graph around; give a saver or a path"
+        )
 
 
 def plan_of(asked: GraphRun) -> RunPlan:
     """Return what the engine is to do for a run; the lease of its thread is taken."""
-    if is_dry.get():
-        raise GraphInterrupt  # it would run, and keep something
     graph, config, options, lease = asked.graph, asked.config, asked.options, None
     saver, committers = graph.saver, Committers()
     with ExitStack() as resources:

@@ -165,6 +165,20 @@ def test_resume_needs_the_id_alone_from_any_folder(cli: Invoke, folder: Path) ->
     assert "go on with: flowpregel resume s --store" in failed.stderr
 
 
+def test_resume_finds_a_workflow_that_adopts_its_old_name(cli: Invoke, folder: Path) -> None:
+    (folder / "bad").touch()
+    run(cli, folder, [1, 2])
+    (folder / "bad").unlink()
+    program = STUDY.replace("def study", "def renamed").replace("= study\ndel study", "= renamed")
+    adopting = '@entrypoint(executor="threads", adopts="study")\ndef renamed'
+    written(folder, program.replace('@entrypoint(executor="threads")\ndef renamed', adopting))
+    ran(folder)
+
+    result = cli("resume", "s")
+
+    assert (0, "6\n", "2") == (result.exit_code, result.stdout, ran(folder))
+
+
 def test_a_run_from_a_program_is_resumed_by_its_id_alone(cli: Invoke, folder: Path) -> None:
     """`flow.run` records what the command does."""
     program = _imported(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_type
 
-from flowpregel.func import Flow, RunHandle, TaskFunction, TaskFuture, entrypoint, task
+from flowpregel.func import DryRun, Flow, RunHandle, TaskFunction, TaskFuture, entrypoint, task
 from flowpregel.policies import RetryPolicy
 
 
@@ -50,8 +50,33 @@ async def use() -> None:
     assert_type(flow.run(1), int)
     assert_type(study.start([1], id="1"), RunHandle[float])
     assert_type(study.start([1]).result(timeout=1), float)
+    assert_type(study.plan([1], id="1"), DryRun)
     study.run("a")  # type: ignore[call-overload]
     study.run([1], scales=2.0)  # type: ignore[call-overload]
+
+
+class Scale:
+    """Has a task for a method."""
+
+    @task
+    def times(self, n: int) -> float:
+        """Return a product."""
+        return 2.0 * n
+
+    def use(self) -> None:
+        """Call it, the object left out."""
+        assert_type(self.times(3), TaskFuture[float])
+        assert_type(self.times.map([3]), list[TaskFuture[float]])
+        self.times("3")  # type: ignore[arg-type]
+        self.times(self, 3)  # type: ignore[arg-type, call-arg]
+
+
+async def plainly() -> None:
+    """Call the plain functions."""
+    result: float = double.func(3)
+    content: bytes = await fetch.func("a", tries=2)
+    print(result, content)
+    double.func("3")  # type: ignore[arg-type]
 
 
 same: Flow[[int], int] = flow

@@ -211,7 +211,8 @@ def test_what_is_answered_comes_before_what_is_not(saver: Any) -> None:
     assert (recorded, 0) == (found.answered + found.not_asked, found.not_asked)
 
 
-def test_what_the_body_writes_is_not_written(saver: Any) -> None:
+@pytest.mark.parametrize("begin", ["run", "start"])
+def test_what_the_body_writes_is_not_written(saver: Any, begin: str) -> None:
     """Nor is another run begun."""
     items = InMemoryStore()
     inner = study_of(saver)
@@ -221,7 +222,7 @@ def test_what_the_body_writes_is_not_written(saver: Any) -> None:
     def outer(n: int, *, store: Any) -> int:
         store.put(("a",), "new", {"n": n})
         assert store.get(("a",), "there").value == {"n": 1}
-        return int(inner.run([n], id="inner"))
+        return int(getattr(inner, begin)([n], id="inner"))
 
     assert DryRun() == outer.plan(1, id="1")
     assert items.get(("a",), "new") is None
