@@ -48,6 +48,8 @@ class TaskRecord:
     """In which process; 0 if that is not known."""
     is_call: bool = False
     """Whether it is a call that the body of another task made."""
+    call: str = ""
+    """The call with short arguments, such as ``parse('c.txt')``, if that is known."""
     inner: tuple[TaskRecord, ...] = ()
     """The calls it made, and the tasks of the graph that it is."""
 
@@ -59,7 +61,7 @@ class TaskRecord:
     def to_json(self) -> dict[str, Any]:
         """Return what is known of it as values that ``json.dumps`` takes."""
         began = self.began and datetime.fromtimestamp(self.began / 1e9, UTC).isoformat()
-        plain = ("step", "status", "seconds", "executor", "pid", "detail", "is_call")
+        plain = ("step", "status", "seconds", "executor", "pid", "detail", "is_call", "call")
         return {
             "id": self.id,
             "name": self.label,
@@ -144,7 +146,8 @@ def _rows(tasks: Iterable[TaskRecord], indent: str, longest: float) -> Iterator[
             first = group[0]
             most = max(task.seconds or 0 for task in group)
             bar = "█" * max(1, round(_BAR * most / longest)) if most else ""
-            name = f"{indent}{_MARKS[first.status]} {first.label}{_times(group)}"
+            label = (first.status == "failed" and first.call) or first.label
+            name = f"{indent}{_MARKS[first.status]} {label}{_times(group)}"
             # An error's first line says what; the rest would break the table.
             story = [first.detail.strip().partition("\n")[0]]
             if first.attempt != 1:

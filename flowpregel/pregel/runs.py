@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from flowpregel._core import records
-from flowpregel._core.asked import Ran
+from flowpregel._core.asked import CallRecord, Ran
 from flowpregel._core.ids import caller_of
 from flowpregel._core.records import Address, Saved, Write
 from flowpregel._core.stream_events import outputs
@@ -101,6 +101,7 @@ class _KeptTask:
     name: str = ""
     writes: list[Write] = field(default_factory=list)
     ran: Ran | None = None
+    call: str = ""
 
     @property
     def is_graph(self) -> bool:
@@ -187,6 +188,7 @@ class _RunReader:
                 status=status,
                 detail=detail,
                 is_call=caller is not None,
+                call=task.call,
                 inner=tuple(inner),
                 attempt=ran.get("attempts", 1),
                 **{key: ran[key] for key in ("seconds", "began", "executor", "pid") if ran},
@@ -200,13 +202,14 @@ def _kept_on(saved: Saved) -> dict[str, _KeptTask]:
     """Return what is kept on a checkpoint of tasks, by their ids."""
     found: dict[str, _KeptTask] = {}
     for task_id, path, ran in saved.ran:
-        found[task_id] = _KeptTask(task_id, path, ran.name, ran=ran)
+        found[task_id] = _KeptTask(task_id, path, ran.name, ran=ran, call=ran.call)
     for write in saved.writes:
         if write.task_id != records.RUN_TASK_ID:
             task = found.setdefault(write.task_id, _KeptTask(write.task_id))
             task.writes.append((write.channel, write.value))
-            if write.channel == records.CALLED and not task.name and write.value is not None:
-                task.name = str(write.value[0])
+            if write.channel == records.CALLED and write.value is not None:
+                called = CallRecord(*write.value)
+                task.name, task.call = task.name or called.name, called.text
     return found
 
 

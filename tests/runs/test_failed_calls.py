@@ -86,6 +86,19 @@ def test_the_event_of_a_failure_names_the_call(files: Path) -> None:
     assert call.endswith("', 'c.txt')")
 
 
+def test_a_drawing_of_the_run_names_the_call(saver: LMDBSaver, files: Path) -> None:
+    """In its table the one that failed; as JSON every one."""
+    failed(flows.study, saver, str(files))
+
+    drawing = flows.study.copy({"checkpointer": saver}).get_run(thread_id="x")
+
+    (line,) = [line for line in str(drawing).splitlines() if "✗ parse('" in line]
+    assert "', 'c.txt')" in line
+    (study,) = drawing.to_json()["tasks"]
+    called = {each["call"][-7:-2] for each in study["tasks"]}
+    assert called == {"a.txt", "b.txt", "c.txt"}
+
+
 def test_the_arguments_of_a_failure_are_kept_until_it_succeeds(
     saver: LMDBSaver, files: Path
 ) -> None:
