@@ -1,6 +1,16 @@
-"""Text from elsewhere, without what a terminal, a page or a drawing would obey."""
+"""Text from elsewhere, without what a terminal, a page or a drawing would obey; calls as text."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+_LONGEST = 40
+_MOST = 4
+_PLAIN = frozenset({int, float, bool, type(None), complex})
+_SIZED = frozenset({list, tuple, dict, set, frozenset, bytearray})
+_LONGEST_INT = 128
+"""Bits of an int that is written out: longer ones take long to write."""
 
 
 def printable(text: str) -> str:
@@ -20,3 +30,47 @@ def printable(text: str) -> str:
 def in_one_line(text: str) -> str:
     """Return *text* as `printable` does, its ends of lines too."""
     return printable(text).replace("\n", "\\n")
+
+
+def described(
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    redacted: Collection[int | str] = (),
+) -> str:
+    """Return a call as text of bounded length; no code of the arguments' classes runs.
+
+    Args:
+        name: What is called.
+        args: The positional arguments.
+        kwargs: The keyword arguments.
+        redacted: The positions and names of arguments that are not shown.
+
+    Example:
+        >>> described("measure", ("a.py", list(range(100))), {"deep": True})
+        "measure('a.py', <list of 100>, deep=True)"
+    """
+
+    def shown_at(place: int | str, value: Any) -> str:
+        return "<redacted>" if place in redacted else _shown(value)
+
+    shown = [shown_at(index, value) for index, value in enumerate(args[:_MOST])]
+    shown += [f"{key}={shown_at(key, value)}" for key, value in [*kwargs.items()][:_MOST]]
+    if len(args) > _MOST or len(kwargs) > _MOST:
+        shown.append("...")
+    return f"{name}({', '.join(shown)})"
+
+
+def _shown(value: Any) -> str:
+    kind = type(value)
+    if kind is int and value.bit_length() > _LONGEST_INT:
+        return f"<int of {value.bit_length()} bits>"
+    if kind in _PLAIN:
+        return repr(value)
+    if kind in (str, bytes):
+        text = repr(value[:_LONGEST])
+        return text if len(value) <= _LONGEST else f"{text[:-1]}...{text[-1]}"
+    if kind in _SIZED:
+        return f"<{kind.__name__} of {len(value)}>" if len(value) else repr(value)
+    # A user's own __repr__ may take as long as it likes, and may raise.
+    return f"<{kind.__qualname__}>"

@@ -8,12 +8,11 @@ from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from flowpregel._core.asked import Asked
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import own_copy
 from flowpregel._core.effects import Report, StepContext
 from flowpregel._core.ids import interrupt_id
-from flowpregel._core.records import Arguments, Interrupted, Node, Task, Write
+from flowpregel._core.records import Interrupted, Task, Write
 from flowpregel.carried import headers_in, trace_headers
 from flowpregel.errors import INVALID_RESUME, ConfigurationError, GraphInterrupt
 
@@ -111,8 +110,9 @@ class RunClient:
 
     emit: Callable[[Any], None] = nothing
     """Give the run's stream a custom chunk, or a `Report`."""
-    call: Callable[[Node, Arguments, Asked | None], Any] = nothing
-    """Make a call (node, arguments, what it asks for if it is recorded); returns a future."""
+    call: Callable[..., Any] = nothing
+    """Make a call (node, arguments, what it asks for if it is recorded); returns its future,
+    which may be given."""
     beat: Callable[[], None] = nothing
     """Show that the task is alive."""
 
@@ -131,6 +131,8 @@ class Scope:
     """The question whose answer did not fit, though its code may have caught that."""
     writes: list[Write] = field(default_factory=list)
     """What it has written so far."""
+    deferred: set[Any] = field(default_factory=set)
+    """For each call that waits for others: a future that is done when it is made."""
     reported: tuple[float, str | None] = NOTHING_REPORTED
     """When it last said how far it is (monotonic seconds), and its message."""
 

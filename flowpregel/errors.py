@@ -227,7 +227,10 @@ class TaskExitError(FlowPregelError):
         self.node, self.what = node, what
 
     def __str__(self) -> str:
-        return f"Node {self.node!r} tried to end the program: {self.what}"
+        return (
+            f"Node {self.node!r} tried to end the program: {self.what}; let it return, or raise "
+            "an exception"
+        )
 
 
 class RecordedError(FlowPregelError):
@@ -250,15 +253,18 @@ class WorkerDiedError(FlowPregelError):
 
     *task* names the task; *pid* its worker; *cause* says how it ended (a
     signal's name, an exit code, the kernel's OOM killer); *report* holds what
-    else is known: peak memory, the last lines of the worker's stderr.
+    else is known: peak memory, the last lines of the worker's stderr; *call* is the call
+    with short arguments, if the task is one.
     """
 
-    def __init__(self, task: str, pid: int, cause: str, report: str = "") -> None:
-        super().__init__(task, pid, cause, report)
+    def __init__(self, task: str, pid: int, cause: str, report: str = "", call: str = "") -> None:
+        super().__init__(task, pid, cause, report, call)
         self.task, self.pid, self.cause, self.report = task, pid, cause, report
+        self.call = call
 
     def __str__(self) -> str:
-        text = f"the worker (pid {self.pid}) that ran task {self.task!r} died: {self.cause}"
+        what = self.call or f"task {self.task!r}"
+        text = f"the worker (pid {self.pid}) that ran {what} died: {self.cause}"
         return f"{text}\n{self.report}" if self.report else text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 All: TypeAlias = Literal["*"]
 """Every node, where node names are asked for."""
@@ -49,6 +49,8 @@ class TaskResultPayload(TypedDict):
     error: BaseException | None
     result: dict[str, Any]
     interrupts: list[dict[str, Any]]
+    call: NotRequired[str]
+    """The call with short arguments, if it failed."""
 
 
 class CheckpointTask(TypedDict, total=False):

@@ -1,9 +1,12 @@
-"""What a call asks for, and what is kept of it: by that it is known again."""
+"""What a call asks for, by which it is known again, and what is kept of it and how it ran."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
+
+NOWHERE = -1
+"""The place of a call that may come anywhere the next time: one before it is made again."""
 
 
 class Asked(NamedTuple):
@@ -27,9 +30,28 @@ class CallRecord(NamedTuple):
     code: str
     text: str
     place: int
-    """The how manieth call of its body it was."""
+    """The how manieth call of its body it was, or `NOWHERE`."""
     caller: str
     """A digest of the body that made it: its code and what it was given."""
+
+
+class Ran(NamedTuple):
+    """How a task ran: when, for how long, where, and how often it was tried."""
+
+    name: str
+    """The name of its node."""
+    began: int
+    """Wall-clock nanoseconds of the last attempt."""
+    seconds: float
+    """How long the last attempt took."""
+    attempts: int
+    """How often it was tried; 0: never, its result was shared by another run."""
+    executor: str
+    pid: int
+    error: str = ""
+    """What the last attempt failed with, in one line; empty: it did not fail."""
+    call: str = ""
+    """The call as a person reads it, if it failed."""
 
 
 class LeftResults(Protocol):

@@ -7,16 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from flowpregel._core import ids, records
+from flowpregel._core.asked import Ran
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
-from flowpregel._core.effects import Call, Look, Resolve, StepContext, Steps
+from flowpregel._core.effects import BUSY, Call, Look, Resolve, StepContext, Steps
 from flowpregel._core.plan import DEEPEST, call_task, too_deep
-from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Ran, Returned, Task, Write
+from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Returned, Task, Write
 from flowpregel._core.replay import Replay, digest_of_caller
 from flowpregel._core.run_state import Run, line_of
 from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
 from flowpregel.policies import CachePolicy
+
+LOOK_AGAIN = 50_000_000
+"""Nanoseconds between two looks for a result that another run is computing."""
 
 
 class CallFailure(NamedTuple):
@@ -53,6 +57,10 @@ class BodyCalls:
         if isinstance(outcome, Returned):
             for failure in self.failures.values():
                 if failure.error is not None and self.is_unseen(failure):
+                    failure.error.add_note(
+                        f"nobody looked at this failure of {failure.task.name!r}: ask each call "
+                        "for its .result(), or for its .exception() to go on without it"
+                    )
                     return Raised(failure.error)
         return outcome
 
@@ -72,7 +80,9 @@ class Calls:
         """Each task that runs, and the calls that wait for it: one for each attempt of the body."""
         self.bodies: dict[str, BodyCalls] = {}
         """What is known of the bodies that made a call, by task id."""
-        self.replay = Replay(run)
+        self.busy: set[str] = set()
+        """The tasks that wait for a result which another run, or another task, is computing."""
+        self.replay = Replay(run, place)
 
     def plan(self, caller: Task, call: Call) -> Task | None:
         """Return the task that is to be run for a *call* of *caller*.
@@ -114,25 +124,35 @@ class Calls:
     def without_shared(self, tasks: list[Task]) -> Steps:
         """Take results that other runs shared, and return the tasks left to run, with cache keys.
 
-        A call has its own policy alone; the run's is for other tasks.
+        Those whose results others are computing are left in `busy`. A call has its own
+        policy alone; the run's is for other tasks.
         """
         run = self._run
         keyed = []
         for task in tasks:
             policy = task.node.cache or (None if task.kind is Kind.CALL else run.options.cache)
             if policy is not None:
-                task.cache_key = (task.node.space, _key_of(task, policy), policy.ttl)
+                if task.cache_key is None:
+                    task.cache_key = (task.node.space, _key_of(task, policy), policy.ttl)
                 keyed.append((task.cache_key[:2], task))
-        found: Mapping[Any, Sequence[Write]] = {}
+        found: Mapping[Any, Any] = {}
         if keyed:
-            found = yield Look(tuple({key for key, _ in keyed}))
+            found = yield Look(tuple(dict.fromkeys(key for key, _ in keyed)))
+        claimed = set()
         for key, task in keyed:
-            if key in found:
-                task.cache_key, task.writes = None, tuple(found[key])
+            writes = found.get(key, BUSY if key in claimed else None)
+            claimed.add(key)
+            self.busy.discard(task.id)
+            if writes is BUSY and not _is_within(task, key):
+                self.busy.add(task.id)
+            elif writes is BUSY or writes is None:
+                continue
+            else:
+                task.cache_key, task.writes = None, tuple(writes)
                 task.span = (run.now, 0.0, "cache", 0)
                 self.keep(task, task.writes)
                 run.after.extend(run.stream_events.updates(task, cached=True))
-        return [task for task in tasks if not task.writes]
+        return [task for task in tasks if not task.writes and task.id not in self.busy]
 
     # ------------------------------------------------------------ ends
 
@@ -151,9 +171,12 @@ class Calls:
         if task.span is not None:
             began, seconds, executor, pid = task.span
             attempts = 0 if executor == "cache" else task.attempt
-            error = line_of(writes[0][1]) if writes[0][0] == records.ERROR else ""
-            ran = Ran(task.node.name, began, seconds, attempts, executor, pid, error)
-        run.keep(task.id, task.path, writes, ran)
+            error, call = "", ""
+            if writes[0][0] == records.ERROR:
+                error, call = line_of(writes[0][1]), task.call
+            ran = Ran(task.node.name, began, seconds, attempts, executor, pid, error, call)
+        is_failed_call = task.node.is_task and writes[0][0] == records.ERROR
+        run.keep(task.id, task.path, writes, ran, task if is_failed_call else None)
 
     def resolve(self, task: Task, outcome: Outcome) -> tuple[Task, Outcome] | None:
         """Answer those who wait for *task*, once how it ended is kept.
@@ -231,6 +254,14 @@ def _key_of(task: Task, policy: CachePolicy) -> str:
             "a key is str or bytes"
         )
     return digest_of(made, "a key", strict=True)
+
+
+def _is_within(task: Task, key: Any) -> bool:
+    """Return whether *key* is computed by a caller of *task*, which must not wait for it."""
+    caller = task.parent
+    while caller is not None and (caller.cache_key is None or caller.cache_key[:2] != key):
+        caller = caller.parent
+    return caller is not None
 
 
 def answer_from_pending(run: Run, task: Task) -> None:

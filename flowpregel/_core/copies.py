@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from flowpregel._core.records import Ran
+from flowpregel._core.asked import Ran
 from flowpregel.errors import RecordedError, ValueEncodingError
 
 IMMUTABLE: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool, Ran})

@@ -24,6 +24,8 @@ _ATOMS: frozenset[type] = frozenset({int, str, bytes, type(None), float, bool, c
 """Types that `marshal` writes by content; its version 2 knows no references."""
 _MARSHAL = 2
 _SIZE = 16
+_LARGE = 1 << 20
+"""Bytes from which a buffer has a digest of its own."""
 
 
 def digest_of(value: Any, what: str, *, strict: bool) -> str:
@@ -162,7 +164,9 @@ class _Feeder:
     def _feed_bytes(self, value: Any) -> None:
         with memoryview(value) as view:
             self._update(b"b%d:" % view.nbytes)
-            self._update(view if view.c_contiguous else view.tobytes())
+            data = view if view.c_contiguous else view.tobytes()
+            # Processors have instructions for SHA-256: it takes about a third of the time.
+            self._update(data if view.nbytes < _LARGE else hashlib.sha256(data).digest())
 
     def _feed_function(self, value: Any) -> None:
         self._update(b"f")

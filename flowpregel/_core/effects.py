@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from flowpregel._core.asked import Asked
 from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Span, Task
@@ -82,9 +82,16 @@ class Commit:
     batch: Batch
 
 
+BUSY: Final = object()
+"""What the cache has for a task whose result another is computing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Ask the cache for tasks; the reply maps (namespace, key) to their writes."""
+    """Ask the cache for tasks; the reply maps (namespace, key) to their writes, or to `BUSY`.
+
+    What it does not have is this run's to compute, until it shares it or gives it up.
+    """
 
     keys: tuple[tuple[tuple[str, ...], str], ...]
 
@@ -93,7 +100,8 @@ class Look:
 class Share:
     """Put finished tasks' writes into the cache; the reply is None."""
 
-    entries: Mapping[tuple[tuple[str, ...], str], tuple[Any, float | None]]
+    entries: Mapping[tuple[tuple[str, ...], str], tuple[Any, float | None] | None]
+    """None: the task has no result to share."""
 
 
 @dataclass(frozen=True, slots=True)

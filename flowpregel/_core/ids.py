@@ -12,6 +12,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GREGORIAN_OFFSET = 0x01B21DD213814000
 """100-nanosecond intervals between 1582-10-15 and 1970-01-01 (RFC 9562, 5.1)."""
 
+_CALL = "~__pregel_push, "
+_INDEX = len(", 0000000000")
 _VERSION_6 = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-6([0-9a-f]{3})-([0-9a-f]{4})-[0-9a-f]{12}")
 
 
@@ -25,6 +27,21 @@ def task_id(*parts: object) -> str:
     """Return the id of the task that *parts* describe, in the form of a UUID."""
     digits = digest(*parts)
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def call_path(caller: str, index: int) -> str:
+    """Return the path of the *index*-th call of the task that has the path *caller*."""
+    return f"{_CALL}{caller}, {index:010d}"
+
+
+def caller_of(path: str) -> str:
+    """Return the path of the task that made the call at *path*; empty: it is no call.
+
+    Example:
+        >>> caller_of(call_path("~__pregel_pull, flow", 3))
+        '~__pregel_pull, flow'
+    """
+    return path[len(_CALL) : -_INDEX] if path.startswith(_CALL) else ""
 
 
 def interrupt_id(namespace: str, index: int) -> str:

@@ -137,7 +137,7 @@ def call_task(caller: Task, call: Call, place: StepContext) -> Task:
         node,
         Kind.CALL,
         call.arguments,
-        f"~__pregel_push, {caller.path}, {index:010d}",
+        ids.call_path(caller.path, index),
         namespace=namespace,
         parent=caller,
         timeout=node.timeout,
@@ -145,6 +145,16 @@ def call_task(caller: Task, call: Call, place: StepContext) -> Task:
         record=record,
         variables=call.variables,
     )
+
+
+def asked_id(task: Task, place: StepContext, name: str) -> str:
+    """Return the id that a call would have if its task had another *name*."""
+    caller, record = task.parent, task.record
+    assert caller is not None
+    assert record is not None
+    equal = caller.equal_calls[record[:2]] - 1
+    around = place.checkpoint_id, place.namespace, place.step
+    return ids.task_id(*around, caller.id, name, record.arguments, equal)
 
 
 def handler_task(program: Program, failed: Task, error: BaseException, place: StepContext) -> Task:

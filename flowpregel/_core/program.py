@@ -114,6 +114,8 @@ class Options:
     keeps_deltas: bool = True
     fence: int | None = None
     on_code_change: Literal["keep", "rerun", "error"] = "keep"
+    fail_fast: bool = False
+    """Whether calls that wait are not started once the body that made them has failed."""
     loaded: tuple[Saved | None] | None = None
     """What is kept at *address*, if it was loaded before."""
     now: int = 0

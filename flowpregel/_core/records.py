@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from flowpregel._core.asked import CallRecord, LeftResults
+from flowpregel._core.asked import CallRecord, LeftResults, Ran
 from flowpregel._core.callee import Callee
+from flowpregel._text import described
+from flowpregel._tracebacks import linked
 from flowpregel.errors import NodeError
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 
@@ -101,6 +104,8 @@ class Node:
     handler: str | None = None
     """The node that is given this one's failure."""
     on_code_change: Literal["keep", "rerun", "error"] | None = None
+    adopts: tuple[str, ...] = ()
+    """The names that the task had before: what was recorded of it is its own."""
     """What is done with a result that other code made; None: as the run says."""
     executor: Any = None
     """Where it runs; None is the run's default."""
@@ -108,6 +113,10 @@ class Node:
     """A body calls tasks and waits for them; a graph is a nested run."""
     is_task: bool = False
     """Whether it is a `@task` function, which a run of either colour may call."""
+    home: str = ""
+    """The module and the name of that function; of a chunk's, with ``.map`` after it."""
+    redacted: frozenset[int | str] = frozenset()
+    """The positions and names of the arguments that nobody is shown, and nothing keeps."""
     hidden: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
@@ -172,6 +181,16 @@ class Task:
         """The name of its node."""
         return self.node.name
 
+    @property
+    def call(self) -> str:
+        """The call that it is, as a person reads it; empty: it is none."""
+        given = self.input
+        if self.record is not None or self.kind is not Kind.CALL:
+            return "" if self.record is None else self.record.text
+        with suppress(Exception):  # captured arguments are unpickled: their classes may raise
+            return described(self.name, given.args, given.kwargs, self.node.redacted)
+        return f"{self.name}(...)"
+
 
 # ---------------------------------------------------------------- how a task ended
 
@@ -230,17 +249,8 @@ def failed_calls(error: BaseException) -> set[str]:
     They are noted on the error itself, so that a copy from a worker has them too.
     """
     found: set[str] = set()
-    seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        link = waiting.pop()
-        if link is None or id(link) in seen:
-            continue
-        seen.add(id(link))
+    for link in linked(error):
         found.update(link.__dict__.get(_FAILED_CALLS, ()))
-        waiting += (link.__cause__, link.__context__)
-        if isinstance(link, BaseExceptionGroup):
-            waiting += link.exceptions
     return found
 
 
@@ -305,23 +315,6 @@ class Checkpoint:
     """What the user gave (``config["metadata"]``), ``run_id``, ``parents``."""
 
 
-class Ran(NamedTuple):
-    """How a task ran: when, for how long, where, and how often it was tried."""
-
-    name: str
-    """The name of its node."""
-    began: int
-    """Wall-clock nanoseconds of the last attempt."""
-    seconds: float
-    """How long the last attempt took."""
-    attempts: int
-    """How often it was tried; 0: never, its result was shared by another run."""
-    executor: str
-    pid: int
-    error: str = ""
-    """What the last attempt failed with, in one line; empty: it did not fail."""
-
-
 @dataclass(slots=True)
 class TaskWrites:
     """Pending writes of one task: kept before its superstep's barrier.
@@ -336,6 +329,8 @@ class TaskWrites:
     writes: tuple[Write, ...]
     ran: Ran | None = None
     """How it ran, if these are the writes it ended with."""
+    failed: Task | bytes | None = None
+    """The call that it is, if it failed; or what a saver keeps of the arguments."""
 
     @property
     def kept(self) -> tuple[Write, ...]:

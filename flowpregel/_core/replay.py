@@ -26,7 +26,8 @@ from flowpregel._core import ids
 from flowpregel._core.asked import CallRecord
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
-from flowpregel._core.effects import Call
+from flowpregel._core.effects import Call, StepContext
+from flowpregel._core.plan import asked_id
 from flowpregel._core.records import (
     CALLED,
     ERROR,
@@ -66,10 +67,12 @@ class Replay:
 
     Args:
         run: The run; its pending writes are what was recorded before it.
+        place: The superstep.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, place: StepContext) -> None:
         self._run = run
+        self._place = place
         self.kept: dict[str, Sequence[Write]] = {}
         """What was recorded in this superstep, of bodies that may be tried again."""
         self._placed: dict[tuple[str, int], CallRecord] | None = None
@@ -86,7 +89,9 @@ class Replay:
             CodeChangedError: What is recorded is of other code, and that is not wanted.
             ReplayMismatchError: The body asks for something else by chance.
         """
-        recorded = self._recorded(task)
+        recorded = self._recorded(task.id)
+        if not recorded and task.node.adopts and task.record is not None:
+            recorded = self._adopted(task)
         was, record = _record_in(recorded), task.record
         if was is None and record is not None:
             self._check_chance(task, record)
@@ -125,12 +130,20 @@ class Replay:
 
     # ------------------------------------------------------------ records
 
-    def _recorded(self, task: Task) -> Sequence[Write]:
+    def _recorded(self, task_id: str) -> Sequence[Write]:
         run = self._run
-        kept: Sequence[Write] = self.kept.get(task.id, ())
+        kept: Sequence[Write] = self.kept.get(task_id, ())
         if not kept and run.hand_back:
-            kept = run.pending.get(task.id) or (run.left.result(task.id) if run.left else ())
+            kept = run.pending.get(task_id) or (run.left.result(task_id) if run.left else ())
         return kept
+
+    def _adopted(self, task: Task) -> Sequence[Write]:
+        """Return what is recorded of a call under a name that its task had before."""
+        for name in task.node.adopts:
+            kept = self._recorded(asked_id(task, self._place, name))
+            if outputs(kept):
+                return kept
+        return ()
 
     def _of_other_code(
         self, task: Task, was: CallRecord, now: CallRecord, recorded: Sequence[Write]
@@ -143,7 +156,7 @@ class Replay:
             case "rerun":
                 task.id = ids.task_id(task.id, now.code)
                 task.namespace = f"{task.namespace.rpartition(':')[0]}:{task.id}"
-                return self._recorded(task)
+                return self._recorded(task.id)
         if not outputs(recorded):
             # It failed: perhaps that is why the code is another one.
             self.forget(task)
@@ -181,9 +194,9 @@ class Replay:
         was = self._placed.get((record.caller, record.place))
         if was is None and run.left is not None:
             was = _record_in(run.left.record_at(task.path))
-        if was is None or was.caller == record.caller:
+        if was is None or (was.caller, was.place) == (record.caller, record.place):
             return was
-        run.going_on.is_changed = True
+        run.going_on.is_changed |= was.caller != record.caller
         return None
 
     def count_not_asked(self) -> None:

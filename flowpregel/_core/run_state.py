@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flowpregel._core import ids, records
-from flowpregel._core.asked import LeftResults
+from flowpregel._core.asked import LeftResults, Ran
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.effects import Commit, Effect, Emit, StepContext
 from flowpregel._core.program import Options, Program, State, read
-from flowpregel._core.records import Batch, Checkpoint, Ran, TaskWrites, Write
+from flowpregel._core.records import Batch, Checkpoint, Kind, Task, TaskWrites, Write
 from flowpregel._core.stream_events import StreamEvents
 from flowpregel._core.update import Applied, Writes, apply
 from flowpregel.channels import DeltaChannel
@@ -30,6 +30,16 @@ def line_of(error: Any) -> str:
         text = f"(its text cannot be had: {type(problem).__name__})"
     first = text.strip().partition("\n")[0]
     return (f"{name}: {first}" if first else name)[:_LONGEST_LINE]
+
+
+def note_of(failed: Task) -> str:
+    """Return the note on what a task failed with: which one, its arguments, and where it ran."""
+    note = f"During task with name {failed.name!r} and id {failed.id!r}"
+    _, _, executor, pid = failed.span or (0, 0.0, "", 0)
+    worker = f", worker {pid}" if executor in ("processes", "futures") else ""
+    if failed.kind is Kind.CALL:
+        return f"{note}: {failed.call} (attempt {failed.attempt}{worker})"
+    return f"{note} (attempt {failed.attempt}{worker})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +72,8 @@ class GoingOn:
     def notices(self) -> list[Emit]:
         """Return what the user is to be told, in a line each."""
         lines = [
-            f"{name}: {count:,} result{'s' * (count > 1)} of other code than now used as "
-            "recorded (on_code_change='rerun' makes them anew)"
+            f"{name}: {count:,} {'results were' if count > 1 else 'result was'} made by other "
+            "code, and used as recorded (on_code_change='rerun' makes them anew)"
             for name, count in self.of_other_code.items()
         ]
         if self.is_changed and (self.answered or self.anew or self.not_asked):
@@ -158,7 +168,12 @@ class Run:
     # ------------------------------------------------------------ what is kept
 
     def keep(
-        self, task_id: str, path: str, writes: Sequence[Write], ran: Ran | None = None
+        self,
+        task_id: str,
+        path: str,
+        writes: Sequence[Write],
+        ran: Ran | None = None,
+        failed: Task | None = None,
     ) -> None:
         """Keep pending writes of a task, and how it ran if they end it, with the next batch."""
         kept, untracked = tuple(writes), self.program.untracked
@@ -167,7 +182,7 @@ class Run:
                 (name, self.tracked(value)) for name, value in writes if name not in untracked
             )
         if self.options.address is not None and kept:
-            self.gathered.append(TaskWrites(self.checkpoint_id, task_id, path, kept, ran))
+            self.gathered.append(TaskWrites(self.checkpoint_id, task_id, path, kept, ran, failed))
 
     def refuse_answer(self, question: str) -> None:
         """Forget the answer to *question*, which it does not fit: it waits for another."""

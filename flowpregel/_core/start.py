@@ -287,7 +287,8 @@ def _answers_of(run: Run, resume: Any) -> dict[str, Any]:
     if not run.pending and plan(run.program, run.state, None, run.setting()):
         return {}  # it stands at a breakpoint, and goes on
     raise errors.UnknownInterruptError(
-        "there is nothing to resume: no interrupt of this thread waits for an answer"
+        "there is nothing to resume: no interrupt of this thread waits for an answer; pass an "
+        "input, or the thread_id of a run that asks"
     )
 
 
@@ -307,7 +308,8 @@ def _start_anew(run: Run, given: Any) -> Steps:
         run.pending, run.left = {}, None
     elif run.unsaved is None or not isinstance(given, Command):
         raise errors.EmptyInputError(
-            f"Received no input for {', '.join(names(run.program.input_channels))}"
+            f"Received no input for {', '.join(names(run.program.input_channels))}: pass one; "
+            "None goes on with a run that is there, under its thread_id"
         )
     yield from run.save("input")
 

@@ -113,6 +113,8 @@ class StreamEvents:
             "result": self.result_of(task.writes),
             "interrupts": [asdict(item) for item in end] if isinstance(end, tuple) else [],
         }
+        if payload["error"] is not None and task.node.is_task:
+            payload["call"] = task.call
         yield from self.wrapped("tasks", "task_result", payload, step, at)
 
     def result_of(self, writes: Sequence[Write]) -> dict[str, Any]:

@@ -13,13 +13,13 @@ from typing import Any, NoReturn
 
 from flowpregel import errors
 from flowpregel._core import effects, records
-from flowpregel._core.calls import Calls, answer_from_pending
+from flowpregel._core.calls import LOOK_AGAIN, Calls, answer_from_pending
 from flowpregel._core.copies import keepable
 from flowpregel._core.effects import Call, Effect, Ended, StepContext, Steps, Wakeup
 from flowpregel._core.plan import handler_task
 from flowpregel._core.program import read
 from flowpregel._core.records import Kind, Outcome, Raised, Returned, Task, Withdrawn, Write
-from flowpregel._core.run_state import Run
+from flowpregel._core.run_state import Run, note_of
 from flowpregel._core.stream_events import outputs
 from flowpregel._core.update import check_writes
 
@@ -38,10 +38,11 @@ class Superstep:
         self._tasks = tasks
         self._setting = setting
         self._calls = Calls(run, setting)
+        self.count_not_asked = self._calls.replay.count_not_asked
         self._open: dict[str, Task] = {}
         """Tasks that run or wait for their next attempt."""
         self._looked_up: list[Task] = []
-        """Calls whose results another run may have shared: they start when we know."""
+        """Tasks whose results another run may have shared: they start when we know."""
         self._retries: list[tuple[int, str]] = []
         """When the next attempts are due, in monotonic nanoseconds, and of which task: a heap."""
         self._deaths: dict[str, int] = {}
@@ -50,8 +51,8 @@ class Superstep:
         """The monotonic nanoseconds at which it has to be over."""
         self._effects: list[Effect] = []
         """What is to be done at once."""
-        self._shared: dict[tuple[tuple[str, ...], str], tuple[Any, float | None]] = {}
-        """Results for the cache, by key: writes, and for how many seconds they are kept."""
+        self._shared: dict[tuple[tuple[str, ...], str], tuple[Any, float | None] | None] = {}
+        """For the cache, by key: writes, and for how many seconds; None: it has none to share."""
         self._paused = False
         self._failure: BaseException | None = None
         self._escaped: object = None
@@ -77,7 +78,7 @@ class Superstep:
                     self._raise_timeout()
                 yield from self._take_in(wakeup)
                 if self._looked_up:
-                    yield from self._look_up_calls()
+                    yield from self._look_up(wakeup)
                 if self._open:
                     yield from run.flush()
         except GeneratorExit:
@@ -95,10 +96,6 @@ class Superstep:
             raise end
         return self._paused
 
-    def count_not_asked(self) -> None:
-        """Count the recorded calls that bodies which have changed did not ask for again."""
-        self._calls.replay.count_not_asked()
-
     @property
     def _end(self) -> BaseException | None:
         """What ends the run before the barrier: a failure, a stop or a command."""
@@ -113,26 +110,28 @@ class Superstep:
         at_once, self._effects = self._effects, []
         return at_once
 
-    # ------------------------------------------------------------ start
-
     def _start(self) -> Steps:
         """Start the tasks that are due; some may be done already."""
-        run, due = self._run, self._tasks.copy()
+        run, due, busy = self._run, self._tasks.copy(), list[Task]()
         if run.pending and run.hand_back:
             due = [left for task in due if (left := self._left_to_do(task)) is not None]
         if run.stream_events.shows_tasks:
             run.after.extend(run.stream_events.planned(self._tasks, run.step, run.now))
         if run.options.cache or any(task.node.cache for task in due):
             due = yield from self._calls.without_shared(due)
-        if run.options.step_timeout is not None:
+        if run.options.step_timeout is not None or self._calls.busy:
             # The last wake-up's time will not do: a reader of the stream may have paused since.
             wakeup = yield effects.Wait(0)
             run.now = max(wakeup.now, run.now + 1)
-            self._deadline = wakeup.monotonic + int(run.options.step_timeout * 1e9)
+            if run.options.step_timeout is not None:
+                self._deadline = wakeup.monotonic + int(run.options.step_timeout * 1e9)
             yield from self._take_in(wakeup)
             if self._stopped is not None:
                 return
-        for task in due:
+            busy = [task for task in self._tasks if task.id in self._calls.busy]
+            for task in busy:
+                self._look_again(task, wakeup)
+        for task in (*due, *busy):
             self._open[task.id] = task
             if run.pending or run.answers:
                 answer_from_pending(run, task)
@@ -172,11 +171,17 @@ class Superstep:
         elif tasks:
             others.append(effects.Submit([*tasks], self._setting))
 
-    def _cancel_all(self, *, kill: bool) -> None:
-        """Stop what still runs; a task that waits for its next attempt will have none."""
-        waiting = {task_id for _, task_id in self._retries}
-        self._retries.clear()
-        for task_id, task in list(self._open.items()):
+    def _cancel_all(self, *, kill: bool, body: Task | None = None) -> None:
+        """Stop what still runs or waits for its next attempt, or of that the calls of *body*."""
+        ending = {
+            task_id: task
+            for task_id, task in self._open.items()
+            if body is None or task.parent is body
+        }
+        waiting = {task_id for _, task_id in self._retries} & ending.keys()
+        self._retries = [retry for retry in self._retries if retry[1] not in waiting]
+        heapq.heapify(self._retries)
+        for task_id, task in ending.items():
             if task_id in waiting:
                 self._settle(task, Withdrawn())
             elif not self._calls.has_ended(task):
@@ -187,9 +192,8 @@ class Superstep:
     def _take_in(self, wakeup: Wakeup) -> list[Effect]:
         """Take in what happened, and return what is to be done at once."""
         run = self._run
-        while self._retries and self._retries[0][0] <= wakeup.monotonic:
-            _, task_id = heapq.heappop(self._retries)
-            self._submit((self._open[task_id],), self._effects)
+        if self._retries:
+            self._start_due(wakeup)
         for event in wakeup.events:
             if isinstance(event, effects.Stopped):
                 self._stopped = event.reason
@@ -211,6 +215,15 @@ class Superstep:
             self._shared = {}
         at_once, self._effects = self._effects, []
         return at_once
+
+    def _start_due(self, wakeup: Wakeup) -> None:
+        """Start the next attempts that are due, and have what others compute looked up again."""
+        while self._retries and self._retries[0][0] <= wakeup.monotonic:
+            _, task_id = heapq.heappop(self._retries)
+            if task_id in self._calls.busy:
+                self._looked_up.append(self._open[task_id])
+            else:
+                self._submit((self._open[task_id],), self._effects)
 
     def _raise_timeout(self) -> NoReturn:
         """Raise the error for a superstep that took too long; it names the open tasks."""
@@ -238,8 +251,12 @@ class Superstep:
         else:
             self._looked_up.append(task)
 
-    def _look_up_calls(self) -> Steps:
-        """Answer the new calls that another run made before, and start the others."""
+    def _look_again(self, task: Task, wakeup: Wakeup) -> None:
+        """Look in a moment whether what another computes is there."""
+        heapq.heappush(self._retries, (wakeup.monotonic + LOOK_AGAIN, task.id))
+
+    def _look_up(self, wakeup: Wakeup) -> Steps:
+        """Give tasks what others have shared, and start those that nobody computes."""
         tasks, self._looked_up = self._looked_up, []
         for task in tasks:
             try:
@@ -248,9 +265,12 @@ class Superstep:
                 self._settle(task, Raised(error))
             else:
                 self._submit(due, self._effects)
-                if not due:
+                if task.id in self._calls.busy:
+                    self._look_again(task, wakeup)
+                elif not due:
                     del self._open[task.id]
-                    if body := self._calls.resolve(task, Returned(task.writes)):
+                    is_call = task.kind is Kind.CALL
+                    if is_call and (body := self._calls.resolve(task, Returned(task.writes))):
                         self._settle(*body)
             yield from self._at_once()
 
@@ -280,6 +300,8 @@ class Superstep:
         if calls is not None and calls.running:
             # The calls that it made are going to end and be kept before it is settled.
             calls.outcome = outcome
+            if isinstance(outcome, Raised) and self._run.options.fail_fast:
+                self._cancel_all(kill=False, body=task)
         else:
             self._settle(task, outcome)
 
@@ -302,6 +324,8 @@ class Superstep:
         """Record how *task* ended for good."""
         run, is_call = self._run, task.kind is Kind.CALL
         del self._open[task.id]
+        if task.cache_key is not None and task.id not in self._calls.busy:
+            self._shared[task.cache_key[:2]] = None
         match outcome:
             case Returned(writes):
                 task.writes = writes or ((records.NO_WRITES, None),)
@@ -329,9 +353,7 @@ class Superstep:
         if isinstance(error, errors.GraphDrained):
             self._failure = self._failure or error
             return
-        error.add_note(
-            f"During task with name {task.name!r} and id {task.id!r} (attempt {task.attempt})"
-        )
+        error.add_note(note_of(task))
         run.after.extend(run.stream_events.ended(task, run.step, run.now, error))
         writes: tuple[Write, ...] = ((records.ERROR, keepable(error)),)
         if task.node.handler is not None and task.kind is not Kind.CALL and self._stopped is None:

@@ -17,9 +17,10 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from flowpregel import _interrupts
@@ -29,7 +30,9 @@ from flowpregel._core.effects import Event, Steps, Stopped, Wait, Wakeup
 from flowpregel._core.records import Kind
 from flowpregel._core.run_state import Result
 from flowpregel._engine.nested import ActiveRun, LoopInbox, RunContext, RunInbox, now, outcome_of
+from flowpregel._engine.shared_results import SharedResults
 from flowpregel._engine.tasks import TaskStarter
+from flowpregel.cache.base import BaseCache
 from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import Lease
 from flowpregel.errors import ParentCommand
@@ -45,7 +48,8 @@ class RunPlan:
 
     steps: Steps
     around: RunContext
-    cache: Any = None
+    open_cache: Callable[[ExitStack], BaseCache | None]
+    """Returns the cache, perhaps one that is closed with the resources of the run."""
     max_concurrency: int | None = None
     resources: ExitStack
     """What is released when the run ends."""
@@ -159,6 +163,8 @@ class Engine:
         self._tasks.flush()
         if isinstance(request, Wait):
             if self._inline.waiting:
+                # Bodies on this loop hear of what ended before more is begun.
+                await asyncio.sleep(0)
                 self.perform(request)
             else:
                 assert isinstance(self._inbox, LoopInbox)
@@ -230,7 +236,7 @@ class Engine:
     # ------------------------------------------------------------ performing
 
     def _reply_to(self, request: IORequest) -> Any:
-        committer, cache = request.run.around.committer, self._plan.cache
+        committer = request.run.around.committer
         match request.effect:
             case effects.Commit(batch):
                 assert committer is not None
@@ -238,13 +244,20 @@ class Engine:
             case effects.Load() as load:
                 return None if committer is None else committer.load(load)
             case effects.Look(keys):
-                return {} if cache is None else cache.get(keys)
+                return self._shared_results.look(keys)
             case effects.Share(entries):
-                if cache is not None:
-                    cache.set(entries)
+                self._shared_results.share(entries)
             case LeaveContexts(contexts, end):
                 self._leave(contexts, end)
         return None
+
+    @cached_property
+    def _shared_results(self) -> SharedResults:
+        """Made for the first task that asks for it."""
+        resources = self._plan.resources
+        shared = SharedResults(self._plan.open_cache(resources))
+        resources.callback(shared.close)
+        return shared
 
     @_interrupts.held()
     def _run_until_done(self, future: CallFuture[Any]) -> None:

@@ -26,7 +26,7 @@ import os
 import pickle
 import struct
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from operator import attrgetter
@@ -77,6 +77,7 @@ class ValueCodec:
     def __init__(self, inner: Codec | None, compression: bool = False) -> None:
         self._inner: Codec = inner or PythonCodec()
         self._mark = b"" if inner is None else _CUSTOM
+        self.fields_of: Callable[[bytes], Any] = getattr(inner, "fields_of", pickle.loads)
         self._zstandard = _zstandard() if compression else None
 
     def encode(self, value: Any, what: str) -> bytes:
@@ -174,7 +175,7 @@ class PythonCodec:
         if kind == _TEXT:
             return str(view[1:], "utf-8", "surrogatepass")
         if kind == _PLAIN:
-            return pickle.loads(view[1:])
+            return self._load(view[1:])
         if kind != _PARTS:
             raise StoreVersionError(
                 f"a value has the format {kind!r}, which this release does not know; "
@@ -190,7 +191,12 @@ class PythonCodec:
             # A writable array must come back writable, so it gets memory of its own.
             buffers.append(part if packed & 1 else bytearray(part))
             at += packed >> 1
-        return _Unpickler(io.BytesIO(view[start : start + size]), main, buffers).load()
+        return self._load(view[start : start + size], main, buffers)
+
+    def _load(self, data: Any, main: bytes = b"", buffers: Sequence[Any] = ()) -> Any:
+        if not main and not buffers:
+            return pickle.loads(data)
+        return _Unpickler(io.BytesIO(data), main, buffers).load()
 
 
 def _zstandard() -> Any:
@@ -306,16 +312,17 @@ def _reduce_exception(error: BaseException) -> Any:
     reduced = base.__reduce__(error)
     if kind is base and not error.__cause__:
         return reduced
-    return _rebuild, (kind, reduced[1], error.args, {**vars(error)}, error.__cause__)
+    return rebuild_error, (kind, reduced[1], error.args, {**vars(error)}, error.__cause__)
 
 
-def _rebuild(
+def rebuild_error(
     kind: type[BaseException],
     built_with: tuple[Any, ...],
     args: tuple[Any, ...],
     state: dict[str, Any],
     cause: BaseException | None,
 ) -> BaseException:
+    """Return an error as it was, without calling an ``__init__`` of its class's own."""
     base = _builtin_base(kind)
     error: BaseException = base.__new__(kind, *built_with)
     base.__init__(error, *built_with)
@@ -352,7 +359,7 @@ def _file_of(module: Any) -> str:
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, described: bytes, buffers: list[Any]) -> None:
+    def __init__(self, file: io.BytesIO, described: bytes, buffers: Sequence[Any]) -> None:
         super().__init__(file, buffers=buffers)
         self._described = described
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import stat
 import time
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from uuid import uuid4
 
-from flowpregel._lmdb import files
-from flowpregel._lmdb.errors import named
+from flowpregel._lmdb.errors import DATA, named
 from flowpregel._lmdb.files import HEADER
 from flowpregel._lmdb.records import SIZE, Seal, digest
 from flowpregel.errors import (
@@ -25,6 +24,8 @@ from flowpregel.errors import (
 
 FORMAT = 1
 KEY_VARIABLE = "FLOWPREGEL_STORE_KEY"
+KEY_FILE_VARIABLE = "FLOWPREGEL_STORE_KEY_FILE"
+TRUST_VARIABLE = "FLOWPREGEL_TRUST"
 ENGINE_VERSION = "0.9"
 """Of LMDB; the header names it."""
 DEFAULT_MAP_SIZE = 16 << 30
@@ -48,14 +49,19 @@ class StoreOptions:
     """Look at every page of the file before it is trusted (about 15 ms for each
     MiB), for one that may be damaged: LMDB itself trusts its pages, and can read
     wrongly or end the process where one is damaged."""
-    trust: bool | bytes = False
-    """Accept a store sealed under another key. Bytes are that other key; True
-    accepts whatever is in it, and seals it anew under our own key."""
+    trust: bool | bytes | None = None
+    """Accept a store that other users own or may write, or that is sealed under
+    another key. Bytes are that key; True accepts whatever is in it, and seals it anew
+    under our own key; None does what ``FLOWPREGEL_TRUST`` says: 1 is True, 0 False."""
     compression: bool = False
     """Compress what gets smaller by it (needs the extra ``zstd``)."""
     encryption_key: bytes | None = None
     """Encrypt records with AES-GCM under this key of 16, 24 or 32 bytes (needs
     the extra ``crypto``). `LMDBSaver.change_keys` gives a store another one."""
+
+    kept_arguments: int = 1 << 20
+    """The most bytes that are kept of the arguments of a call that failed, for
+    ``flowpregel debug``, until it succeeds; 0 keeps none."""
 
     def __post_init__(self) -> None:
         if not self.lock_timeout > 0:
@@ -66,6 +72,18 @@ class StoreOptions:
             raise ConfigurationError("trust is an empty key; give the store's key, or True")
         if self.encryption_key is not None and len(self.encryption_key) not in (16, 24, 32):
             raise ConfigurationError("encryption_key must be 16, 24 or 32 bytes long")
+
+    @property
+    def trusts_all(self) -> bool:
+        """Whether whatever is in a store is accepted.
+
+        Raises:
+            ConfigurationError: ``FLOWPREGEL_TRUST`` is neither 1 nor 0.
+        """
+        said = os.environ.get(TRUST_VARIABLE) or "0"
+        if said not in ("0", "1"):
+            raise ConfigurationError(f"{TRUST_VARIABLE} is {said!r}: write 1 or 0")
+        return said == "1" if self.trust is None else self.trust is True
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +101,19 @@ class Header:
     None: each is as it is."""
     format: int = FORMAT
     engine: str = ENGINE_VERSION
+    own_key: str | None = field(default=None, repr=False)
+    """The key itself, of a store for which the user gave none."""
 
     @classmethod
     def new(cls, seal: Seal) -> Header:
         """Return the header of a store that begins now."""
         # Where records are not encrypted from the first one on, later ones may be.
-        return cls(uuid4().hex, time.time_ns(), seal.id, seal.encryption or None, FORMAT)
+        header = cls(uuid4().hex, time.time_ns(), seal.id, seal.encryption or None, FORMAT)
+        return header.under(seal)
+
+    def under(self, seal: Seal) -> Header:
+        """Return the header of the same store with records of *seal*."""
+        return replace(self, key=seal.id, own_key=seal.key.decode() if seal.is_kept else None)
 
     def to_bytes(self, seal: Seal) -> bytes:
         """Return the record that `read` reads."""
@@ -96,28 +121,16 @@ class Header:
         return digest(text, b"sum") + seal.of(HEADER, text) + text
 
     @classmethod
-    def read(
-        cls, record: bytes, path: str, seal: Seal, *, readonly: bool, trusting: bool = False
-    ) -> Header:
-        """Return the header in *record*, unless the store is not to be opened with *seal*.
-
-        Args:
-            record: What `to_bytes` returned.
-            path: The store's folder, for the messages.
-            seal: Has the keys that were given.
-            readonly: Nothing will be written: who has no key to decrypt may look.
-            trusting: Accept one that was sealed under another key.
+    def read(cls, record: bytes, path: str) -> Header:
+        """Return the header in *record*, which `to_bytes` returned.
 
         Raises:
-            StoreCorruptError: The header is damaged, or was not made with the key it names.
+            StoreCorruptError: It is damaged.
             StoreVersionError: Another release wrote the store.
-            StoreForeignError: It is sealed, or encrypted, under another key.
-            StoreReadOnlyError: It is trusted, and cannot be sealed anew.
         """
-        total, checksum, text = record[:32], record[32 : 32 + SIZE], record[32 + SIZE :]
-        damaged = StoreCorruptError(f"the header of {path} is damaged; restore a backup")
+        total, text = record[:32], record[32 + SIZE :]
         if digest(text, b"sum") != total:
-            raise damaged
+            raise _damaged(path)
         fields = json.loads(text)
         if (fields["format"], fields["engine"]) != (FORMAT, ENGINE_VERSION):
             raise StoreVersionError(
@@ -125,69 +138,102 @@ class Header:
                 f"release reads format {FORMAT} (engine {ENGINE_VERSION}); it was not touched: "
                 "use the release that wrote it"
             )
-        header = cls(**fields)
-        if header.key != seal.id and not trusting:
+        return cls(**fields)
+
+    def check(
+        self, record: bytes, path: str, seal: Seal, *, readonly: bool, trusting: bool = False
+    ) -> None:
+        """Refuse a store that is not to be opened with *seal*.
+
+        Args:
+            record: What `to_bytes` returned.
+            path: The store's folder, for the messages.
+            seal: Has the keys that are to be used.
+            readonly: Nothing will be written: who has no key to decrypt may look.
+            trusting: Accept one that was sealed under another key.
+
+        Raises:
+            StoreCorruptError: The header was not made with the key it names.
+            StoreForeignError: It is sealed, or encrypted, under another key.
+            StoreReadOnlyError: It is trusted, and cannot be sealed anew.
+        """
+        checksum, text = record[32 : 32 + SIZE], record[32 + SIZE :]
+        if self.key != seal.id and not trusting:
+            ours = "none was given" if seal.is_kept else f"ours is {seal.id}"
+            cure = f"Set {KEY_VARIABLE} to the key it was made with"
+            if self.own_key is not None:
+                cure = f"It has its own key in it: unset {KEY_VARIABLE} to use that"
             raise StoreForeignError(
-                f"{path} was sealed under another key ({header.key}; ours is {seal.id}); nothing "
-                f"of it was decoded. Set {KEY_VARIABLE} to the key it was made with, or pass "
-                "StoreOptions(trust=...) if you trust whoever wrote it"
+                f"{path} was sealed under another key ({self.key}; {ours}); nothing of it was "
+                f"decoded. {cure}; or, if you trust whoever wrote it, pass "
+                f"StoreOptions(trust=...) or --trust, or set {TRUST_VARIABLE}=1"
             )
-        if header.key == seal.id and seal.of(HEADER, text) != checksum:
-            raise damaged
-        if header.key != seal.id and readonly:
+        if self.key == seal.id and seal.of(HEADER, text) != checksum:
+            raise _damaged(path)
+        if self.key != seal.id and readonly:
             raise StoreReadOnlyError(f"{path} is read only, so it cannot be sealed anew")
         only_looks = readonly and seal.cipher is None
-        if header.encryption not in (None, seal.encryption) and not only_looks:
+        if self.encryption not in (None, seal.encryption) and not only_looks:
             raise StoreForeignError(
-                f"{path} is encrypted under {header.encryption or 'no key'}, and another "
+                f"{path} is encrypted under {self.encryption or 'no key'}, and another "
                 f"encryption_key was given ({seal.encryption or 'none'}): pass its own to "
                 "StoreOptions, or encrypt all of it anew with LMDBSaver.change_keys"
             )
-        return header
 
 
-def store_key() -> bytes:
-    """Return this user's key: ``FLOWPREGEL_STORE_KEY``, or the key file, made if need be.
+def _damaged(path: str) -> StoreCorruptError:
+    return StoreCorruptError(f"the header of {path} is damaged; restore a backup")
 
-    The file is ``flowpregel/store.key`` in the user's config folder, mode 0600.
+
+def seal_for(options: StoreOptions, header: Header | None = None) -> Seal:
+    """Return the seal of a store: under the key that the user gives, or under its own.
+
+    Args:
+        options: May give a key; `KEY_VARIABLE` and `KEY_FILE_VARIABLE` may too.
+        header: The store's; None: there is no store yet.
 
     Raises:
-        StoreError: The file cannot be read or made, or the key is blank.
+        StoreError: The user's key is blank, or its file cannot be read.
     """
-    given, place = os.environ.get(KEY_VARIABLE), KEY_VARIABLE
-    if given:
-        key = given.encode("utf-8", "surrogateescape")
-    else:
-        home = os.path.join(os.path.expanduser("~"), ".config")
-        config = os.environ.get("XDG_CONFIG_HOME") or home
-        place = os.path.join(config, "flowpregel", "store.key")
-        with named(place):
-            if not os.path.exists(place):
-                _make_key(place)
-            with open(place, "rb") as file:
-                status = os.fstat(file.fileno())
-                if status.st_mode & 0o077 and status.st_uid == os.geteuid():
-                    os.chmod(place, 0o600)
-                key = file.read().strip()
+    key = options.trust if isinstance(options.trust, bytes) else _users_key()
+    if key is not None:
+        return Seal(key, options.encryption_key)
+    kept = header and header.own_key
+    return Seal((kept or secrets.token_hex(32)).encode(), options.encryption_key, is_kept=True)
+
+
+def _users_key() -> bytes | None:
+    source, key = KEY_VARIABLE, os.environ.get(KEY_VARIABLE, "").encode("utf-8", "surrogateescape")
+    file = os.environ.get(KEY_FILE_VARIABLE)
+    if not key and file:
+        with named(file), open(file, "rb") as opened:
+            source, key = file, opened.read().strip()
+    elif not key:
+        return None
     if not key.strip():  # everybody knows it
-        raise StoreError(
-            f"{place} is empty: no key; put the key back, or remove it and a new one is made"
-        )
+        raise StoreError(f"{source} is empty: no key; put the key back, or unset the variable")
     return key
 
 
-def _make_key(path: str) -> None:
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    draft = f"{path}.{secrets.token_hex(4)}.new"
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        os.fchmod(handle, 0o600)
-        os.write(handle, secrets.token_hex(32).encode() + b"\n")
-        os.fsync(handle)
-        # Of two processes that make the key at once, one wins and both use its key.
-        with suppress(FileExistsError):
-            os.link(draft, path)
-    finally:
-        os.close(handle)
-        os.unlink(draft)
-    files.sync(os.path.dirname(path))
+def refuse_others(folder: str) -> None:
+    """Refuse a store that other users may have written: values are pickles, which run code.
+
+    Its own key proves nothing then, and LMDB itself trusts its pages.
+
+    Raises:
+        StoreForeignError: Its folder or its file is another user's, or others may write it.
+    """
+    for path in (folder, os.path.join(folder, DATA)):
+        with named(path):
+            status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode):
+            continue  # refused where it is opened
+        why = f"can be written by others (mode {stat.S_IMODE(status.st_mode):o})"
+        if status.st_uid != os.geteuid():
+            why = f"belongs to user {status.st_uid}, and we are user {os.geteuid()}"
+        elif not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            continue
+        raise StoreForeignError(
+            f"{path} {why}; nothing of it was read. If you trust everybody who can write it, "
+            f"pass StoreOptions(trust=True), or `flowpregel ... --trust`, or set {TRUST_VARIABLE}=1"
+        )

@@ -24,7 +24,13 @@ from flowpregel._lmdb import errors, files
 from flowpregel._lmdb.codec import Codec, ValueCodec
 from flowpregel._lmdb.environment import OPEN, REGISTRY, Environment
 from flowpregel._lmdb.locks import Presence
-from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, Header, StoreOptions, store_key
+from flowpregel._lmdb.options import (
+    DEFAULT_MAP_SIZE,
+    Header,
+    StoreOptions,
+    refuse_others,
+    seal_for,
+)
 from flowpregel._lmdb.records import SIZE, Seal, Table
 from flowpregel.errors import (
     ConfigurationError,
@@ -72,8 +78,10 @@ class OpenStore:
         self.close()
         with _kept_closed(path):
             # Someone may have been faster.
-            header = Header.read(_header_of(path), path, self.seal, readonly=False)
-            header = replace(header, key=seal.id, encryption=seal.encryption)
+            record = _header_of(path)
+            header = Header.read(record, path)
+            header.check(record, path, self.seal, readonly=False)
+            header = replace(header.under(seal), encryption=seal.encryption)
             _seal_anew(path, header, seal, self.seal)
 
     def close(self) -> None:
@@ -104,7 +112,8 @@ def open_store(
         options: The rarely needed.
 
     Raises:
-        StoreForeignError: It is sealed, or encrypted, under another key.
+        StoreForeignError: It is sealed, or encrypted, under another key, or others own it
+            or may write it.
         StoreBusyError: It must be sealed anew first, and someone has it open.
         StoreVersionError: Another release, or another engine, wrote it.
         StoreCorruptError: It is damaged.
@@ -116,29 +125,38 @@ def open_store(
             "check_pages needs that nobody writes meanwhile: with readonly=True, "
             "pass lock=False too"
         )
-    key = options.trust if isinstance(options.trust, bytes) else store_key()
-    seal, values = Seal(key, options.encryption_key), ValueCodec(codec, options.compression)
+    values = ValueCodec(codec, options.compression)
     real, until = files.real_path(path), time.monotonic() + options.lock_timeout
+    if files.exists(real) and not (options.trust or options.trusts_all):
+        refuse_others(real)
     while True:
-        environment = _shared(real, seal, options, map_size, readonly=readonly, lock=lock)
-        store = OpenStore(environment, seal, values)
+        environment = _shared(real, options, map_size, readonly=readonly, lock=lock)
         try:
             record = environment.read(partial(_header_in, environment.databases))
-            trusting = options.trust is True
-            header = Header.read(record, real, seal, readonly=readonly, trusting=trusting)
+            header, seal = _accepted(record, real, options, readonly=readonly)
             if header.key == seal.id:
-                return store
+                return OpenStore(environment, seal, values)
         except BaseException:
-            store.close()
+            environment.close()
             raise
-        store.close()
+        environment.close()
         if time.monotonic() > until:
             raise StoreBusyError(real, "someone who has it open, and is to be sealed anew", 0.0)
         time.sleep(_PAUSE)  # they may be about to do the same
 
 
+def _accepted(
+    record: bytes, path: str, options: StoreOptions, *, readonly: bool
+) -> tuple[Header, Seal]:
+    """Return a store's header, and the seal that its records have or are to be given."""
+    header = Header.read(record, path)
+    seal = seal_for(options, header)
+    header.check(record, path, seal, readonly=readonly, trusting=options.trusts_all)
+    return header, seal
+
+
 def _shared(
-    path: str, seal: Seal, options: StoreOptions, map_size: int, *, readonly: bool, lock: bool
+    path: str, options: StoreOptions, map_size: int, *, readonly: bool, lock: bool
 ) -> Environment:
     """Return the environment that all of this process share, opened or made if need be."""
     with REGISTRY:
@@ -147,10 +165,11 @@ def _shared(
             if not options.allow_network:
                 files.refuse_network(path)
             if files.exists(path):
-                _look(path, seal, readonly=readonly, trusting=options.trust is True)
+                _look(path, options, readonly=readonly)
             elif readonly:
                 raise StoreError(f"there is no store at {path}, and readonly=True makes none")
             else:
+                seal = seal_for(options)
                 header = Header.new(seal).to_bytes(seal)
                 files.create(path, partial(files.fill, header=header))
             found = OPEN[path] = Environment(
@@ -164,7 +183,7 @@ def _shared(
         return found
 
 
-def _look(path: str, seal: Seal, *, readonly: bool, trusting: bool) -> None:
+def _look(path: str, options: StoreOptions, *, readonly: bool) -> None:
     """Check a store's header before anything in its folder is made, or opened to be written.
 
     Without LMDB's lock: if someone has it open, it is checked later. One that is trusted is
@@ -174,11 +193,11 @@ def _look(path: str, seal: Seal, *, readonly: bool, trusting: bool) -> None:
     with suppress(StoreBusyError):
         with _kept_closed(path, create=False):
             record = _header_of(path)
-            header = Header.read(record, path, seal, readonly=readonly, trusting=trusting)
+            header, seal = _accepted(record, path, options, readonly=readonly)
         if header.key != seal.id:
             with _kept_closed(path):
                 if _header_of(path) == record:
-                    _seal_anew(path, replace(header, key=seal.id), seal, None)
+                    _seal_anew(path, header.under(seal), seal, None)
 
 
 @atexit.register

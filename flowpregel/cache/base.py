@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 __all__ = ["BaseCache", "FullKey", "Namespace"]
@@ -38,6 +39,15 @@ class BaseCache(ABC):
     @abstractmethod
     def clear(self, namespaces: Sequence[Namespace] | None = None) -> None:
         """Forget everything, or what is in exactly these *namespaces*."""
+
+    def claim(self, key: FullKey) -> AbstractContextManager[bool]:
+        """Claim to compute the value of *key* while the context is open.
+
+        Returns:
+            A context whose value is False if somebody else has claimed it. Without a claim
+            of its own, a cache lets everybody compute.
+        """
+        return nullcontext(True)
 
     async def aget(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
         """`get`, without blocking the event loop."""

@@ -16,10 +16,12 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
 
+from flowpregel._lmdb.locks import FileLock
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.records import digest_of
 from flowpregel._lmdb.store import open_store
@@ -69,6 +71,7 @@ class LMDBCache(BaseCache):
         self._options = options or StoreOptions()
         self._store = open_store(path, options=self._options)
         self._table = self._store.table(b"cache")
+        self._claims = os.path.join(self._store.environment.path, "claims")
         self._lock = threading.Lock()
         self._used: dict[bytes, None] = {}
 
@@ -119,6 +122,20 @@ class LMDBCache(BaseCache):
             self._table.put(transaction, b"n", _COUNTS.pack(count - spare, last))
 
         self._store.environment.write(work, timeout=self._options.lock_timeout)
+
+    @contextmanager
+    def claim(self, key: FullKey) -> Iterator[bool]:
+        with suppress(FileExistsError):
+            os.mkdir(self._claims, 0o700)
+        file = FileLock(os.path.join(self._claims, _place(key).hex()))
+        try:
+            # Whoever had it may have removed the file since it was opened.
+            is_free = file.acquire(0.0) and file.is_current()
+            yield is_free
+            if is_free:
+                file.unlink()
+        finally:
+            file.close()
 
     def clear(self, namespaces: Sequence[Namespace] | None = None) -> None:
         def work(transaction: Any) -> None:

@@ -6,7 +6,8 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from flowpregel._core.copies import bring_back, keep
@@ -44,6 +45,7 @@ class InMemoryCache(BaseCache):
         self._lock = threading.Lock()
         self._kept: OrderedDict[FullKey, tuple[Any, float]] = OrderedDict()
         """The value as it is kept and when it expires; used last comes last."""
+        self._claimed: set[FullKey] = set()
 
     def get(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
         now = self._clock()
@@ -70,6 +72,17 @@ class InMemoryCache(BaseCache):
                 self._kept.move_to_end(key)
             while len(self._kept) > self._max_entries:
                 self._kept.popitem(last=False)
+
+    @contextmanager
+    def claim(self, key: FullKey) -> Iterator[bool]:
+        with self._lock:
+            is_free = key not in self._claimed
+            self._claimed.add(key)
+        try:
+            yield is_free
+        finally:
+            if is_free:
+                self._claimed.discard(key)
 
     def clear(self, namespaces: Sequence[Namespace] | None = None) -> None:
         with self._lock:

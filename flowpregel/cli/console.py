@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from flowpregel._text import in_one_line, printable
+from flowpregel.cli.inert import Shown
 from flowpregel.errors import (
     ConfigurationError,
     EmptyInputError,
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_JSON = "flowpregel.json"
 COUNT = click.IntRange(min=1)
 _WIDEST = 1_000_000
 _OTHER_RUN = (FlowMismatchError, InputMismatchError)
@@ -72,21 +73,39 @@ _STORE = click.Option(
     show_envvar=True,
     help="The folder of the store.",
 )
-AS_JSON = click.Option(
-    ["--json"],
-    is_flag=True,
-    expose_value=False,
-    callback=lambda ctx, _, value: ctx.meta.update({_JSON: value}),
-    help="Print JSON, for programs.",
-)
+
+
+def _flag(name: str, text: str) -> click.Option:
+    """Make an option that is asked for with `is_asked`, wherever it matters."""
+    return click.Option(
+        [name],
+        is_flag=True,
+        expose_value=False,
+        callback=lambda ctx, _, value: ctx.meta.update({f"flowpregel {name}": value}),
+        help=text,
+    )
+
+
+INTERNALS = _flag("--internals", "Show the engine's own channels and steps too, by their names.")
+_TRUST = _flag("--trust", "Open a store that others own or may write, or that has another key.")
+AS_JSON = _flag("--json", "Print JSON, for programs.")
+
+
+def is_asked(name: str) -> bool:
+    """Return whether the command was called with a flag, such as ``--trust``."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(f"flowpregel {name}"))
 
 
 def store_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a command with *more* options and those of every command: ``--store``, ``--json``."""
+    """Make a command with *more* options and those of every command.
+
+    These are ``--store``, ``--trust`` and ``--json``.
+    """
 
     def make(function: Callable[..., Any]) -> click.Command:
         command = click.command(function)
-        command.params += [*more, _STORE, AS_JSON]
+        command.params += [*more, _STORE, _TRUST, AS_JSON]
         return command
 
     return make
@@ -97,7 +116,7 @@ def store_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.C
 
 def wants_json() -> bool:
     """Return whether the command was called with ``--json``."""
-    return bool(click.get_current_context().meta.get(_JSON))
+    return is_asked("--json")
 
 
 def print_json(value: Any) -> None:
@@ -151,8 +170,9 @@ def _cell(value: Any) -> str:
 
 
 def aligned(pairs: Mapping[str, Any]) -> Table:
-    """Return names and values, aligned."""
-    return table((), [(k, v if isinstance(v, str) else one_line(v)) for k, v in pairs.items()])
+    """Return names and values, aligned, without those that are None."""
+    there = {name: value for name, value in pairs.items() if value is not None}
+    return table((), [(k, v if isinstance(v, str) else one_line(v)) for k, v in there.items()])
 
 
 def rich_console(*, stderr: bool = False) -> Console:
@@ -197,11 +217,29 @@ FULL = Limits(depth=100, count=1 << 40, size=1 << 40, total=1 << 40)
 """Everything; only a value that contains itself is cut off."""
 
 
+class Fields(dict[str, Any]):
+    """What an object holds, by name; for people it is shown as ``Report(words=3)``.
+
+    Args:
+        name: The object's class.
+    """
+
+    def __init__(self, name: str, parts: Mapping[str, Any]) -> None:
+        super().__init__(parts)
+        self.name = name
+
+
+class Written(str):
+    """How an object, or what was left out, is written: no text of the user's."""
+
+    __slots__ = ()
+
+
 def plain(value: Any, limits: Limits = PREVIEW) -> Any:
     """Return *value* as dicts, lists, texts and numbers that JSON has.
 
-    What JSON does not have is shown as its ``repr``. What is left out is
-    counted in a text that begins with an ellipsis.
+    An object is a dict of what it holds, or, if that has no names, its ``repr``.
+    What is left out is counted in a text that begins with an ellipsis.
     """
     return _Cutter(limits).cut(value, 0)
 
@@ -213,7 +251,29 @@ def one_line(value: Any, limits: Limits = PREVIEW) -> str:
 
 def line_of(shown: Any, limits: Limits) -> str:
     """Return the beginning of what `plain` returned, in one line."""
-    return printable(clipped(json.dumps(shown, ensure_ascii=False), 4 * limits.size))
+    return printable(
+        clipped(_written(shown, partial(json.dumps, ensure_ascii=False)), 4 * limits.size)
+    )
+
+
+def _written(shown: Any, write: Callable[[Any], str]) -> str:
+    """Return what `plain` returned as one text; *write* writes texts and numbers."""
+    match shown:
+        case Fields():
+            return _call_of(shown.name, (), shown)
+        case dict():
+            items = (f"{write(key)}: {_written(value, write)}" for key, value in shown.items())
+            return f"{{{', '.join(items)}}}"
+        case list():
+            return f"[{', '.join(_written(each, write) for each in shown)}]"
+        case Written():
+            return str(shown)
+    return write(shown)
+
+
+def _call_of(name: str, args: Iterable[Any], fields: Mapping[str, Any]) -> str:
+    named = (f"{key}={_written(value, repr)}" for key, value in fields.items())
+    return f"{name}({', '.join([*(_written(each, repr) for each in args), *named])})"
 
 
 def clipped(text: str, size: int) -> str:
@@ -235,46 +295,58 @@ class _Cutter:
                 return value
             case str():
                 return clipped(str(value), size)
-            case bytes() | bytearray():
-                return f"{clipped(repr(bytes(value[:size])), size)} ({len(value):,} bytes)"
+            case bytes() | bytearray() | memoryview():
+                text = clipped(repr(bytes(value[:size])), size)
+                return Written(f"{text} ({len(value):,} bytes)")
             case float():
                 return float(value) if math.isfinite(value) else str(float(value))
             case int():
                 bits = value.bit_length()
-                return int(value) if bits <= 1_024 else f"an int of {bits:,} bits"
-        parts = _parts(value)
+                return int(value) if bits <= 1_024 else Written(f"an int of {bits:,} bits")
+        parts = _parts(value, full=self._limits is FULL)
         if parts is None:
-            return clipped(_text_of(value), size)
+            return Written(clipped(_text_of(value), size))
         if depth >= self._limits.depth:
-            return f"… {type(value).__name__} of {len(parts)}"
+            return Written(f"… {getattr(parts, 'name', type(value).__name__)} of {len(parts)}")
+        if isinstance(value, Shown) and (value.args or not parts):
+            args = self._container(value.args, depth)
+            return Written(
+                clipped(_call_of(type(value).__name__, args, self._container(parts, depth)), size)
+            )
         return self._container(parts, depth)
 
     def _container(self, parts: dict[Any, Any] | list[Any], depth: int) -> Any:
         shown = max(0, min(len(parts), self._limits.count, self._left))
         more = [f"{len(parts) - shown:,} more"] if len(parts) > shown else []
         if isinstance(parts, list):
-            return [self.cut(each, depth + 1) for each in parts[:shown]] + [f"… {m}" for m in more]
-        result: dict[str, Any] = {}
+            left_out = [Written(f"… {each}") for each in more]
+            return [self.cut(each, depth + 1) for each in parts[:shown]] + left_out
+        result = Fields(parts.name, {}) if isinstance(parts, Fields) else {}
         for key in islice(parts, shown):
             name = key if isinstance(key, str) else _text_of(key)
             result[clipped(name, self._limits.size)] = self.cut(parts[key], depth + 1)
-        return {**result, "…": more[0]} if more else result
+        if more:
+            result["…"] = Written(more[0])
+        return result
 
 
-def _parts(value: Any) -> dict[Any, Any] | list[Any] | None:
+def _parts(value: Any, *, full: bool) -> dict[Any, Any] | list[Any] | None:
     """Return what a container holds, or None for what is none."""
     if isinstance(value, BaseException):
         return {"type": type(value).__name__, "message": _text_of(value, str)}
     if isinstance(value, Mapping):
         return dict(value)
+    name = type(value).__name__
+    if isinstance(value, Shown):
+        return Fields(name, {**value.fields, **(value.data if full else {})})
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return dict(zip(value._fields, value, strict=False))
+        return Fields(name, dict(zip(value._fields, value, strict=False)))
     if isinstance(value, list | tuple | Set):
         return [*value]
     if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: getattr(value, each.name, None) for each in fields(value)}
+        return Fields(name, {each.name: getattr(value, each.name, None) for each in fields(value)})
     if isinstance(names := getattr(type(value), "model_fields", None), Mapping):  # of pydantic
-        return {name: getattr(value, name, None) for name in names}
+        return Fields(name, {name: getattr(value, name, None) for name in names})
     return None
 
 

@@ -8,21 +8,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from flowpregel._core import records
-from flowpregel._core.records import Address, Ran, Saved
+from flowpregel._core.records import TASKS, Address, Saved
 from flowpregel._text import in_one_line
 from flowpregel.checkpoint.base import FLOW
+from flowpregel.checkpoint.work import Status, Work, status_of, work_of
 from flowpregel.cli import console, targets
-from flowpregel.cli.console import FULL, PREVIEW, Limits, line_of, plain
+from flowpregel.cli.console import FULL, PREVIEW, Limits, line_of, one_line, plain
 from flowpregel.errors import ConfigurationError
 
-STATUSES = ("running", "interrupted", "failed", "stopped", "idle")
+if TYPE_CHECKING:
+    from flowpregel.checkpoint.lmdb import LMDBSaver
+
+_ENGINES = ("branch:to:", "join:", TASKS)
+"""What the names of the engine's own channels begin with."""
+_NAMES = {
+    "__start__": "input",
+    "__end__": "result",
+    "__previous__": "previous",
+    "__root__": "state",
+}
+"""What people call the channels of an entrypoint, and of a graph without named ones."""
 _MOST = 100
 """Of the tasks that are done, the last ones are shown, this many, unless all are asked for."""
 _limit = click.option(
@@ -35,35 +46,33 @@ _full = click.option(
     callback=lambda _, __, value: FULL if value else PREVIEW,
     help="Print values whole, not just previews.",
 )
-_all = click.option("--all", "show_all", is_flag=True, help="Show the engine's channels too.")
 
 
-@console.store_command()
-@click.option("--status", type=click.Choice(STATUSES), help="Only threads of this status.")
+@console.store_command(console.INTERNALS)
+@click.option("--status", type=click.Choice(get_args(Status)), help="Only threads of this status.")
 def ls(status: str | None, store: str | None) -> None:
     """List the threads of a store, the last changed first.
 
-    A thread is running; interrupted (it waits for an answer); failed; stopped
-    (a superstep had begun and was not ended: resume it); or idle.
+    A thread is running; waiting (for an answer); failed; stopped (it had begun and was
+    not ended: resume it); or done.
     """
     rows = []
     with targets.reading(store) as saver:
         for info in sorted(saver.threads(), key=lambda info: info.updated, reverse=True):
-            saved = targets.newest(saver, info.thread_id)
             row = {
                 "thread_id": info.thread_id,
-                "status": status_of(saved, running=info.status == "running"),
-                "step": info.step,
+                "status": info.status,
+                "step": _step(info.step),
                 "created": console.time_of(info.created),
                 "updated": console.time_of(info.updated),
-                "flow": saved.checkpoint.metadata.get(FLOW) or None,
+                "flow": info.metadata.get(FLOW) or None,
             }
             if status in (None, row["status"]):
                 rows.append(row)
     console.print_rows(rows, "thread_id", "status", "step", "created", "updated", "flow")
 
 
-@console.store_command()
+@console.store_command(console.INTERNALS)
 @click.argument("thread")
 @click.option("--flow", metavar="MODULE:FLOW", help="Import it too, to show what comes next.")
 @_limit
@@ -74,17 +83,15 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
     Its tasks are listed by superstep: how they ended, how long they ran, how often
     they were tried, and their result, error or question.
     """
-    from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
-
     names: dict[str, str] = {}
-    with targets.reading(store) as saver:
+    with targets.reading(store, flow=flow is not None) as saver:
         saved = targets.newest(saver, thread)
         owner, newest = saver.owner(thread), saved.checkpoint
         facts = {
             "thread_id": thread,
             "status": status_of(saved, running=owner is not None),
             "checkpoint": newest.id,
-            "step": newest.step,
+            "step": _step(newest.step),
             "at": console.time_of(newest.at),
             "metadata": plain({k: v for k, v in newest.metadata.items() if k != "input_digest"}),
         }
@@ -95,7 +102,7 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
             state = app.get_state(thread_id=thread)
             names = {task.id: task.name for task in state.tasks}
             facts["next"] = [*state.next]
-        work = [each for item in last_run(saver, Address(thread), limit) for each in work_of(item)]
+        work = work_of_last_run(saver, thread, limit)
     tasks = [_task(each, names, limits) for each in work]
     done = [each.id for each in work if each.state == "done"]
     hidden = set() if limits is FULL else {*done[:-_MOST]}
@@ -116,7 +123,7 @@ def _task(work: Work, names: Mapping[str, str], limits: Limits) -> dict[str, Any
         "state": work.state,
         "began": ran and console.time_of(ran.began),
         **{name: getattr(ran, name, None) for name in ("seconds", "attempts", "executor", "pid")},
-        "result": plain(work.result, limits),
+        "result": plain(work.result if work.writes is None else _wrote(work.writes), limits),
         "error": plain(work.error, limits),
         "interrupts": [{"id": i.id, "value": plain(i.value, limits)} for i in work.interrupts],
     }
@@ -137,7 +144,7 @@ def _row(task: Mapping[str, Any], limits: Limits) -> tuple[Any, ...]:
     return task["step"], name, task["state"], seconds, task["attempts"], told
 
 
-@console.store_command()
+@console.store_command(console.INTERNALS)
 @click.argument("thread")
 @_limit
 def history(thread: str, limit: int, store: str | None) -> None:
@@ -148,26 +155,23 @@ def history(thread: str, limit: int, store: str | None) -> None:
             {
                 "checkpoint": saved.checkpoint.id,
                 "parent": saved.checkpoint.parent_id,
-                "step": saved.checkpoint.step,
+                "step": _step(saved.checkpoint.step),
                 "source": saved.checkpoint.source,
                 "at": console.time_of(saved.checkpoint.at),
                 "run_id": saved.checkpoint.metadata.get("run_id"),
-                "changed": [n for n in sorted(saved.checkpoint.changed) if not _is_engines(n)],
-                "tasks": len({write.task_id for write in saved.writes}),
+                "changed": [*_named(dict.fromkeys(saved.checkpoint.changed))],
+                "tasks": len(work_of(saved)),
             }
             for saved in saver.history(Address(thread), limit=limit)
         ]
     console.print_rows(rows, "checkpoint", "step", "source", "at", "tasks", "changed")
 
 
-@console.store_command()
+@console.store_command(console.INTERNALS)
 @click.argument("thread")
 @click.argument("checkpoint", required=False)
 @_full
-@_all
-def state(
-    thread: str, checkpoint: str | None, limits: Limits, show_all: bool, store: str | None
-) -> None:
+def state(thread: str, checkpoint: str | None, limits: Limits, store: str | None) -> None:
     """Show what a thread's channels hold.
 
     CHECKPOINT is a step, an id or its beginning; by default the newest. What
@@ -175,19 +179,18 @@ def state(
     """
     with targets.reading(store) as saver:
         saved = targets.find_checkpoint(saver, thread, checkpoint)
-    values = {name: plain(value, limits) for name, value in values_of(saved, show_all).items()}
+    values = {name: plain(value, limits) for name, value in values_of(saved).items()}
     rows = [(name, line_of(value, limits)) for name, value in values.items()]
     shown = {"checkpoint": saved.checkpoint.id, "values": values}
     console.print_result(shown, console.table(("CHANNEL", "VALUE"), rows))
 
 
-@console.store_command()
+@console.store_command(console.INTERNALS)
 @click.argument("thread")
 @click.argument("old", required=False)
 @click.argument("new", required=False)
 @_full
-@_all
-def diff(thread: str, old: str | None, new: str | None, store: str | None, **options: Any) -> None:
+def diff(thread: str, old: str | None, new: str | None, limits: Limits, store: str | None) -> None:
     """Show what changed between two checkpoints.
 
     OLD and NEW are steps, ids or their beginnings; by default the newest and
@@ -200,14 +203,12 @@ def diff(thread: str, old: str | None, new: str | None, store: str | None, **opt
                 f"checkpoint {later.checkpoint.id} has no parent: name the one to compare with"
             )
         earlier = targets.find_checkpoint(saver, thread, old or later.checkpoint.parent_id)
-    limits, show_all = options["limits"], options["show_all"]
-    before, after = values_of(earlier, show_all), values_of(later, show_all)
+    before, after = values_of(earlier), values_of(later)
     changes, lines = {}, []
     for name in sorted({*before, *after}):
         sides = {"old": before, "new": after}
         held = {side: values[name] for side, values in sides.items() if name in values}
-        # What is shown is compared: `==` of a user's class may raise, or return no bool.
-        if len(held) == 2 and plain(held["old"], FULL) == plain(held["new"], FULL):
+        if len(held) == 2 and one_line(held["old"], FULL) == one_line(held["new"], FULL):
             continue
         changes[name] = {side: plain(value, limits) for side, value in held.items()}
         for side, value in changes[name].items():
@@ -217,7 +218,7 @@ def diff(thread: str, old: str | None, new: str | None, store: str | None, **opt
     console.print_result({**ids, "changes": changes}, *lines)
 
 
-@console.store_command()
+@console.store_command(console.INTERNALS)
 def stats(store: str | None) -> None:
     """Show how much a store keeps, and for what."""
     with targets.reading(store) as saver:
@@ -231,7 +232,7 @@ def stats(store: str | None) -> None:
         "in checkpoints": console.size_of(found.bytes_of_checkpoints),
         "in pending writes": console.size_of(found.bytes_of_writes),
     }
-    largest = sorted(found.bytes_of_channels.items(), key=lambda item: -item[1])
+    largest = sorted(_named(found.bytes_of_channels).items(), key=lambda item: -item[1])
     channels = console.table(("CHANNEL", "BYTES"), [(k, f"{v:,}") for k, v in largest])
     console.print_result({"path": path, **asdict(found)}, console.aligned(shown), "", channels)
 
@@ -257,7 +258,7 @@ def graph(flow: str, thread: str | None, output: str | None, **options: Any) -> 
     elif store is None:
         drawing = app.get_run(thread_id=thread, xray=xray)
     else:
-        with targets.reading(store) as saver:
+        with targets.reading(store, flow=True) as saver:
             targets.newest(saver, thread)
             drawing = app.copy({"checkpointer": saver}).get_run(thread_id=thread, xray=xray)
     if output is not None:
@@ -284,81 +285,39 @@ def _write(drawing: Any, path: Path) -> None:
 # ---------------------------------------------------------------- what is kept
 
 
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """A task, by what it has left on the checkpoint it started from."""
+def work_of_last_run(saver: LMDBSaver, thread_id: str, limit: int | None = None) -> list[Work]:
+    """Return the tasks of a thread's last run, of the newest *limit* supersteps, in order."""
+    from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
 
-    id: str
-    name: str | None
-    """The call it is, or the node; None if only its flow knows."""
-    step: int
-    """Its superstep."""
-    state: str = "unfinished"
-    """``done``, ``failed``, ``waiting`` or ``unfinished``."""
-    error: Any = None
-    interrupts: tuple[Any, ...] = ()
-    result: Any = None
-    ran: Ran | None = None
-    """When, where and how often it ran, if that was kept."""
+    history = last_run(saver, Address(thread_id), limit)
+    return [each for saved in history for each in work_of(saved)]
 
 
-def work_of(saved: Saved) -> list[Work]:
-    """Return the tasks that have left something on a checkpoint, in order."""
-    of_task: dict[str, dict[str, Any]] = {}
-    for write in saved.writes:
-        if write.task_id != records.RUN_TASK_ID:
-            # A control write of None takes an earlier one back.
-            of_task.setdefault(write.task_id, {})[write.channel] = write.value
-    ran = {task_id: ran for task_id, _, ran in saved.ran}
-    step = saved.checkpoint.step + 1
-    made = [_work(task_id, kept, step, ran.get(task_id)) for task_id, kept in of_task.items()]
-    # What takes in the input is no node of the user's.
-    return [work for work in made if work.name != "__start__"]
-
-
-def _work(task_id: str, kept: dict[str, Any], step: int, ran: Ran | None) -> Work:
-    called = kept.get(records.CALLED)
-    name = str(called[3]) if isinstance(called, tuple) else ran and ran.name
-    work = Work(id=task_id, name=name, step=step, ran=ran)
-    values = {k: value for k, value in kept.items() if k not in records.CONTROL_WRITES}
-    if values:
-        values.pop(records.NO_WRITES, None)
-        return replace(work, state="done", result=values.get(records.RETURN, values))
-    # An error that is to be tried again is taken back, but for its text.
-    if error := kept.get(records.ERROR) or (ran and ran.error):
-        return replace(work, state="failed", error=error)
-    asked = kept.get(records.INTERRUPT)
-    if isinstance(asked, list | tuple) and asked:
-        return replace(work, state="waiting", interrupts=tuple(asked))
-    return work
-
-
-def status_of(saved: Saved, *, running: bool) -> str:
-    """Return how the thread stands whose newest checkpoint is *saved*.
-
-    *stopped* means that its superstep had begun and was not ended; *idle*, that
-    nothing is in flight.
-    """
-    states = {work.state for work in work_of(saved)}
-    if running:
-        return "running"
-    if "waiting" in states:
-        return "interrupted"
-    if "failed" in states:
-        return "failed"
-    return "stopped" if states or saved.checkpoint.source == "input" else "idle"
-
-
-def values_of(saved: Saved, show_all: bool) -> dict[str, Any]:
-    """Return what the channels hold, without those that the engine made for itself."""
+def values_of(saved: Saved) -> dict[str, Any]:
+    """Return what the channels hold, by the names that `_named` gives."""
     # Only the flow knows how to fold deltas.
     deltas = {
         name: {"seed": history.seed, "deltas": (*history.writes,)}
         for name, history in saved.deltas.items()
     }
-    held = {**saved.checkpoint.values, **deltas}
-    return {k: v for k, v in sorted(held.items()) if show_all or not _is_engines(k)}
+    return _named({**saved.checkpoint.values, **deltas})
 
 
-def _is_engines(channel: str) -> bool:
-    return channel.startswith(("branch:to:", "join:", records.TASKS))
+def _named(channels: Mapping[str, Any]) -> dict[str, Any]:
+    """Return channels in order, without the engine's own, by the names that people give them."""
+    found = dict(sorted(channels.items()))
+    if console.is_asked("--internals"):
+        return found
+    kept = {k: v for k, v in found.items() if not k.startswith(_ENGINES)}
+    return {k if _NAMES.get(k) in kept else _NAMES.get(k, k): v for k, v in kept.items()}
+
+
+def _wrote(channels: Mapping[str, Any]) -> Any:
+    """Return what a node wrote; of an entrypoint's body just what it returned."""
+    named = _named(channels)
+    return channels["__end__"] if "result" in named and "__end__" in channels else named
+
+
+def _step(step: int) -> int | None:
+    """Return the number of a superstep; the one that takes the input in has none for people."""
+    return step if step >= 0 or console.is_asked("--internals") else None

@@ -51,9 +51,10 @@ def fork(
                 metadata=labels,
             )
         made = targets.newest(saver, new_thread).checkpoint
+    where = f"step {made.step}" if made.step >= 0 else "its input"
     console.print_result(
         {"thread_id": new_thread, "checkpoint": made.id, "step": made.step},
-        f"thread {new_thread} stands at step {made.step}, checkpoint {made.id}",
+        f"thread {new_thread} stands at {where}, checkpoint {made.id}",
     )
 
 
@@ -137,7 +138,8 @@ def verify(store: str | None) -> console.Code:
     """
     # Nobody may write while the pages are checked, which only a writer can ensure.
     can_write = os.access(targets.existing(store), os.W_OK)
-    with targets.writing(store) if can_write else targets.reading(store) as saver:
+    codec = targets.inert_codec()
+    with targets.writing(store, codec) if can_write else targets.reading(store) as saver:
         found = saver.verify()
     what = "all is well" if found.ok else f"{len(found.problems)} problems"
     console.print_result(

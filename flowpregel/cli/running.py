@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _STATUSES = {
     Code.OK: "done",
     Code.FAILED: "failed",
-    Code.WAITING: "interrupted",
+    Code.WAITING: "waiting",
     Code.STOPPED: "stopped",
 }
 _RESULT = Limits(depth=6, count=50, size=2_000, total=2_000)

@@ -12,8 +12,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address, Saved
-from flowpregel._lmdb.codec import PythonCodec
+from flowpregel._lmdb.codec import Codec, PythonCodec
+from flowpregel._lmdb.records import fields_of
 from flowpregel.checkpoint.base import FLOW, FOLDER
+from flowpregel.cli.console import is_asked
 from flowpregel.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
@@ -109,7 +111,9 @@ def flow_of(thread_id: str, flow: str | None, store: str | None) -> Pregel:
             existing(store)
         return load_flow(flow)
     with reading(store) as saver:
-        return recorded_flow(newest(saver, thread_id))
+        saved = newest(saver, thread_id)
+    # Closed again: the program may open the same store to write to it.
+    return recorded_flow(saved)
 
 
 def recorded_flow(saved: Saved) -> Pregel:
@@ -127,31 +131,53 @@ def recorded_flow(saved: Saved) -> Pregel:
 # ---------------------------------------------------------------- stores
 
 
-class TolerantCodec(PythonCodec):
-    """Decodes what can be decoded: one value whose class is gone must not hide all the others."""
+class TolerantCodec:
+    """Decodes what can be decoded: one value that cannot must not hide all the others.
+
+    Args:
+        inner: Decodes.
+    """
+
+    fields_of = staticmethod(fields_of)
+
+    def __init__(self, inner: PythonCodec) -> None:
+        self._inner, self.encode = inner, inner.encode
 
     def decode(self, data: bytes) -> Any:
         """Return the value that was encoded, or a text that says why it cannot be read."""
         try:
-            return super().decode(data)
+            return self._inner.decode(data)
         except Exception as error:  # noqa: BLE001 - unpickling may run code of the user
             return f"<unreadable: {type(error).__name__}: {error}>"
 
 
-def reading(path: str | None) -> LMDBSaver:
+def reading(path: str | None, *, flow: bool = False) -> LMDBSaver:
     """Open a store that exists, to look at it; nothing in it is made or changed.
+
+    Args:
+        path: The store's folder.
+        flow: The user's flow is to read it: values are decoded with their classes.
+            Otherwise nothing of the user's is imported or run.
 
     Raises:
         ConfigurationError: No path was given.
         StoreError: There is no store, or it cannot be opened.
     """
     real = existing(path)
-    return opened(real, readonly=True, lock=os.access(real, os.W_OK), codec=TolerantCodec())
+    codec = TolerantCodec(PythonCodec()) if flow else inert_codec()
+    return opened(real, readonly=True, lock=os.access(real, os.W_OK), codec=codec)
 
 
-def writing(path: str | None) -> LMDBSaver:
+def inert_codec() -> TolerantCodec:
+    """Return a codec that imports and runs nothing that a store names."""
+    from flowpregel.cli.inert import InertCodec  # noqa: PLC0415 - keeps --help fast
+
+    return TolerantCodec(InertCodec())
+
+
+def writing(path: str | None, codec: Codec | None = None) -> LMDBSaver:
     """Open a store that exists, to change it; raises as `reading` does."""
-    return opened(existing(path))
+    return opened(existing(path), codec=codec)
 
 
 def opened(path: str, **asked: Any) -> LMDBSaver:
@@ -159,7 +185,8 @@ def opened(path: str, **asked: Any) -> LMDBSaver:
     from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions  # noqa: PLC0415 - as above
 
     file = os.environ.get(KEY_FILE)
-    options = StoreOptions(encryption_key=key_in(file) if file else None)
+    key = key_in(file) if file else None
+    options = StoreOptions(encryption_key=key, trust=is_asked("--trust") or None)
     return LMDBSaver(path, options=options, **asked)
 
 

@@ -111,7 +111,7 @@ def _end_of(job: Job, future: concurrent.futures.Future[bytes]) -> tuple[Outcome
     error = future.exception()
     if isinstance(error, concurrent.futures.BrokenExecutor):
         cause = f"its engine broke: {error}"
-        died = WorkerDiedError(job.task.name, 0, cause)
+        died = WorkerDiedError(job.task.name, 0, cause, call=job.task.call)
         died.__cause__ = error
         return Raised(died), None
     if error is not None:

@@ -35,6 +35,7 @@ from flowpregel.errors import (
     TaskCancelled,
     TaskExitError,
 )
+from flowpregel.executors.calls import RETURN_RESULTS, refuse_futures
 from flowpregel.executors.shared import with_values
 from flowpregel.runtime import runtime_of
 
@@ -48,12 +49,15 @@ def perform(job: Job, client: RunClient) -> Outcome:
         for awaited in steps:
             steps.close()
             return Raised(_not_awaited(job.task.name, awaited))
+        for made in [*scope.deferred]:
+            made.result()
         return Returned(scope.writes)
     except BaseException as error:  # noqa: BLE001 - how it ended is the result
         return outcome_of(job, error, scope.refused)
     finally:
         # The job has these context variables: left in them, it would keep its input alive.
         current.reset(token)
+        scope.deferred.clear()
 
 
 async def aperform(job: Job, client: RunClient) -> Outcome:
@@ -72,6 +76,8 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
             try:
                 awaited = steps.throw(failure) if failure else steps.send(reply)
             except StopIteration:
+                for made in [*scope.deferred]:
+                    await made
                 return Returned(scope.writes)
             try:
                 reply, failure = await awaited, None
@@ -87,6 +93,7 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
     finally:
         # The job has these context variables: left in them, it would keep its input alive.
         current.reset(token)
+        scope.deferred.clear()
 
 
 def outcome_of(job: Job, error: BaseException, refused: Interrupted | None = None) -> Outcome:
@@ -114,7 +121,7 @@ def _not_awaited(name: str, awaited: Any) -> TypeError:
     if inspect.iscoroutine(awaited):
         awaited.close()
     if hasattr(awaited, "add_done_callback"):
-        return TypeError(f"{name!r} returned a future: return what its .result() gives")
+        return TypeError(f"{name!r} returned a future: {RETURN_RESULTS}")
     return async_in_sync_run(name)
 
 
@@ -155,6 +162,7 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
         # It asked, and an `except` that catches everything caught the question.
         raise scope.question
     if task.kind is Kind.CALL:
+        refuse_futures(value)
         scope.writes = [(RETURN, value)]
         return
     for writer in node.writers:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Generator
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, cast
 
 from flowpregel._core.asked import Asked
 from flowpregel._core.effects import Call, Emitted
@@ -50,7 +50,33 @@ class OpenCalls(set["CallFuture[Any]"]):
     """The body itself, if it is a coroutine."""
 
 
-class CallFuture(concurrent.futures.Future[ResultT]):
+class Unresolved:
+    """Stands for the result of a call, and refuses to be used as if it were the result."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise TypeError(
+            "this is the future of a call, not what the call returns: write future.result() "
+            "(in async code: await future)"
+        )
+
+    if not TYPE_CHECKING:  # type checkers refuse all of this by themselves
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(
+                f"the future of a call has no {name!r}: for that of what the call returns, write "
+                f"future.result().{name} (in async code: (await future).{name})"
+            )
+
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+        __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
+        __pow__ = __rpow__ = __neg__ = __abs__ = __round__ = __int__ = __float__ = _refuse
+        __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __format__ = _refuse
+        __iter__ = __len__ = __contains__ = __getitem__ = __setitem__ = __index__ = _refuse
+
+
+class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
     """The result of a call, to be waited for by an OS thread or awaited by a coroutine.
 
     Args:
@@ -69,6 +95,8 @@ class CallFuture(concurrent.futures.Future[ResultT]):
         self._open_calls = open_calls
         self.looked_at = False
         """Whether somebody has asked how the call ended."""
+        self.returns_errors = False
+        """Whether the result of a call that fails is its exception."""
         self._is_aside = False
         """Whether a coroutine that the body has started awaits it, not the body itself."""
         self._told_after: int | None = None
@@ -85,7 +113,7 @@ class CallFuture(concurrent.futures.Future[ResultT]):
         """
         self._look(".result()")
         try:
-            return super().result(timeout)
+            return self.value(timeout)
         except GraphInterrupt as question:
             # The call asks, so the task that waits for it does too.
             scope = current.get()
@@ -97,6 +125,19 @@ class CallFuture(concurrent.futures.Future[ResultT]):
         """Return what the call raised, or None."""
         self._look(".exception()")
         return super().exception(timeout)
+
+    def value(self, timeout: float | None = None) -> ResultT:
+        """Return the result, or raise what the call raised; that counts not as looking at it."""
+        try:
+            return super().result(timeout)
+        except Exception as error:
+            if not (self.returns_errors and self.done()):
+                raise
+            return cast("ResultT", error)
+
+    def sibling(self, *, is_call: bool = True) -> Self:
+        """Return the future of a call of the same body, or of something else."""
+        return type(self)(self._turn, self._open_calls if is_call else None)
 
     def settle(self, outcome: Outcome) -> None:
         """Take the *outcome* of the call."""
@@ -171,6 +212,50 @@ class CallFuture(concurrent.futures.Future[ResultT]):
         raise TypeError("this is the future of a call: pass on what its result() returns")
 
 
+RETURN_RESULTS: Final = (
+    "return what the calls return, as in `return future.result()` or "
+    "`return [future.result() for future in futures]` (in async code: `return await future`, "
+    "`return await asyncio.gather(*futures)`)"
+)
+
+
+def futures_in(value: Any) -> list[Any]:
+    """Return the futures of calls that *value* is, or that are in a list, tuple or dict."""
+    if isinstance(value, Unresolved):
+        return [value]
+    within: Collection[Any] = ()
+    if type(value) in (list, tuple, dict):
+        within = value.values() if type(value) is dict else value
+    # By the set of their types: there may be very many of them.
+    if not any(issubclass(kind, Unresolved) for kind in set(map(type, within))):
+        return []
+    return [each for each in within if isinstance(each, Unresolved)]
+
+
+def with_results(value: Any) -> Any:
+    """Return *value* with results in the place of what `futures_in` finds, which is done."""
+    if type(value) is dict:
+        return {key: _value_of(each) for key, each in value.items()}
+    if type(value) in (list, tuple) and futures_in(value):
+        return type(value)(map(_value_of, value))
+    return _value_of(value)
+
+
+def _value_of(value: Any) -> Any:
+    future: Any = value
+    return future.value() if isinstance(value, Unresolved) else value
+
+
+def refuse_futures(returned: Any) -> None:
+    """Refuse futures of calls as what a task or a workflow returns.
+
+    Raises:
+        TypeError: There are any.
+    """
+    if futures_in(returned):
+        raise TypeError(f"futures of calls were returned: {RETURN_RESULTS}")
+
+
 def _done_on(loop: asyncio.AbstractEventLoop, future: CallFuture[Any]) -> asyncio.Future[None]:
     """Return a future of *loop* that is done when *future* is.
 
@@ -237,20 +322,20 @@ class LocalRunClient(RunClient):
         """Give the run's stream a custom chunk, or a `Report`."""
         self._mailbox.post(Emitted(self._job.task.id, payload))
 
-    def call(self, node: Node, arguments: Arguments, asked: Asked | None) -> Any:
-        """Make a call, and return its future."""
+    def call(self, node: Node, arguments: Arguments, asked: Asked | None, *reply: Any) -> Any:
+        """Make a call, and return its future: *reply*, if its caller has that already."""
         job = self._job
         if not self.made.count and self._before_first is not None:
             self._before_first()
         if runs_elsewhere(node, job.run.executor):
-            may_wait = self._turn is None and not _on_event_loop()
+            may_wait = not reply and self._turn is None and not _on_event_loop()
             arguments = captured(arguments, may_wait=may_wait)
         # Not CallFuture[Any](...): the alias would add an attribute to each future.
-        future: CallFuture[Any] = CallFuture(self._turn, self.made)
+        future: CallFuture[Any] = reply[0] if reply else CallFuture(self._turn, self.made)
         call = Call(job.task.id, job.attempt, node, arguments, asked, future, copy_context())
         self._mailbox.post(call)
         backlog = self._mailbox.backlog
-        if self._may_wait and backlog is not None and backlog.add(_CALL_SIZE):
+        if self._may_wait and not reply and backlog is not None and backlog.add(_CALL_SIZE):
             # The body makes calls faster than its run starts them.
             taken = threading.Event()
             if backlog.hold(taken.set):

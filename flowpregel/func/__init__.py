@@ -2,12 +2,15 @@
 
 from flowpregel.executors.calls import CallFuture as TaskFuture
 from flowpregel.func.entry import entrypoint
+from flowpregel.func.files import File
 from flowpregel.func.flow import Flow, RunHandle
-from flowpregel.func.tasks import TaskFunction, TaskOptions, task
+from flowpregel.func.options import TaskOptions
+from flowpregel.func.tasks import TaskFunction, task
 from flowpregel.pregel.dry_replay import DryRun
 
 __all__ = [
     "DryRun",
+    "File",
     "Flow",
     "RunHandle",
     "TaskFunction",

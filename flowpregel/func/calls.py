@@ -1,4 +1,4 @@
-"""Calls of a task: how a person reads one, and many that are made as one.
+"""Many calls of a task that are made as one.
 
 A chunk of ``task.map(items, chunksize=n)`` is one recorded call, sent in one message, and
 returns a list. Each item has a future.
@@ -6,59 +6,45 @@ returns a list. Each item has a future.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from contextvars import copy_context
+from typing import Any, Generic, TypeVar, cast
 
 from flowpregel._core.callee import Callee
-from flowpregel._core.records import Arguments
-from flowpregel.context import current_scope
+from flowpregel._core.records import Arguments, Raised
+from flowpregel._text import described
+from flowpregel.context import Scope, current_scope
+from flowpregel.errors import ConfigurationError
 from flowpregel.executors.attempt import call
+from flowpregel.executors.calls import CallFuture, Unresolved
 from flowpregel.executors.shared import with_values
-
-if TYPE_CHECKING:
-    from flowpregel.executors.calls import CallFuture
 
 R = TypeVar("R")
 
-_LONGEST = 40
-_MOST = 4
-_PLAIN = frozenset({int, float, bool, type(None), complex})
-_SIZED = frozenset({list, tuple, dict, set, frozenset, bytearray})
-_LONGEST_INT = 128
-"""Bits of an int that is written out: longer ones take long to write."""
 
+def redacted_places(
+    func: Callable[..., Any], hidden: Sequence[str], task: str
+) -> frozenset[int | str]:
+    """Return the positions and the names of the arguments of *func* that nobody is shown.
 
-def described(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    """Return a call as text.
-
-    Example:
-        >>> described("measure", ("a.py", list(range(100))), {"deep": True})
-        "measure('a.py', <list of 100>, deep=True)"
+    Raises:
+        ConfigurationError: It has no such parameter.
     """
-    shown = [_shown(value) for value in args[:_MOST]]
-    shown += [f"{key}={_shown(value)}" for key, value in [*kwargs.items()][:_MOST]]
-    if len(args) > _MOST or len(kwargs) > _MOST:
-        shown.append("...")
-    return f"{name}({', '.join(shown)})"
+    if not hidden:
+        return frozenset()
+    places = {}
+    for index, each in enumerate(inspect.signature(func).parameters.values()):
+        if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+            places[each.name] = index
+    if unknown := [name for name in hidden if name not in places]:
+        has = f"it has {', '.join(places)}"
+        raise ConfigurationError(f"task {task!r} has no parameter {unknown[0]!r} to redact; {has}")
+    return frozenset({*hidden, *(places[name] for name in hidden)})
 
 
-def _shown(value: Any) -> str:
-    kind = type(value)
-    if kind is int and value.bit_length() > _LONGEST_INT:
-        return f"<int of {value.bit_length()} bits>"
-    if kind in _PLAIN:
-        return repr(value)
-    if kind in (str, bytes):
-        text = repr(value[:_LONGEST])
-        return text if len(value) <= _LONGEST else f"{text[:-1]}...{text[-1]}"
-    if kind in _SIZED:
-        return f"<{kind.__name__} of {len(value)}>" if len(value) else repr(value)
-    # A user's own __repr__ may take as long as it likes, and may raise.
-    return f"<{kind.__qualname__}>"
-
-
-class ItemFuture(Generic[R]):
+class ItemFuture(Unresolved, Generic[R]):
     """The result of one item of a chunk, to be waited for or awaited.
 
     It is done, or fails, when its chunk does.
@@ -80,7 +66,18 @@ class ItemFuture(Generic[R]):
         Args:
             timeout: Seconds to wait at most; None is for ever.
         """
-        return self._chunk.result(timeout)[self._index]
+        return self._item_of(self._chunk.result(timeout))
+
+    def value(self) -> R:
+        """Return what `result` does, without looking at it."""
+        return self._item_of(self._chunk.value())
+
+    def _item_of(self, results: Any) -> R:
+        return cast("R", results if isinstance(results, Exception) else results[self._index])
+
+    def sibling(self, *, is_call: bool = True) -> CallFuture[Any]:
+        """Return the future of a call of the same body, or of something else."""
+        return self._chunk.sibling(is_call=is_call)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what failed in the chunk, or None."""
@@ -96,7 +93,55 @@ class ItemFuture(Generic[R]):
 
     def __await__(self) -> Generator[Any, Any, R]:
         results = yield from self._chunk.__await__()
-        return results[self._index]
+        return self._item_of(results)
+
+
+def arguments_of(iterables: Sequence[Iterable[Any]]) -> Iterable[tuple[Any, ...]]:
+    """Return the arguments of each call of a map, in a list if they come of several iterables.
+
+    Raises:
+        TypeError, ValueError: None can be made of what was given.
+    """
+    try:
+        found = zip(*iterables, strict=True)
+        # An error about their lengths must not leave calls behind.
+        return found if len(iterables) == 1 else [*found]
+    except (TypeError, ValueError) as error:
+        error.add_note(
+            "map() takes a list, or another iterable such as range(3), for each parameter of the "
+            "task, all of the same length"
+        )
+        raise
+
+
+def call_later(scope: Scope, awaited: list[Any], make: Callable[[Any], object]) -> Any:
+    """Make a call when others have ended, and return its future at once.
+
+    Args:
+        scope: Of the body that makes it.
+        awaited: The futures among its arguments. If one fails, the call fails with that.
+        make: Makes the call, given its future.
+    """
+    reply, made = awaited[0].sibling(), awaited[0].sibling(is_call=False)
+    variables = copy_context()
+    scope.deferred.add(made)
+
+    def go_on(_: object = None) -> None:
+        while awaited:
+            if not awaited[-1].done():
+                awaited[-1].add_done_callback(go_on)
+                return
+            awaited.pop()
+        try:
+            if made in scope.deferred:  # its body has not failed meanwhile
+                variables.run(make, reply)
+        except BaseException as error:  # noqa: BLE001 - the call fails with it
+            reply.settle(Raised(error))
+        scope.deferred.discard(made)
+        made.set_result(None)
+
+    go_on()
+    return reply
 
 
 class ChunkedCall:
@@ -104,10 +149,12 @@ class ChunkedCall:
 
     Args:
         callee: The function.
+        redacted: The positions of arguments that no message shows.
     """
 
-    def __init__(self, callee: Callee) -> None:
+    def __init__(self, callee: Callee, redacted: Collection[int | str]) -> None:
         self._callee = callee
+        self._redacted = redacted
 
     def __call__(self, first: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the results; *first* is the index of the first item in the whole map."""
@@ -134,5 +181,6 @@ class ChunkedCall:
         try:
             yield
         except Exception as error:
-            error.add_note(f"in item {index} of a map: {described(self._callee.name, item, {})}")
+            text = described(self._callee.name, item, {}, self._redacted)
+            error.add_note(f"in item {index} of a map: {text}")
             raise

@@ -16,6 +16,7 @@ from flowpregel._core.records import PREVIOUS
 from flowpregel.channels import EphemeralValue, LastValue
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.errors import ConfigurationError
+from flowpregel.executors.calls import refuse_futures
 from flowpregel.func.flow import Flow, once_of
 from flowpregel.func.parameters import parameters_of
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
@@ -179,7 +180,9 @@ class entrypoint(EntrypointOptions):
 
 
 def _value_of(returned: Any) -> Any:
-    return returned.value if isinstance(returned, entrypoint.final) else returned
+    value = returned.value if isinstance(returned, entrypoint.final) else returned
+    refuse_futures(value)
+    return value
 
 
 def _save_of(returned: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from flowpregel._core.digest import home_of
 from flowpregel._interrupts import held
+from flowpregel._tracebacks import UsersFrames
 from flowpregel.checkpoint.base import OnConflict
 from flowpregel.context import current
 from flowpregel.errors import ConfigurationError, UnansweredError
@@ -26,7 +27,7 @@ from flowpregel.pregel.runner import GraphRun
 P = ParamSpec("P")
 R = TypeVar("R")
 _CodeChange = Literal["keep", "rerun", "error"] | None
-_OWN = ("id", "adopt", "on_code_change", "on_conflict")
+_OWN = ("id", "adopt", "on_code_change", "on_conflict", "fail_fast")
 """The options of a run, among the arguments of its workflow."""
 _EVENTS = ("tasks", "updates", "custom")
 
@@ -70,6 +71,7 @@ class Flow(Pregel, Generic[P, R]):
         adopt: bool = ...,
         on_code_change: _CodeChange = ...,
         on_conflict: OnConflict = ...,
+        fail_fast: bool = ...,
         **kwargs: Any,
     ) -> R: ...
     def run(self, *args: Any, **kwargs: Any) -> Any:
@@ -85,6 +87,8 @@ class Flow(Pregel, Generic[P, R]):
                 ``"keep"`` it (default, with a notice), ``"rerun"`` the call, or ``"error"``.
             on_conflict: If another process has the run now: ``"wait"`` for its result
                 (default), ``"raise"``, or ``"takeover"``.
+            fail_fast: Whether calls that wait for their turn are left out once the workflow's
+                function has raised (default). What runs by then is finished and kept.
 
         Raises:
             TypeError: The function does not take these arguments.
@@ -101,11 +105,11 @@ class Flow(Pregel, Generic[P, R]):
         """
         if _is_nested(kwargs):
             return self.invoke(self._given(args, kwargs))
-        run = self._planned(args, kwargs)
-        with held():
+        with UsersFrames(), held():
+            run = self._planned(args, kwargs)
             for _ in run.items():
                 pass
-        return _result_of(run)
+            return _result_of(run)
 
     @overload
     async def arun(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
@@ -117,16 +121,18 @@ class Flow(Pregel, Generic[P, R]):
         adopt: bool = ...,
         on_code_change: _CodeChange = ...,
         on_conflict: OnConflict = ...,
+        fail_fast: bool = ...,
         **kwargs: Any,
     ) -> R: ...
     async def arun(self, *args: Any, **kwargs: Any) -> Any:
         """`run`, on the running event loop."""
         if _is_nested(kwargs):
             return await self.ainvoke(self._given(args, kwargs))
-        run = self._planned(args, kwargs)
-        async for _ in run.aitems():
-            pass
-        return _result_of(run)
+        with UsersFrames():
+            run = self._planned(args, kwargs)
+            async for _ in run.aitems():
+                pass
+            return _result_of(run)
 
     @overload
     def start(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]: ...
@@ -138,6 +144,7 @@ class Flow(Pregel, Generic[P, R]):
         adopt: bool = ...,
         on_code_change: _CodeChange = ...,
         on_conflict: OnConflict = ...,
+        fail_fast: bool = ...,
         **kwargs: Any,
     ) -> RunHandle[R]: ...
     def start(self, *args: Any, **kwargs: Any) -> Any:
@@ -188,9 +195,8 @@ class Flow(Pregel, Generic[P, R]):
                 f"{self.name}.run(id={run_id!r}): nothing keeps the runs of this workflow; write "
                 "@entrypoint(checkpointer='runs.lmdb'), with the path of a folder"
             )
-        run = GraphRun(
-            self, self._given(args, kwargs), None, {"on_conflict": "wait", **own, **asked}
-        )
+        defaults = {"on_conflict": "wait", "fail_fast": True}
+        run = GraphRun(self, self._given(args, kwargs), None, {**defaults, **own, **asked})
         if self.checkpointer is not None:
             run.resume = replace(self.once, adopt=adopt)
         return run
@@ -232,7 +238,8 @@ class RunHandle(Generic[R]):
             TimeoutError: It has not ended by then.
             Exception: What `Flow.run` would raise.
         """
-        return self._future.result(timeout)
+        with UsersFrames():
+            return self._future.result(timeout)
 
     def cancel(self) -> None:
         """Ask the run to stop at once; what is finished is kept, and it can go on later."""

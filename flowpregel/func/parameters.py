@@ -50,7 +50,10 @@ class FlowParameters:
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{self.name}() {error}") from None
+            raise TypeError(
+                f"{self.name}() {error}; it takes {self.signature}, and a run of it takes "
+                "id='...', adopt=, on_code_change=, on_conflict= and fail_fast= too"
+            ) from None
         bound.apply_defaults()
         given = dict(bound.arguments)
         value = next(iter(given.values()))

@@ -6,62 +6,52 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property, partial, update_wrapper
 from operator import attrgetter
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from flowpregel._code.digest import code_digest
 from flowpregel._core.asked import Asked
 from flowpregel._core.callee import Callee, callee_of, is_generator_function, name_of
 from flowpregel._core.digest import arguments_digest, space_of
+from flowpregel._core.program import names
 from flowpregel._core.records import Arguments, Node
-from flowpregel._engine.tasks import check_executor
-from flowpregel.context import current
+from flowpregel._text import described
+from flowpregel.context import Scope, current
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture as TaskFuture
-from flowpregel.func.calls import ChunkedCall, ItemFuture, described
+from flowpregel.executors.calls import futures_in, with_results
+from flowpregel.func.calls import (
+    ChunkedCall,
+    ItemFuture,
+    arguments_of,
+    call_later,
+    redacted_places,
+)
+from flowpregel.func.entry import entrypoint
+from flowpregel.func.flow import once_of
+from flowpregel.func.options import TaskOptions, checked_options
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
-from flowpregel.pregel.node import checked_cache_policy, policies_of
+from flowpregel.pregel.node import policies_of
 
+A = TypeVar("A")
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 MapFuture: TypeAlias = TaskFuture[R] | ItemFuture[R]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskOptions:
-    """How the calls of a task are made."""
-
-    name: str | None = None
-    """What streams and messages call it; the function's own name if None."""
-    retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None
-    """When a failed call is tried again; the first policy that matches decides."""
-    cache_policy: CachePolicy | None = None
-    """How long its results are shared between runs; the entrypoint gives the cache."""
-    timeout: float | timedelta | TimeoutPolicy | None = None
-    """Seconds that one attempt may take, or a policy."""
-    executor: Any = None
-    """Where it runs: ``"processes"``, ``"threads"``, ``"inline"``, or an executor."""
-    version: str | None = None
-    """Says that the code is another one; None: the code itself is looked at."""
-    on_code_change: Literal["keep", "rerun", "error"] | None = None
-    """What is done with a recorded result that other code made; None: as the run says."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "timeout", TimeoutPolicy.coerce(self.timeout))
-        policies_of(self.retry_policy)
-        checked_cache_policy(self.cache_policy)
-        check_executor(self.executor)
-        if self.on_code_change not in (None, "keep", "rerun", "error"):
-            raise ConfigurationError(
-                f"task(on_code_change={self.on_code_change!r}): use 'keep', 'rerun' or 'error'"
-            )
-        for option in ("name", "version"):
-            text: Any = getattr(self, option)
-            if text is not None and (not isinstance(text, str) or not text):
-                raise ConfigurationError(f"task({option}={text!r}): use str")
 
 
 class TaskFunction(Generic[P, R]):
@@ -85,11 +75,15 @@ class TaskFunction(Generic[P, R]):
         self.options = options
         self.name = options.name or name_of(func)
         """What streams and messages call it."""
+        self._redacted = redacted_places(func, names(options.redact), self.name)
         self._bound: tuple[Any, ...] = ()
         update_wrapper(self, func, assigned=_COPIED, updated=())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> TaskFuture[R]:
         """Start a call and return its future at once.
+
+        A future among the arguments, or directly in a list, tuple or dict among them, stands
+        for its result: the call is made when that is there, and fails if that fails.
 
         Raises:
             RuntimeError: Called outside of a run.
@@ -98,11 +92,24 @@ class TaskFunction(Generic[P, R]):
         if scope is None:
             raise self._outside()
         given: tuple[Any, ...] = (*self._bound, *args) if self._bound else args
+        awaited = [each for one in (*given, *kwargs.values()) for each in futures_in(one)]
+        made: TaskFuture[R]
+        if awaited:
+            made = call_later(scope, awaited, partial(self._make, scope, given, kwargs))
+        else:
+            made = self._make(scope, given, kwargs)
+        return made
+
+    def _make(self, scope: Scope, args: Any, kwargs: Mapping[str, Any], *reply: Any) -> Any:
+        """Make a call; *reply* is its future, if it has waited for others."""
+        if reply:
+            args = tuple(map(with_results, args))
+            kwargs = {name: with_results(each) for name, each in kwargs.items()}
         asked = None
         if scope.job.compares:
-            asked = self._asked(self.name, given, kwargs, described(self.name, given, kwargs))
-        made: TaskFuture[R] = scope.ends.call(self.node, Arguments(given, kwargs), asked)
-        return made
+            text = described(self.name, args, kwargs, self.node.redacted)
+            asked = self._asked(self.name, args, kwargs, text)
+        return scope.ends.call(self.node, Arguments(args, kwargs), asked, *reply)
 
     def _outside(self) -> RuntimeError:
         return RuntimeError(
@@ -119,10 +126,20 @@ class TaskFunction(Generic[P, R]):
         return Asked(name, arguments, self.code, text)
 
     @overload
-    def map(self, *iterables: Iterable[Any]) -> list[TaskFuture[R]]: ...
+    def map(
+        self: TaskFunction[Concatenate[A, Q], R], items: Iterable[A], /, *more: Iterable[Any]
+    ) -> list[TaskFuture[R]]: ...
     @overload
-    def map(self, *iterables: Iterable[Any], chunksize: int) -> Sequence[MapFuture[R]]: ...
-    def map(self, *iterables: Iterable[Any], chunksize: int = 1) -> Sequence[MapFuture[R]]:
+    def map(
+        self, *iterables: Iterable[Any], chunksize: int = ..., errors: Literal["raise"] = ...
+    ) -> Sequence[MapFuture[R]]: ...
+    @overload
+    def map(
+        self, *iterables: Iterable[Any], chunksize: int = ..., errors: Literal["return"]
+    ) -> Sequence[MapFuture[R | Exception]]: ...
+    def map(
+        self, *iterables: Iterable[Any], chunksize: int = 1, errors: str = "raise"
+    ) -> Sequence[MapFuture[Any]]:
         """Start a call for each item, and return the futures in the same order.
 
         Args:
@@ -131,25 +148,32 @@ class TaskFunction(Generic[P, R]):
             chunksize: How many items are one call: sent, recorded, tried again and timed out
                 together. An item that fails fails its chunk, with a note that names it. For
                 short tasks.
+            errors: ``"return"``: the result of a call that failed is its exception. Otherwise
+                asking for the result raises that.
 
         Raises:
-            ConfigurationError: *chunksize* is no size, or the task has a cache policy.
+            ConfigurationError: *chunksize* is no size, *errors* is something else, or chunks
+                are asked for of a task that has a cache policy.
 
         Example:
             >>> futures = measure.map(["a.py", "b.py"])  # doctest: +SKIP
         """
-        if chunksize != 1:
-            return self._map_chunks(iterables, chunksize)
+        if errors not in ("raise", "return"):
+            raise ConfigurationError(f"map(errors={errors!r}): use 'raise' or 'return'")
         call = cast("Callable[..., TaskFuture[R]]", self)
-        if len(iterables) == 1:
-            return [call(item) for item in iterables[0]]
-        # All of them first: an error about their lengths must not leave calls behind.
-        return [call(*items) for items in [*zip(*iterables, strict=True)]]
+        if chunksize != 1:
+            return self._map_chunks(iterables, chunksize, returns_errors=errors == "return")
+        futures = [call(*items) for items in arguments_of(iterables)]
+        for future in futures:
+            future.returns_errors = errors == "return"
+        return futures
 
-    def _map_chunks(self, iterables: Sequence[Iterable[Any]], size: int) -> list[ItemFuture[R]]:
-        if self.options.cache_policy is not None:
+    def _map_chunks(
+        self, iterables: Sequence[Iterable[Any]], size: int, *, returns_errors: bool
+    ) -> list[ItemFuture[R]]:
+        if self.options.shares is not None:
             raise ConfigurationError(
-                f"task {self.name!r} has a cache policy, which is for single calls: "
+                f"task {self.name!r} shares its results, which is for single calls: "
                 "use map() without chunksize"
             )
         if size < 1:
@@ -157,7 +181,7 @@ class TaskFunction(Generic[P, R]):
         scope = current.get()
         if scope is None:
             raise self._outside()
-        items = [(*self._bound, *each) for each in zip(*iterables, strict=True)]
+        items = [(*self._bound, *each) for each in arguments_of(iterables)]
         futures: list[ItemFuture[R]] = []
         for first in range(0, len(items), size):
             chunk = items[first : first + size]
@@ -166,6 +190,7 @@ class TaskFunction(Generic[P, R]):
                 text = f"{name}({len(chunk)} items from {first})"
                 asked = self._asked(name, (chunk,), {}, text)
             made = scope.ends.call(self._chunk_node, Arguments((first, chunk), {}), asked)
+            made.returns_errors = returns_errors
             futures += [ItemFuture(made, index) for index in range(len(chunk))]
         return futures
 
@@ -174,9 +199,10 @@ class TaskFunction(Generic[P, R]):
 
         Args:
             changes: What `task` takes: ``name``, ``retry_policy``, ``cache_policy``,
-                ``timeout``, ``executor``, ``version``, ``on_code_change``.
+                ``cache``, ``timeout``, ``executor``, ``version``, ``on_code_change``,
+                ``adopts``, ``redact``.
         """
-        return TaskFunction(self.func, replace(self.options, **_options(changes)))
+        return TaskFunction(self.func, replace(self.options, **checked_options(changes)))
 
     def clear_cache(self, cache: Any) -> None:
         """Forget the results of this task that *cache* shares."""
@@ -203,21 +229,48 @@ class TaskFunction(Generic[P, R]):
             name=self.name,
             steps=(callee,),
             retry=policies_of(options.retry_policy),
-            cache=options.cache_policy,
-            space=() if options.cache_policy is None else self.cache_namespace,
+            cache=options.shares,
+            space=() if options.shares is None else self.cache_namespace,
             timeout=cast("TimeoutPolicy | None", options.timeout),
             executor=options.executor,
             on_code_change=options.on_code_change,
+            adopts=names(options.adopts),
             is_task=True,
+            home=once_of(self.func, name_of(self.func), ()).flow,
+            redacted=self._redacted,
         )
 
     @cached_property
     def _chunk_node(self) -> Node:
         """What the core runs for a chunk: many calls as one."""
         (callee,) = self.node.steps
-        chunked = ChunkedCall(callee)
+        chunked = ChunkedCall(callee, self._redacted)
         func, coroutine = (None, chunked.in_coroutine) if callee.is_async else (chunked, None)
-        return replace(self.node, steps=(Callee(func, coroutine, (), callee.name),))
+        step = Callee(func, coroutine, (), callee.name)
+        # Its arguments are the index of the first item, and the items.
+        redacted = frozenset({1} if self._redacted else ())
+        return replace(self.node, steps=(step,), home=f"{self.node.home}.map", redacted=redacted)
+
+    def call_here(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Make one call in this process, outside of a run, and return its result.
+
+        It is made as in a run, but nothing is kept, shared or tried again; the tasks that it
+        calls run in this process too. What ``flowpregel debug`` does.
+
+        Raises:
+            Exception: What the function raised.
+
+        Example:
+            >>> measure.call_here("a.py")  # doctest: +SKIP
+        """
+        options = {"executor": "inline", "retry_policy": None, "cache_policy": None}
+        here = self.with_options(timeout=None, **options)
+
+        @entrypoint(executor="inline")
+        def call(_: Any) -> Any:
+            return here(*args, **kwargs).result()
+
+        return cast("R", call.run(None))
 
     @cached_property
     def code(self) -> str:
@@ -278,15 +331,6 @@ class _ByName:
 _COPIED = ("__module__", "__name__", "__qualname__", "__doc__")
 
 
-def _options(changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return *changes*, if all of them are options of a task."""
-    known = [field.name for field in fields(TaskOptions)]
-    for name in changes:
-        if name not in known:
-            raise TypeError(f"a task has no option {name!r}; it has {', '.join(known)}")
-    return changes
-
-
 class _Decorator(Protocol):
     """What ``task(...)`` returns without a function."""
 
@@ -308,10 +352,13 @@ def task(
     name: str | None = None,
     retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
     cache_policy: CachePolicy | None = None,
+    cache: bool = False,
     timeout: float | timedelta | TimeoutPolicy | None = None,
     executor: Any = None,
     version: str | None = None,
     on_code_change: Literal["keep", "rerun", "error"] | None = None,
+    adopts: str | Sequence[str] = (),
+    redact: str | Sequence[str] = (),
 ) -> _Decorator: ...
 
 
@@ -325,7 +372,8 @@ def task(func: Any = None, /, **options: Any) -> Any:
     Args:
         func: A function, a method, an async function, a partial, any callable.
         options: The fields of `TaskOptions`: ``name``, ``retry_policy``,
-            ``cache_policy``, ``timeout``, ``executor``, ``version``, ``on_code_change``.
+            ``cache_policy``, ``cache``, ``timeout``, ``executor``, ``version``,
+            ``on_code_change``, ``adopts``, ``redact``.
 
     Raises:
         ConfigurationError: *func* is a generator or cannot be called, or an
@@ -339,5 +387,5 @@ def task(func: Any = None, /, **options: Any) -> Any:
         >>> simulate.func(3)
         1.5
     """
-    decorate = partial(TaskFunction, options=TaskOptions(**_options(options)))
+    decorate = partial(TaskFunction, options=TaskOptions(**checked_options(options)))
     return decorate if func is None else decorate(func)

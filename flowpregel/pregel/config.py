@@ -56,6 +56,7 @@ class RunKeywords(ConfigKeywords, total=False):
     resume: Literal["auto"] | None
     on_code_change: Literal["keep", "rerun", "error"]
     on_conflict: OnConflict
+    fail_fast: bool
     progress: bool | None
     version: Literal["v1", "v2"]
 
@@ -267,6 +268,7 @@ def options_of(
         "context": None,
         "control": None,
         "subgraphs": False,
+        "fail_fast": False,
         **{name: choices[0] for name, (choices, _) in _CHOICES.items()},
     }
     options |= {

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from copy import copy as shallow_copy
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, Self, TypeAlias, TypedDict
+from weakref import WeakKeyDictionary
 
 from flowpregel._core.program import Keys, Program, compile_program, names
 from flowpregel._core.records import INPUT, SILENT_WRITES, TASKS
 from flowpregel._engine.tasks import check_executor
+from flowpregel.cache.base import BaseCache
+from flowpregel.cache.memory import InMemoryCache
 from flowpregel.channels import Topic
 from flowpregel.channels.base import BaseChannel
 from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.managed import managed_value
 from flowpregel.policies import CachePolicy, RetryPolicy
@@ -69,6 +74,7 @@ class GraphDefinition:
         self.input_channels = keys_of(self.input_channels)
         self.stream_channels = self.stream_channels and keys_of(self.stream_channels)
         self.checkpointer = as_checkpointer(self.checkpointer)
+        self.cache = _as_cache(self.cache)
         self.retry_policy = policies_of(self.retry_policy)
         self.config = dict(self.config or {})
         checked_cache_policy(self.cache_policy)
@@ -256,18 +262,38 @@ class GraphDefinition:
             setattr(clone, name, value)
         return clone
 
+    def open_cache(self, resources: ExitStack) -> BaseCache | None:
+        """Return where results are shared: its cache, or else the store that keeps its runs.
+
+        Args:
+            resources: What closes the cache that is opened for the moment.
+        """
+        given: BaseCache | None = self.cache
+        if given is not None or self.saver is None:
+            return given
+        if isinstance(self.saver, InMemorySaver):
+            return _CACHES.setdefault(self.saver, InMemoryCache())
+        from flowpregel.cache.lmdb import LMDBCache  # noqa: PLC0415 - imports lmdb
+        from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415
+
+        if not isinstance(self.saver, LMDBSaver):
+            return None
+        return resources.enter_context(LMDBCache(self.saver.path, options=self.saver.options))
+
     def clear_cache(self, nodes: Sequence[str] | None = None) -> None:
         """Forget shared results: of *nodes*, or of all.
 
         Raises:
             ConfigurationError: The graph has no cache.
         """
-        if self.cache is None:
-            raise ConfigurationError(f"graph {self.name!r} has no cache to clear")
         for name in nodes or ():
             if name not in self.nodes:
                 raise ConfigurationError(f"graph {self.name!r} has no node {name!r}")
-        self.cache.clear([self.program.nodes[name].space for name in nodes or self.nodes])
+        with ExitStack() as resources:
+            cache = self.open_cache(resources)
+            if cache is None:
+                raise ConfigurationError(f"graph {self.name!r} has no cache to clear")
+            cache.clear([self.program.nodes[name].space for name in nodes or self.nodes])
 
 
 def _with_topic(channels: Mapping[str, Any]) -> dict[str, Any]:
@@ -302,6 +328,25 @@ def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
     raise ConfigurationError(
         f"Invalid checkpointer {value!r}: give a saver, a path, True, False or None"
     )
+
+
+_CACHES: WeakKeyDictionary[InMemorySaver, InMemoryCache] = WeakKeyDictionary()
+"""Where results are shared by the runs that a saver keeps in memory."""
+
+
+def _as_cache(value: Any) -> BaseCache | None:
+    """Return what a user passed as ``cache=``; a path opens an `LMDBCache`.
+
+    Raises:
+        ConfigurationError: It is no cache.
+    """
+    if isinstance(value, str | os.PathLike):
+        from flowpregel.cache.lmdb import LMDBCache  # noqa: PLC0415 - imports lmdb
+
+        return LMDBCache(value)
+    if value is None or isinstance(value, BaseCache):
+        return value
+    raise ConfigurationError(f"Invalid cache {value!r}: give a cache, or a path")
 
 
 def _typed_dict(types: dict[str, Any]) -> Any:

@@ -121,7 +121,10 @@ def dry_replay(asked: GraphRun) -> DryRun:
             has_saver=True,
         )
         steps = _superstep(begun, options)
-        engine = Engine(RunPlan(steps=steps, around=around, resources=ExitStack()))
+        plan_of_it = RunPlan(
+            steps=steps, around=around, open_cache=graph.open_cache, resources=ExitStack()
+        )
+        engine = Engine(plan_of_it)
         with held():
             deque(drive(engine), maxlen=0)
     finally:
@@ -176,6 +179,8 @@ def _withheld(steps: Steps, names: Counter[str]) -> Steps:
                 names.update(task.name for task in others)
                 ends += [effects.Ended(task.id, task.attempt, Interrupted(())) for task in others]
                 reply = (yield effects.Submit(bodies, setting)) if bodies else None
+            case effects.Look():
+                reply = {}  # what other runs share may be gone by then
             case effects.Wait() if ends:
                 reply = yield effects.Wait(time.monotonic_ns() + _PATIENCE)
                 if not reply.events:

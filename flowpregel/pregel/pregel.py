@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
 from flowpregel._engine.drivers import elsewhere
 from flowpregel._interrupts import held
+from flowpregel._tracebacks import UsersFrames
 from flowpregel.context import current
 from flowpregel.pregel import threads
 from flowpregel.pregel.config import WHOLE, Config, RunKeywords, StreamKeywords, configs_of, merged
@@ -99,21 +100,19 @@ class Pregel(GraphDefinition):
                 ``thread_id=``, ``checkpoint_id=``, ``run_id=``,
                 ``recursion_limit=``, ``max_concurrency=``, ``tags=``,
                 ``metadata=``, ``configurable=``.
-            asked: What `stream` takes as well: ``context``, ``stream_mode``,
-                ``output_keys``, ``interrupt_before``, ``interrupt_after``,
-                ``durability``, ``control``, ``print_mode``.
-                ``resume="auto"`` goes on with the thread's unfinished run if there
-                is one, which must have been given equal input, and starts one
-                otherwise. A ``run_id`` names a run: asked for again, it goes on, or
-                returns what it returned. ``on_code_change`` says what to do with a
-                recorded result that other code made: ``"keep"`` it (default, with a
-                notice), ``"rerun"`` the call, or ``"error"``.
-                ``progress=True`` shows a live view on stderr. ``version="v2"``
-                returns a `GraphOutput`, with interrupts beside the value.
+            asked: What `stream` takes as well: ``context``, ``stream_mode``, ``output_keys``,
+                ``interrupt_before``, ``interrupt_after``, ``durability``, ``control``,
+                ``print_mode``. ``resume="auto"`` goes on with the thread's unfinished run if
+                there is one, which must have been given equal input, and starts one otherwise.
+                A ``run_id`` names a run: asked for again, it goes on, or returns what it
+                returned. ``on_code_change`` says what to do with a recorded result that other
+                code made: ``"keep"`` it (default, with a notice), ``"rerun"`` the call, or
+                ``"error"``. ``fail_fast=True`` starts no call of a body that has failed.
+                ``progress=True`` shows a live view on stderr.
+                ``version="v2"`` returns a `GraphOutput`, with interrupts beside the value.
 
         Returns:
-            The output; with an ``__interrupt__`` key if the run waits for
-            answers; for a stream mode but ``values``, the list of its items.
+            The output, with ``__interrupt__`` if it waits for answers; or a mode's items.
 
         Raises:
             EmptyInputError: There is nothing to run on.
@@ -128,10 +127,10 @@ class Pregel(GraphDefinition):
         """
         if current.get() is not None and asked.get("stream_mode") in WHOLE:
             return call_nested(self, input, config, asked).result()
-        run = GraphRun(self, input, config, asked)
-        with held():
+        with UsersFrames(), held():
+            run = GraphRun(self, input, config, asked)
             items = [*run.items()]
-        return items if run.modes else run.output()
+            return items if run.modes else run.output()
 
     async def ainvoke(
         self, input: Any, config: Config | None = None, **asked: Unpack[RunKeywords]
@@ -139,9 +138,10 @@ class Pregel(GraphDefinition):
         """`invoke`, on the running event loop; async nodes run on it too."""
         if current.get() is not None and asked.get("stream_mode") in WHOLE:
             return await call_nested(self, input, config, asked)
-        run = GraphRun(self, input, config, asked)
-        items = [item async for item in run.aitems()]
-        return items if run.modes else run.output()
+        with UsersFrames():
+            run = GraphRun(self, input, config, asked)
+            items = [item async for item in run.aitems()]
+            return items if run.modes else run.output()
 
     def stream(
         self, input: Any, config: Config | None = None, **asked: Unpack[StreamKeywords]

@@ -30,6 +30,7 @@ from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._engine.nested import RunContext, now
 from flowpregel._fault import fault
 from flowpregel._interrupts import held
+from flowpregel._tracebacks import UsersFrames, leave_out_ours
 from flowpregel.checkpoint.base import BaseCheckpointSaver, OnConflict
 from flowpregel.context import RunControl, current_scope
 from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, ThreadBusyError
@@ -45,7 +46,6 @@ _WITHOUT_EFFECT = ("stream_mode", "print_mode", "context", "debug", "version")
 """Options of an invocation that a graph may be given when another one calls it."""
 _PAUSE = 0.05
 """Seconds after which an async run looks again whether its thread is free."""
-_OURS = "flowpregel."
 is_dry: ContextVar[bool] = ContextVar("flowpregel_is_dry", default=False)
 """Whether the code belongs to a dry replay: no other run is started from there."""
 _FROM_INSIDE = {"custom", "progress"}
@@ -102,19 +102,19 @@ class GraphRun:
         self.subgraphs: bool = wanted["subgraphs"]
         """Whether nested graphs stream too, so that each item names its namespace."""
         self._view = progress.ProgressView(graph.name) if wanted["progress"] else None
-        viewed = progress.MODES if self._view else ()
         self.options = Options(
             durability=Durability(wanted["durability"]),
             recursion_limit=config.recursion_limit,
             interrupt_before=wanted["interrupt_before"],
             interrupt_after=wanted["interrupt_after"],
             output_channels=keys_of(wanted["output_keys"]),
-            modes=frozenset((*self.modes, *self._printed, *viewed)),
+            modes=frozenset((*self.modes, *self._printed, *(progress.MODES if self._view else ()))),
             step_timeout=graph.step_timeout,
             retry=policies_of(graph.retry_policy),
             cache=graph.cache_policy,
             drain=lambda: None if self.control is None else self.control.drain_reason,
             on_code_change=wanted["on_code_change"],
+            fail_fast=wanted["fail_fast"],
         )
         """All but what the thread's saver decides."""
 
@@ -134,6 +134,9 @@ class GraphRun:
                 if item is None:
                     return
                 yield from self._shown(item)
+        except BaseException as error:
+            leave_out_ours(error)
+            raise
         finally:
             with held(), nullcontext() if self._view is None else closing(self._view):
                 emitted.close()
@@ -163,7 +166,7 @@ class GraphRun:
                 await asyncio.sleep(_PAUSE)
         self.engine = Engine(planned, asyncio.get_running_loop())
         emitted = adrive(self.engine)
-        with nullcontext() if self._view is None else closing(self._view):
+        with UsersFrames(), nullcontext() if self._view is None else closing(self._view):
             async with aclosing(emitted):  # type: ignore[type-var]
                 async for item in emitted:
                     for shown in self._shown(item):
@@ -224,10 +227,8 @@ def _check_outermost(graph: GraphDefinition) -> None:
 
 def _caller_level() -> int:
     """Return how many frames above the one that asks the user's code is: its line is warned of."""
-    frame, level = inspect.currentframe(), 0
-    while frame is not None and str(frame.f_globals.get("__name__")).startswith(_OURS):
-        frame, level = frame.f_back, level + 1
-    return level
+    modules = (str(each.frame.f_globals.get("__name__")) for each in inspect.stack(0))
+    return next((n for n, name in enumerate(modules) if not name.startswith("flowpregel.")), 1)
 
 
 def plan_of(asked: GraphRun) -> RunPlan:
@@ -274,7 +275,7 @@ def plan_of(asked: GraphRun) -> RunPlan:
                 else kept_result(start.program, start.over, options)
             ),
             around=around,
-            cache=graph.cache,
+            open_cache=graph.open_cache,
             max_concurrency=config.max_concurrency,
             resources=resources.pop_all(),
             lease=lease,

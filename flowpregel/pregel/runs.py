@@ -17,7 +17,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from flowpregel._core import records
-from flowpregel._core.records import Address, Ran, Saved, Write
+from flowpregel._core.asked import Ran
+from flowpregel._core.ids import caller_of
+from flowpregel._core.records import Address, Saved, Write
 from flowpregel._core.stream_events import outputs
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.pregel.definition import START, GraphDefinition
@@ -26,9 +28,6 @@ from flowpregel.pregel.snapshot import open_checkpoint
 
 NestedKey: TypeAlias = tuple[str, int]
 """The id of a task that is a graph, or that calls graphs, and the index of that call."""
-
-_CALL = "~__pregel_push, "
-_INDEX = len(", 0000000000")
 
 
 def last_run(
@@ -110,7 +109,7 @@ class _KeptTask:
     @property
     def caller(self) -> str:
         """The path of the task whose body made the call that it is; empty: it is no call."""
-        return self.path[len(_CALL) : -_INDEX] if self.path.startswith(_CALL) else ""
+        return caller_of(self.path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,11 +248,10 @@ def newest(path: str) -> int:
 def create_in_place(path: str) -> None:
     """Make a store as LMDB does by itself: not in a draft that is renamed."""
     from flowpregel._lmdb import files
-    from flowpregel._lmdb.options import Header, store_key
-    from flowpregel._lmdb.records import Seal
+    from flowpregel._lmdb.options import Header, StoreOptions, seal_for
 
     os.mkdir(path)
-    seal = Seal(store_key())
+    seal = seal_for(StoreOptions())
     files.fill(path, Header.new(seal).to_bytes(seal))
     mark("-1")
 

@@ -174,6 +174,6 @@ def test_the_manual_has_every_command_and_no_other() -> None:
     """Each has a row in a table of its page."""
     page = (Path(__file__).parents[2] / "docs/reference/command-line.md").read_text("utf-8")
     rows = re.findall(r"^\| `([a-z]+)\b", page, re.MULTILINE)
-    statuses = {"running", "interrupted", "failed", "stopped", "idle"}
+    statuses = {"running", "waiting", "failed", "stopped", "done"}
 
     assert {*app.list_commands(Context(app))} == {*rows} - statuses

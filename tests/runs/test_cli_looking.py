@@ -14,9 +14,10 @@ from click.testing import CliRunner, Result
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
-from flowpregel.errors import FlowPregelError
 from tests.runs.cli_flows import FLOWS, allow, shares, steps
+from tests.runs.stores import commit
 
+STEP = '"step": -1'
 Invoke = Callable[..., Result]
 
 
@@ -53,7 +54,7 @@ def shown(cli: Invoke) -> Callable[..., Any]:
 def test_ls_says_how_each_thread_stands(shown: Callable[..., Any]) -> None:
     found = {each["thread_id"]: each["status"] for each in shown("ls")}
 
-    assert {"finished": "idle", "waits": "interrupted", "failed": "failed"} == found
+    assert {"finished": "done", "waits": "waiting", "failed": "failed"} == found
 
 
 def test_ls_can_be_narrowed_to_a_status(cli: Invoke) -> None:
@@ -172,9 +173,42 @@ def test_a_picture_is_written(cli: Invoke, tmp_path: Path, monkeypatch: pytest.M
 def test_history_lists_checkpoints_newest_first(shown: Callable[..., Any]) -> None:
     found = shown("history", "finished")
 
-    assert [2, 1, 0, -1] == [each["step"] for each in found]
+    assert [2, 1, 0, None] == [each["step"] for each in found]
     assert ["log"] == found[0]["changed"]
     assert found[1]["checkpoint"] == found[0]["parent"]
+
+
+def test_what_is_the_engines_is_shown_if_it_is_asked_for(shown: Callable[..., Any]) -> None:
+    """Its channels and steps, under its own names; otherwise under a user's, or not at all."""
+    for command, engines in (("ls", STEP), ("history", STEP), ("state", "__start__")):
+        words = [command] if command == "ls" else [command, "waits"]
+        assert engines not in json.dumps(shown(*words))
+        assert engines in json.dumps(shown(*words, "--internals"))
+    assert {"input": ["ann"]} == shown("state", "waits")["values"]
+    assert ["input"] == shown("history", "waits")[0]["changed"]
+    assert {"n": 2} == shown("show", "finished")["tasks"][0]["result"]
+    assert {"branch:to:tell", "n"} == {
+        *shown("show", "finished", "--internals")["tasks"][0]["result"]
+    }
+
+
+def test_what_an_entrypoint_returned_is_shown_as_it_is(
+    store: str, shown: Callable[..., Any]
+) -> None:
+    """Under the name of result, and not of a channel."""
+    with LMDBSaver(store) as saver:
+        shares.copy({"checkpointer": saver}).invoke([1, 2], thread_id="divided")
+
+    tasks = {each["name"]: each["result"] for each in shown("show", "divided")["tasks"]}
+    assert tasks["shares"] == shown("state", "divided")["values"]["result"]
+
+
+def test_a_channel_of_the_users_keeps_its_name(store: str, shown: Callable[..., Any]) -> None:
+    """Also where it is the name that the engine's would be given."""
+    with LMDBSaver(store) as saver:
+        commit(saver, 0, {"__start__": 1, "input": 2})
+
+    assert {"__start__": 1, "input": 2} == shown("state", "t")["values"]
 
 
 def test_history_can_be_short(shown: Callable[..., Any]) -> None:
@@ -269,15 +303,11 @@ def test_no_store_at_all_is_wrong_usage() -> None:
     assert "--store PATH" in result.stderr
 
 
-class Gone:
-    """A class that the looking program does not have."""
+class Unreadable:
+    """A value whose pickle gives an exception a state that it cannot have."""
 
     def __reduce__(self) -> Any:
-        return _refuse, ()
-
-
-def _refuse() -> Any:
-    raise FlowPregelError("its class is gone")
+        return ValueError, (), 1
 
 
 def test_a_value_that_cannot_be_decoded_hides_no_other(
@@ -286,9 +316,9 @@ def test_a_value_that_cannot_be_decoded_hides_no_other(
     """It is shown as what it is."""
     with LMDBSaver(store) as saver:
         graph = steps.copy({"checkpointer": saver})
-        graph.update_state(thread_id="finished", values={"log": Gone()}, as_node="tell")
+        graph.update_state(thread_id="finished", values={"log": Unreadable()}, as_node="tell")
 
     values = shown("state", "finished")["values"]
 
     assert 2 == values["n"]
-    assert "its class is gone" in values["log"]
+    assert values["log"].startswith("<unreadable: TypeError: state is not a dictionary")

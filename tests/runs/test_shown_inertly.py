@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import shutil
+import subprocess
+import sys
 import xml.etree.ElementTree
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +16,15 @@ import pytest
 from click.testing import CliRunner
 
 from flowpregel import LMDBSaver, StateGraph, interrupt
+from flowpregel._lmdb.options import StoreOptions
+from flowpregel._lmdb.store import open_store
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
 from flowpregel.func import entrypoint, task
 from flowpregel.pregel.drawing import Edge, Graph, NodeShape
 from flowpregel.pregel.progress import ProgressView
 from flowpregel.pregel.run_drawing import TaskRecord, draw_run
-from tests.runs.stores import commit
+from tests.runs.stores import ROOT, commit
 
 HOSTILE = {
     "a terminal's title": "\x1b]0;title\x07",
@@ -176,6 +182,81 @@ def test_commands_print_what_no_terminal_obeys(text: str, tmp_path: Path) -> Non
     check_inert(result.output)
 
 
+PROGRAM = """
+import os, sys
+from dataclasses import dataclass
+from flowpregel import entrypoint, interrupt, task
+from flowpregel.checkpoint.lmdb import LMDBSaver
+
+open("imported.txt", "a").write(__name__ + "\\n")
+
+@dataclass
+class Report:
+    words: int
+    path: str
+
+class TooLongError(Exception):
+    pass
+
+@task
+def read(path):
+    return Report(len(path), path)
+
+@task
+def check(report):
+    raise TooLongError(report.path)
+
+@task
+def ask(report):
+    return interrupt(report)
+
+@entrypoint(checkpointer=LMDBSaver("runs.lmdb"), executor="inline")
+def flow(kind):
+    report = read("a.txt").result()
+    {"done": str, "failed": check, "waiting": ask}[kind](report)
+    return report
+
+for kind in ("done", "failed", "waiting"):
+    try:
+        flow.invoke(kind, thread_id=kind)
+    except TooLongError:
+        pass
+"""
+"""Makes a file when it is imported, and has classes of its own."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_there", [True, False])
+def test_looking_imports_nothing_of_the_program(tmp_path: Path, is_there: bool) -> None:
+    """Its values are shown by their structure, also when it is gone."""
+    program = tmp_path / "jobs.py"
+    program.write_text(PROGRAM)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+    def call(*words: str) -> str:
+        return subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, env=environment, check=True,
+            capture_output=True, text=True,
+        ).stdout  # fmt: skip
+
+    call("jobs.py")
+    if not is_there:
+        program.unlink()
+    printed = {}
+    for command, takes_thread in ANSWERS.items():
+        for thread in (
+            ("done", "failed", "waiting") if takes_thread and command != "diff" else ("",)
+        ):
+            words = [command, *([thread] if thread else []), "--store", "runs.lmdb"]
+            if command != "diff":
+                printed[command, thread] = call("-m", "flowpregel.cli", *words)
+    assert "__main__\n" == (tmp_path / "imported.txt").read_text()
+    assert "Report(words=5, path='a.txt')" in printed["show", "done"]
+    assert "TooLongError: a.txt" in printed["show", "failed"]
+    assert "Report(words=5, path='a.txt')" in printed["show", "waiting"]
+    assert "Report(words=5, path='a.txt')" in printed["state", "done"]
+
+
 class Canary:
     """Makes a file when it is read.
 
@@ -211,3 +292,42 @@ def test_nothing_of_a_store_from_somebody_else_is_unpickled(
         result = CliRunner().invoke(app, [command, *words, "--store", str(path)])
         assert Code.STORE == result.exit_code or command == "doctor", result.output
         assert not canary.exists(), command
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["values", "records"])
+def test_a_store_that_holds_harms_nobody_who_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """It may have come with its key: what is in its values, and in its records, is not run."""
+    path, canary = tmp_path / "store", tmp_path / "canary"
+    monkeypatch.delenv("FLOWPREGEL_STORE_KEY")
+    with LMDBSaver(path) as saver:
+        for number in range(2):
+            commit(saver, number, {"n": Canary(canary), "m": [Canary(canary)], "k": number})
+    if place == "records":
+        poison(path, canary)
+
+    for command, takes_thread in {**ANSWERS, "verify": 0, "doctor": 0}.items():
+        for more in ([], ["--json"]):
+            words = ["t"] if takes_thread else []
+            result = CliRunner().invoke(app, [command, *words, "--store", str(path), *more])
+            assert isinstance(result.exception, SystemExit | None) or place == "records"
+            assert not canary.exists(), command
+        if place == "values" and command == "state":
+            assert "touch" in result.stdout
+
+
+def poison(path: Path, canary: Path) -> None:
+    """Add the pickle of a canary to that of each record of a store, under its own key."""
+    store = open_store(path, options=StoreOptions())
+    tables = [store.table(name) for name in (b"threads", b"checkpoints", b"writes", b"deltas")]
+
+    def work(transaction: Any) -> None:
+        for table in tables:
+            for key, data in [*table.scan(transaction, b"")]:
+                fields = (*pickle.loads(data)[:-1], Canary(canary))
+                table.put(transaction, key, pickle.dumps(fields))
+
+    store.environment.write(work, timeout=10)
+    store.close()

@@ -112,8 +112,10 @@ def test_a_bound_that_keeps_nothing_is_refused(bound):
 
 def test_threads_tell_their_status(path):
     with LMDBSaver(path) as saver:
-        for name in ("idle", "asks", "failed", "runs"):
+        for name in ("done", "asks", "failed", "stopped", "runs"):
             commit(saver, 0, thread=name)
+        begun = TaskWrites(id_of(0), "task", "", (("n", 1),))
+        saver.commit([Batch(address=Address("stopped"), writes=(begun,))])
         for name, channel in (("asks", "__interrupt__"), ("failed", "__error__")):
             writes = TaskWrites(id_of(0), "task", "", ((channel, "why"),))
             saver.commit([Batch(address=Address(name), writes=(writes,))])
@@ -121,10 +123,11 @@ def test_threads_tell_their_status(path):
             found = {each.thread_id: each for each in saver.threads()}
 
     assert {name: each.status for name, each in found.items()} == {
-        "idle": "idle", "asks": "interrupted", "failed": "failed", "runs": "running",
+        "done": "done", "asks": "waiting", "failed": "failed", "stopped": "stopped",
+        "runs": "running",
     }  # fmt: skip
-    assert found["idle"].step == 0
-    assert found["idle"].updated == 1_000_000_000
+    assert found["done"].step == 0
+    assert found["done"].updated == 1_000_000_000
 
 
 def test_stats_tell_what_takes_up_room(path):

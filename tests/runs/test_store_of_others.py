@@ -158,27 +158,6 @@ def test_a_store_that_its_owner_has_open_is_refused_too(foreign: Path) -> None:
     finish(owner)
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b" \t\n\n"])
-def test_a_blank_key_file_is_no_key(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
-) -> None:
-    """It would seal the store under a key that everybody knows."""
-    monkeypatch.delenv("FLOWPREGEL_STORE_KEY")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    file = tmp_path / "config" / "flowpregel" / "store.key"
-    file.parent.mkdir(parents=True)
-    file.write_bytes(content)
-
-    with pytest.raises(StoreError, match=r"store\.key is empty"):
-        LMDBSaver(path)
-
-    assert not path.exists()
-    assert file.read_bytes() == content
-    file.unlink()
-    LMDBSaver(path).close()
-    assert len(file.read_bytes().strip()) == 64
-
-
 def test_a_blank_key_in_the_environment_is_no_key(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

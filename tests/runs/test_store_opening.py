@@ -139,20 +139,6 @@ def test_nobody_else_can_read_a_store_whatever_the_umask(path, umask):
     assert {modes[name] for name in folders} == {0o700}
 
 
-def test_the_key_file_is_made_once_and_is_private(path, tmp_path, monkeypatch):
-    monkeypatch.delenv("FLOWPREGEL_STORE_KEY")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    before = os.umask(0)
-    try:
-        LMDBSaver(path).close()
-        LMDBSaver(path).close()
-    finally:
-        os.umask(before)
-
-    (key_file,) = (tmp_path / "config" / "flowpregel").iterdir()
-    assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
-
-
 def test_nothing_is_left_when_a_store_could_not_be_made(tmp_path):
     def fail(draft):
         raise OSError(28, "No space left on device")

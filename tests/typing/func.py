@@ -28,6 +28,10 @@ async def flow(n: int) -> entrypoint.final[int, str]:
     assert_type(await fetch("a", tries=2), bytes)
     assert_type(fetch("a"), TaskFuture[bytes])
     assert_type(double.map([1, 2]), list[TaskFuture[float]])
+    assert_type(fetch.map(["a"]), list[TaskFuture[bytes]])
+    failing = double.map([1], errors="return")
+    assert_type([each.result() for each in failing], list[float | Exception])
+    assert_type([each.result() for each in double.map([1], chunksize=2)], list[float])
     return entrypoint.final(value=n, save="x")
 
 

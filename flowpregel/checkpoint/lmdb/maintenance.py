@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-from flowpregel._core.records import ERROR, INTERRUPT, Address, Saved
+from flowpregel._core.records import Address, Saved
 from flowpregel._lmdb.records import Table
 from flowpregel.checkpoint.lmdb.reader import Reader
 from flowpregel.checkpoint.lmdb.tables import (
@@ -21,9 +20,9 @@ from flowpregel.checkpoint.lmdb.tables import (
     channel_in,
     digest,
 )
+from flowpregel.checkpoint.work import Status, status_of
 from flowpregel.errors import StoreError
 
-Status: TypeAlias = Literal["running", "interrupted", "failed", "idle"]
 _AT_ONCE = 2_000
 
 
@@ -39,8 +38,10 @@ class ThreadInfo:
     step: int
     """The superstep of its newest checkpoint."""
     status: Status
-    """*running*: a run holds its lease; *interrupted*: it waits for an answer;
-    *failed*: a task of its newest checkpoint raised."""
+    """*running*: a run holds its lease; *waiting*: it waits for an answer; *failed*: a
+    task raised; *stopped*: a superstep had begun and was not ended; *done*: none of these."""
+    metadata: Mapping[str, Any]
+    """That of its newest checkpoint."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,18 +77,13 @@ class Verification:
 
 def info_of(namespace: NamespaceRecord, newest: Saved, *, running: bool) -> ThreadInfo:
     """Return what is known of the thread whose outermost namespace is *namespace*."""
-    channels = {write.channel for write in newest.writes}
-    status: Status = "failed" if ERROR in channels else "idle"
-    if running:
-        status = "running"
-    elif INTERRUPT in channels:
-        status = "interrupted"
     return ThreadInfo(
         thread_id=namespace.thread_id,
         created=namespace.created,
         updated=newest.checkpoint.at,
         step=newest.checkpoint.step,
-        status=status,
+        status=status_of(newest, running=running),
+        metadata=newest.checkpoint.metadata,
     )
 
 
@@ -106,7 +102,7 @@ def count(tables: Tables, read: Read, namespaces: Iterator[NamespaceRecord], sta
             data = read(partial(tables.checkpoints.get, key=key))
             if data is None:
                 continue
-            record = CheckpointRecord(*pickle.loads(data))
+            record = CheckpointRecord(*tables.fields_of(data))
             names.update((digest(name), name) for name in record.versions)
             inside = {
                 name: len(place)

@@ -6,7 +6,6 @@ open: a reader that stands still keeps every freed page from being used again.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +30,7 @@ from flowpregel._core.records import (
 from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.channels.base import MISSING
 from flowpregel.checkpoint.base import matches
+from flowpregel.checkpoint.lmdb.arguments import arguments_key
 from flowpregel.checkpoint.lmdb.tables import (
     DELTA,
     CheckpointRecord,
@@ -44,6 +44,10 @@ from flowpregel.checkpoint.lmdb.tables import (
 
 _PAGE = 8
 """How many checkpoints of a history are read in one transaction."""
+_SMALL = 1024
+"""Bytes of a finished call's record up to which it is held, and need not be read again."""
+_MOST_HELD = 10_000
+"""How many of them."""
 _FINISHED_CALL = {RETURN, CALLED}
 
 
@@ -68,8 +72,10 @@ class CopiedCheckpoint:
     deltas: dict[str, tuple[DeltaChain, int]] = field(default_factory=dict)
     """By channel: how many deltas of a chain, from the oldest on."""
     tasks: list[WritesRecord] = field(default_factory=list)
-    leaves_results: bool = False
-    """Whether *tasks* leaves out results of calls that finished."""
+    left: dict[str, bytes] | None = None
+    """Small ones of the calls that finished, by task id: *tasks* leaves out all of them."""
+    leaves_more: bool = False
+    """Whether there are others."""
 
 
 class Reader:
@@ -147,6 +153,14 @@ class Reader:
 
     # ------------------------------------------------------------ in a transaction
 
+    def arguments(self, transaction: Any, address: Address, task_id: str) -> bytes | None:
+        """Return what is kept of a call's arguments, encoded."""
+        namespace = self.tables.namespace(transaction, address.thread_id, address.namespace)
+        if namespace is None or address.checkpoint_id is None:
+            return None
+        pending = checkpoint_key(namespace.prefix, address.checkpoint_id)
+        return self.tables.writes.get(transaction, arguments_key(pending, task_id))
+
     def find(
         self,
         transaction: Any,
@@ -204,11 +218,15 @@ class Reader:
                 copied.values[name] = data
         prefix = checkpoint_key(namespace.prefix, identifier)
         for _, data in self.tables.writes.scan(transaction, prefix):
-            task = WritesRecord(*pickle.loads(data))
-            if lazy_results and _is_left(task):
-                copied.leaves_results = True
-            else:
+            task = WritesRecord(*self.tables.fields_of(data))
+            if not (lazy_results and _is_left(task)):
                 copied.tasks.append(task)
+                continue
+            copied.left = {} if copied.left is None else copied.left
+            if len(data) <= _SMALL and len(copied.left) < _MOST_HELD:
+                copied.left[task.task_id] = data
+            else:
+                copied.leaves_more = True
         return copied
 
     def _chain(
@@ -229,7 +247,10 @@ class Reader:
             for name, data in copied.values.items()
         }
         writes, ran = parted(self._writes(copied))
-        left = LeftCalls(self, checkpoint_key(namespace.prefix, copied.id))
+        left = None
+        if copied.left is not None:
+            prefix = checkpoint_key(namespace.prefix, copied.id)
+            left = LeftCalls(self, prefix, copied.left, are_all=not copied.leaves_more)
         return Saved(
             address=Address(namespace.thread_id, namespace.namespace, copied.id),
             checkpoint=self._checkpoint(copied, values),
@@ -240,7 +261,7 @@ class Reader:
             },
             is_latest=copied.id == namespace.newest,
             newest_id=namespace.newest,
-            left=left if copied.leaves_results else None,
+            left=left,
         )
 
     def _checkpoint(self, copied: CopiedCheckpoint, values: Mapping[str, Any]) -> Checkpoint:
@@ -293,11 +314,17 @@ class LeftCalls:
     Args:
         reader: Reads the store.
         prefix: What the keys of their records begin with.
+        held: Records that were read before, by task id.
+        are_all: Whether there are no others.
     """
 
-    def __init__(self, reader: Reader, prefix: bytes) -> None:
+    def __init__(
+        self, reader: Reader, prefix: bytes, held: Mapping[str, bytes], *, are_all: bool
+    ) -> None:
         self._reader = reader
         self._prefix = prefix
+        self._held = held
+        self._are_all = are_all
         self._by_path: dict[int, str] | None = None
         """Their ids by the hash of their paths: read when first asked for."""
 
@@ -326,9 +353,12 @@ class LeftCalls:
 
     def _decoded(self, task_id: str, only: str | None = None) -> Sequence[Write]:
         """Return the writes of a call that has finished, or the *only* one of them."""
-        reader, key = self._reader, self._prefix + digest(task_id)
-        data = reader.read(partial(reader.tables.writes.get, key=key))
-        writes = [] if data is None else WritesRecord(*pickle.loads(data)).writes.values()
+        reader, data = self._reader, self._held.get(task_id)
+        if data is None and not self._are_all:
+            key = self._prefix + digest(task_id)
+            data = reader.read(partial(reader.tables.writes.get, key=key))
+        kept = None if data is None else WritesRecord(*reader.tables.fields_of(data))
+        writes = () if kept is None else kept.writes.values()
         if RETURN not in {channel for channel, _ in writes}:
             return ()
         what = f"the write of task {task_id!r} to"
@@ -345,7 +375,7 @@ class LeftCalls:
 
     def _paths(self, transaction: Any) -> dict[int, str]:
         found = self._reader.tables.writes.scan(transaction, self._prefix)
-        records = (WritesRecord(*pickle.loads(data)) for _, data in found)
+        records = (WritesRecord(*self._reader.tables.fields_of(data)) for _, data in found)
         return {hash(record.path): record.task_id for record in records if _is_left(record)}
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowpregel._core.records import INTERRUPT, Address
+from flowpregel.checkpoint.lmdb.arguments import arguments_key
 from flowpregel.checkpoint.lmdb.tables import (
     DELTA,
     STORED,
@@ -121,7 +122,8 @@ class Sweeper:
         """Return the bytes of a checkpoint, its pending writes, and what it changed."""
         tables, key = self._tables, checkpoint_key(prefix, identifier)
         found = [tables.checkpoints.get(transaction, key)]
-        found += [data for _, data in tables.writes.scan(transaction, key)]
+        for place in (key, arguments_key(key)):
+            found += [data for _, data in tables.writes.scan(transaction, place)]
         for name in record.changed:
             place = value_key(prefix, record.versions.get(name), name)
             found += [table.get(transaction, place) for table in (tables.values, tables.deltas)]
@@ -161,6 +163,7 @@ def forget_checkpoints(
         key = checkpoint_key(prefix, identifier)
         tables.checkpoints.delete(transaction, key)
         tables.writes.drop(transaction, key)
+        tables.writes.drop(transaction, arguments_key(key))
         del known[identifier]
     needed: set[bytes] = set()
     for record in known.values():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from flowpregel._core.records import Address, Batch, Saved
+from flowpregel._core.records import Address, Batch, Saved, Task
 from flowpregel._lmdb import ballast, files
 from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.locks import Owner
@@ -25,10 +25,12 @@ from flowpregel.checkpoint.base import (
     encode_batch,
     thread_name,
 )
-from flowpregel.checkpoint.lmdb import maintenance
+from flowpregel.checkpoint.lmdb import arguments, maintenance
+from flowpregel.checkpoint.lmdb.arguments import KeptArguments
 from flowpregel.checkpoint.lmdb.leases import LeaseFiles
 from flowpregel.checkpoint.lmdb.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.lmdb.reader import Reader
+from flowpregel.checkpoint.lmdb.redo import take_back
 from flowpregel.checkpoint.lmdb.retention import (
     Retention,
     Sweeper,
@@ -79,19 +81,20 @@ class LMDBSaver(BaseCheckpointSaver):
         retention: Retention | None = None,
         options: StoreOptions | None = None,
     ) -> None:
-        self._options = options or StoreOptions()
+        self.options = options or StoreOptions()
+        """How the store was opened."""
         self._store = open_store(
             path,
             map_size=map_size,
             readonly=readonly,
             lock=lock,
             codec=codec,
-            options=self._options,
+            options=self.options,
         )
         self._environment = environment = self._store.environment
         self.path = environment.path
         """The folder, as the one path that all its names share."""
-        self._write = partial(environment.write, timeout=self._options.lock_timeout)
+        self._write = partial(environment.write, timeout=self.options.lock_timeout)
         self._tables = Tables(self._store)
         self._reader = Reader(self._tables, environment.read, self._store.codec)
         self._sweeper = None if retention is None else Sweeper(self._tables, retention)
@@ -119,7 +122,12 @@ class LMDBSaver(BaseCheckpointSaver):
     def prepare(self, batch: Batch) -> EncodedBatch:
         if isinstance(batch, EncodedBatch):
             return batch
-        return encode_batch(batch, self._store.codec.encode)
+        codec, limit = self._store.codec, self.options.kept_arguments
+        made = encode_batch(batch, codec.encode)
+        for task in made.writes:
+            if isinstance(task.failed, Task):
+                task.failed = arguments.encoded(task.failed, limit, codec)
+        return made
 
     def commit(self, batches: Sequence[Batch]) -> None:
         encoded = [self.prepare(batch) for batch in batches]
@@ -161,7 +169,41 @@ class LMDBSaver(BaseCheckpointSaver):
         """
         return self._leases.ask_to_stop(Address(thread_name(thread_id), namespace))
 
+    def kept_arguments(self, address: Address, task_id: str) -> KeptArguments | None:
+        """Return what a call that failed was given, or None if that is not kept.
+
+        Args:
+            address: Its checkpoint's.
+            task_id: The call's.
+
+        Raises:
+            ValueEncodingError: An argument cannot be read back.
+        """
+        data = self._reader.read(partial(self._reader.arguments, address=address, task_id=task_id))
+        return None if data is None else arguments.decoded(data, self._store.codec)
+
     # -------------------------------------------------------- what is forgotten and copied
+
+    def redo(self, address: Address, calls: Collection[str]) -> None:
+        """Take results of calls back, so that the thread's next run makes them again.
+
+        What was made of them goes too: how the tasks ended that made the calls, and all later
+        checkpoints. The other calls of these stay recorded.
+
+        Args:
+            address: The checkpoint that the calls left something on.
+            calls: Their ids.
+
+        Raises:
+            ThreadBusyError: A run has the thread.
+            ConfigurationError: There is no such checkpoint.
+        """
+        with self.lease(address.thread_id, address.namespace):
+            self._make_room(
+                partial(
+                    take_back, self._tables, codec=self._store.codec, address=address, calls=calls
+                )
+            )
 
     def delete_thread(self, thread_id: str) -> None:
         self._make_room(partial(forget_thread, self._tables, thread_id=thread_name(thread_id)))
@@ -235,7 +277,7 @@ class LMDBSaver(BaseCheckpointSaver):
         used = tables.used(environment.read, None)
         records, problems = maintenance.verify(tables, self._reader, used)
         if not environment.readonly:
-            problems += environment.structure(self._options.lock_timeout)
+            problems += environment.structure(self.options.lock_timeout)
         return Verification(records=records, problems=tuple(problems))
 
     def backup(self, path: str | os.PathLike[str]) -> None:
@@ -273,7 +315,7 @@ class LMDBSaver(BaseCheckpointSaver):
         Raises:
             StoreBusyError: Another process has the store open.
         """
-        self._environment.replace(self._options.lock_timeout)
+        self._environment.replace(self.options.lock_timeout)
 
     def change_keys(self, *, encryption_key: bytes | None, key: bytes | None = None) -> None:
         """Write every record anew under other keys, into a new file, and close the saver.
@@ -301,9 +343,13 @@ class LMDBSaver(BaseCheckpointSaver):
             ...     LMDBSaver(folder + "/runs.lmdb").change_keys(encryption_key=os.urandom(32))
         """
         # Made for its checks of both keys: while nothing is closed yet.
-        StoreOptions(encryption_key=encryption_key, trust=False if key is None else key)
-        same = self._store.seal.key
-        self._store.seal_anew(Seal(same if key is None else key, encryption_key))
+        StoreOptions(encryption_key=encryption_key, trust=key)
+        same = self._store.seal
+        if key is None:
+            new = Seal(same.key, encryption_key, is_kept=same.is_kept)
+        else:
+            new = Seal(key, encryption_key)
+        self._store.seal_anew(new)
 
     def close(self) -> None:
         self._store.close()

@@ -7,6 +7,7 @@
     values        namespace (8) + version (9) + channel (16)       ► an encoded value
     deltas        namespace (8) + version (9) + channel (16)       ► `DeltaRecord`
     writes        namespace (8) + checkpoint id + task (16)        ► `WritesRecord`
+                  namespace (8) + 0, 2 + checkpoint id + task (16) ► the arguments of a failed call
 
 All records of a namespace are neighbours, in the order in which a run makes them.
 Whatever a user names is a digest, a small number or escaped in a key, so that no name is
@@ -175,6 +176,7 @@ class Tables:
 
     def __init__(self, store: OpenStore) -> None:
         table = store.table
+        self.fields_of = store.codec.fields_of
         self.meta = table(b"meta")
         self.threads = table(b"threads")
         self.checkpoints = table(b"checkpoints")
@@ -190,7 +192,7 @@ class Tables:
     def namespace(self, transaction: Any, thread_id: str, name: str) -> NamespaceRecord | None:
         """Return a thread's namespace, or None if nothing was ever written to it."""
         data = self.threads.get(transaction, namespace_key(thread_id, name))
-        return None if data is None else NamespaceRecord(*pickle.loads(data))
+        return None if data is None else NamespaceRecord(*self.fields_of(data))
 
     def new_namespace(self, transaction: Any, thread_id: str, name: str) -> NamespaceRecord:
         """Return a namespace that is to be put; it begins with the fences of those around it."""
@@ -212,7 +214,7 @@ class Tables:
     def namespaces(self, transaction: Any, thread_id: str) -> list[NamespaceRecord]:
         """Return the namespaces of a thread."""
         found = self.threads.scan(transaction, digest(thread_id))
-        return [NamespaceRecord(*pickle.loads(data)) for _, data in found]
+        return [NamespaceRecord(*self.fields_of(data)) for _, data in found]
 
     def fence_off(self, transaction: Any, thread_id: str, name: str, fence: int) -> None:
         """Let only leases from *fence* on write a namespace and those inside it."""
@@ -232,7 +234,7 @@ class Tables:
             return [*islice(self.threads.scan(transaction, prefix, start), _AT_ONCE)]
 
         while found := read(page):
-            records = [NamespaceRecord(*pickle.loads(data)) for _, data in found]
+            records = [NamespaceRecord(*self.fields_of(data)) for _, data in found]
             yield from (each for each in records if each.checkpoints)
             start = found[-1][0] + b"\0"
 
@@ -250,7 +252,7 @@ class Tables:
         data = self.checkpoints.get(transaction, key)
         if data is None and checkpoint_id == namespace.newest:
             raise self.checkpoints.corrupt(key, "is missing: the newest checkpoint of a thread")
-        return None if data is None else CheckpointRecord(*pickle.loads(data))
+        return None if data is None else CheckpointRecord(*self.fields_of(data))
 
     def newest_first(
         self, transaction: Any, namespace: NamespaceRecord, before: str | None = None
@@ -259,7 +261,7 @@ class Tables:
         prefix = namespace.prefix
         bound = b"" if before is None else checkpoint_key(prefix, before)
         for key, data in self.checkpoints.scan(transaction, prefix, bound, backwards=True):
-            yield id_in(key), CheckpointRecord(*pickle.loads(data))
+            yield id_in(key), CheckpointRecord(*self.fields_of(data))
 
     def check_count(self, transaction: Any, address: Address) -> None:
         """Refuse a namespace that has lost a checkpoint.
@@ -330,7 +332,7 @@ class Tables:
             data = self.deltas.get(transaction, key)
             if data is None:
                 raise self.deltas.corrupt(key, f"is missing: what was added to channel {channel!r}")
-            delta = DeltaRecord(*pickle.loads(data))
+            delta = DeltaRecord(*self.fields_of(data))
             yield version, delta
             base, version = delta.base, delta.previous
 

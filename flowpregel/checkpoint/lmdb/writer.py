@@ -9,8 +9,9 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
-from flowpregel._core.records import Checkpoint, TaskWrites
+from flowpregel._core.records import CONTROL_WRITES, Checkpoint, TaskWrites
 from flowpregel.checkpoint.base import EncodedBatch, add_writes
+from flowpregel.checkpoint.lmdb.arguments import arguments_key
 from flowpregel.checkpoint.lmdb.tables import (
     DELTA,
     EMPTY,
@@ -54,15 +55,23 @@ def put(tables: Tables, transaction: Any, batches: Sequence[EncodedBatch]) -> No
 
 
 def _put_task(tables: Tables, transaction: Any, prefix: bytes, task: TaskWrites) -> None:
-    """Put a task's pending writes on a checkpoint, with those that are there."""
-    key = checkpoint_key(prefix, task.checkpoint_id) + digest(task.task_id)
+    """Put a task's pending writes on a checkpoint, with those that are there.
+
+    The arguments of a call that failed are kept beside them, until it has finished.
+    """
+    pending = checkpoint_key(prefix, task.checkpoint_id)
+    key = pending + digest(task.task_id)
     known: dict[int, tuple[str, bytes]] = {}
     ran = None if task.ran is None else tuple(task.ran)
     if (data := tables.writes.get(transaction, key)) is not None:
         old = WritesRecord(*pickle.loads(data))
         known, ran = old.writes, ran or old.ran
+        if not CONTROL_WRITES.issuperset(channel for channel, _ in task.writes):
+            tables.writes.delete(transaction, arguments_key(pending, task.task_id))
     add_writes(known, task.writes)
     tables.writes.put(transaction, key, pickle.dumps((task.task_id, task.path, known, ran), 5))
+    if isinstance(task.failed, bytes):
+        tables.writes.put(transaction, arguments_key(pending, task.task_id), task.failed)
 
 
 def _put_checkpoint(

@@ -28,6 +28,7 @@ from flowpregel._core.records import (
     add_failed_calls,
     failed_calls,
 )
+from flowpregel._tracebacks import leave_out_ours
 from flowpregel.carried import Carried, bring, carried_by, place_of
 from flowpregel.context import Job, RunInfo
 from flowpregel.errors import TaskSerializationError
@@ -303,6 +304,7 @@ def pack_outcome(outcome: Outcome, task: str, share: Share | None) -> bytes:
 
 
 def _pack_error(error: BaseException, task: str, share: Share | None) -> bytes:
+    leave_out_ours(error)
     text, calls = "".join(traceback.format_exception(error)), failed_calls(error)
     try:
         message = pack((error, error.__cause__, text, calls), share)

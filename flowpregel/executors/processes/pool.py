@@ -317,8 +317,8 @@ class Pool:
         cause = worker.killed or cause_of(exit_code, oom=kills > self._oom_kills)
         self._oom_kills, report = kills, describe(peak_rss, worker.tail)
 
-        def died(task: str) -> WorkerDiedError:
-            return WorkerDiedError(task, worker.pid, cause, report)
+        def died(task: str, call: str = "") -> WorkerDiedError:
+            return WorkerDiedError(task, worker.pid, cause, report, call)
 
         self._end_tasks(worker, died)
         for ref_id in worker.reads:
@@ -328,7 +328,7 @@ class Pool:
         if not worker.is_ready or worker.failure is not None:
             self._on_failed_start(worker.failure or died("(starting)"))
 
-    def _end_tasks(self, worker: WorkerProcess, died: Callable[[str], WorkerDiedError]) -> None:
+    def _end_tasks(self, worker: WorkerProcess, died: Callable[..., WorkerDiedError]) -> None:
         """End the task that *worker*, which is gone, has begun; the others wait again."""
         running = worker.running()
         if running is not None:
@@ -337,7 +337,7 @@ class Pool:
             span = time.time_ns() - int(seconds * 1e9), seconds, "processes", worker.pid
             outcome = running.stopped()
             if running.stopping is None:
-                outcome = Raised(died(running.job.task.name))
+                outcome = Raised(died(running.job.task.name, running.job.task.call))
             self.finish(running, outcome, span)
         lost = [*worker.tasks.values()]
         self._take_back(lost)
@@ -345,7 +345,7 @@ class Pool:
             task.lost_starts += 1
             # Workers may always end before they begin.
             if task.lost_starts > _START_TRIES and task.stopping is None:
-                self.finish(task, Raised(died(task.job.task.name)))
+                self.finish(task, Raised(died(task.job.task.name, task.job.task.call)))
 
     def close(self) -> None:
         """End all tasks and workers: idle ones are told to exit, and have the grace for it."""

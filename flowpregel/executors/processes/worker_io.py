@@ -216,8 +216,8 @@ class WorkerRunClient(RunClient):
         """Show that the task is alive."""
         self._link.send(protocol.BEAT, self._number)
 
-    def call(self, node: Node, arguments: Arguments, asked: Asked | None) -> Any:
-        """Make a call; return its future."""
+    def call(self, node: Node, arguments: Arguments, asked: Asked | None, *reply: Any) -> Any:
+        """Make a call; return its future: *reply*, if its caller has that already."""
         code = messages.pack_node(node, called=True)
         try:
             carried = carried_by(copy_context(), {})
@@ -226,7 +226,8 @@ class WorkerRunClient(RunClient):
         except Exception as error:
             path, cause = serialization.find_culprit(arguments, "arguments")
             raise TaskSerializationError(node.name, "the input", path, cause) from error
-        return self._link.request(protocol.CALLED, self._number, body, Answer(None, self.made))
+        answer = reply[0] if reply else Answer(None, self.made)
+        return self._link.request(protocol.CALLED, self._number, body, answer)
 
     def ask(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of the run's store; return its result."""

@@ -200,14 +200,14 @@ def test_failures_are_not_shared(drive: Any, executor: str) -> None:
     assert [1] == drive.invoke(flow, [1])
 
 
-def test_without_a_cache_a_policy_does_nothing(drive: Any, executor: str, measure: Any) -> None:
-    """The entrypoint decides whether there is one."""
+def test_without_a_cache_a_policy_is_an_error(drive: Any, executor: str, measure: Any) -> None:
+    """It says where results could be kept."""
     flow = flow_of(shared(measure), None, executor)
 
-    for _ in range(2):
+    with pytest.raises(ConfigurationError, match=r"'measure.*' shares .* cache=\"results.lmdb\""):
         drive.invoke(flow, [1])
 
-    assert [1, 1] == measure.seen
+    assert [] == measure.seen
 
 
 def test_the_cache_of_one_task_can_be_cleared(drive: Any, executor: str, measure: Any) -> None:

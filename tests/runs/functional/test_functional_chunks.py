@@ -188,5 +188,5 @@ def test_a_task_with_a_cache_policy_is_not_mapped_in_chunks(drive: Any) -> None:
     def flow(_: int) -> None:
         cached.map([1], chunksize=2)
 
-    with pytest.raises(ConfigurationError, match="cache policy"):
+    with pytest.raises(ConfigurationError, match="shares its results"):
         drive.invoke(flow, 0)

@@ -111,7 +111,7 @@ def test_a_result_of_other_code_is_kept_with_a_notice(drive: Any, executor: str)
     with pytest.warns(RunNotice) as told:
         assert 4 == drive.invoke(flow, None, thread_id="1")
     (of_code, of_calls) = (str(each.message) for each in told)
-    assert of_code.startswith("work: 1 result of other code")
+    assert of_code.startswith("work: 1 result was made by other code")
     assert of_calls.endswith("1 answered from the record, 0 run anew, 0 not asked for")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flowpregel.func.calls import described
+from flowpregel._text import described
 
 
 class Loud:

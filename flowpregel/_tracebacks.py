@@ -1,0 +1,73 @@
+"""Tracebacks of what a user's code raised: the frames of that code alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Final
+
+from flowpregel.errors import FlowPregelError
+
+_LIBRARY: Final = os.path.dirname(os.__file__)
+_BETWEEN: Final = ("concurrent.futures._base", "asyncio.tasks")
+"""Modules whose code is between a user's frames and ours."""
+
+
+class UsersFrames:
+    """Leaves our own frames out of the traceback of what is raised in its ``with`` block.
+
+    Only where code of the user's has raised it, or called what did, or where it is an error
+    of our own, which speaks to the caller. Any other has its cause in here.
+    """
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        # The `with` statement raises the error again without adding the frame that it is in.
+        if error is not None:
+            leave_out_ours(error)
+
+
+def leave_out_ours(error: BaseException) -> None:
+    """Do what `UsersFrames` does to *error* and to those that led to it."""
+    if os.environ.get("FLOWPREGEL_TRACEBACK"):  # for who looks for an error in here
+        return
+    if isinstance(error, FlowPregelError) or any(map(_is_users, _links(error.__traceback__))):
+        for each in linked(error):
+            left = None
+            for link in reversed([*_links(each.__traceback__)]):
+                if not _is_ours(link):
+                    link.tb_next, left = left, link
+            each.__traceback__ = left
+
+
+def linked(error: BaseException) -> Iterator[BaseException]:
+    """Yield *error* and those that led to it, or are in its group, each once."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        link = waiting.pop()
+        if link is None or id(link) in seen:
+            continue
+        seen.add(id(link))
+        yield link
+        waiting += (link.__cause__, link.__context__)
+        if isinstance(link, BaseExceptionGroup):
+            waiting += link.exceptions
+
+
+def _links(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
+
+
+def _is_ours(link: TracebackType) -> bool:
+    name = str(link.tb_frame.f_globals.get("__name__"))
+    return name.startswith("flowpregel.") or name in _BETWEEN
+
+
+def _is_users(link: TracebackType) -> bool:
+    file = link.tb_frame.f_code.co_filename
+    return not _is_ours(link) and (not file.startswith(_LIBRARY) or "site-packages" in file)

@@ -1,0 +1,87 @@
+"""The tasks that have left something on a checkpoint, and how its thread stands by that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from flowpregel._core import records
+from flowpregel._core.asked import Ran
+from flowpregel._core.records import Address, Saved
+
+Status: TypeAlias = Literal["done", "running", "failed", "stopped", "waiting"]
+"""How a thread stands: *running*, a run holds its lease; *waiting*, a task waits for an
+answer; *failed*, a task raised; *stopped*, a superstep had begun and was not ended; *done*,
+nothing is in flight."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """A task, by what it has left on the checkpoint it started from."""
+
+    id: str
+    name: str | None
+    """The call it is, or the node; None if only its flow knows."""
+    address: Address
+    """The checkpoint that it left something on."""
+    step: int
+    """Its superstep."""
+    state: str = "unfinished"
+    """``done``, ``failed``, ``waiting`` or ``unfinished``."""
+    error: Any = None
+    interrupts: tuple[Any, ...] = ()
+    result: Any = None
+    """Of a call."""
+    writes: Mapping[str, Any] | None = None
+    """What a node wrote, by channel."""
+    ran: Ran | None = None
+    """When, where and how often it ran, if that was kept."""
+    is_call: bool = False
+    """Whether it is a recorded call of a task."""
+
+
+def work_of(saved: Saved) -> list[Work]:
+    """Return the tasks that have left something on a checkpoint, in order."""
+    of_task: dict[str, dict[str, Any]] = {}
+    for write in saved.writes:
+        if write.task_id != records.RUN_TASK_ID:
+            # A control write of None takes an earlier one back.
+            of_task.setdefault(write.task_id, {})[write.channel] = write.value
+    ran = {task_id: ran for task_id, _, ran in saved.ran}
+    made = [_work(saved, task_id, kept, ran.get(task_id)) for task_id, kept in of_task.items()]
+    # What takes in the input is no node of the user's.
+    return [work for work in made if work.name != "__start__"]
+
+
+def _work(saved: Saved, task_id: str, kept: dict[str, Any], ran: Ran | None) -> Work:
+    called = kept.get(records.CALLED)
+    call = str(called[3]) if isinstance(called, tuple) else ran.call if ran else ""
+    name = call or (ran and ran.name)
+    place, step = saved.address, saved.checkpoint.step + 1
+    work = Work(id=task_id, name=name, address=place, step=step, ran=ran, is_call=bool(call))
+    values = {k: value for k, value in kept.items() if k not in records.CONTROL_WRITES}
+    if values:
+        values.pop(records.NO_WRITES, None)
+        if records.RETURN in values:
+            return replace(work, state="done", result=values[records.RETURN])
+        return replace(work, state="done", writes=values)
+    # An error that is to be tried again is taken back, but for its text.
+    if error := kept.get(records.ERROR) or (ran and ran.error):
+        return replace(work, state="failed", error=error)
+    if asked := kept.get(records.INTERRUPT):
+        interrupts = tuple(asked) if isinstance(asked, list | tuple) else ()
+        return replace(work, state="waiting", interrupts=interrupts)
+    return work
+
+
+def status_of(saved: Saved, *, running: bool) -> Status:
+    """Return how the thread stands whose newest checkpoint is *saved*."""
+    states = {work.state for work in work_of(saved)}
+    if running:
+        return "running"
+    if "waiting" in states:
+        return "waiting"
+    if "failed" in states:
+        return "failed"
+    return "stopped" if states or saved.checkpoint.source == "input" else "done"

@@ -1,0 +1,142 @@
+"""The commands for single calls of a thread's last run: debug, retry, redo."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import redirect_stdout
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flowpregel.checkpoint.work import Work
+from flowpregel.cli import console, looking, running, targets
+from flowpregel.cli.console import FULL, Code, note, one_line, plain
+from flowpregel.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from flowpregel.checkpoint.lmdb.arguments import KeptArguments
+
+_MOST = 20
+"""Of the calls that may be meant, this many are listed."""
+
+
+@console.store_command()
+@click.argument("thread")
+@click.argument("call", required=False)
+@click.option("--pdb", "in_pdb", is_flag=True, help="Look at its error in Python's debugger.")
+@click.option("--flow", metavar="MODULE:FLOW", help="The flow, where none is recorded.")
+def debug(thread: str, call: str | None, in_pdb: bool, flow: str | None, store: str | None) -> None:
+    """Make a call that failed again, in this process, with the arguments that it had.
+
+    CALL is its id or its text, such as "parse('c.txt')", or the beginning of either; where only
+    one call failed it may be left out. The code is that of now. Nothing is written to the store.
+    """
+    failed = [each for each in _calls(thread, store) if each.state == "failed"]
+    work = _chosen(failed, call, "call that failed")
+    targets.flow_of(thread, flow, store)
+    with targets.opened(targets.existing(store), readonly=True) as saver:
+        kept = saver.kept_arguments(work.address, work.id)
+    if kept is None:
+        raise ConfigurationError(f"the arguments of {work.name} are not kept")
+    function = _function_of(kept)
+    try:
+        with redirect_stdout(sys.stderr):  # what it prints is no result
+            result = function(*kept.args, **kept.kwargs)
+    except Exception as error:
+        note("".join(traceback.format_exception(error)).rstrip())
+        if in_pdb:
+            resolve_name("pdb:post_mortem")(error.__traceback__)
+        told = {"type": type(error).__name__, "message": str(error)}
+        console.print_result({"call": work.name, "error": told})
+        raise click.exceptions.Exit(Code.FAILED) from error
+    console.print_result({"call": work.name, "result": plain(result, FULL)}, one_line(result))
+
+
+def _function_of(kept: KeptArguments) -> Callable[..., Any]:
+    """Return what makes a call again whose arguments are kept.
+
+    Raises:
+        ConfigurationError: It is not there, or one of the arguments is not.
+    """
+    for place, why in kept.missing.items():
+        raise ConfigurationError(f"argument {place!r} was not kept: {why}")
+    try:
+        found = resolve_name(kept.function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(
+            f"there is no task {kept.function} ({error}); it has to be at the top of its module"
+        ) from error
+    if not kept.function.endswith(".map"):
+        again: Callable[..., Any] = getattr(found, "call_here", found)
+        return again
+
+    def each_of(_: int, items: Iterable[tuple[Any, ...]]) -> list[Any]:
+        return [found.__self__.call_here(*item) for item in items]
+
+    return each_of
+
+
+_FAILED = click.Option(["--failed"], is_flag=True, help="Those too that the flow has dealt with.")
+
+
+@click.command(params=[_FAILED, *running.resume.params])
+def retry(failed: bool, **asked: Any) -> Any:
+    """Go on with a thread's run: what failed is tried again, what is done stays."""
+    if failed:
+        calls = _calls(asked["thread"], asked["store"])
+        _take_back(asked["store"], [each for each in calls if each.state == "failed"])
+    return click.get_current_context().invoke(running.resume, **asked)
+
+
+@console.store_command()
+@click.argument("thread")
+@click.argument("calls", metavar="CALL...", nargs=-1, required=True)
+def redo(thread: str, calls: Sequence[str], store: str | None) -> None:
+    """Take results of calls back: the next run makes these again, and what follows of them.
+
+    CALL is the id of a call or its text, such as "parse('c.txt')", or the beginning of either.
+    """
+    recorded = _calls(thread, store)
+    chosen = [_chosen(recorded, each, "call") for each in calls]
+    _take_back(store, chosen)
+    names = [str(each.name) for each in chosen]
+    told = {"thread_id": thread, "taken_back": names}
+    console.print_result(told, *(f"taken back: {name}" for name in names))
+    note(f"go on with: {shlex.join(['flowpregel', 'resume', thread, '--store', str(store)])}")
+
+
+def _take_back(store: str | None, chosen: Sequence[Work]) -> None:
+    with targets.writing(store) as saver:
+        for address in {each.address for each in chosen}:
+            saver.redo(address, [each.id for each in chosen if each.address == address])
+
+
+def _calls(thread: str, store: str | None) -> list[Work]:
+    """Return the recorded calls of a thread's last run."""
+    with targets.reading(store) as saver:
+        targets.newest(saver, thread)
+        return [each for each in looking.work_of_last_run(saver, thread) if each.is_call]
+
+
+def _chosen(calls: Sequence[Work], name: str | None, what: str) -> Work:
+    """Return the call whose id or text is *name*, or begins so; the only one if that is None.
+
+    Raises:
+        ConfigurationError: There is none, or there are several.
+    """
+    wanted = name or ""
+    found = [each for each in calls if wanted in (each.id, each.name)]
+    found = found or [
+        each for each in calls if wanted in (each.id[: len(wanted)], str(each.name)[: len(wanted)])
+    ]
+    if len(found) == 1:
+        return found[0]
+    listed = "".join(f"\n  {each.id[:8]}  {each.name}" for each in (found or calls)[:_MOST])
+    if found:
+        raise ConfigurationError(f"{len(found)} calls may be meant; name one by its id:{listed}")
+    named = "" if name is None else f" {name!r}"
+    raise ConfigurationError(f"there is no {what}{named}{listed and '; there are:'}{listed}")
