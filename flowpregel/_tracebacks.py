@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterator
 from types import TracebackType
@@ -9,6 +10,7 @@ from typing import Any, Final
 
 from flowpregel.errors import FlowPregelError
 
+_OURS: Final = "flowpregel."
 _LIBRARY: Final = os.path.dirname(os.__file__)
 _BETWEEN: Final = ("concurrent.futures._base", "asyncio.tasks")
 """Modules whose code is between a user's frames and ours."""
@@ -42,6 +44,14 @@ def leave_out_ours(error: BaseException) -> None:
             each.__traceback__ = left
 
 
+def callers_level() -> int:
+    """Return the ``stacklevel`` at which whoever asks warns of the line in the user's code."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith(_OURS):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 def linked(error: BaseException) -> Iterator[BaseException]:
     """Yield *error* and those that led to it, or are in its group, each once."""
     seen: set[int] = set()
@@ -65,7 +75,7 @@ def _links(traceback: TracebackType | None) -> Iterator[TracebackType]:
 
 def _is_ours(link: TracebackType) -> bool:
     name = str(link.tb_frame.f_globals.get("__name__"))
-    return name.startswith("flowpregel.") or name in _BETWEEN
+    return name.startswith(_OURS) or name in _BETWEEN
 
 
 def _is_users(link: TracebackType) -> bool:

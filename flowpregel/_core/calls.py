@@ -54,14 +54,24 @@ class BodyCalls:
 
     def final_outcome(self, outcome: Outcome) -> Outcome:
         """Return how the body ended: with the failure of one of its calls, if it never saw it."""
-        if isinstance(outcome, Returned):
-            for failure in self.failures.values():
-                if failure.error is not None and self.is_unseen(failure):
-                    failure.error.add_note(
-                        f"nobody looked at this failure of {failure.task.name!r}: ask each call "
-                        "for its .result(), or for its .exception() to go on without it"
-                    )
-                    return Raised(failure.error)
+        unseen = {
+            each.task: each.error
+            for each in self.failures.values()
+            if each.error is not None and self.is_unseen(each)
+        }
+        if isinstance(outcome, Returned) and unseen:
+            task, error = next(iter(unseen.items()))
+            error.add_note(
+                f"nobody looked at this failure of {task.call}: ask each call for its .result(), "
+                "or for its .exception() to go on without it"
+            )
+            outcome = Raised(error)
+        if isinstance(outcome, Raised) and not self.running:
+            known = records.failed_calls(outcome.error)
+            others = [task.call for task in unseen if task.id not in known]
+            if others:
+                shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+                outcome.error.add_note(f"{len(others)} more failed, and nobody looked: {shown}")
         return outcome
 
 

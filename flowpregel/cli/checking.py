@@ -51,4 +51,4 @@ def check(store: str, flow: str | None) -> Code:
     return Code.FAILED if misfits else Code.OK
 
 
-check.params.append(console.AS_JSON)
+check.params += [console.TRUST, console.AS_JSON]

@@ -87,7 +87,7 @@ def _flag(name: str, text: str) -> click.Option:
 
 
 INTERNALS = _flag("--internals", "Show the engine's own channels and steps too, by their names.")
-_TRUST = _flag("--trust", "Open a store that others own or may write, or that has another key.")
+TRUST = _flag("--trust", "Open a store that others own or may write, or that has another key.")
 AS_JSON = _flag("--json", "Print JSON, for programs.")
 
 
@@ -105,7 +105,7 @@ def store_command(*more: click.Option) -> Callable[[Callable[..., Any]], click.C
 
     def make(function: Callable[..., Any]) -> click.Command:
         command = click.command(function)
-        command.params += [*more, _STORE, _TRUST, AS_JSON]
+        command.params += [*more, _STORE, TRUST, AS_JSON]
         return command
 
     return make
@@ -251,9 +251,8 @@ def one_line(value: Any, limits: Limits = PREVIEW) -> str:
 
 def line_of(shown: Any, limits: Limits) -> str:
     """Return the beginning of what `plain` returned, in one line."""
-    return printable(
-        clipped(_written(shown, partial(json.dumps, ensure_ascii=False)), 4 * limits.size)
-    )
+    text = _written(shown, partial(json.dumps, ensure_ascii=False))
+    return in_one_line(clipped(text, 4 * limits.size))
 
 
 def _written(shown: Any, write: Callable[[Any], str]) -> str:

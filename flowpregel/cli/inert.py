@@ -23,16 +23,27 @@ from uuid import UUID
 from flowpregel import errors
 from flowpregel._core.commands import Interrupt
 from flowpregel._lmdb.codec import PythonCodec, rebuild_error
+from flowpregel._lmdb.records import fields_of
 
 
 class InertCodec(PythonCodec):
     """Decodes what `PythonCodec` encoded, without importing or calling what a value names.
+
+    One value that cannot be read must not hide all the others: it is read as a text.
 
     Example:
         >>> codec = InertCodec()
         >>> codec.decode(codec.encode({"a": ZeroDivisionError("b")}))
         {'a': ZeroDivisionError('b')}
     """
+
+    fields_of = staticmethod(fields_of)
+
+    def decode(self, data: bytes) -> Any:
+        try:
+            return super().decode(data)
+        except Exception as error:  # noqa: BLE001 - what is damaged may raise anything
+            return f"<unreadable: {type(error).__name__}: {error}>"
 
     def _load(self, data: Any, main: bytes = b"", buffers: Sequence[Any] = ()) -> Any:
         return _ShownReader(io.BytesIO(data), buffers=buffers).load()

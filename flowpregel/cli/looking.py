@@ -125,8 +125,14 @@ def _task(work: Work, names: Mapping[str, str], limits: Limits) -> dict[str, Any
         **{name: getattr(ran, name, None) for name in ("seconds", "attempts", "executor", "pid")},
         "result": plain(work.result if work.writes is None else _wrote(work.writes), limits),
         "error": plain(work.error, limits),
-        "interrupts": [{"id": i.id, "value": plain(i.value, limits)} for i in work.interrupts],
+        "interrupts": [_question(each, limits) for each in work.interrupts],
     }
+
+
+def _question(asked: Any, limits: Limits) -> dict[str, Any]:
+    # One of LangGraph's, which is no class of ours, is shown as it is.
+    value = getattr(asked, "value", asked)
+    return {"id": getattr(asked, "id", None), "value": plain(value, limits)}
 
 
 def _row(task: Mapping[str, Any], limits: Limits) -> tuple[Any, ...]:
@@ -136,7 +142,7 @@ def _row(task: Mapping[str, Any], limits: Limits) -> tuple[Any, ...]:
         case {"state": "failed", "error": {"type": kind, "message": message}}:
             told = line_of(f"{kind}: {message}", limits)
         case {"state": "waiting", "interrupts": interrupts}:
-            told = "; ".join(f"{i['id']}: {line_of(i['value'], limits)}" for i in interrupts)
+            told = "; ".join(f"{i['id'] or '?'}: {line_of(i['value'], limits)}" for i in interrupts)
         case {"state": "failed", "error": known} | {"state": "done", "result": known}:
             told = line_of(known, limits)
     name = task["name"] or f"(node's task {task['id'][:8]})"

@@ -15,6 +15,7 @@ import click
 from flowpregel._interrupts import held
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli import console, targets
+from flowpregel.cli.inert import InertCodec
 from flowpregel.errors import ConfigurationError, StoreError
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -138,8 +139,7 @@ def verify(store: str | None) -> console.Code:
     """
     # Nobody may write while the pages are checked, which only a writer can ensure.
     can_write = os.access(targets.existing(store), os.W_OK)
-    codec = targets.inert_codec()
-    with targets.writing(store, codec) if can_write else targets.reading(store) as saver:
+    with targets.writing(store, InertCodec()) if can_write else targets.reading(store) as saver:
         found = saver.verify()
     what = "all is well" if found.ok else f"{len(found.problems)} problems"
     console.print_result(

@@ -12,10 +12,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address, Saved
-from flowpregel._lmdb.codec import Codec, PythonCodec
-from flowpregel._lmdb.records import fields_of
+from flowpregel._lmdb.codec import Codec
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli.console import is_asked
+from flowpregel.cli.inert import InertCodec
 from flowpregel.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
@@ -131,26 +131,6 @@ def recorded_flow(saved: Saved) -> Pregel:
 # ---------------------------------------------------------------- stores
 
 
-class TolerantCodec:
-    """Decodes what can be decoded: one value that cannot must not hide all the others.
-
-    Args:
-        inner: Decodes.
-    """
-
-    fields_of = staticmethod(fields_of)
-
-    def __init__(self, inner: PythonCodec) -> None:
-        self._inner, self.encode = inner, inner.encode
-
-    def decode(self, data: bytes) -> Any:
-        """Return the value that was encoded, or a text that says why it cannot be read."""
-        try:
-            return self._inner.decode(data)
-        except Exception as error:  # noqa: BLE001 - unpickling may run code of the user
-            return f"<unreadable: {type(error).__name__}: {error}>"
-
-
 def reading(path: str | None, *, flow: bool = False) -> LMDBSaver:
     """Open a store that exists, to look at it; nothing in it is made or changed.
 
@@ -163,16 +143,8 @@ def reading(path: str | None, *, flow: bool = False) -> LMDBSaver:
         ConfigurationError: No path was given.
         StoreError: There is no store, or it cannot be opened.
     """
-    real = existing(path)
-    codec = TolerantCodec(PythonCodec()) if flow else inert_codec()
+    real, codec = existing(path), None if flow else InertCodec()
     return opened(real, readonly=True, lock=os.access(real, os.W_OK), codec=codec)
-
-
-def inert_codec() -> TolerantCodec:
-    """Return a codec that imports and runs nothing that a store names."""
-    from flowpregel.cli.inert import InertCodec  # noqa: PLC0415 - keeps --help fast
-
-    return TolerantCodec(InertCodec())
 
 
 def writing(path: str | None, codec: Codec | None = None) -> LMDBSaver:

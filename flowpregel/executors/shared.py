@@ -197,6 +197,11 @@ class Shared(Generic[T]):
         self._parts = self._unused = ()
 
     @property
+    def nbytes(self) -> int:
+        """The bytes that the value takes."""
+        return sum(memoryview(part).nbytes for part in self._open_parts)
+
+    @property
     def _open_parts(self) -> Parts:
         if not self._parts:
             raise ValueError(f"{self!r} was closed: make a new one with shared()")

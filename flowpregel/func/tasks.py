@@ -278,6 +278,12 @@ class TaskFunction(Generic[P, R]):
         version = self.options.version
         return code_digest(self.func).digest if version is None else f"version {version}"
 
+    @overload
+    def __get__(self, instance: None, owner: type[Any] | None = None) -> TaskFunction[P, R]: ...
+    @overload
+    def __get__(
+        self: TaskFunction[Concatenate[A, Q], R], instance: A, owner: type[Any] | None = None
+    ) -> TaskFunction[Q, R]: ...
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
         """Return the task as a method of *instance*, which is the first argument of its calls."""
         if instance is None or self._bound:

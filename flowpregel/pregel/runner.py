@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import uuid
 import warnings
@@ -30,7 +29,7 @@ from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._engine.nested import RunContext, now
 from flowpregel._fault import fault
 from flowpregel._interrupts import held
-from flowpregel._tracebacks import UsersFrames, leave_out_ours
+from flowpregel._tracebacks import UsersFrames, callers_level, leave_out_ours
 from flowpregel.checkpoint.base import BaseCheckpointSaver, OnConflict
 from flowpregel.context import RunControl, current_scope
 from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, ThreadBusyError
@@ -178,7 +177,7 @@ class GraphRun:
         if self._view is not None:
             self._view.see(item)
         if mode == "notices":
-            warnings.warn(payload, RunNotice, stacklevel=_caller_level())
+            warnings.warn(payload, RunNotice, stacklevel=callers_level())
         if mode in self._printed:
             where = f" [{'|'.join(namespace)}]" if namespace else ""
             sys.stdout.write(f"[{mode}]{where} {payload!r}\n")
@@ -223,12 +222,6 @@ def _check_outermost(graph: GraphDefinition) -> None:
             "checkpointer=True cannot be used for root graphs: it means the checkpointer of "
             "the graph around; give a saver or a path"
         )
-
-
-def _caller_level() -> int:
-    """Return how many frames above the one that asks the user's code is: its line is warned of."""
-    modules = (str(each.frame.f_globals.get("__name__")) for each in inspect.stack(0))
-    return next((n for n, name in enumerate(modules) if not name.startswith("flowpregel.")), 1)
 
 
 def plan_of(asked: GraphRun) -> RunPlan:

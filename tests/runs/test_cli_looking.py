@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from flowpregel._core.records import Address, Batch, TaskWrites
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.cli.app import app
 from flowpregel.cli.console import Code
 from tests.runs.cli_flows import FLOWS, allow, shares, steps
-from tests.runs.stores import commit
+from tests.runs.stores import commit, id_of
 
 STEP = '"step": -1'
 Invoke = Callable[..., Result]
@@ -85,6 +86,17 @@ def test_show_lists_tasks_by_what_became_of_them(shown: Callable[..., Any]) -> N
 
 def test_show_tells_what_is_asked(cli: Invoke) -> None:
     assert '{"allow": "ann"}' in cli("show", "waits").stdout
+
+
+def test_a_question_that_is_no_class_of_ours_is_shown(store: str, cli: Invoke) -> None:
+    """Of a graph of LangGraph's, say."""
+    with LMDBSaver(store) as saver:
+        commit(saver, 0)
+        asked = (("__interrupt__", ("go on?",)),)
+        writes = TaskWrites(id_of(0), "task", "", asked)
+        saver.commit([Batch(address=Address("t"), writes=(writes,))])
+
+    assert '?: "go on?"' in cli("show", "t").stdout
 
 
 def test_show_names_nodes_if_it_may_import_the_flow(shown: Callable[..., Any]) -> None:

@@ -101,6 +101,17 @@ def test_the_arguments_of_a_failure_are_kept_until_it_succeeds(
     assert {None} == {*after}
 
 
+def test_arguments_go_with_their_checkpoint(saver: LMDBSaver, files: Path) -> None:
+    """Of a failure that its flow has caught they stay for as long as that."""
+    flows.lenient.copy({"checkpointer": saver}).run(str(files), id="x")
+    (first,) = saver.history(Address("x"), filter={"source": "input"})
+    before = [saver.kept_arguments(first.address, task_id) for task_id, _, _ in first.ran]
+    saver.prune(["x"])
+
+    assert 1 == sum(each is not None for each in before)
+    assert 0 == saver.stats().bytes_of_writes
+
+
 def test_what_is_redacted_is_nowhere_in_the_store(saver: LMDBSaver, tmp_path: Path) -> None:
     failed(flows.session, saver, 7)
 
@@ -132,6 +143,13 @@ def test_a_small_shared_value_is_kept(saver: LMDBSaver) -> None:
 
     (call,) = kept(saver)
     assert [1, 2, 3] == call.kwargs["table"].value
+
+
+def test_a_large_shared_value_is_told_of(saver: LMDBSaver) -> None:
+    failed(flows.session, saver, shared(bytes(2_000_000)))
+
+    (call,) = kept(saver)
+    assert "a Shared of 2,000," in call.missing["table"]
 
 
 def test_an_argument_that_cannot_be_pickled_fails_nothing_else(saver: LMDBSaver) -> None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -241,12 +242,26 @@ def test_a_trusted_store_of_ours_is_closed_to_others(made: Path) -> None:
     assert 0 == newest(made)
 
 
-def test_commands_take_trust(made: Path) -> None:
-    """As an option of each."""
+def test_every_command_that_takes_a_store_takes_trust() -> None:
+    """As an option."""
+    context = click.Context(app)
+    commands = [app.get_command(context, name) for name in app.list_commands(context)]
+    options = {
+        each.name: {parameter.name for parameter in each.params} for each in commands if each
+    }
+
+    assert [] == [
+        name for name, found in options.items() if "store" in found and "trust" not in found
+    ]
+
+
+def test_a_command_with_trust_opens_it(made: Path) -> None:
+    """And leaves it as it is, if it only looks."""
     made.chmod(0o777)
     result = CliRunner().invoke(app, ["ls", "--store", str(made), "--trust"])
 
     assert Code.OK == result.exit_code, result.output
+    assert 0o777 == stat.S_IMODE(made.stat().st_mode)
 
 
 def test_an_argument_overrules_the_variable(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,30 @@ async def use() -> None:
     study.run([1], scales=2.0)  # type: ignore[call-overload]
 
 
+class Scale:
+    """Has a task for a method."""
+
+    @task
+    def times(self, n: int) -> float:
+        """Return a product."""
+        return 2.0 * n
+
+    def use(self) -> None:
+        """Call it, the object left out."""
+        assert_type(self.times(3), TaskFuture[float])
+        assert_type(self.times.map([3]), list[TaskFuture[float]])
+        self.times("3")  # type: ignore[arg-type]
+        self.times(self, 3)  # type: ignore[arg-type, call-arg]
+
+
+async def plainly() -> None:
+    """Call the plain functions."""
+    result: float = double.func(3)
+    content: bytes = await fetch.func("a", tries=2)
+    print(result, content)
+    double.func("3")  # type: ignore[arg-type]
+
+
 same: Flow[[int], int] = flow
 assert_type(double.with_options(timeout=3)(1), TaskFuture[float])
 double("1")  # type: ignore[arg-type]

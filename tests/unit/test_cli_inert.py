@@ -235,3 +235,19 @@ def test_nor_is_it_inside_of_something_else(tmp_path: Path) -> None:
 def test_no_opcode_calls_what_it_names(program: bytes) -> None:
     """Neither the old ones nor the new."""
     assert "(" in one_line(InertCodec().decode(b"p" + program))
+
+
+@pytest.mark.parametrize("name", ["\x1b[2J", "a\nb", "\u202eexe", "a b(", "x" * 10_000])
+def test_what_a_pickle_names_is_shown_as_text(name: str) -> None:
+    """No terminal obeys it, however long it is, as a class, a field or an error."""
+    call = b"\x80\x04\x8c\x01m" + text_of(name) + b"\x93)R}(" + text_of(name) + b"K\x01ub."
+    shown = one_line(InertCodec().decode(b"p" + call))
+
+    assert shown.isprintable()
+    assert len(shown) < 3_000
+
+
+def text_of(text: str) -> bytes:
+    """Return the opcode that puts *text* on a pickle's stack."""
+    data = text.encode()
+    return b"X" + len(data).to_bytes(4, "little") + data

@@ -99,7 +99,7 @@ def decoded(data: bytes, codec: ValueCodec) -> KeptArguments:
     def value(kept: bytes | str, place: int | str) -> Any:
         return NotKept(kept) if isinstance(kept, str) else codec.decode(kept, f"argument {place!r}")
 
-    function, args, kwargs = pickle.loads(data)
+    function, args, kwargs = codec.fields_of(data)
     return KeptArguments(
         function,
         tuple(value(each, index) for index, each in enumerate(args)),

@@ -151,9 +151,32 @@ def test_a_failure_that_nobody_looked_at_says_how_to_look(drive: Any, executor: 
         run(drive, flow, 3)
 
     notes = "\n".join(failed.value.__notes__)
-    assert "nobody looked at this failure of 'check'" in notes
+    assert "nobody looked at this failure of check(" in notes
     assert ".result()" in notes
     assert ".exception()" in notes
+
+
+def test_failures_beside_the_one_that_is_raised_are_named(drive: Any, executor: str) -> None:
+    """They are what is to be mended next."""
+
+    @task
+    def check(n: int) -> None:
+        if n:
+            raise OSError(n)
+
+    @entrypoint(executor=executor)
+    def flow(count: int) -> None:
+        futures = check.map(range(count))
+        futures[2].exception()
+        futures[1].result()
+
+    with pytest.raises(OSError, match="1") as failed:
+        run(drive, flow, 7, fail_fast=False)
+
+    (note,) = [note for note in failed.value.__notes__ if "nobody looked" in note]
+    assert note.startswith("4 more failed, and nobody looked: check(")
+    assert note.endswith("), ...")
+    assert "check(2)" not in note
 
 
 def test_a_failure_that_was_looked_at_says_nothing_of_that(drive: Any, executor: str) -> None:
