@@ -147,7 +147,7 @@ def test_results_of_other_code_are_used_or_not_as_one_says(cli: Invoke, folder: 
 
     assert "CodeChangedError" in refused.stderr
     assert (0, "8\n", "2") == (kept.exit_code, kept.stdout, ran(folder))
-    assert "note: double: 1 result of other code than now used as recorded" in kept.stderr
+    assert "note: double: 1 result was made by other code, and used as recorded" in kept.stderr
 
 
 def test_resume_needs_the_id_alone_from_any_folder(cli: Invoke, folder: Path) -> None:

@@ -205,7 +205,7 @@ def test_what_is_answered_comes_before_what_is_not(saver: Any) -> None:
     with pytest.raises(OSError, match="bad"):
         chain.run([*range(40)], id="1")
     bad.clear()
-    recorded = len(seen) - 2
+    recorded = sum(n not in (1002, 39) for n in seen)
     found = chain.plan([*range(40)], id="1")
 
     assert (recorded, 0) == (found.answered + found.not_asked, found.not_asked)
