@@ -39,6 +39,8 @@ class Work:
     """When, where and how often it ran, if that was kept."""
     is_call: bool = False
     """Whether it is a recorded call of a task."""
+    code: str | None = None
+    """The digest of the code that made its result."""
 
 
 def work_of(saved: Saved) -> list[Work]:
@@ -60,6 +62,8 @@ def _work(saved: Saved, task_id: str, kept: dict[str, Any], ran: Ran | None) -> 
     name = call or (ran and ran.name)
     place, step = saved.address, saved.checkpoint.step + 1
     work = Work(id=task_id, name=name, address=place, step=step, ran=ran, is_call=bool(call))
+    if isinstance(called, tuple):
+        work = replace(work, code=str(called[2]))
     values = {k: value for k, value in kept.items() if k not in records.CONTROL_WRITES}
     if values:
         values.pop(records.NO_WRITES, None)

@@ -1,4 +1,4 @@
-"""The commands for single calls of a thread's last run: debug, retry, redo."""
+"""The commands for single calls of a thread's last run: debug, why, retry, redo."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.lmdb.arguments import KeptArguments
+    from flowpregel.pregel.pregel import Pregel
 
 _MOST = 20
 """Of the calls that may be meant, this many are listed."""
@@ -78,6 +79,54 @@ def _function_of(kept: KeptArguments) -> Callable[..., Any]:
         return [found.__self__.call_here(*item) for item in items]
 
     return each_of
+
+
+@console.store_command()
+@click.argument("thread")
+@click.argument("call")
+@click.option("--flow", metavar="MODULE:FLOW", help="The flow, where none is recorded.")
+def why(thread: str, call: str, flow: str | None, store: str | None) -> None:
+    """Show how a call came to its result, and whether the next run would make it again.
+
+    CALL is its id or its text, such as "parse('c.txt')", or the beginning of either.
+    """
+    work = _chosen(_calls(thread, store), call, "call")
+    next_time = _next_time(work, targets.flow_of(thread, flow, store))
+    told = {"call": work.name, "id": work.id, "made": _made(work), "next": next_time}
+    console.print_result(told, *(f"{name}: {text}" for name, text in told.items()))
+
+
+def _made(work: Work) -> str:
+    """Return how a call came to its result, in words."""
+    if (ran := work.ran) is None:
+        return "it has begun; when and where was not kept"
+    if not ran.attempts:
+        return "not at all: a cache had the result"
+    often = f"{ran.attempts} times, the last " if ran.attempts > 1 else ""
+    how = f"{often}at {console.time_of(ran.began)} by {ran.executor}, process {ran.pid}"
+    return f"{how}, in {ran.seconds:.3f} s; {work.state}"
+
+
+def _next_time(work: Work, flow: Pregel) -> str:
+    """Return what the next run does about a call, if it asks for it again, in words."""
+    from flowpregel.func.tasks import TaskFunction  # noqa: PLC0415 - keeps --help fast
+
+    if work.state == "failed":
+        return "it is tried again, unless the flow has caught its failure"
+    if work.state != "done":
+        return "it is made, or goes on"
+    steps = [step for node in flow.nodes.values() for step in node.steps]
+    near = [value for step in steps for value in getattr(step, "__globals__", {}).values()]
+    tasks = [each for each in near if isinstance(each, TaskFunction)]
+    name = str(work.name).partition("(")[0].removesuffix(".map")
+    codes = {each.code for each in tasks if each.name == name}
+    if not codes:
+        return f"the record answers it; there is no task {name!r} beside the flow to compare with"
+    if work.code in codes:
+        return "the record answers it; its code is what it was"
+    return (
+        "the record answers it, though its code has changed; on_code_change='rerun' makes it anew"
+    )
 
 
 _FAILED = click.Option(["--failed"], is_flag=True, help="Those too that the flow has dealt with.")

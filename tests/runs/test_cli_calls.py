@@ -1,4 +1,4 @@
-"""The commands for single calls: debug, retry, redo."""
+"""The commands for single calls: debug, why, retry, redo."""
 
 from __future__ import annotations
 
@@ -167,6 +167,29 @@ def test_debug_of_a_run_without_failures(cli: Cli, study: Path, run: Callable[..
 
 def test_debug_of_a_thread_that_is_not_there(cli: Cli, study: Path) -> None:
     assert "has no thread 'y'" in cli("debug", "y").stderr
+
+
+# ---------------------------------------------------------------- why
+
+
+def test_why_says_how_a_call_was_made_and_what_becomes_of_it(
+    cli: Cli, study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is done, one that failed, and one whose code has changed since."""
+    done, failed = id_of("a.txt", cli), id_of("c.txt", cli)
+
+    first = json.loads(cli("why", "x", done, "--json").stdout)
+    assert first["id"] == done
+    assert "by threads, process " in first["made"]
+    assert first["made"].endswith("; done")
+    assert first["next"] == "the record answers it; its code is what it was"
+    assert "it is tried again" in cli("why", "x", failed).stdout
+
+    monkeypatch.setattr(flows, "parse", flows.parse.with_options(version="2"))
+    assert "though its code has changed" in cli("why", "x", done).stdout
+    monkeypatch.setattr(flows, "parse", None)
+    assert "there is no task 'parse' beside the flow" in cli("why", "x", done).stdout
+    assert Code.USAGE == cli("why", "x", "nothing(").exit_code
 
 
 # ---------------------------------------------------------------- retry and redo
