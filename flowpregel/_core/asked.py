@@ -35,6 +35,17 @@ class CallRecord(NamedTuple):
     """A digest of the body that made it: its code and what it was given."""
 
 
+class FailedCall(NamedTuple):
+    """A call that failed, for a saver to keep what it takes to make it again."""
+
+    home: str
+    """The module and the name of the function; of a chunk's, with ``.map`` after it."""
+    given: Any
+    """Its arguments."""
+    redacted: frozenset[int | str]
+    """The positions and names of those that are not kept."""
+
+
 class Ran(NamedTuple):
     """How a task ran: when, for how long, where, and how often it was tried."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from flowpregel._core import ids, records
-from flowpregel._core.asked import Ran
+from flowpregel._core.asked import FailedCall, Ran
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
@@ -185,8 +185,10 @@ class Calls:
             if writes[0][0] == records.ERROR:
                 error, call = line_of(writes[0][1]), task.call
             ran = Ran(task.node.name, began, seconds, attempts, executor, pid, error, call)
-        is_failed_call = task.node.is_task and writes[0][0] == records.ERROR
-        run.keep(task.id, task.path, writes, ran, task if is_failed_call else None)
+        failed = None
+        if run.options.keeps_arguments and task.node.is_task and writes[0][0] == records.ERROR:
+            failed = FailedCall(task.node.home, task.input, task.node.redacted)
+        run.keep(task.id, task.path, writes, ran, failed)
 
     def resolve(self, task: Task, outcome: Outcome) -> tuple[Task, Outcome] | None:
         """Answer those who wait for *task*, once how it ended is kept.

@@ -112,6 +112,7 @@ class Options:
     """Why the run should stop at the next barrier, or None."""
     next_version: Callable[[Version | None, int], Version] = next_version
     keeps_deltas: bool = True
+    keeps_arguments: bool = False
     fence: int | None = None
     on_code_change: Literal["keep", "rerun", "error"] = "keep"
     fail_fast: bool = False

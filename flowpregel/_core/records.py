@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, TypeAlias
 
-from flowpregel._core.asked import CallRecord, LeftResults, Ran
+from flowpregel._core.asked import CallRecord, FailedCall, LeftResults, Ran
 from flowpregel._core.callee import Callee
 from flowpregel._text import described
 from flowpregel._tracebacks import linked
@@ -329,7 +329,7 @@ class TaskWrites:
     writes: tuple[Write, ...]
     ran: Ran | None = None
     """How it ran, if these are the writes it ended with."""
-    failed: Task | bytes | None = None
+    failed: FailedCall | bytes | None = None
     """The call that it is, if it failed; or what a saver keeps of the arguments."""
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flowpregel._core import ids, records
-from flowpregel._core.asked import LeftResults, Ran
+from flowpregel._core.asked import FailedCall, LeftResults, Ran
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.effects import Commit, Effect, Emit, StepContext
 from flowpregel._core.program import Options, Program, State, read
@@ -173,7 +173,7 @@ class Run:
         path: str,
         writes: Sequence[Write],
         ran: Ran | None = None,
-        failed: Task | None = None,
+        failed: FailedCall | None = None,
     ) -> None:
         """Keep pending writes of a task, and how it ran if they end it, with the next batch."""
         kept, untracked = tuple(writes), self.program.untracked

@@ -64,6 +64,8 @@ class BaseCheckpointSaver(ABC):
 
     keeps_deltas: ClassVar[bool] = True
     """Whether `commit` keeps deltas; where not, the engine gives full values."""
+    keeps_arguments: ClassVar[bool] = False
+    """Whether `prepare` takes the arguments of calls that failed out of a batch, to keep them."""
     needs_loop: ClassVar[bool] = False
     """Whether a call may wait for the running event loop: not to be made on its OS thread."""
     commits_at_once: ClassVar[bool] = False

@@ -275,7 +275,9 @@ def plan_of(asked: GraphRun) -> RunPlan:
 
 def for_saver(options: Options, saver: BaseCheckpointSaver) -> Options:
     """Return *options* for what *saver* can keep, and for the versions it makes."""
-    options = replace(options, keeps_deltas=saver.keeps_deltas)
+    options = replace(
+        options, keeps_deltas=saver.keeps_deltas, keeps_arguments=saver.keeps_arguments
+    )
     if not saver.owns_versions:
         return options
     return replace(options, next_version=lambda newest, _: saver.get_next_version(newest, None))

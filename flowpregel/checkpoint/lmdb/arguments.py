@@ -10,7 +10,7 @@ import pickle
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from flowpregel._core.records import Task
+from flowpregel._core.asked import FailedCall
 from flowpregel._lmdb.codec import ValueCodec
 from flowpregel.checkpoint.lmdb.tables import digest
 from flowpregel.errors import ValueEncodingError
@@ -48,7 +48,7 @@ def arguments_key(pending: bytes, task_id: str = "") -> bytes:
     return pending[:8] + b"\0\2" + pending[8:] + (digest(task_id) if task_id else b"")
 
 
-def encoded(call: Task, limit: int, codec: ValueCodec) -> bytes | None:
+def encoded(call: FailedCall, limit: int, codec: ValueCodec) -> bytes | None:
     """Return what is kept of the arguments of a call that failed; None: nothing.
 
     Args:
@@ -62,7 +62,7 @@ def encoded(call: Task, limit: int, codec: ValueCodec) -> bytes | None:
         """Return an argument encoded, or why it is not kept."""
         nonlocal left
         kind = type(value).__name__
-        if place in call.node.redacted:
+        if place in call.redacted:
             return "it is redacted"
         size = 0
         with suppress(Exception):  # of a large array it is known before it is copied
@@ -83,9 +83,9 @@ def encoded(call: Task, limit: int, codec: ValueCodec) -> bytes | None:
     if limit <= 0:
         return None
     with suppress(Exception):  # they may be unpickled for it, which runs code of their classes
-        args = [kept(index, value) for index, value in enumerate(call.input.args)]
-        kwargs = {name: kept(name, value) for name, value in call.input.kwargs.items()}
-        return pickle.dumps((call.node.home, args, kwargs), 5)
+        args = [kept(index, value) for index, value in enumerate(call.given.args)]
+        kwargs = {name: kept(name, value) for name, value in call.given.kwargs.items()}
+        return pickle.dumps((call.home, args, kwargs), 5)
     return None
 
 

@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from flowpregel._core.records import Address, Batch, Saved, Task
+from flowpregel._core.asked import FailedCall
+from flowpregel._core.records import Address, Batch, Saved
 from flowpregel._lmdb import ballast, files
 from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.locks import Owner
@@ -70,6 +71,8 @@ class LMDBSaver(BaseCheckpointSaver):
         []
     """
 
+    keeps_arguments: ClassVar[bool] = True
+
     def __init__(  # noqa: PLR0913 - a public face: each is a choice of its own
         self,
         path: str | os.PathLike[str],
@@ -125,7 +128,7 @@ class LMDBSaver(BaseCheckpointSaver):
         codec, limit = self._store.codec, self.options.kept_arguments
         made = encode_batch(batch, codec.encode)
         for task in made.writes:
-            if isinstance(task.failed, Task):
+            if isinstance(task.failed, FailedCall):
                 task.failed = arguments.encoded(task.failed, limit, codec)
         return made
 
