@@ -13,7 +13,6 @@ import pytest
 from flowpregel.config import get_stream_writer
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors import ProcessExecutor
-from flowpregel.executors.processes.crash_report import memory_of
 from flowpregel.func import entrypoint, task
 from flowpregel.types import TimeoutPolicy
 from tests.runs.pooling import is_alive, wait_until
@@ -66,9 +65,15 @@ def worker_of(pool: ProcessExecutor) -> Any:
     return worker
 
 
+def own_memory() -> int:
+    """Return this process's own bytes, without its children's and what it shares."""
+    _, resident, shared, *_ = map(int, Path("/proc/self/statm").read_text().split())
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+
+
 def read_slowly(app: Any, pool: ProcessExecutor, drive: Any) -> tuple[list[int], int]:
     """Read the stream of *app*, late; return the chunks' numbers and the largest growth."""
-    before = memory_of(os.getpid())
+    before = own_memory()
     numbers: list[int] = []
     largest = 0
 
@@ -78,7 +83,7 @@ def read_slowly(app: Any, pool: ProcessExecutor, drive: Any) -> tuple[list[int],
             # Until then the task has had all the time it wanted.
             wait_until(lambda: is_held_back(pool), 20)
         numbers.append(item[0])
-        largest = max(largest, memory_of(os.getpid()) - before)
+        largest = max(largest, own_memory() - before)
 
     async def follow() -> None:
         async for item in app.astream(CHUNKS, stream_mode="custom"):
@@ -163,7 +168,7 @@ class Sink:
 
     def write(self, text: str) -> int:
         self.size += len(text)
-        self.largest = max(self.largest, memory_of(os.getpid()))
+        self.largest = max(self.largest, own_memory())
         return len(text)
 
     def flush(self) -> None:
@@ -185,7 +190,7 @@ def test_a_task_that_prints_a_lot_needs_no_memory_here(
     sink = Sink()
     flow = flow_of(pool, print_a_lot)
     flow.invoke(1)
-    before = memory_of(os.getpid())
+    before = own_memory()
     monkeypatch.setattr(sys, "stdout", sink)
 
     flow.invoke(150)
@@ -207,7 +212,7 @@ def test_what_programs_print_needs_no_memory_either(
 ) -> None:
     """It comes through a pipe."""
     sink = Sink()
-    before = memory_of(os.getpid())
+    before = own_memory()
     monkeypatch.setattr(sys, "stdout", sink)
 
     @entrypoint(executor=pool)
