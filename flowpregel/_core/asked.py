@@ -20,6 +20,8 @@ class Asked(NamedTuple):
     """A digest of what its function does, or the version that stands for it."""
     text: str
     """The call as a person reads it."""
+    is_placed: bool = True
+    """Whether its place among the calls of its body is no accident: it did not wait for others."""
 
 
 class CallRecord(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from flowpregel._core import ids
-from flowpregel._core.asked import CallRecord
+from flowpregel._core.asked import NOWHERE, CallRecord
 from flowpregel._core.effects import Call, StepContext
 from flowpregel._core.program import Names, Program, State
 from flowpregel._core.records import INTERRUPT, PULLED, TASKS, Kind, Node, Task
@@ -124,7 +124,10 @@ def call_task(caller: Task, call: Call, place: StepContext) -> Task:
         equal = caller.equal_calls.get(asked[:2], 0)
         caller.equal_calls[asked[:2]] = equal + 1
         known_by = (*asked[:2], equal)
-        record = CallRecord(*asked, index, caller.calls_as or "")
+        record = CallRecord(*asked[:4], NOWHERE, caller.calls_as or "")
+        if asked.is_placed:
+            record = record._replace(place=caller.placed)
+            caller.placed += 1
     identity = ids.task_id(place.checkpoint_id, place.namespace, place.step, caller.id, *known_by)
     if node.role == "graph":
         namespace = f"{caller.namespace}|{caller.graphs}" if caller.graphs else caller.namespace

@@ -171,8 +171,10 @@ class Task:
     """How many calls its body has made in this attempt."""
     equal_calls: dict[tuple[str, str], int] = field(default_factory=dict)
     """How many of them asked for the same, by the name and the digest of the arguments."""
+    placed: int = 0
+    """How many of them have their place in its body by themselves."""
     graphs: int = 0
-    """How many of those were of graphs."""
+    """How many of them were of graphs."""
     calls_as: str | None = None
     """A digest of what its calls depend on, once it made one that is recorded."""
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from flowpregel._code.digest import code_of
 from flowpregel._core import ids
-from flowpregel._core.asked import CallRecord
+from flowpregel._core.asked import NOWHERE, CallRecord
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import Call, StepContext
@@ -175,6 +175,7 @@ class Replay:
             self._planned[place] = record
         if (
             was is None
+            or record.place == NOWHERE
             or was[:2] == record[:2]
             or was[:2] in task.parent.equal_calls
             # Coroutines that run side by side may take turns in another order.

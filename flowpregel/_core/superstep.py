@@ -292,7 +292,7 @@ class Superstep:
             delay = self._delay(task, outcome.error, wakeup.jitter)
             if delay is not None:
                 task.attempt += 1
-                task.calls = task.graphs = 0
+                task.calls = task.placed = task.graphs = 0
                 task.equal_calls.clear()
                 heapq.heappush(self._retries, (wakeup.monotonic + int(delay * 1e9), task.id))
                 self._calls.uncaught(task, outcome.error)

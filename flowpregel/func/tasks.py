@@ -108,7 +108,7 @@ class TaskFunction(Generic[P, R]):
         asked = None
         if scope.job.compares:
             text = described(self.name, args, kwargs, self.node.redacted)
-            asked = self._asked(self.name, args, kwargs, text)
+            asked = self._asked(self.name, args, kwargs, text, is_placed=not reply)
         return scope.ends.call(self.node, Arguments(args, kwargs), asked, *reply)
 
     def _outside(self) -> RuntimeError:
@@ -119,11 +119,9 @@ class TaskFunction(Generic[P, R]):
             "contextvars.copy_context().run"
         )
 
-    def _asked(
-        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], text: str
-    ) -> Asked:
+    def _asked(self, name: str, args: Any, kwargs: Any, text: str, **how: bool) -> Asked:
         arguments = arguments_digest(args, kwargs, f"the arguments of task {self.name!r}")
-        return Asked(name, arguments, self.code, text)
+        return Asked(name, arguments, self.code, text, **how)
 
     @overload
     def map(

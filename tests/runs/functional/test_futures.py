@@ -218,6 +218,44 @@ def test_calls_that_waited_for_others_are_not_made_again(drive: Any, executor: s
     assert [3, 4] == [*seen]
 
 
+def test_calls_that_waited_for_others_may_come_in_another_order_the_next_time(drive: Any) -> None:
+    """They are made when those have ended, which is no sign of chance in the body."""
+    first_day, late = [True], threading.Event()
+    options: Any = {"executor": "threads", "version": "1"}
+
+    @task(**options)
+    def slow(n: int) -> int:
+        assert not first_day or late.wait(30)
+        return n
+
+    @task(**options)
+    def quick(n: int) -> int:
+        return n
+
+    @task(**options)
+    def after_slow(n: int) -> int:
+        if first_day:
+            raise OSError("not yet")
+        return n
+
+    @task(**options)
+    def after_quick(n: int) -> int:
+        late.set()
+        return n
+
+    @entrypoint(checkpointer=InMemorySaver())
+    def flow(n: int) -> list[int]:
+        one, two = slow(n), quick(n + 1)
+        ends = [after_slow(one), after_quick(two)]
+        return [future.result() for future in (*ends, quick(n + 2))]
+
+    with pytest.raises(OSError, match="not yet"):
+        drive.invoke(flow, 1, thread_id="1")
+    first_day.clear()
+
+    assert [1, 2, 3] == drive.invoke(flow, None, thread_id="1")
+
+
 def test_a_call_that_waits_for_an_answer_holds_up_those_that_wait_for_it(drive: Any) -> None:
     """They are made when it was answered."""
 
