@@ -109,15 +109,13 @@ def _made(work: Work) -> str:
 
 def _next_time(work: Work, flow: Pregel) -> str:
     """Return what the next run does about a call, if it asks for it again, in words."""
-    from flowpregel.func.tasks import TaskFunction  # noqa: PLC0415 - keeps --help fast
-
     if work.state == "failed":
         return "it is tried again, unless the flow has caught its failure"
     if work.state != "done":
         return "it is made, or goes on"
     steps = [step for node in flow.nodes.values() for step in node.steps]
     near = [value for step in steps for value in getattr(step, "__globals__", {}).values()]
-    tasks = [each for each in near if isinstance(each, TaskFunction)]
+    tasks: list[Any] = [each for each in near if hasattr(type(each), "call_here")]
     name = str(work.name).partition("(")[0].removesuffix(".map")
     codes = {each.code for each in tasks if each.name == name}
     if not codes:

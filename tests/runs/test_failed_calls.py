@@ -72,7 +72,7 @@ def test_a_failure_in_a_worker_names_the_worker(saver: LMDBSaver) -> None:
     error = failed(flows.deadly, saver, "x.bin")
 
     assert isinstance(error, WorkerDiedError)
-    assert "that ran die('x.bin') died: killed by SIGKILL" in str(error)
+    assert "that ran die('x.bin') died: " in str(error)
     assert f"die('x.bin') (attempt 1, worker {error.pid})" in error.__notes__[0]
     assert [KeptArguments("tests.runs.failing_calls:die", ("x.bin",), {})] == kept(saver)
 
