@@ -42,6 +42,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from flowpregel import _run_errors
 from flowpregel._run_errors import (
     CodeChangedError,
     FlowMismatchError,
@@ -65,16 +66,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-for _error in (
-    CodeChangedError,
-    FlowMismatchError,
-    FlowPregelError,
-    InputMismatchError,
-    ReplayMismatchError,
-    RunNotice,
-    UnansweredError,
-):
-    _error.__module__ = __name__  # where everybody finds them, and pickles do
+for _error in vars(_run_errors).values():
+    if getattr(_error, "__module__", None) == _run_errors.__name__:
+        _error.__module__ = __name__  # where everybody finds them, and pickles do
 
 
 class GraphBubbleUp(BaseException):

@@ -168,7 +168,7 @@ class Calls:
 
     def keep(self, task: Task, writes: Sequence[Write]) -> None:
         """Keep the writes that *task*, a call or a planned one, ended with."""
-        run = self._run
+        run, is_failure = self._run, writes[0][0] == records.ERROR
         if task.record is not None:
             # Last: the places of the other writes do not depend on it.
             writes = (*writes, (records.CALLED, tuple(task.record)))
@@ -181,12 +181,10 @@ class Calls:
         if task.span is not None:
             began, seconds, executor, pid = task.span
             attempts = 0 if executor == "cache" else task.attempt
-            error, call = "", ""
-            if writes[0][0] == records.ERROR:
-                error, call = line_of(writes[0][1]), task.call
+            error, call = (line_of(writes[0][1]), task.call) if is_failure else ("", "")
             ran = Ran(task.node.name, began, seconds, attempts, executor, pid, error, call)
         failed = None
-        if run.options.keeps_arguments and task.node.is_task and writes[0][0] == records.ERROR:
+        if is_failure and task.node.is_task and run.options.keeps_arguments:
             failed = FailedCall(task.node.home, task.input, task.node.redacted)
         run.keep(task.id, task.path, writes, ran, failed)
 

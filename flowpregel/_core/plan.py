@@ -124,10 +124,9 @@ def call_task(caller: Task, call: Call, place: StepContext) -> Task:
         equal = caller.equal_calls.get(asked[:2], 0)
         caller.equal_calls[asked[:2]] = equal + 1
         known_by = (*asked[:2], equal)
-        record = CallRecord(*asked[:4], NOWHERE, caller.calls_as or "")
-        if asked.is_placed:
-            record = record._replace(place=caller.placed)
-            caller.placed += 1
+        at = caller.placed if asked.is_placed else NOWHERE
+        caller.placed += asked.is_placed
+        record = CallRecord(*asked[:4], at, caller.calls_as or "")
     identity = ids.task_id(place.checkpoint_id, place.namespace, place.step, caller.id, *known_by)
     if node.role == "graph":
         namespace = f"{caller.namespace}|{caller.graphs}" if caller.graphs else caller.namespace

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from flowpregel._core import records
-from flowpregel._core.asked import Ran
+from flowpregel._core.asked import Asked, Ran
 from flowpregel._core.records import Address, Saved
 
 Status: TypeAlias = Literal["done", "running", "failed", "stopped", "waiting"]
@@ -39,8 +39,8 @@ class Work:
     """When, where and how often it ran, if that was kept."""
     is_call: bool = False
     """Whether it is a recorded call of a task."""
-    code: str | None = None
-    """The digest of the code that made its result."""
+    asked: Asked | None = None
+    """What it asks for, if that is kept: not of a call that is to be tried again."""
 
 
 def work_of(saved: Saved) -> list[Work]:
@@ -58,12 +58,13 @@ def work_of(saved: Saved) -> list[Work]:
 
 def _work(saved: Saved, task_id: str, kept: dict[str, Any], ran: Ran | None) -> Work:
     called = kept.get(records.CALLED)
-    call = str(called[3]) if isinstance(called, tuple) else ran.call if ran else ""
-    name = call or (ran and ran.name)
-    place, step = saved.address, saved.checkpoint.step + 1
-    work = Work(id=task_id, name=name, address=place, step=step, ran=ran, is_call=bool(call))
-    if isinstance(called, tuple):
-        work = replace(work, code=str(called[2]))
+    asked = Asked._make((*map(str, called[:4]), True)) if isinstance(called, tuple) else None
+    call = asked.text if asked else ran.call if ran else ""
+    name, step = call or (ran and ran.name), saved.checkpoint.step + 1
+    work = Work(
+        id=task_id, name=name, address=saved.address, step=step, ran=ran, is_call=bool(call),
+        asked=asked,
+    )  # fmt: skip
     values = {k: value for k, value in kept.items() if k not in records.CONTROL_WRITES}
     if values:
         values.pop(records.NO_WRITES, None)
@@ -73,8 +74,8 @@ def _work(saved: Saved, task_id: str, kept: dict[str, Any], ran: Ran | None) -> 
     # An error that is to be tried again is taken back, but for its text.
     if error := kept.get(records.ERROR) or (ran and ran.error):
         return replace(work, state="failed", error=error)
-    if asked := kept.get(records.INTERRUPT):
-        interrupts = tuple(asked) if isinstance(asked, list | tuple) else ()
+    if questions := kept.get(records.INTERRUPT):
+        interrupts = tuple(questions) if isinstance(questions, list | tuple) else ()
         return replace(work, state="waiting", interrupts=interrupts)
     return work
 

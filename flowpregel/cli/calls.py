@@ -111,16 +111,16 @@ def _next_time(work: Work, flow: Pregel) -> str:
     """Return what the next run does about a call, if it asks for it again, in words."""
     if work.state == "failed":
         return "it is tried again, unless the flow has caught its failure"
-    if work.state != "done":
+    if work.state != "done" or work.asked is None:
         return "it is made, or goes on"
     steps = [step for node in flow.nodes.values() for step in node.steps]
     near = [value for step in steps for value in getattr(step, "__globals__", {}).values()]
     tasks: list[Any] = [each for each in near if hasattr(type(each), "call_here")]
-    name = str(work.name).partition("(")[0].removesuffix(".map")
+    name = work.asked.name.removesuffix(".map")
     codes = {each.code for each in tasks if each.name == name}
     if not codes:
         return f"the record answers it; there is no task {name!r} beside the flow to compare with"
-    if work.code in codes:
+    if work.asked.code in codes:
         return "the record answers it; its code is what it was"
     return (
         "the record answers it, though its code has changed; on_code_change='rerun' makes it anew"

@@ -72,7 +72,7 @@ class CopiedCheckpoint:
     deltas: dict[str, tuple[DeltaChain, int]] = field(default_factory=dict)
     """By channel: how many deltas of a chain, from the oldest on."""
     tasks: list[WritesRecord] = field(default_factory=list)
-    left: dict[str, bytes] | None = None
+    left: dict[str, bytes] = field(default_factory=dict)
     """Small ones of the calls that finished, by task id: *tasks* leaves out all of them."""
     leaves_more: bool = False
     """Whether there are others."""
@@ -222,7 +222,6 @@ class Reader:
             if not (lazy_results and _is_left(task)):
                 copied.tasks.append(task)
                 continue
-            copied.left = {} if copied.left is None else copied.left
             if len(data) <= _SMALL and len(copied.left) < _MOST_HELD:
                 copied.left[task.task_id] = data
             else:
@@ -248,7 +247,7 @@ class Reader:
         }
         writes, ran = parted(self._writes(copied))
         left = None
-        if copied.left is not None:
+        if copied.left or copied.leaves_more:
             prefix = checkpoint_key(namespace.prefix, copied.id)
             left = LeftCalls(self, prefix, copied.left, are_all=not copied.leaves_more)
         return Saved(
