@@ -349,6 +349,7 @@ class Environment:
             with errors.named(self.path), files.draft_in(self.path, files.DRAFT) as draft:
                 self.copy(draft)
                 with self._gate.alone():
+                    self._live()  # if it was closed meanwhile, others may have written
                     self._unmap()
                     try:
                         files.put_in_place(draft, self.path)
@@ -383,4 +384,5 @@ class Environment:
             if self._file_lock is not None:
                 self._file_lock.close()
                 self._file_lock = None
+        with self._writer:  # who makes it compact uses that outside the gate too
             self._presence.close()

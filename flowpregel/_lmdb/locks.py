@@ -75,6 +75,8 @@ class FileLock:
     """A lock between processes, with the name of its holder in the file.
 
     A process that this one forks does not inherit it: else the lock would outlive its owner.
+    One OS thread may close it while another uses it: that one finds it closed, and never
+    the file that has got its descriptor since.
 
     Args:
         path: The file; created with mode 0600 if it is not there.
@@ -82,6 +84,7 @@ class FileLock:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self._use = threading.Lock()  # of the descriptor; held for one system call
         self._file = open_file(path, os.O_RDWR | os.O_CREAT)
         _OPEN.add(self)
         os.fchmod(self._file, 0o600)  # whatever the umask took away
@@ -92,41 +95,43 @@ class FileLock:
         deadline, pause = time.monotonic() + timeout, _FIRST_PAUSE
         while True:
             try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return False
-            except (ValueError, OSError) as error:  # it has no descriptor any more
+                with self._use, suppress(BlockingIOError):
+                    fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if os.pread(self._file, _NAME_SIZE, 0) != self._me:
+                        os.pwrite(self._file, self._me, 0)
+                    return True
+            except OSError as error:
+                self.release()
+                raise of_system(error, self.path) from error
+            except ValueError as error:  # it has no descriptor any more
                 raise StoreError(f"{self.path} is closed; open the store again") from error
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
             _interrupts.deliver()
             time.sleep(min(pause, left))
             pause = min(pause * 2, _LONGEST_PAUSE)
-        try:
-            if os.pread(self._file, _NAME_SIZE, 0) != self._me:
-                os.pwrite(self._file, self._me, 0)
-        except OSError as error:
-            self.release()
-            raise of_system(error, self.path) from error
-        return True
 
     def release(self) -> None:
         """Give the lock up, unless it was closed meanwhile."""
-        with suppress(ValueError):
+        with self._use, suppress(ValueError):
             fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def holder(self) -> Owner | None:
-        """Return who took the lock last, as the file tells."""
-        return _owner_in(os.pread(self._file, _NAME_SIZE, 0))
+        """Return who took the lock last, as the file tells; None once this is closed."""
+        with self._use, suppress(OSError):
+            return _owner_in(os.pread(self._file, _NAME_SIZE, 0))
+        return None
 
     def read(self, place: int) -> int:
         """Return the number that was written last at *place* (0: none)."""
-        return int.from_bytes(os.pread(self._file, 8, place), "big")
+        with self._use:
+            return int.from_bytes(os.pread(self._file, 8, place), "big")
 
     def write(self, place: int, number: int) -> None:
         """Write a number at `FENCE` or at `ASKED`."""
-        os.pwrite(self._file, number.to_bytes(8, "big"), place)
+        with self._use:
+            os.pwrite(self._file, number.to_bytes(8, "big"), place)
 
     def is_current(self) -> bool:
         """Return whether the file is the one that its path names now."""
@@ -142,9 +147,15 @@ class FileLock:
 
     def close(self) -> None:
         """Close the file; the lock is given up with it."""
-        file, self._file = self._file, -1
-        if file >= 0:
-            os.close(file)
+        with self._use:
+            file, self._file = self._file, -1
+            if file >= 0:
+                os.close(file)
+
+    def leave(self) -> None:
+        """Close it in a process that was forked: another OS thread may have been using it."""
+        self._use = threading.Lock()
+        self.close()
 
 
 _OPEN: weakref.WeakSet[FileLock] = weakref.WeakSet()
@@ -152,7 +163,7 @@ _OPEN: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 def _close_all() -> None:
     for lock in _OPEN:
-        lock.close()
+        lock.leave()
 
 
 os.register_at_fork(after_in_child=_close_all)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from flowpregel._core.records import Address
+from flowpregel._lmdb.locks import FileLock
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.errors import StoreBusyError, StoreError
 from tests.runs.stores import KEEP_OPEN, commit, finish, newest, start, until
@@ -152,6 +155,34 @@ def test_keys_are_changed_beside_readers_and_writers_of_the_same_saver(path: Pat
     with LMDBSaver(path, options=OTHER) as saver:
         assert saver.load(Address("t")).checkpoint.step == load.acknowledged
         assert saver.verify().ok
+
+
+@pytest.fixture
+def threads_take_turns_often() -> Iterator[None]:
+    """Let OS threads of Python take turns after each few instructions."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("threads_take_turns_often")
+def test_a_lock_that_is_closed_at_any_instant_is_found_closed(tmp_path: Path) -> None:
+    """Who uses it is told so, and never meets the file that has got its descriptor since."""
+    for _ in range(300):
+        lock, taken = FileLock(str(tmp_path / "lock")), threading.Event()
+
+        def use(lock: FileLock = lock, taken: threading.Event = taken) -> None:
+            while lock.acquire(60):
+                taken.set()
+                lock.release()
+
+        with ThreadPoolExecutor(1) as user:
+            used = user.submit(use)
+            assert taken.wait(60)
+            lock.close()
+            with pytest.raises(StoreError, match="is closed; open the store again"):
+                used.result(60)
 
 
 def test_a_backup_is_not_put_over_a_store(path: Path, tmp_path: Path) -> None:
