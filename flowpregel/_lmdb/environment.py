@@ -287,8 +287,6 @@ class Environment:
                 self._lmdb.reader_check()
             for name in files.DATABASES:
                 self.databases[name] = self._lmdb.open_db(name, create=False)
-            if pages:
-                files.check_keys(self._lmdb, self.databases, self.path)
         except BaseException as error:
             self._unmap()
             if isinstance(error, lmdb.Error):

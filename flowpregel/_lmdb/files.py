@@ -14,7 +14,7 @@ import stat
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO, NamedTuple
 
@@ -373,18 +373,3 @@ def _in_turn(even: _Meta, odd: _Meta) -> bool:
     if even.transaction == odd.transaction == 0:  # as LMDB makes them
         return True
     return even.transaction % 2 == 0 and abs(even.transaction - odd.transaction) == 1
-
-
-def check_keys(env: Any, databases: Mapping[bytes, Any], folder: str) -> None:
-    """Refuse a database with an empty key, which LMDB's verifier accepts.
-
-    There can be none; where a damaged page has one, a record is not found any more.
-    """
-    with env.begin() as transaction:
-        for name, database in databases.items():
-            with transaction.cursor(db=database) as cursor:
-                if cursor.first() and not cursor.key():
-                    raise StoreCorruptError(
-                        f"{os.path.join(folder, DATA)} is damaged: {name.decode()} has a record "
-                        "without a key; restore a backup"
-                    )

@@ -46,7 +46,7 @@ class StoreOptions:
     allow_network: bool = False
     """Open a store on a network file system although LMDB may lose data there."""
     check_pages: bool = False
-    """Look at every page of the file before it is trusted (about 15 ms for each
+    """Look at every page and record of the file before it is trusted (about 15 ms for each
     MiB), for one that may be damaged: LMDB itself trusts its pages, and can read
     wrongly or end the process where one is damaged."""
     trust: bool | bytes | None = None

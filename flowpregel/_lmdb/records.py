@@ -187,6 +187,17 @@ class Table:
             with suppress(StoreForeignError):  # it may be encrypted, and nobody gave the key
                 self.opened(key, record)
 
+    def check_all(self, transaction: Any) -> None:
+        """Raise `StoreCorruptError` unless all records hold, each under the key it is found at.
+
+        That a record whose key was damaged is missing cannot be told otherwise.
+        """
+        with transaction.cursor(db=self.handle) as cursor:
+            for key in cursor.iternext(values=False):
+                if not key:
+                    raise self.corrupt(key, "has no key")
+                self.check(transaction, key)
+
     def corrupt(self, key: bytes, what: str) -> StoreCorruptError:
         """Return the error that says *what* of the record at *key*."""
         return StoreCorruptError(

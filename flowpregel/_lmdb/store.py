@@ -65,6 +65,12 @@ class OpenStore:
         """Return the database that has *name*."""
         return Table(name, self.environment.path, self.environment.databases, self.seal)
 
+    def check(self, transaction: Any) -> None:
+        """Raise `StoreCorruptError` unless every record holds; the header was read already."""
+        for name in files.DATABASES:
+            if name != b"meta":
+                self.table(name).check_all(transaction)
+
     @held()
     def seal_anew(self, seal: Seal) -> None:
         """Close the store, and make every record of it one of *seal*.
@@ -135,7 +141,10 @@ def open_store(
             record = environment.read(partial(_header_in, environment.databases))
             header, seal = _accepted(record, real, options, readonly=readonly)
             if header.key == seal.id:
-                return OpenStore(environment, seal, values)
+                store = OpenStore(environment, seal, values)
+                if options.check_pages:
+                    environment.read(store.check)
+                return store
         except BaseException:
             environment.close()
             raise

@@ -246,7 +246,20 @@ def test_a_record_that_lost_its_key_is_told(path):
     assert lost
     (path / "data.mdb").write_bytes(content)
 
-    with pytest.raises(StoreCorruptError, match="has a record without a key"):
+    with pytest.raises(StoreCorruptError, match="has no key"):
         LMDBSaver(path, options=StoreOptions(check_pages=True))
     with LMDBSaver(path) as saver:
         assert any("has no key" in problem for problem in saver.verify().problems)
+
+
+def test_a_pending_write_under_a_damaged_key_is_told_when_pages_are_checked(path):
+    """Its checkpoint is read without it, as if it had not been: nothing else misses it."""
+    (key,) = (key for name, key in records(path) if name == b"writes" and id_of(2).encode() in key)
+    content = bytearray((path / "data.mdb").read_bytes())
+    content[content.index(key) + key.index(id_of(2).encode())] ^= 1
+    (path / "data.mdb").write_bytes(content)
+
+    with pytest.raises(StoreCorruptError, match="was not written there"):
+        LMDBSaver(path, options=StoreOptions(check_pages=True))
+    with LMDBSaver(path) as saver:
+        assert not saver.verify().ok
