@@ -37,7 +37,7 @@ class TaskPayload(TypedDict, total=False):
     id: str
     name: str
     input: Any
-    triggers: list[str]
+    triggers: tuple[str, ...]
     metadata: dict[str, Any]
 
 
@@ -60,7 +60,7 @@ class CheckpointTask(TypedDict, total=False):
     name: str
     error: BaseException | str
     result: dict[str, Any]
-    interrupts: list[dict[str, Any]]
+    interrupts: tuple[dict[str, Any], ...]
     state: Any
 
 

@@ -138,7 +138,8 @@ def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
         "metadata": {"source": run.source, "step": run.step - 1} | metadata,
         "next": [task.name for task in tasks],
         "tasks": [
-            run.stream_events.task_entry(task, run.pending.get(task.id, ())) for task in tasks
+            run.stream_events.task_entry(task, run.pending.get(task.id, ()), address.thread_id)
+            for task in tasks
         ],
     }
     shown = run.stream_events.wrapped("checkpoints", "checkpoint", payload, run.step - 1, run.now)

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from copy import copy as shallow_copy
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property
-from typing import Any, Final, Literal, Self, TypeAlias, TypedDict
+from types import GenericAlias
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypedDict
 from weakref import WeakKeyDictionary
 
 from flowpregel._core.program import Keys, Program, compile_program, names
@@ -40,6 +41,9 @@ RESERVED = SILENT_WRITES | {INPUT}
 @dataclass(kw_only=True, eq=False, repr=False)
 class GraphDefinition:
     """Nodes, channels and defaults; `Pregel` documents the arguments."""
+
+    __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
+    """LangGraph's programs write ``CompiledStateGraph[State]`` in annotations."""
 
     nodes: Mapping[str, PregelNode]
     channels: Mapping[str, Any]
@@ -171,15 +175,18 @@ class GraphDefinition:
     def get_subgraphs(
         self, *, namespace: str | None = None, recurse: bool = False
     ) -> Iterator[tuple[str, Any]]:
-        """Yield (namespace, graph) of the graphs that are nodes of this one.
+        """Yield (namespace, graph) of the graphs that are nodes of this one, or that nodes call.
+
+        A function calls a graph if its code names one; of several, the first counts. Graphs
+        with ``checkpointer=False`` are left out.
 
         Args:
             namespace: Only the one of this namespace, such as ``"outer|inner"``.
             recurse: Those nested in them too.
         """
         for name, node in self.nodes.items():
-            graph = node.bound
-            if not isinstance(graph, GraphDefinition):
+            graph = node.subgraph
+            if graph is None or graph is self:
                 continue
             if namespace is None or namespace == name:
                 yield name, graph
@@ -241,6 +248,16 @@ class GraphDefinition:
     def get_output_schema(self, config: Mapping[str, Any] | None = None) -> Any:
         """Return a pydantic model of what a run returns; without pydantic, its type."""
         return model_of(self._output(), f"{self.name}Output")
+
+    @property
+    def input_schema(self) -> Any:
+        """What `get_input_schema` returns."""
+        return self.get_input_schema()
+
+    @property
+    def output_schema(self) -> Any:
+        """What `get_output_schema` returns."""
+        return self.get_output_schema()
 
     def _input(self) -> Any:
         types = {key: self.channels[key].UpdateType for key in names(self.input_channels)}
