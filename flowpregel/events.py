@@ -9,7 +9,15 @@ All: TypeAlias = Literal["*"]
 """Every node, where node names are asked for."""
 
 StreamMode: TypeAlias = Literal[
-    "values", "updates", "custom", "progress", "notices", "checkpoints", "tasks", "debug"
+    "values",
+    "updates",
+    "recorded",
+    "custom",
+    "progress",
+    "notices",
+    "checkpoints",
+    "tasks",
+    "debug",
 ]
 """What of a run is streamed."""
 

@@ -78,7 +78,9 @@ def _repeat(run: Run) -> Steps:
             yield from _show_checkpoint(run, None)
             return (yield from _pause(run))
         run.hand_back, run.resuming = True, False
-    yield from run.leave()
+    # At exit, nobody looks at a nested run that is over: its result is its task's.
+    if not (run.at_exit and options.nested is not None and ":" in options.namespace):
+        yield from run.leave()
     return run.result()
 
 

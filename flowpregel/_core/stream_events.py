@@ -33,13 +33,13 @@ class StreamEvents:
         """Whether somebody reads of a task that it started, or ended; else ask for no event."""
         self.wants_checkpoints = bool(modes & {"checkpoints", "debug"})
 
-    def updates(self, task: Task, *, cached: bool = False) -> Iterable[Emit]:
-        """Yield the event of what *task* wrote."""
-        if "updates" in self._modes and not task.node.hidden:
+    def updates(self, task: Task, *, cached: bool = False, mode: str = "updates") -> Iterable[Emit]:
+        """Yield the event of what *task* wrote; in *mode* ``recorded``, in an earlier run."""
+        if mode in self._modes and not task.node.hidden:
             payload: dict[str, Any] = {task.name: self._update_of(task.writes)}
             if cached:
                 payload["__metadata__"] = {"cached": True}
-            yield Emit("updates", payload)
+            yield Emit(mode, payload)
 
     def _update_of(self, writes: Sequence[Write]) -> Any:
         for channel, value in writes:

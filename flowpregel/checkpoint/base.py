@@ -1,8 +1,8 @@
 """The contract of a saver: it keeps the checkpoints and pending writes of threads.
 
 A saver is given `Batch` records and gives back `Saved` ones, both of
-`flowpregel._core.records`. A LangGraph checkpointer, which has other methods and
-shapes, becomes a saver by `flowpregel.integrations.langgraph.as_saver`, and a saver
+`flowpregel._core.records`; the methods that LangGraph's programs call come on top. A LangGraph
+checkpointer becomes a saver by `flowpregel.integrations.langgraph.as_saver`, and a saver
 a LangGraph checkpointer by `flowpregel.integrations.langgraph.SaverAdapter`.
 """
 
@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 from uuid import UUID
 
-from flowpregel._core.records import Address, Batch, Checkpoint, Delta, Saved, Version, Write
+from flowpregel._core.records import Address, Batch, Checkpoint, Delta, Saved, Write
+from flowpregel.checkpoint.langgraph_methods import LangGraphMethods, async_form
 from flowpregel.errors import ConfigurationError
 
 __all__ = ["WRITES_IDX_MAP", "BaseCheckpointSaver", "Lease", "OnConflict"]
@@ -55,7 +56,7 @@ class Lease:
         owner that can."""
 
 
-class BaseCheckpointSaver(ABC):
+class BaseCheckpointSaver(LangGraphMethods, ABC):
     """Keeps the checkpoints and pending writes of threads.
 
     A subclass gives `load`, `history`, `commit`, `namespaces` and `delete_thread`,
@@ -133,6 +134,8 @@ class BaseCheckpointSaver(ABC):
     def delete_thread(self, thread_id: str) -> None:
         """Forget everything of a thread, in every namespace."""
 
+    adelete_thread = async_form(delete_thread)
+
     # -------------------------------------------------------- optional
 
     def outline(self, address: Address) -> Iterator[Saved]:
@@ -170,11 +173,7 @@ class BaseCheckpointSaver(ABC):
         """
         raise self._not_offered("prune")
 
-    def get_next_version(self, current: Version | None, channel: Any = None) -> Version:
-        """Return the version after *current* (None: the first); see `owns_versions`."""
-        raise self._not_offered("get_next_version")
-
-    def close(self) -> None:  # noqa: B027 - most savers hold nothing to release
+    def close(self) -> None:
         """Release what the saver holds; may be called again."""
 
     def __enter__(self) -> Self:

@@ -21,6 +21,7 @@ from flowpregel.channels import Topic
 from flowpregel.channels.base import BaseChannel
 from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.langgraph_methods import is_overridden
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.managed import managed_value
@@ -332,7 +333,9 @@ def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
     Raises:
         ConfigurationError: It is none of what can be one.
     """
-    if value is None or isinstance(value, bool | BaseCheckpointSaver):
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, BaseCheckpointSaver) and not is_overridden(value):
         return value
     if isinstance(value, str | os.PathLike):
         from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - imports lmdb
