@@ -9,16 +9,9 @@ All: TypeAlias = Literal["*"]
 """Every node, where node names are asked for."""
 
 StreamMode: TypeAlias = Literal[
-    "values",
-    "updates",
-    "recorded",
-    "custom",
-    "progress",
-    "notices",
-    "checkpoints",
-    "tasks",
+    "values", "updates", "recorded", "custom", "progress", "notices", "checkpoints", "tasks",
     "debug",
-]
+]  # fmt: skip
 """What of a run is streamed."""
 
 StreamWriter: TypeAlias = Callable[[Any], None]

@@ -6,11 +6,14 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial, wraps
 from heapq import merge
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from flowpregel._core.records import Address, Batch, Saved, TaskWrites, Version
 from flowpregel.checkpoint import convert
 from flowpregel.errors import ConfigurationError
+
+Shape: TypeAlias = Mapping[str, Any]
+"""One of LangGraph's dicts: a config, a checkpoint, metadata."""
 
 
 class CheckpointTuple(NamedTuple):
@@ -52,23 +55,18 @@ class LangGraphMethods:
     namespaces: Any
     commits_at_once: ClassVar[bool]
 
-    def get(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    def get(self, config: Shape) -> dict[str, Any] | None:
         """Return LangGraph's dict of the checkpoint that *config* names."""
         found = self.get_tuple(config)
         return None if found is None else found.checkpoint
 
-    def get_tuple(self, config: Mapping[str, Any]) -> CheckpointTuple | None:
+    def get_tuple(self, config: Shape) -> CheckpointTuple | None:
         """Return the checkpoint that *config* names, the newest if it names none."""
         saved = self.load(convert.address_of(config))
         return None if saved is None else _tuple_of(saved)
 
     def list(
-        self,
-        config: Mapping[str, Any] | None,
-        *,
-        filter: Mapping[str, Any] | None = None,
-        before: Mapping[str, Any] | None = None,
-        limit: int | None = None,
+        self, config: Shape | None, *, filter: Any = None, before: Any = None, limit: Any = None
     ) -> Iterator[CheckpointTuple]:
         """Yield checkpoints, newest first.
 
@@ -88,13 +86,7 @@ class LangGraphMethods:
         for saved in islice(newest_first, None if limit is None else max(limit, 0)):
             yield _tuple_of(saved)
 
-    def put(
-        self,
-        config: Mapping[str, Any],
-        checkpoint: Mapping[str, Any],
-        metadata: Mapping[str, Any],
-        new_versions: Mapping[str, Version],
-    ) -> dict[str, Any]:
+    def put(self, config: Shape, checkpoint: Shape, metadata: Shape, new_versions: Shape) -> Any:
         """Keep *checkpoint* as a child of the one that *config* names.
 
         Only the values of the channels in *new_versions* are kept again.
@@ -116,11 +108,7 @@ class LangGraphMethods:
         return convert.config_of(place, record.id)
 
     def put_writes(
-        self,
-        config: Mapping[str, Any],
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str = "",
+        self, config: Shape, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Keep pending writes of a task on the checkpoint that *config* names.
 
@@ -145,9 +133,7 @@ class LangGraphMethods:
     aput = async_form(put)
     aput_writes = async_form(put_writes)
 
-    async def alist(
-        self, config: Mapping[str, Any] | None, **options: Any
-    ) -> AsyncIterator[CheckpointTuple]:
+    async def alist(self, config: Any, **options: Any) -> AsyncIterator[CheckpointTuple]:
         """`list`, without blocking the event loop."""
         for found in await self._alisted(config, **options):
             yield found
@@ -157,7 +143,7 @@ class LangGraphMethods:
 
     _alisted = async_form(_all_listed)
 
-    def _listed(self, config: Mapping[str, Any] | None) -> Iterator[Address]:
+    def _listed(self, config: Shape | None) -> Iterator[Address]:
         """Yield the addresses whose histories `list` merges."""
         if not config:
             yield from self.namespaces()

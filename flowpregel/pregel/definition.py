@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy as shallow_copy
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
 from types import GenericAlias
 from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypedDict
@@ -66,6 +66,7 @@ class GraphDefinition:
     config: Mapping[str, Any] | None = None
     name: str = "LangGraph"
     executor: Any = None
+    migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None
     once: Once | None = field(default=None, init=False)
     """What the command asks for when it runs a workflow; None: it is a graph."""
 
@@ -139,7 +140,7 @@ class GraphDefinition:
         """What the core runs; compiled when first asked for."""
         contexts = [key for key, item in self.channels.items() if isinstance(item, Context)]
         shares = self.cache_policy is not None
-        return compile_program(
+        program = compile_program(
             name=self.name,
             nodes={
                 key: node.compile(key, shares=shares, contexts=contexts)
@@ -150,6 +151,7 @@ class GraphDefinition:
             output_channels=keys_of(self.output_channels),
             stream_channels=self.stream_channels_asis,
         )
+        return replace(program, migrate=self.migrate)
 
     @property
     def stream_channels_list(self) -> list[str]:

@@ -15,6 +15,7 @@ from flowpregel._core.records import TASKS, Node, Write
 from flowpregel.channels.base import MISSING
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+from flowpregel.pregel.alone import acall_alone, call_alone
 from flowpregel.pregel.called import graphs_named_by, is_graph
 
 TAG_HIDDEN: Final = "langsmith:hidden"
@@ -172,6 +173,14 @@ class PregelNode:
                     )
             return self._copy(writers=[*self.writers, *other.values()])
         return self._copy(**self._with_step(other))
+
+    def invoke(self, input: Any, config: Mapping[str, Any] | None = None) -> Any:
+        """Return what it calls makes of *input*, outside of a run; nothing is written."""
+        return call_alone(self.steps, input, config)
+
+    async def ainvoke(self, input: Any, config: Mapping[str, Any] | None = None) -> Any:
+        """`invoke`, with the async forms of what it calls."""
+        return await acall_alone(self.steps, input, config)
 
     def _with_step(self, step: Any) -> dict[str, Any]:
         callee_of(step)  # raises if it cannot be called

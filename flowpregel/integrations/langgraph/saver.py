@@ -6,17 +6,17 @@ Importing this module imports LangGraph, which has to be installed.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, get_checkpoint_metadata
+from langgraph.checkpoint.base import BaseCheckpointSaver, get_checkpoint_metadata
 
-from flowpregel.checkpoint import convert, lmdb
+from flowpregel.checkpoint import lmdb
 from flowpregel.checkpoint.base import BaseCheckpointSaver as OurSaver
-from flowpregel.checkpoint.langgraph_methods import async_form
+from flowpregel.checkpoint.langgraph_methods import LangGraphMethods, async_form
 
 
-class SaverAdapter(BaseCheckpointSaver[int]):
+class SaverAdapter(LangGraphMethods, BaseCheckpointSaver[int]):  # type: ignore[misc]
     """One of our savers as a LangGraph checkpointer, for its programs or to look into one.
 
     Values keep their exact types: they are pickled, not turned into JSON or
@@ -37,43 +37,18 @@ class SaverAdapter(BaseCheckpointSaver[int]):
     def __init__(self, saver: OurSaver) -> None:
         super().__init__()
         self.saver = saver
-
-    def get_next_version(self, current: int | None, channel: None) -> int:
-        """Return a version after *current* that no other branch of the thread has."""
-        return convert.next_version(current)
+        self.load, self.history = saver.load, saver.history
+        self.commit, self.namespaces = saver.commit, saver.namespaces
 
     @property
-    def commits_at_once(self) -> bool:
+    def commits_at_once(self) -> bool:  # type: ignore[override]
         """Whether a commit costs less than handing it to another OS thread."""
         return self.saver.commits_at_once
-
-    def get_tuple(self, config: Any) -> CheckpointTuple | None:
-        """Return the checkpoint that *config* names, the newest if it names none."""
-        found = self.saver.get_tuple(config)
-        return None if found is None else CheckpointTuple(*found)  # type: ignore[arg-type]
-
-    def list(
-        self,
-        config: Any,
-        *,
-        filter: Mapping[str, Any] | None = None,
-        before: Any = None,
-        limit: int | None = None,
-    ) -> Iterator[CheckpointTuple]:
-        """Yield checkpoints, newest first, as `LangGraphMethods.list` does."""
-        for found in self.saver.list(config, filter=filter, before=before, limit=limit):
-            yield CheckpointTuple(*found)  # type: ignore[arg-type]
 
     def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
         """Keep *checkpoint* as a child of the one that *config* names."""
         metadata = get_checkpoint_metadata(config, metadata)
-        return self.saver.put(config, checkpoint, metadata, new_versions)
-
-    def put_writes(
-        self, config: Any, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
-    ) -> None:
-        """Keep pending writes of a task on the checkpoint that *config* names."""
-        self.saver.put_writes(config, writes, task_id, task_path)
+        return super().put(config, checkpoint, metadata, new_versions)
 
     def delete_thread(self, thread_id: str) -> None:
         """Forget everything of a thread, in every namespace."""
@@ -93,18 +68,10 @@ class SaverAdapter(BaseCheckpointSaver[int]):
 
     # LangGraph looks for these on the class.
 
-    aget_tuple = async_form(get_tuple)
-    aput = async_form(put)
-    aput_writes = async_form(put_writes)
     adelete_thread = async_form(delete_thread)
     adelete_for_runs = async_form(delete_for_runs)
     acopy_thread = async_form(copy_thread)
     aprune = async_form(prune)
-
-    async def alist(self, config: Any, **options: Any) -> AsyncIterator[CheckpointTuple]:
-        """`list`, without blocking the event loop."""
-        async for found in self.saver.alist(config, **options):
-            yield CheckpointTuple(*found)  # type: ignore[arg-type]
 
 
 class LMDBSaverAdapter(SaverAdapter):
