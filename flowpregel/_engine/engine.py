@@ -228,7 +228,7 @@ class Engine:
     @staticmethod
     def is_awaited(request: EngineRequest) -> bool:
         """Return whether *request* cannot be performed on the event loop's own OS thread."""
-        if isinstance(request, Wait):
+        if isinstance(request, Wait) or isinstance(request.effect, LeaveContexts):
             return True
         committer = request.run.around.committer
         return committer is not None and committer.saver.needs_loop

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from copy import copy
+from functools import partial
 from inspect import isasyncgenfunction, unwrap
-from typing import Any, Generic, NoReturn, Self, TypeVar
+from typing import Any, Generic, NoReturn, Self, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from flowpregel.channels.base import MISSING, BaseChannel
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
 
 Value = TypeVar("Value")
+ContextManager: TypeAlias = AbstractContextManager[Value] | AbstractAsyncContextManager[Value]
 
 
 class Context(BaseChannel[Value, NoReturn]):
@@ -35,17 +37,18 @@ class Context(BaseChannel[Value, NoReturn]):
       them lives. Whoever unpickles it closes it: a worker process when the run
       ends, another executor's process after each task.
 
-    It may be left from another OS thread than the one that entered it.
+    It may be left from another OS thread than the one that entered it. An async
+    context manager is entered and left on the event loop of an async run, for its
+    async nodes alone.
 
     Args:
         factory: A class or function that returns a context manager, such as one
-            made by ``contextlib.contextmanager``. It needs to be picklable for
-            nodes that run in worker processes.
+            made by ``contextlib.contextmanager`` or ``asynccontextmanager``. It
+            needs to be picklable for nodes that run in worker processes.
         typ: The type of the value.
 
     Raises:
-        ConfigurationError: *factory* cannot be called, or it makes an async
-            context manager.
+        ConfigurationError: *factory* cannot be called.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -59,20 +62,16 @@ class Context(BaseChannel[Value, NoReturn]):
     reacts_to_silence = False
     is_tracked = False
 
-    def __init__(
-        self, factory: Callable[[], AbstractContextManager[Value]], typ: Any = None
-    ) -> None:
+    def __init__(self, factory: Callable[[], ContextManager[Value]], typ: Any = None) -> None:
         if not callable(factory):
             raise ConfigurationError(
                 f"a Context takes a function or class that makes a context manager, not {factory!r}"
             )
-        if isasyncgenfunction(unwrap(factory)) or _is_async(factory):
-            raise ConfigurationError(_async_refused(factory))
         super().__init__(Any if typ is None else typ)
         self.held: _SharedContext[Value] = _shared(os.urandom(16), factory)
 
     @property
-    def factory(self) -> Callable[[], AbstractContextManager[Value]]:
+    def factory(self) -> Callable[[], ContextManager[Value]]:
         """What makes the context manager."""
         return self.held.factory
 
@@ -112,6 +111,32 @@ class Context(BaseChannel[Value, NoReturn]):
                 held.manager = manager
             return held.value  # type: ignore[return-value]
 
+    @property
+    def is_async(self) -> bool:
+        """Whether it makes async context managers."""
+        return isasyncgenfunction(unwrap(self.factory)) or _is_async(self.factory)
+
+    async def aget(self) -> Value:
+        """Return the value of an async context on the running event loop, as `get` does."""
+        import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
+        held = self.held
+        if held.closed:
+            raise self._empty()
+        if held.entering is None:
+            manager: Any = held.factory()
+            held.manager = manager
+            held.entering = asyncio.ensure_future(manager.__aenter__())
+            loop, held.entered_by = asyncio.get_running_loop(), threading.get_ident()
+            held.on_loop = partial(asyncio.run_coroutine_threadsafe, loop=loop)
+        try:
+            # Others may wait for it too.
+            return await asyncio.shield(held.entering)
+        except Exception as error:
+            held.manager = held.entering = None
+            error.add_note(f"raised on entering the Context channel {self.key!r}")
+            raise
+
     def is_available(self) -> bool:
         """Return whether it can be read; does not enter the context."""
         return not self.held.closed
@@ -136,7 +161,13 @@ class Context(BaseChannel[Value, NoReturn]):
             try:
                 if manager is not None:
                     kind = None if error is None else type(error)
-                    manager.__exit__(kind, error, getattr(error, "__traceback__", None))
+                    trace = getattr(error, "__traceback__", None)
+                    if held.on_loop is None:
+                        manager.__exit__(kind, error, trace)
+                        return
+                    leaving = held.on_loop(_left(held.entering, manager, (kind, error, trace)))
+                    if held.entered_by != threading.get_ident():
+                        leaving.result()
             except BaseException as raised:
                 raised.add_note(f"raised on leaving the Context channel {self.key!r}")
                 raise
@@ -175,14 +206,20 @@ def contexts_in(given: Any) -> list[Context[Any]]:
 class _SharedContext(Generic[Value]):
     """One context in one process, shared by the channels that stand for it."""
 
-    def __init__(self, token: bytes, factory: Callable[[], AbstractContextManager[Value]]) -> None:
+    def __init__(self, token: bytes, factory: Callable[[], ContextManager[Value]]) -> None:
         self.token = token
         self.factory = factory
         # Reentrant: a factory that reads its own channel gets a RecursionError, not a deadlock.
         self.lock = threading.RLock()
-        self.manager: AbstractContextManager[Value] | None = None
+        self.manager: Any = None
         self.value: Value | None = None
         self.closed = False
+        self.entering: Any = None
+        """Of an async one: the future of its value."""
+        self.on_loop: Any = None
+        """Has a coroutine run on the event loop that it was entered on."""
+        self.entered_by = 0
+        """The OS thread of that loop."""
 
 
 _contexts: WeakValueDictionary[bytes, _SharedContext[Any]] = WeakValueDictionary()
@@ -214,6 +251,13 @@ def _is_async(made: Any) -> bool:
 
 def _async_refused(factory: Any) -> str:
     return (
-        f"{factory!r} makes an async context manager, and a Context is read from any process "
-        "and OS thread; use a plain one, or enter it inside the node"
+        f"{factory!r} makes an async context manager, and only async nodes of an async run can "
+        "read that (give the Context the class, or the function that makes it); use a plain one, "
+        "or enter it inside the node"
     )
+
+
+async def _left(entering: Any, manager: Any, how: tuple[Any, ...]) -> None:
+    """Leave an async context, once it is entered."""
+    await entering
+    await manager.__aexit__(*how)

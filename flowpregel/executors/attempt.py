@@ -147,7 +147,7 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
         value = own_copy(value)
     fault("task.before", task.id)
     if node.contexts:
-        value = _entered(node.contexts, value)
+        value = yield from _entered(node.contexts, value, on_loop=prefer_async)
     try:
         for callee in node.steps:
             result = call(callee, value, scope, prefer_async=prefer_async)
@@ -170,11 +170,14 @@ def _attempt(scope: Scope, *, prefer_async: bool = False) -> Generator[Any, Any,
         scope.writes.extend((yield written) if hasattr(written, "__await__") else written)
 
 
-def _entered(names: Sequence[str], value: Any) -> Any:
+def _entered(names: Sequence[str], value: Any, *, on_loop: bool) -> Generator[Any, Any, Any]:
     """Return the node's input with what its `Context` channels give in this process."""
     if not isinstance(value, dict):
-        return value.get()
-    return {key: item.get() if key in names else item for key, item in value.items()}
+        return (yield value.aget()) if on_loop and value.is_async else value.get()
+    entered = dict(value)
+    for key in filter(value.__contains__, names):
+        entered[key] = yield from _entered((), value[key], on_loop=on_loop)
+    return entered
 
 
 def call(callee: Callee, value: Any, scope: Scope, *, prefer_async: bool = False) -> Any:

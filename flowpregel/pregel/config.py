@@ -23,8 +23,7 @@ DEFAULT_RECURSION_LIMIT = 10_000
 
 _CONFIGURABLE = ("thread_id", "checkpoint_id", "checkpoint_ns")
 _TOP_LEVEL = ("recursion_limit", "max_concurrency", "tags", "metadata", "run_id")
-_IGNORED = ("callbacks", "run_name")
-"""LangChain's, which a program that moves over may still pass."""
+_HOOKS = ("callbacks", "run_name")
 
 
 class ConfigKeywords(TypedDict, total=False):
@@ -84,6 +83,9 @@ class ParsedConfig:
     max_concurrency: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     run_id: str | None = None
+    run_name: str | None = None
+    callbacks: Sequence[Any] = ()
+    """What is told that the run starts, and how it ended."""
     shown: Mapping[str, Any] = field(default_factory=dict)
     """The config that the run's own code is shown."""
 
@@ -159,7 +161,7 @@ def parse(config: Config | None) -> ParsedConfig:
         ConfigurationError: A key nobody knows, or a value that cannot be.
     """
     config = _checked({"config": config}, "config", {})
-    unknown = [key for key in config if key not in (*_TOP_LEVEL, *_IGNORED, "configurable")]
+    unknown = [key for key in config if key not in (*_TOP_LEVEL, *_HOOKS, "configurable")]
     if unknown:
         known = ", ".join((*_TOP_LEVEL, "configurable"))
         raise ConfigurationError(f"config has no key {unknown[0]!r}; it takes: {known}")
@@ -174,12 +176,14 @@ def parse(config: Config | None) -> ParsedConfig:
         "metadata": metadata,
         "run_id": run_id,
     }
-    tags = [*_checked(config, "tags", ())]
+    tags, callbacks = [*_checked(config, "tags", ())], config.get("callbacks") or ()
     return ParsedConfig(
         thread_id=None if thread_id is None else thread_name(thread_id),
         checkpoint_id=_checked(configurable, "checkpoint_id"),
         namespace=_checked(configurable, "checkpoint_ns", ""),
         checkpoint_map=configurable.get("checkpoint_map") or {},
+        run_name=config.get("run_name"),
+        callbacks=getattr(callbacks, "handlers", callbacks),  # of a manager of LangChain's
         shown={**checked, "tags": tags, "configurable": configurable},
         **checked,
     )

@@ -343,13 +343,9 @@ def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
         from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - imports lmdb
 
         return LMDBSaver(value)
-    if all(hasattr(value, name) for name in ("get_tuple", "put", "put_writes", "list")):
-        from flowpregel.integrations.langgraph.foreign import as_saver  # noqa: PLC0415 - seldom needed
+    from flowpregel.integrations.langgraph.foreign import as_saver  # noqa: PLC0415 - seldom needed
 
-        return as_saver(value)
-    raise ConfigurationError(
-        f"Invalid checkpointer {value!r}: give a saver, a path, True, False or None"
-    )
+    return as_saver(value)
 
 
 _CACHES: WeakKeyDictionary[InMemorySaver, InMemoryCache] = WeakKeyDictionary()

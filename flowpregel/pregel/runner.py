@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import ExitStack, aclosing, closing, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from flowpregel._core.effects import StepContext, Steps
@@ -36,6 +37,7 @@ from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, Thr
 from flowpregel.pregel import progress
 from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
 from flowpregel.pregel.definition import GraphDefinition, keys_of
+from flowpregel.pregel.hooks import run_hooks
 from flowpregel.pregel.identity import Once
 from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.resume import kept_result, start_of
@@ -82,11 +84,14 @@ class GraphRun:
         _check_outermost(graph)
         wanted = options_of(graph, asked, streams=streams)
         settings = {key: asked[key] for key in asked.keys() - OPTIONS}
-        config = parse(merged(graph.config, given_config, **settings))
+        config = parse(merged({"run_name": graph.name}, graph.config, given_config, **settings))
         if config.namespace:
             # The checkpoint of a nested graph is found when that is called: by the map of them.
             config = replace(config, namespace="", checkpoint_id=config.checkpoint_map.get(""))
         self.graph, self.given, self.config = graph, given, config
+        self._hooks: Any = nullcontext
+        if config.callbacks:
+            self._hooks = partial(run_hooks, config, given, self.output)
         self.context = context_of(graph.context_schema, wanted["context"])
         self.control: RunControl | None = wanted["control"]
         self.resume: Literal["auto"] | Once | None = wanted["resume"]
@@ -139,10 +144,12 @@ class GraphRun:
                     emitted.close()
 
     def _driven(self) -> Generator[Item, None, None]:
-        self.engine = Engine(plan_of(self))
+        planned = plan_of(self)
+        self.engine = Engine(planned)
         if self._is_cancelled:
             self.cancel()
-        yield from drive(self.engine)
+        with self._hooks(planned.around.run_id):
+            yield from drive(self.engine)
 
     async def aitems(self) -> AsyncIterator[Any]:
         """Run to the end on the running event loop."""
@@ -163,7 +170,8 @@ class GraphRun:
                 await asyncio.sleep(_PAUSE)
         self.engine = Engine(planned, asyncio.get_running_loop())
         emitted = adrive(self.engine)
-        with UsersFrames(), nullcontext() if self._view is None else closing(self._view):
+        view = nullcontext() if self._view is None else closing(self._view)
+        with UsersFrames(), self._hooks(planned.around.run_id), view:
             async with aclosing(emitted):  # type: ignore[type-var]
                 async for item in emitted:
                     for shown in self._shown(item):

@@ -43,7 +43,6 @@ def library(request: pytest.FixtureRequest) -> Any:
         "pregel._read.PregelNode",
         "pregel._write.ChannelWrite",
         "pregel._write.ChannelWriteEntry",
-        "pregel.main.Pregel",
         "pregel.protocol.PregelProtocol",
         "pregel.protocol.StreamProtocol",
     ],

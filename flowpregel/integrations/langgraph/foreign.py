@@ -50,8 +50,8 @@ def as_saver(candidate: Any) -> BaseCheckpointSaver:
     missing = [name for name in _REQUIRED if not callable(getattr(candidate, name, None))]
     if missing:
         raise ConfigurationError(
-            f"{candidate!r} cannot keep checkpoints: it has no {', '.join(missing)}; "
-            "pass a path, an InMemorySaver, an LMDBSaver or a LangGraph saver"
+            f"Invalid checkpointer {candidate!r}: give a saver, a path, True, False or None "
+            f"(a LangGraph saver has {', '.join(missing)} too)"
         )
     return ForeignSaver(candidate)
 

@@ -1,5 +1,6 @@
 """`Context`: entered when first read, once, and left when told."""
 
+import asyncio
 import pickle
 import threading
 from collections.abc import Iterator
@@ -153,19 +154,50 @@ async def async_function() -> Any:
     yield 1
 
 
-@pytest.mark.parametrize("factory", [AsyncOnly, async_function])
-def test_async_contexts_are_refused_at_once(factory: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"makes an async context manager.* a plain one"):
-        Context(factory)
+@pytest.mark.parametrize("factory", [AsyncOnly, async_function, lambda: AsyncOnly()])
+def test_an_async_context_is_not_read_where_nothing_is_awaited(factory: Any) -> None:
+    channel = named(factory)
 
-
-def test_an_async_context_that_shows_late_is_refused_late() -> None:
-    channel = named(lambda: AsyncOnly())
-
-    with pytest.raises(ConfigurationError, match="async context manager") as caught:
+    with pytest.raises(ConfigurationError, match="only async nodes of an async run") as caught:
         channel.get()
 
     assert caught.value.__notes__ == ["raised on entering the Context channel 'db'"]
+
+
+@pytest.mark.parametrize("factory", [AsyncOnly, async_function])
+def test_an_async_context_is_entered_once_and_left_from_another_os_thread(factory: Any) -> None:
+    channel = named(factory)
+
+    async def story() -> list[Any]:
+        found = await asyncio.gather(channel.aget(), channel.aget())
+        await asyncio.to_thread(channel.close)
+        return found
+
+    assert channel.is_async
+    assert asyncio.run(story()) == [1, 1]
+    assert not channel.is_available()
+    with pytest.raises(EmptyChannelError):
+        asyncio.run(channel.aget())
+
+
+def test_a_failed_async_entry_says_which_and_can_be_tried_again() -> None:
+    tries = iter([OSError("down"), None])
+
+    @asynccontextmanager
+    async def flaky() -> Any:
+        if (error := next(tries)) is not None:
+            raise error
+        yield 1
+
+    channel = named(flaky)
+
+    async def story() -> int:
+        with pytest.raises(OSError, match="down") as caught:
+            await channel.aget()
+        assert caught.value.__notes__ == ["raised on entering the Context channel 'db'"]
+        return await channel.aget()
+
+    assert asyncio.run(story()) == 1
 
 
 @pytest.mark.parametrize(("factory", "message"), [(5, "not 5"), (closing(Resource()), "not <")])
