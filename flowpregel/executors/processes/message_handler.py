@@ -96,7 +96,6 @@ class MessageHandler:
             outcome = Raised(TaskSerializationError(name, "the result", "result", cause))
         if frame.flags & protocol.STOPPED and task.stopping is not None:
             outcome = task.stopped()
-            worker.end_children(max(task.sent, worker.heard))
         worker.heard = time.monotonic()
         self._pool.finish(task, outcome, (began, seconds, "processes", worker.pid), caught)
 
