@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flowpregel.checkpoint.memory import InMemorySaver
     from flowpregel.context import RunControl, interrupt, report_progress
     from flowpregel.executors.shared import Shared, shared
-    from flowpregel.func import File, entrypoint, task
+    from flowpregel.func import File, asleep, entrypoint, signal, sleep, task
     from flowpregel.graph.compile import CompiledStateGraph
     from flowpregel.graph.state import StateGraph
     from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
@@ -45,6 +45,7 @@ __all__ = [
     "StateGraph",
     "TimeoutPolicy",
     "__version__",
+    "asleep",
     "carry",
     "entrypoint",
     "get_runtime",
@@ -52,6 +53,8 @@ __all__ = [
     "progress",
     "report_progress",
     "shared",
+    "signal",
+    "sleep",
     "task",
 ]
 
@@ -64,7 +67,7 @@ _HOMES = {
     "checkpoint.memory": ("InMemorySaver",),
     "context": ("RunControl", "interrupt", "report_progress"),
     "executors.shared": ("Shared", "shared"),
-    "func": ("File", "entrypoint", "task"),
+    "func": ("File", "asleep", "entrypoint", "signal", "sleep", "task"),
     "graph.compile": ("CompiledStateGraph",),
     "graph.state": ("StateGraph",),
     "policies": ("CachePolicy", "RetryPolicy", "TimeoutPolicy"),

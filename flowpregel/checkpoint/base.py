@@ -170,6 +170,20 @@ class BaseCheckpointSaver(ABC):
         """
         raise self._not_offered("prune")
 
+    def send_signal(self, thread_id: str, name: str, value: Any) -> None:
+        """Keep *value* for a run that waits, or will wait, for a signal of that name.
+
+        Once this returns it is as durable as a checkpoint.
+        """
+        raise self._not_offered("send_signal")
+
+    def receive_signal(self, thread_id: str, name: str, receiver: str) -> tuple[Any] | None:
+        """Return the first value sent that nobody received, in a tuple; None: there is none.
+
+        From then on it is *receiver*'s (the id of a call), who gets it again if it asks again.
+        """
+        raise self._not_offered("receive_signal")
+
     def get_next_version(self, current: Version | None, channel: Any = None) -> Version:
         """Return the version after *current* (None: the first); see `owns_versions`."""
         raise self._not_offered("get_next_version")

@@ -6,6 +6,7 @@ from flowpregel.func.files import File
 from flowpregel.func.flow import Flow, RunHandle
 from flowpregel.func.options import TaskOptions
 from flowpregel.func.tasks import TaskFunction, task
+from flowpregel.func.waiting import asleep, signal, sleep
 from flowpregel.pregel.dry_replay import DryRun
 
 __all__ = [
@@ -16,6 +17,9 @@ __all__ = [
     "TaskFunction",
     "TaskFuture",
     "TaskOptions",
+    "asleep",
     "entrypoint",
+    "signal",
+    "sleep",
     "task",
 ]
