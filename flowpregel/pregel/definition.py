@@ -90,8 +90,8 @@ class GraphDefinition:
     @property
     def saver(self) -> BaseCheckpointSaver | None:
         """The saver of its own that it keeps threads with."""
-        own = self.checkpointer
-        return own if isinstance(own, BaseCheckpointSaver) else None
+        own: Any = self.checkpointer
+        return None if isinstance(own, bool) else own
 
     def validate(self) -> Self:
         """Check that nodes and channels fit together, and return the graph.
