@@ -13,9 +13,19 @@ from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import BUSY, Call, Look, Resolve, StepContext, Steps
 from flowpregel._core.plan import DEEPEST, call_task, too_deep
-from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Returned, Task, Write
+from flowpregel._core.records import (
+    Arguments,
+    Interrupted,
+    Kind,
+    Outcome,
+    Raised,
+    Returned,
+    Task,
+    Write,
+)
 from flowpregel._core.replay import Replay, digest_of_caller
 from flowpregel._core.run_state import Run, line_of
+from flowpregel._core.stream_events import interrupts_of
 from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
 from flowpregel.policies import CachePolicy
 
@@ -52,8 +62,10 @@ class BodyCalls:
         """Return whether the body has not seen *failure*."""
         return failure.is_late or (self.caught is not None and failure.task.id not in self.caught)
 
-    def final_outcome(self, outcome: Outcome) -> Outcome:
+    def final_outcome(self, outcome: Outcome, caught: Collection[str] | None = None) -> Outcome:
         """Return how the body ended: with the failure of one of its calls, if it never saw it."""
+        if caught is not None:
+            self.caught = caught
         unseen = {
             each.task: each.error
             for each in self.failures.values()
@@ -279,7 +291,11 @@ def answer_from_pending(run: Run, task: Task) -> None:
     for channel, value in run.pending.get(task.id, ()):
         if channel == records.RESUME:
             task.answers = tuple(value)
-    if not run.answers or task.node.role == "graph":
+    if not run.answers:
+        return
+    if task.node.role == "graph":
+        asked = interrupts_of(run.pending.get(task.id, ()), live=True)
+        task.answers = tuple(run.answers[each.id] for each in asked if each.id in run.answers)
         return
     expected = ids.interrupt_id(task.namespace, len(task.answers))
     if expected in run.answers:
@@ -287,3 +303,12 @@ def answer_from_pending(run: Run, task: Task) -> None:
         run.keep(task.id, task.path, ((records.RESUME, task.answers),))
         # If the call is made again, by the next attempt of its body, it has its answers too.
         run.pending.setdefault(task.id, []).append((records.RESUME, task.answers))
+
+
+def answer_moved(run: Run, task: Task, outcome: Outcome) -> bool:
+    """Give *task* an answer to what was asked where its graph stood before, if it asks now."""
+    if not isinstance(outcome, Interrupted) or not outcome.interrupts:
+        return False
+    run.answers[outcome.interrupts[0].id] = run.moved_answers.pop(0)
+    answer_from_pending(run, task)
+    return True

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 from uuid import UUID
 
 from flowpregel._core.records import Address, Batch, Checkpoint, Delta, Saved, Version, Write
+from flowpregel._core.residents import Resident
 from flowpregel.errors import ConfigurationError
 
 __all__ = ["WRITES_IDX_MAP", "BaseCheckpointSaver", "Lease", "OnConflict"]
@@ -55,7 +56,7 @@ class Lease:
         owner that can."""
 
 
-class BaseCheckpointSaver(ABC):
+class BaseCheckpointSaver(Resident, ABC):
     """Keeps the checkpoints and pending writes of threads.
 
     A subclass gives `load`, `history`, `commit`, `namespaces` and `delete_thread`,
@@ -188,7 +189,7 @@ class BaseCheckpointSaver(ABC):
         """Return the version after *current* (None: the first); see `owns_versions`."""
         raise self._not_offered("get_next_version")
 
-    def close(self) -> None:  # noqa: B027 - most savers hold nothing to release
+    def close(self) -> None:
         """Release what the saver holds; may be called again."""
 
     def __enter__(self) -> Self:
