@@ -10,7 +10,7 @@
     └── Exception
         ├── RunNotice (UserWarning)       what became of recorded calls: a warning
         └── FlowPregelError
-            ├── ConfigurationError (ValueError)     what was built or passed cannot work
+            ├── ConfigurationError (ValueError ...) what was built or passed cannot work
             │   └── InvalidNamespaceError           a namespace no store can have
             ├── GraphRecursionError (RecursionError)
             ├── GraphDrained                        the run was asked to stop at a barrier
@@ -99,8 +99,13 @@ class TaskCancelled(GraphBubbleUp):
         self.reason = reason
 
 
-class ConfigurationError(FlowPregelError, ValueError):
-    """Something that was built or passed cannot work; the message says which."""
+class ConfigurationError(FlowPregelError, ValueError, TypeError, KeyError, NotImplementedError):
+    """Something that was built or passed cannot work; the message says which.
+
+    It is also what LangGraph raises at such places, for programs that catch that.
+    """
+
+    __str__ = Exception.__str__  # a KeyError's is the repr of its message
 
 
 class InvalidNamespaceError(ConfigurationError):

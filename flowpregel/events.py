@@ -9,8 +9,9 @@ All: TypeAlias = Literal["*"]
 """Every node, where node names are asked for."""
 
 StreamMode: TypeAlias = Literal[
-    "values", "updates", "custom", "progress", "notices", "checkpoints", "tasks", "debug"
-]
+    "values", "updates", "recorded", "custom", "progress", "notices", "checkpoints", "tasks",
+    "debug",
+]  # fmt: skip
 """What of a run is streamed."""
 
 StreamWriter: TypeAlias = Callable[[Any], None]
@@ -37,7 +38,7 @@ class TaskPayload(TypedDict, total=False):
     id: str
     name: str
     input: Any
-    triggers: list[str]
+    triggers: tuple[str, ...]
     metadata: dict[str, Any]
 
 
@@ -60,7 +61,7 @@ class CheckpointTask(TypedDict, total=False):
     name: str
     error: BaseException | str
     result: dict[str, Any]
-    interrupts: list[dict[str, Any]]
+    interrupts: tuple[dict[str, Any], ...]
     state: Any
 
 

@@ -27,6 +27,10 @@ class ExecutionInfo:
     node_first_attempt_time: float | None = None
     """When the first attempt began: seconds since the epoch."""
 
+    def patch(self, **changes: Any) -> ExecutionInfo:
+        """Return the same with these fields changed."""
+        return replace(self, **changes)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime(Generic[ContextT]):
@@ -40,6 +44,8 @@ class Runtime(Generic[ContextT]):
     """Say how far the task is: ``progress(done, total, message)``, as `report_progress` does."""
     previous: Any = None
     execution_info: ExecutionInfo | None = None
+    server_info: None = None
+    """What LangGraph's server adds; None in a program that runs by itself."""
     control: RunControl | None = None
 
     @property

@@ -117,7 +117,7 @@ class Calls:
         run, outcome = self._run, self._known(task, call)
         if outcome is not None:
             if task.writes:
-                run.after.extend(run.stream_events.updates(task, cached=True))
+                run.after.extend(run.stream_events.updates(task, mode="recorded"))
             run.after.append(Resolve(call, outcome))
             return None
         if task.id in self._running:

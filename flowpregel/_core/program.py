@@ -36,6 +36,8 @@ class Program:
     """For each channel, the nodes that it triggers, sorted."""
     finishing: tuple[str, ...] = ()
     """The channels whose `finish` is called when no task is due."""
+    migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None
+    """Returns what channels hold, given what a checkpoint kept, perhaps of an older program."""
     untracked: frozenset[str] = frozenset()
     """The channels that no checkpoint keeps, and that no `Send` may carry along."""
 
@@ -165,13 +167,16 @@ def new_state(program: Program) -> State:
 def load_state(program: Program, saved: Saved) -> State:
     """Return the state that *saved* describes."""
     checkpoint = saved.checkpoint
+    values = checkpoint.values
+    if program.migrate is not None:
+        values = program.migrate(dict(values))
     versions = dict(checkpoint.channel_versions)
     newest: Version | None = max(cast("Any", versions.values()), default=None)
     state = State({}, versions, dict(checkpoint.versions_seen), newest)
     for name, declared in program.channels.items():
-        channel = _live(declared, name, checkpoint.values.get(name, MISSING))
+        channel = _live(declared, name, values.get(name, MISSING))
         history = saved.deltas.get(name)
-        if history is not None and name not in checkpoint.values:
+        if history is not None and name not in values:
             channel = _live(declared, name, history.seed)
             if isinstance(channel, DeltaChannel):
                 channel.replay(history.writes)

@@ -85,6 +85,8 @@ class Node:
     """What to call, each with the output of the one before; none passes the input on."""
     graph: Any = None
     """The nested graph, if its role is to run one."""
+    subgraph: Any = None
+    """The graph whose states are shown with its tasks: the nested one, or one that it calls."""
     triggers: tuple[str, ...] = ()
     channels: str | tuple[str, ...] = ()
     """One name: the node gets the bare value. Several: a dict of those available."""

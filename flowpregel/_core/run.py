@@ -78,7 +78,9 @@ def _repeat(run: Run) -> Steps:
             yield from _show_checkpoint(run, None)
             return (yield from _pause(run))
         run.hand_back, run.resuming = True, False
-    yield from run.leave()
+    # At exit, nobody looks at a nested run that is over: its result is its task's.
+    if not (run.at_exit and options.nested is not None and ":" in options.namespace):
+        yield from run.leave()
     return run.result()
 
 
@@ -138,7 +140,8 @@ def _show_checkpoint(run: Run, tasks: list[Task] | None) -> Steps:
         "metadata": {"source": run.source, "step": run.step - 1} | metadata,
         "next": [task.name for task in tasks],
         "tasks": [
-            run.stream_events.task_entry(task, run.pending.get(task.id, ())) for task in tasks
+            run.stream_events.task_entry(task, run.pending.get(task.id, ()), address.thread_id)
+            for task in tasks
         ],
     }
     shown = run.stream_events.wrapped("checkpoints", "checkpoint", payload, run.step - 1, run.now)

@@ -33,13 +33,13 @@ class StreamEvents:
         """Whether somebody reads of a task that it started, or ended; else ask for no event."""
         self.wants_checkpoints = bool(modes & {"checkpoints", "debug"})
 
-    def updates(self, task: Task, *, cached: bool = False) -> Iterable[Emit]:
-        """Yield the event of what *task* wrote."""
-        if "updates" in self._modes and not task.node.hidden:
+    def updates(self, task: Task, *, cached: bool = False, mode: str = "updates") -> Iterable[Emit]:
+        """Yield the event of what *task* wrote; in *mode* ``recorded``, in an earlier run."""
+        if mode in self._modes and not task.node.hidden:
             payload: dict[str, Any] = {task.name: self._update_of(task.writes)}
             if cached:
                 payload["__metadata__"] = {"cached": True}
-            yield Emit("updates", payload)
+            yield Emit(mode, payload)
 
     def _update_of(self, writes: Sequence[Write]) -> Any:
         for channel, value in writes:
@@ -96,7 +96,7 @@ class StreamEvents:
             "id": task.id,
             "name": task.name,
             "input": given,
-            "triggers": list(task.triggers),
+            "triggers": task.triggers,
         }
         if task.node.metadata:
             payload["metadata"] = dict(task.node.metadata)
@@ -139,16 +139,19 @@ class StreamEvents:
             event = {"step": step, "timestamp": stamp, "type": kind, "payload": payload}
             yield Emit("debug", event)
 
-    def task_entry(self, task: Task, pending: Sequence[Write]) -> dict[str, Any]:
+    def task_entry(self, task: Task, pending: Sequence[Write], thread_id: str) -> dict[str, Any]:
         """Return how a checkpoint's event lists *task*, given its *pending* writes."""
         entry: dict[str, Any] = {"id": task.id, "name": task.name, "state": None}
+        if (inner := task.node.subgraph) is not None:
+            place = {"thread_id": thread_id, "checkpoint_ns": inner.namespace_at(task.namespace)}
+            entry["state"] = {"configurable": place}
         error = next((value for channel, value in pending if channel == records.ERROR), None)
         if error is not None:
             return entry | {"error": error}
         if done := outputs(pending):
             entry["result"] = self.result_of([w for w in done if w[0] != records.NO_WRITES])
         asked = interrupts_of(pending, live=False)
-        return entry | {"interrupts": [asdict(item) for item in asked]}
+        return entry | {"interrupts": tuple(asdict(item) for item in asked)}
 
 
 def outputs(writes: Iterable[Write]) -> list[Write]:

@@ -1,8 +1,8 @@
 """The contract of a saver: it keeps the checkpoints and pending writes of threads.
 
 A saver is given `Batch` records and gives back `Saved` ones, both of
-`flowpregel._core.records`. A LangGraph checkpointer, which has other methods and
-shapes, becomes a saver by `flowpregel.integrations.langgraph.as_saver`, and a saver
+`flowpregel._core.records`; the methods that LangGraph's programs call come on top. A LangGraph
+checkpointer becomes a saver by `flowpregel.integrations.langgraph.as_saver`, and a saver
 a LangGraph checkpointer by `flowpregel.integrations.langgraph.SaverAdapter`.
 """
 
@@ -15,8 +15,9 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 from uuid import UUID
 
-from flowpregel._core.records import Address, Batch, Checkpoint, Delta, Saved, Version, Write
+from flowpregel._core.records import Address, Batch, Checkpoint, Delta, Saved, Write
 from flowpregel._core.residents import Resident
+from flowpregel.checkpoint.langgraph_methods import LangGraphMethods, async_form
 from flowpregel.errors import ConfigurationError
 
 __all__ = ["WRITES_IDX_MAP", "BaseCheckpointSaver", "Lease", "OnConflict"]
@@ -56,7 +57,7 @@ class Lease:
         owner that can."""
 
 
-class BaseCheckpointSaver(Resident, ABC):
+class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
     """Keeps the checkpoints and pending writes of threads.
 
     A subclass gives `load`, `history`, `commit`, `namespaces` and `delete_thread`,
@@ -134,6 +135,8 @@ class BaseCheckpointSaver(Resident, ABC):
     def delete_thread(self, thread_id: str) -> None:
         """Forget everything of a thread, in every namespace."""
 
+    adelete_thread = async_form(delete_thread)
+
     # -------------------------------------------------------- optional
 
     def outline(self, address: Address) -> Iterator[Saved]:
@@ -184,10 +187,6 @@ class BaseCheckpointSaver(Resident, ABC):
         From then on it is *receiver*'s (the id of a call), who gets it again if it asks again.
         """
         raise self._not_offered("receive_signal")
-
-    def get_next_version(self, current: Version | None, channel: Any = None) -> Version:
-        """Return the version after *current* (None: the first); see `owns_versions`."""
-        raise self._not_offered("get_next_version")
 
     def close(self) -> None:
         """Release what the saver holds; may be called again."""

@@ -37,9 +37,10 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.graph.schema import ROOT, Schema, is_model
 from flowpregel.graph.spec import GraphSpec, NodeSpec
 from flowpregel.graph.writes import TRIGGER, BranchWriter, InputValidator, NodeWriter
+from flowpregel.pregel.called import is_graph
 from flowpregel.pregel.definition import END, START
 from flowpregel.pregel.drawing import Edge, Graph, NodeShape
-from flowpregel.pregel.node import TAG_HIDDEN, PregelNode, is_graph
+from flowpregel.pregel.node import TAG_HIDDEN, PregelNode
 from flowpregel.pregel.pregel import Pregel
 
 Checkpointer: TypeAlias = BaseCheckpointSaver | str | os.PathLike[str] | bool | None

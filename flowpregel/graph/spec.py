@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from types import GenericAlias
+from typing import Any, ClassVar, Self
 
 from flowpregel.channels.base import BaseChannel
 from flowpregel.errors import ConfigurationError
@@ -50,6 +51,9 @@ class BranchSpec:
 
 class GraphSpec:
     """Nodes, edges and schemas, as they were added; `StateGraph` documents the arguments."""
+
+    __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
+    """LangGraph's programs write ``StateGraph[State]`` in annotations."""
 
     def __init__(
         self,

@@ -12,8 +12,10 @@ from flowpregel.graph.compile import CompiledStateGraph
 from flowpregel.graph.schema import destinations_of, input_schema_of, literals_of
 from flowpregel.graph.spec import BranchSpec, GraphSpec, NodeSpec
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+from flowpregel.pregel.called import is_graph
 from flowpregel.pregel.definition import END, START, Where
-from flowpregel.pregel.node import is_graph
+
+__all__ = ["CompiledStateGraph", "StateGraph"]
 
 Retry = RetryPolicy | Sequence[RetryPolicy]
 Timeout = float | timedelta | TimeoutPolicy
@@ -276,6 +278,7 @@ class StateGraph(GraphSpec):
         debug: bool = False,
         name: str | None = None,
         executor: Any = None,
+        migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
     ) -> CompiledStateGraph:
         """Return the graph as a `Pregel`, to be run. It does not change any more.
 
@@ -291,6 +294,7 @@ class StateGraph(GraphSpec):
             name: Shown in drawings and messages.
             executor: Where nodes run that do not say it: ``"processes"``,
                 ``"threads"``, ``"inline"``, or an executor.
+            migrate: Brings the values of an old thread's state to this graph's; see `Pregel`.
 
         Raises:
             ConfigurationError: Nodes, edges and breakpoints do not fit together.
@@ -307,6 +311,7 @@ class StateGraph(GraphSpec):
             debug=debug,
             name=name or "LangGraph",
             executor=executor,
+            migrate=migrate,
         )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy as shallow_copy
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, Literal, Self, TypeAlias, TypedDict
+from types import GenericAlias
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypedDict
 from weakref import WeakKeyDictionary
 
 from flowpregel._core.ids import without_ids
@@ -21,6 +22,7 @@ from flowpregel.channels import Topic
 from flowpregel.channels.base import BaseChannel
 from flowpregel.channels.context import Context
 from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.langgraph_methods import is_overridden
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import ConfigurationError
 from flowpregel.managed import managed_value
@@ -42,6 +44,9 @@ RESERVED = SILENT_WRITES | {INPUT}
 class GraphDefinition:
     """Nodes, channels and defaults; `Pregel` documents the arguments."""
 
+    __class_getitem__: ClassVar[Any] = classmethod(GenericAlias)
+    """LangGraph's programs write ``CompiledStateGraph[State]`` in annotations."""
+
     nodes: Mapping[str, PregelNode]
     channels: Mapping[str, Any]
     auto_validate: InitVar[bool] = True
@@ -62,6 +67,7 @@ class GraphDefinition:
     config: Mapping[str, Any] | None = None
     name: str = "LangGraph"
     executor: Any = None
+    migrate: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None
     once: Once | None = field(default=None, init=False)
     """What the command asks for when it runs a workflow; None: it is a graph."""
 
@@ -135,7 +141,7 @@ class GraphDefinition:
         """What the core runs; compiled when first asked for."""
         contexts = [key for key, item in self.channels.items() if isinstance(item, Context)]
         shares = self.cache_policy is not None
-        return compile_program(
+        program = compile_program(
             name=self.name,
             nodes={
                 key: node.compile(key, shares=shares, contexts=contexts)
@@ -146,6 +152,7 @@ class GraphDefinition:
             output_channels=keys_of(self.output_channels),
             stream_channels=self.stream_channels_asis,
         )
+        return replace(program, migrate=self.migrate)
 
     @property
     def stream_channels_list(self) -> list[str]:
@@ -172,15 +179,18 @@ class GraphDefinition:
     def get_subgraphs(
         self, *, namespace: str | None = None, recurse: bool = False
     ) -> Iterator[tuple[str, Any]]:
-        """Yield (namespace, graph) of the graphs that are nodes of this one.
+        """Yield (namespace, graph) of the graphs that are nodes of this one, or that nodes call.
+
+        A function calls a graph if its code names one; of several, the first counts. Graphs
+        with ``checkpointer=False`` are left out.
 
         Args:
             namespace: Only the one of this namespace, such as ``"outer|inner"``.
             recurse: Those nested in them too.
         """
         for name, node in self.nodes.items():
-            graph = node.bound
-            if not isinstance(graph, GraphDefinition):
+            graph = node.subgraph
+            if graph is None or graph is self:
                 continue
             if namespace is None or namespace == name:
                 yield name, graph
@@ -240,6 +250,16 @@ class GraphDefinition:
     def get_output_schema(self, config: Mapping[str, Any] | None = None) -> Any:
         """Return a pydantic model of what a run returns; without pydantic, its type."""
         return model_of(self._output(), f"{self.name}Output")
+
+    @property
+    def input_schema(self) -> Any:
+        """What `get_input_schema` returns."""
+        return self.get_input_schema()
+
+    @property
+    def output_schema(self) -> Any:
+        """What `get_output_schema` returns."""
+        return self.get_output_schema()
 
     def _input(self) -> Any:
         types = {key: self.channels[key].UpdateType for key in names(self.input_channels)}
@@ -314,7 +334,9 @@ def as_checkpointer(value: Any) -> BaseCheckpointSaver | bool | None:
     Raises:
         ConfigurationError: It is none of what can be one.
     """
-    if value is None or isinstance(value, bool | BaseCheckpointSaver):
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, BaseCheckpointSaver) and not is_overridden(value):
         return value
     if isinstance(value, str | os.PathLike):
         from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - imports lmdb

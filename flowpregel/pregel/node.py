@@ -15,6 +15,8 @@ from flowpregel._core.records import TASKS, Node, Write
 from flowpregel.channels.base import MISSING
 from flowpregel.errors import ConfigurationError, InvalidUpdateError
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+from flowpregel.pregel.alone import acall_alone, call_alone
+from flowpregel.pregel.called import graphs_named_by, is_graph
 
 TAG_HIDDEN: Final = "langsmith:hidden"
 """Marks a node that streams and breakpoints pass over."""
@@ -145,6 +147,15 @@ class PregelNode:
         return () if self.bound is None else (self.bound, *self.then)
 
     @property
+    def subgraph(self) -> Any:
+        """The graph that it is, or else the first that its code names; None: there is none."""
+        for step in self.steps:
+            for graph in (step,) if is_graph(step) else graphs_named_by(step):
+                if graph.checkpointer is not False:
+                    return graph
+        return None
+
+    @property
     def written(self) -> list[str]:
         """The channels that its writers write to, as far as that is known."""
         return [key for writer in self.writers for key in getattr(writer, "channels", ())]
@@ -162,6 +173,14 @@ class PregelNode:
                     )
             return self._copy(writers=[*self.writers, *other.values()])
         return self._copy(**self._with_step(other))
+
+    def invoke(self, input: Any, config: Mapping[str, Any] | None = None) -> Any:
+        """Return what it calls makes of *input*, outside of a run; nothing is written."""
+        return call_alone(self.steps, input, config)
+
+    async def ainvoke(self, input: Any, config: Mapping[str, Any] | None = None) -> Any:
+        """`invoke`, with the async forms of what it calls."""
+        return await acall_alone(self.steps, input, config)
 
     def _with_step(self, step: Any) -> dict[str, Any]:
         callee_of(step)  # raises if it cannot be called
@@ -189,6 +208,7 @@ class PregelNode:
             name=name,
             steps=() if graph is not None else tuple(map(callee_of, self.steps)),
             graph=graph,
+            subgraph=self.subgraph,
             role=self.role or ("leaf" if graph is None else "graph"),
             triggers=tuple(self.triggers),
             channels=self.channels if isinstance(self.channels, str) else tuple(self.channels),
@@ -210,11 +230,6 @@ class PregelNode:
 
     def __repr__(self) -> str:
         return f"PregelNode(channels={self.channels!r}, triggers={self.triggers!r})"
-
-
-def is_graph(target: Any) -> bool:
-    """Return whether *target* is a compiled graph, which runs nested."""
-    return hasattr(type(target), "nested_run")
 
 
 def policies_of(policy: RetryPolicy | Sequence[RetryPolicy] | None) -> tuple[RetryPolicy, ...]:

@@ -66,8 +66,9 @@ class Pregel(GraphDefinition):
         context_schema: The class that a run's ``context`` dict becomes.
         config: Defaults of every run.
         name: Shown in drawings and messages.
-        executor: Where nodes run: ``"processes"``, ``"threads"``, ``"inline"``, or
-            an executor.
+        executor: Where nodes run: ``"processes"``, ``"threads"``, ``"inline"``, or an executor.
+        migrate: Given what the channels of a checkpoint held, perhaps as an older program kept
+            it, returns what they hold now; called on every read, so it has to look what it got.
 
     Raises:
         ConfigurationError: Nodes and channels do not fit together.
@@ -86,8 +87,6 @@ class Pregel(GraphDefinition):
         >>> app.invoke("foo")
         'foofoo'
     """
-
-    # ------------------------------------------------------------ runs
 
     def invoke(self, input: Any, config: Config | None = None, **asked: Unpack[RunKeywords]) -> Any:
         """Run the graph, and return what its output channels hold at the end.

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 from flowpregel._engine.drivers import Item
 from flowpregel._text import in_one_line
 
-MODES = ("tasks", "updates", "progress")
+MODES = ("tasks", "updates", "recorded", "progress")
 """The stream modes that a view reads."""
 _SHOWN = 6
 """The most tasks that get a line each for their report."""
@@ -80,7 +80,7 @@ class ProgressView:
                 became = "asking" if payload["interrupts"] else "done"
                 became = became if payload["error"] is None else "failed"
             self._counts[payload["name"]][became] += 1
-        elif mode == "updates" and "__metadata__" in payload:
+        elif mode == "recorded" or (mode == "updates" and "__metadata__" in payload):
             for name in payload.keys() - {"__metadata__"}:
                 self._counts[name]["before"] += 1
         elif mode == "progress":

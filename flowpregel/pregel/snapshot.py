@@ -32,7 +32,7 @@ class PregelTask(NamedTuple):
     error: Any = None
     interrupts: tuple[Interrupt, ...] = ()
     state: Any = None
-    """The state of the graph that it is, or the config to ask for it with."""
+    """The state of the graph that it is or calls, or the config to ask for it with."""
     result: Any = None
 
 
@@ -194,9 +194,9 @@ def _shown(
 
 
 def _nested_state(saver: BaseCheckpointSaver, thread_id: str, task: Task, *, deep: bool) -> Any:
-    """Return the state of the graph that *task* is, or the config to ask for it with."""
-    inner = task.node.graph
-    if not isinstance(inner, GraphDefinition) or inner.checkpointer is False:
+    """Return the state of the graph that *task* is or calls, or the config to ask for it with."""
+    inner = task.node.subgraph
+    if inner is None:
         return None
     address = Address(thread_id, inner.namespace_at(task.namespace))
     configurable = {"thread_id": thread_id}

@@ -162,7 +162,7 @@ def test_tasks_are_streamed_when_they_start_and_end(drive: Drive) -> None:
     start, end = found[:2]
     assert ["a", "a", "b", "b"] == [item["name"] for item in found]
     assert {"items": []} == start["input"]
-    assert ["branch:to:a"] == start["triggers"]
+    assert ("branch:to:a",) == start["triggers"]
     assert start["id"] == end["id"]
     assert ({"items": ["a"]}, None, []) == (end["result"], end["error"], end["interrupts"])
 

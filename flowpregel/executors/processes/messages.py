@@ -77,7 +77,7 @@ def pack_node(node: Node, *, called: bool = False) -> bytes:
     """
     slim = node if called else replace(
         node, triggers=(), retry=(), cache=None, timeout=None, handler=None, executor=None,
-        mapper=None, metadata={}, tags=(),
+        mapper=None, metadata={}, tags=(), subgraph=None,
     )  # fmt: skip
     try:
         return dumps(slim)

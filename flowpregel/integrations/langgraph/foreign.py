@@ -5,15 +5,25 @@ Nothing here imports LangGraph before one of its savers is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from typing import Any, ClassVar
 
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.records import Address, Batch, Checkpoint, PendingWrite, Saved, Version
-from flowpregel.checkpoint.base import BaseCheckpointSaver, EncodedBatch, Strategy, encode_batch
+from flowpregel.checkpoint import convert
+from flowpregel.checkpoint.base import (
+    BaseCheckpointSaver,
+    EncodedBatch,
+    Lease,
+    OnConflict,
+    Strategy,
+    encode_batch,
+)
+from flowpregel.checkpoint.langgraph_methods import is_overridden
 from flowpregel.errors import ConfigurationError, ValueEncodingError
-from flowpregel.integrations.langgraph import convert
 from flowpregel.policies import TimeoutPolicy
 
 _REQUIRED = ("get_tuple", "list", "put", "put_writes")
@@ -23,9 +33,9 @@ def as_saver(candidate: Any) -> BaseCheckpointSaver:
     """Return *candidate* as a saver that flowpregel can use.
 
     Args:
-        candidate: One of our savers, which is returned as it is, or an object with
-            the methods ``get_tuple``, ``list``, ``put`` and ``put_writes`` of a
-            LangGraph saver.
+        candidate: One of our savers, which is returned as it is, unless its class has
+            methods of LangGraph's savers of its own, or an object with the methods
+            ``get_tuple``, ``list``, ``put`` and ``put_writes`` of a LangGraph saver.
 
     Raises:
         ConfigurationError: It is neither.
@@ -35,7 +45,7 @@ def as_saver(candidate: Any) -> BaseCheckpointSaver:
         >>> type(as_saver(InMemorySaver())).__name__
         'InMemorySaver'
     """
-    if isinstance(candidate, BaseCheckpointSaver):
+    if isinstance(candidate, BaseCheckpointSaver) and not is_overridden(candidate):
         return candidate
     missing = [name for name in _REQUIRED if not callable(getattr(candidate, name, None))]
     if missing:
@@ -54,8 +64,11 @@ class ForeignSaver(BaseCheckpointSaver):
     that its programs can read them, and come back as ours. It has no transaction:
     pending writes are put before the checkpoint that consumes them.
 
+    Where a subclass of a saver overrides the async form of a method alone, that is called.
+
     Args:
-        saver: The saver to use; closing it is left to its owner.
+        saver: The saver to use, or one of ours whose class overrides what LangGraph's
+            programs call; closing it is left to its owner.
     """
 
     keeps_deltas: ClassVar[bool] = False
@@ -64,13 +77,29 @@ class ForeignSaver(BaseCheckpointSaver):
 
     def __init__(self, saver: Any) -> None:
         self.saver = saver
+        self._given = _same if isinstance(saver, BaseCheckpointSaver) else _to_foreign
+
+    def _call(self, name: str, *args: Any) -> Any:
+        for owner in type(self.saver).__mro__:
+            if name in vars(owner):
+                break
+            if f"a{name}" in vars(owner):
+                return _awaited(getattr(self.saver, f"a{name}")(*args), self.saver)
+        return getattr(self.saver, name)(*args)
+
+    def lease(
+        self, thread_id: str, namespace: str = "", *, on_conflict: OnConflict = "raise"
+    ) -> AbstractContextManager[Lease]:
+        if isinstance(self.saver, BaseCheckpointSaver):
+            return self.saver.lease(thread_id, namespace, on_conflict=on_conflict)
+        return super().lease(thread_id, namespace, on_conflict=on_conflict)
 
     def load(
         self, address: Address, *, before: str | None = None, lazy_results: bool = False
     ) -> Saved | None:
         if before is not None:
             return next(self.history(address, before=before, limit=1), None)
-        found = self.saver.get_tuple(convert.config_of(address))
+        found = self._call("get_tuple", convert.config_of(address))
         if found is None:
             return None
         newest = found.checkpoint["id"] if address.checkpoint_id is None else self._newest(address)
@@ -102,9 +131,9 @@ class ForeignSaver(BaseCheckpointSaver):
     def commit(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
             for task in batch.writes:
-                writes = [(channel, _to_foreign(value)) for channel, value in task.writes]
+                writes = [(channel, self._given(value)) for channel, value in task.writes]
                 config = convert.config_of(batch.address, task.checkpoint_id)
-                self.saver.put_writes(config, writes, task.task_id, task.path)
+                self._call("put_writes", config, writes, task.task_id, task.path)
             if batch.checkpoint is not None:
                 self._put(batch.address, batch.checkpoint)
 
@@ -134,7 +163,7 @@ class ForeignSaver(BaseCheckpointSaver):
 
     def _copy(self, value: Any, what: str) -> Any:
         """Return *value* as it is now: as the saver's serializer will give it back."""
-        value = _to_foreign(value)
+        value = self._given(value)
         serializer = getattr(self.saver, "serde", None)
         try:
             if serializer is None:
@@ -145,7 +174,7 @@ class ForeignSaver(BaseCheckpointSaver):
 
     def _newest(self, address: Address) -> str | None:
         newest = Address(address.thread_id, address.namespace)
-        found = self.saver.get_tuple(convert.config_of(newest))
+        found = self._call("get_tuple", convert.config_of(newest))
         return None if found is None else found.checkpoint["id"]
 
     def _put(self, address: Address, checkpoint: Checkpoint) -> None:
@@ -154,15 +183,15 @@ class ForeignSaver(BaseCheckpointSaver):
         # The saver may keep the values of all channels in one piece.
         same = checkpoint.channel_versions.keys() - set(checkpoint.changed)
         if same and checkpoint.parent_id is not None:
-            found = self.saver.get_tuple(parent)
+            found = self._call("get_tuple", parent)
             before = found.checkpoint["channel_values"] if found is not None else {}
             values.update((name, before[name]) for name in same if name in before)
         given = {
             **convert.dict_of(checkpoint),
-            "channel_values": {name: _to_foreign(value) for name, value in values.items()},
+            "channel_values": {name: self._given(value) for name, value in values.items()},
         }
         versions = {name: checkpoint.channel_versions[name] for name in checkpoint.changed}
-        self.saver.put(parent, given, convert.metadata_of(checkpoint), versions)
+        self._call("put", parent, given, convert.metadata_of(checkpoint), versions)
 
 
 def _saved_of(found: Any, newest_id: str | None) -> Saved:
@@ -185,6 +214,18 @@ def _saved_of(found: Any, newest_id: str | None) -> Saved:
         is_latest=checkpoint_id == newest_id,
         newest_id=newest_id,
     )
+
+
+def _awaited(call: Coroutine[Any, Any, Any], saver: Any) -> Any:
+    """Return what *call*, of a saver's async form, returns; not to be used on its event loop."""
+    loop = getattr(saver, "loop", None)
+    if isinstance(loop, asyncio.AbstractEventLoop) and loop.is_running():
+        return asyncio.run_coroutine_threadsafe(call, loop).result()
+    return asyncio.run(call)
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _to_foreign(value: Any) -> Any:

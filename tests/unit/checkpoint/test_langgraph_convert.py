@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowpregel._core.records import Address, Checkpoint
+from flowpregel.checkpoint import convert
 from flowpregel.errors import ConfigurationError
-from flowpregel.integrations.langgraph import convert
 
 MICROSECONDS = st.integers(0, 4_000_000_000_000_000)
 

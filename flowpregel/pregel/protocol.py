@@ -1,0 +1,19 @@
+"""LangGraph's import path of what a graph and its stream are, for annotations."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from flowpregel.pregel.pregel import Pregel as PregelProtocol
+
+__all__ = ["PregelProtocol", "StreamProtocol"]
+
+
+class StreamProtocol(Protocol):
+    """What takes in the events of a run: called with (namespace, mode, payload)."""
+
+    modes: set[str]
+    """The stream modes that it reads."""
+
+    def __call__(self, chunk: tuple[tuple[str, ...], str, Any], /) -> None:
+        """Take in an event."""

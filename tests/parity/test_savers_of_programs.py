@@ -1,0 +1,150 @@
+"""Savers as LangGraph's programs use them: subclassed, looked into, with durability="exit"."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypedDict
+
+import pytest
+
+from tests.parity.libraries import BOTH, CONFIG, Library
+
+
+class State(TypedDict, total=False):
+    """A state of one number."""
+
+    x: int
+
+
+@pytest.fixture(params=BOTH, ids=lambda library: library.name)
+def library(request: pytest.FixtureRequest) -> Any:
+    """Return LangGraph, then flowpregel."""
+    return request.param
+
+
+@pytest.fixture(params=["own", "theirs"])
+def base(request: pytest.FixtureRequest, library: Library) -> Any:
+    """Return the class of savers that a program extends: its library's, and LangGraph's."""
+    home = library if request.param == "own" else BOTH[0]
+    return home.of("checkpoint.memory.InMemorySaver")
+
+
+def asking(library: Library, saver: Any) -> Any:
+    """Return a graph that sets a number, and asks for another."""
+    interrupt = library.of("types.interrupt")
+    nodes = ("set", lambda _: {"x": 1}), ("ask", lambda _: {"x": interrupt("?")})
+    return library.compile(library.graph(State, *nodes), checkpointer=saver)
+
+
+def test_what_a_subclass_overrides_is_called(library: Library, base: Any) -> None:
+    """`put` and `put_writes`, with LangGraph's checkpoints."""
+    puts: list[Any] = []
+    written: list[str] = []
+
+    class Noting(base):
+        def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+            puts.append((metadata["step"], checkpoint["channel_values"].get("x")))
+            return super().put(config, checkpoint, metadata, new_versions)
+
+        def put_writes(self, config: Any, writes: Any, task_id: str, task_path: str = "") -> None:
+            written.extend(name for name, _ in writes)
+            super().put_writes(config, writes, task_id, task_path)
+
+    app = asking(library, Noting())
+    app.invoke({"x": 0}, CONFIG)
+    command = library.of("types.Command")(resume=5)
+
+    assert {"x": 5} == app.invoke(command, CONFIG, durability="sync")
+    assert [(-1, None), (0, 0), (1, 1), (2, 5)] == puts
+    assert {"x", "__interrupt__", "__resume__"} <= {*written}
+    assert [5, 1, 0, None] == [each.values.get("x") for each in app.get_state_history(CONFIG)]
+
+
+def test_an_async_method_that_a_subclass_overrides_is_called(library: Library, base: Any) -> None:
+    """`aput` alone, in an async run."""
+    puts: list[int] = []
+
+    class Noting(base):
+        async def aput(self, config: Any, checkpoint: Any, metadata: Any, versions: Any) -> Any:
+            puts.append(metadata["step"])
+            return await super().aput(config, checkpoint, metadata, versions)
+
+    async def story() -> Any:
+        app = asking(library, Noting())
+        await app.ainvoke({"x": 0}, CONFIG)
+        return await app.ainvoke(library.of("types.Command")(resume=5), CONFIG)
+
+    assert {"x": 5} == asyncio.run(story())
+    assert [-1, 0, 1, 2] == puts
+
+
+def test_a_saver_that_fails_fails_the_run(library: Library, base: Any) -> None:
+    """What an overridden method raises is raised where the run is."""
+
+    class Broken(base):
+        def put(self, *_: Any) -> Any:
+            raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        asking(library, Broken()).invoke({"x": 0}, CONFIG, durability="sync")
+
+
+def test_a_saver_can_be_looked_into(library: Library) -> None:
+    """By `get_tuple` and `list`, and by their async forms."""
+    saver = library.of("checkpoint.memory.InMemorySaver")()
+    asking(library, saver).invoke({"x": 0}, CONFIG)
+
+    async def looked() -> Any:
+        newest = await saver.aget_tuple(CONFIG)
+        return newest.metadata["step"], [
+            each.metadata["step"] async for each in saver.alist(CONFIG)
+        ]
+
+    newest = saver.get_tuple(CONFIG)
+    assert 1 == newest.checkpoint["channel_values"]["x"] == saver.get(CONFIG)["channel_values"]["x"]
+    assert ["__interrupt__"] == [name for _, name, _ in newest.pending_writes]
+    assert [0] == [each.metadata["step"] for each in saver.list(CONFIG, before=newest.config)][:1]
+    assert (1, [1, 0, -1]) == asyncio.run(looked())
+    saver.delete_thread("1")
+    assert saver.get_tuple(CONFIG) is None
+
+
+@pytest.mark.parametrize("shares", [True, False], ids=["the same saver", "none"])
+def test_exit_keeps_no_checkpoint_of_a_nested_graph_that_is_over(
+    library: Library, shares: bool
+) -> None:
+    """One that asks is kept, to go on."""
+    saver = library.of("checkpoint.memory.InMemorySaver")()
+    inner = asking(library, saver if shares else None)
+    app = library.compile(library.graph(State, ("inner", inner)), checkpointer=saver)
+
+    def kept() -> list[str]:
+        places = (each.config["configurable"]["checkpoint_ns"] for each in saver.list(CONFIG))
+        return sorted(place.split(":")[0] for place in places)
+
+    app.invoke({"x": 0}, CONFIG, durability="exit")
+    asked = kept()
+    app.invoke(library.of("types.Command")(resume=5), CONFIG, durability="exit")
+
+    assert ["", "inner"] == asked
+    assert ["", "", "inner"] == kept()
+
+
+@pytest.mark.parametrize("library", BOTH[1:], ids=["flowpregel"], indirect=True)
+def test_a_stream_shows_what_is_recorded_only_if_it_is_asked_for(library: Library) -> None:
+    """LangGraph never does."""
+    func, interrupt = library.of("func"), library.of("types.interrupt")
+
+    @func.task(executor="inline")
+    def double(number: int) -> int:
+        return 2 * number
+
+    @func.entrypoint(checkpointer=library.of("checkpoint.memory.InMemorySaver")())
+    def flow(number: int) -> int:
+        return double(number).result() + interrupt("how many more?")
+
+    flow.invoke(1, CONFIG)
+    answer = library.of("types.Command")(resume=5)
+    items = [*flow.stream(answer, CONFIG, stream_mode=["updates", "recorded"])]
+
+    assert [("recorded", {"double": 2}), ("updates", {"flow": 7})] == items
