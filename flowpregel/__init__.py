@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from flowpregel.context import RunControl, interrupt, report_progress
     from flowpregel.executors.shared import Shared, shared
     from flowpregel.func import File, asleep, entrypoint, signal, sleep, task
+    from flowpregel.func.joblib_backend import joblib_backend as joblib_backend
+    from flowpregel.func.sweep import map as map
     from flowpregel.graph.compile import CompiledStateGraph
     from flowpregel.graph.state import StateGraph
     from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
@@ -58,6 +60,9 @@ __all__ = [
     "task",
 ]
 
+# Left out are `map`, since `from flowpregel import *` would hide Python's own, and
+# `joblib_backend`, which needs an extra.
+
 # Imported when first asked for (PEP 562): a program pays for what it uses.
 _HOMES = {
     "_core.commands": ("Command", "Interrupt", "Send"),
@@ -68,6 +73,8 @@ _HOMES = {
     "context": ("RunControl", "interrupt", "report_progress"),
     "executors.shared": ("Shared", "shared"),
     "func": ("File", "asleep", "entrypoint", "signal", "sleep", "task"),
+    "func.joblib_backend": ("joblib_backend",),
+    "func.sweep": ("map",),
     "graph.compile": ("CompiledStateGraph",),
     "graph.state": ("StateGraph",),
     "policies": ("CachePolicy", "RetryPolicy", "TimeoutPolicy"),

@@ -15,7 +15,7 @@ from flowpregel._engine.nested import RunContext
 from flowpregel.context import AWAITS_SIGNAL, SLEEPS_UNTIL, current_scope, interrupt, pauses
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture
-from flowpregel.func.tasks import task
+from flowpregel.func.decorator import task
 
 _LONGEST: Final = 5.0
 """Seconds between two looks at the clock, which may be set meanwhile."""
