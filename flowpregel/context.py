@@ -124,6 +124,8 @@ class RunClient:
     which may be given."""
     beat: Callable[[], None] = nothing
     """Show that the task is alive."""
+    save: Callable[[Any], None] = nothing
+    """Keep a state for the task's next attempt."""
 
 
 @dataclass(slots=True, eq=False)

@@ -11,7 +11,7 @@ from flowpregel._core.asked import FailedCall, Ran
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
-from flowpregel._core.effects import BUSY, Call, Look, Resolve, StepContext, Steps
+from flowpregel._core.effects import BUSY, SAVE, Call, Look, Resolve, StepContext, Steps
 from flowpregel._core.plan import DEEPEST, call_task, too_deep
 from flowpregel._core.records import (
     Arguments,
@@ -111,6 +111,9 @@ class Calls:
 
         None: the call is answered at once, by its record for one, or runs already.
         """
+        if call.node is SAVE:
+            self._save(caller, call)
+            return None
         if call.asked is not None and caller.calls_as is None:
             caller.calls_as = digest_of_caller(caller)
         task = call_task(caller, call, self._place)
@@ -127,6 +130,17 @@ class Calls:
         run.going_on.anew += 1
         self.bodies.setdefault(caller.id, BodyCalls()).running += 1
         return task
+
+    def _save(self, task: Task, call: Call) -> None:
+        """Keep what a running *task* saves, for its next attempt; answer it when that is done."""
+        run, (task.saved,) = self._run, call.arguments.args
+        saved: Write = (records.SAVED, task.saved)
+        called = () if task.record is None else ((records.CALLED, tuple(task.record)),)
+        run.keep(task.id, task.path, (saved, *called))
+        # For a call that the next attempt of its body makes.
+        others = (write for write in run.pending.get(task.id, ()) if write[0] != records.SAVED)
+        run.pending[task.id] = [*others, saved]
+        run.after.append(Resolve(call, Returned(())))
 
     def _known(self, task: Task, call: Call) -> Outcome | None:
         """Return how a call ends that needs not run."""
@@ -287,10 +301,12 @@ def _is_within(task: Task, key: Any) -> bool:
 
 
 def answer_from_pending(run: Run, task: Task) -> None:
-    """Give *task* the answers it had, and the new one it waits for, which is kept."""
+    """Give *task* what it saved and the answers it had; the new one it waits for is kept."""
     for channel, value in run.pending.get(task.id, ()):
         if channel == records.RESUME:
             task.answers = tuple(value)
+        elif channel == records.SAVED and run.hand_back:
+            task.saved = value
     if not run.answers:
         return
     if task.node.role == "graph":

@@ -30,10 +30,11 @@ WRITES_IDX_MAP: dict[str, int] = {
     "__error_source_node__": -5,
     "__call__": -6,
     "__ran__": -7,
+    "__saved__": -8,
 }
 """Where control writes are kept: one place each, so a newer one replaces the older.
 
-The last three are ours: under positions of their own they would take the places of
+The last four are ours: under positions of their own they would take the places of
 writes that the task makes when it is tried again.
 """
 
@@ -251,12 +252,15 @@ Encode: TypeAlias = Callable[[Any, str], Any]
 def add_writes(known: dict[int, Write], writes: Sequence[Write]) -> None:
     """Add a task's pending writes to those of it that are *known*, by position.
 
-    Control writes replace those of their kind; any other stays as it is once it is there.
+    Control writes replace those of their kind; any other stays as it is once it is there, and
+    ends the use of what the task had saved.
     """
     for index, write in enumerate(writes):
         position = WRITES_IDX_MAP.get(write[0], index)
         if position < 0 or position not in known:
             known[position] = write
+        if position >= 0:
+            known.pop(WRITES_IDX_MAP["__saved__"], None)
 
 
 class EncodedBatch(Batch):
