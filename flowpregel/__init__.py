@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from flowpregel.checkpoint.memory import InMemorySaver
     from flowpregel.context import RunControl, interrupt, report_progress
     from flowpregel.executors.shared import Shared, shared
-    from flowpregel.func import File, entrypoint, task
+    from flowpregel.func import File, asleep, entrypoint, signal, sleep, task
+    from flowpregel.func.joblib_backend import joblib_backend as joblib_backend
+    from flowpregel.func.sweep import map as map
     from flowpregel.graph.compile import CompiledStateGraph
     from flowpregel.graph.state import StateGraph
     from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
@@ -45,6 +47,7 @@ __all__ = [
     "StateGraph",
     "TimeoutPolicy",
     "__version__",
+    "asleep",
     "carry",
     "entrypoint",
     "get_runtime",
@@ -52,8 +55,13 @@ __all__ = [
     "progress",
     "report_progress",
     "shared",
+    "signal",
+    "sleep",
     "task",
 ]
+
+# Left out are `map`, since `from flowpregel import *` would hide Python's own, and
+# `joblib_backend`, which needs an extra.
 
 # Imported when first asked for (PEP 562): a program pays for what it uses.
 _HOMES = {
@@ -64,7 +72,9 @@ _HOMES = {
     "checkpoint.memory": ("InMemorySaver",),
     "context": ("RunControl", "interrupt", "report_progress"),
     "executors.shared": ("Shared", "shared"),
-    "func": ("File", "entrypoint", "task"),
+    "func": ("File", "asleep", "entrypoint", "signal", "sleep", "task"),
+    "func.joblib_backend": ("joblib_backend",),
+    "func.sweep": ("map",),
     "graph.compile": ("CompiledStateGraph",),
     "graph.state": ("StateGraph",),
     "policies": ("CachePolicy", "RetryPolicy", "TimeoutPolicy"),

@@ -21,6 +21,15 @@ PROGRESS_EVERY: Final = 0.05
 NOTHING_REPORTED: Final = (float("-inf"), None)
 
 
+pauses: ContextVar[bool] = ContextVar("pauses", default=False)
+"""Whether runs that wait for a time or a signal stop until it is there, not to be kept waiting."""
+
+
+SLEEPS_UNTIL: Final = "sleeps_until"
+AWAITS_SIGNAL: Final = "waits_for_signal"
+"""What such a run stops with, in place of a question: a mapping of one of these."""
+
+
 class RunControl:
     """Asks a run to stop at the next barrier; safe from any OS thread.
 
@@ -115,6 +124,8 @@ class RunClient:
     which may be given."""
     beat: Callable[[], None] = nothing
     """Show that the task is alive."""
+    save: Callable[[Any], None] = nothing
+    """Keep a state for the task's next attempt."""
 
 
 @dataclass(slots=True, eq=False)

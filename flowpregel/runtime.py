@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast
 
+from flowpregel._core.copies import own_copy
 from flowpregel.context import RunControl, Scope, current_scope, nothing, report_progress
 
 __all__ = ["ExecutionInfo", "RunControl", "Runtime", "get_runtime", "report_progress"]
@@ -42,6 +43,15 @@ class Runtime(Generic[ContextT]):
     heartbeat: Callable[[], None] = nothing
     progress: Callable[..., None] = nothing
     """Say how far the task is: ``progress(done, total, message)``, as `report_progress` does."""
+    save: Callable[[Any], None] = nothing
+    """Keep a state for the task's next attempt, until it has finished: ``save(state)``.
+
+    The state replaces the one before; any picklable value. It returns when the state is kept as
+    the run's ``durability`` says (in a coroutine: at once). After a failure, a kill or a stop the
+    next attempt finds it in `saved`.
+    """
+    saved: Any = None
+    """What the last attempt before this one saved last; None: nothing."""
     previous: Any = None
     execution_info: ExecutionInfo | None = None
     server_info: None = None
@@ -84,6 +94,8 @@ def runtime_of(scope: Scope) -> Runtime[Any]:
         stream_writer=scope.ends.emit,
         heartbeat=scope.ends.beat,
         progress=scope.progress,
+        save=scope.ends.save,
+        saved=None if task.saved is None else own_copy(task.saved),
         previous=job.place.previous,
         execution_info=ExecutionInfo(
             checkpoint_id=job.place.checkpoint_id,

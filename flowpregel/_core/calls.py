@@ -11,11 +11,21 @@ from flowpregel._core.asked import FailedCall, Ran
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
-from flowpregel._core.effects import BUSY, Call, Look, Resolve, StepContext, Steps
+from flowpregel._core.effects import BUSY, SAVE, Call, Look, Resolve, StepContext, Steps
 from flowpregel._core.plan import DEEPEST, call_task, too_deep
-from flowpregel._core.records import Arguments, Kind, Outcome, Raised, Returned, Task, Write
+from flowpregel._core.records import (
+    Arguments,
+    Interrupted,
+    Kind,
+    Outcome,
+    Raised,
+    Returned,
+    Task,
+    Write,
+)
 from flowpregel._core.replay import Replay, digest_of_caller
 from flowpregel._core.run_state import Run, line_of
+from flowpregel._core.stream_events import interrupts_of
 from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
 from flowpregel.policies import CachePolicy
 
@@ -52,8 +62,10 @@ class BodyCalls:
         """Return whether the body has not seen *failure*."""
         return failure.is_late or (self.caught is not None and failure.task.id not in self.caught)
 
-    def final_outcome(self, outcome: Outcome) -> Outcome:
+    def final_outcome(self, outcome: Outcome, caught: Collection[str] | None = None) -> Outcome:
         """Return how the body ended: with the failure of one of its calls, if it never saw it."""
+        if caught is not None:
+            self.caught = caught
         unseen = {
             each.task: each.error
             for each in self.failures.values()
@@ -99,6 +111,9 @@ class Calls:
 
         None: the call is answered at once, by its record for one, or runs already.
         """
+        if call.node is SAVE:
+            self._save(caller, call)
+            return None
         if call.asked is not None and caller.calls_as is None:
             caller.calls_as = digest_of_caller(caller)
         task = call_task(caller, call, self._place)
@@ -115,6 +130,17 @@ class Calls:
         run.going_on.anew += 1
         self.bodies.setdefault(caller.id, BodyCalls()).running += 1
         return task
+
+    def _save(self, task: Task, call: Call) -> None:
+        """Keep what a running *task* saves, for its next attempt; answer it when that is done."""
+        run, (task.saved,) = self._run, call.arguments.args
+        saved: Write = (records.SAVED, task.saved)
+        called = () if task.record is None else ((records.CALLED, tuple(task.record)),)
+        run.keep(task.id, task.path, (saved, *called))
+        # For a call that the next attempt of its body makes.
+        others = (write for write in run.pending.get(task.id, ()) if write[0] != records.SAVED)
+        run.pending[task.id] = [*others, saved]
+        run.after.append(Resolve(call, Returned(())))
 
     def _known(self, task: Task, call: Call) -> Outcome | None:
         """Return how a call ends that needs not run."""
@@ -275,11 +301,17 @@ def _is_within(task: Task, key: Any) -> bool:
 
 
 def answer_from_pending(run: Run, task: Task) -> None:
-    """Give *task* the answers it had, and the new one it waits for, which is kept."""
+    """Give *task* what it saved and the answers it had; the new one it waits for is kept."""
     for channel, value in run.pending.get(task.id, ()):
         if channel == records.RESUME:
             task.answers = tuple(value)
-    if not run.answers or task.node.role == "graph":
+        elif channel == records.SAVED and run.hand_back:
+            task.saved = value
+    if not run.answers:
+        return
+    if task.node.role == "graph":
+        asked = interrupts_of(run.pending.get(task.id, ()), live=True)
+        task.answers = tuple(run.answers[each.id] for each in asked if each.id in run.answers)
         return
     expected = ids.interrupt_id(task.namespace, len(task.answers))
     if expected in run.answers:
@@ -287,3 +319,12 @@ def answer_from_pending(run: Run, task: Task) -> None:
         run.keep(task.id, task.path, ((records.RESUME, task.answers),))
         # If the call is made again, by the next attempt of its body, it has its answers too.
         run.pending.setdefault(task.id, []).append((records.RESUME, task.answers))
+
+
+def answer_moved(run: Run, task: Task, outcome: Outcome) -> bool:
+    """Give *task* an answer to what was asked where its graph stood before, if it asks now."""
+    if not isinstance(outcome, Interrupted) or not outcome.interrupts:
+        return False
+    run.answers[outcome.interrupts[0].id] = run.moved_answers.pop(0)
+    answer_from_pending(run, task)
+    return True

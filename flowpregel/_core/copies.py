@@ -7,9 +7,11 @@ pickled, into a tuple of one item, which no value kept as it is can be.
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeAlias
 
 from flowpregel._core.asked import Ran
@@ -91,12 +93,31 @@ def own_copy(value: Any) -> Any:
         return value
 
 
-def _dumps_by_value(value: Any, what: str) -> bytes:
-    """Pickle what plain pickle cannot: lambdas, closures, classes inside functions."""
+@cache
+def by_value_pickler() -> Any:
+    """Return a pickler for what plain pickle cannot: lambdas, closures, classes in functions."""
     import cloudpickle  # noqa: PLC0415 - 30 ms, and seldom needed
 
+    class WithoutVariables(cloudpickle.Pickler):  # type: ignore[misc]
+        """cloudpickle, but for the variables of the function that a pydantic class is in.
+
+        The class notes them for names in annotations; any of them may be a lock.
+        """
+
+        def reducer_override(self, obj: Any) -> Any:
+            reduced = super().reducer_override(obj)
+            if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) > 2:
+                reduced[2][0].pop("__pydantic_parent_namespace__", None)
+            return reduced
+
+    return WithoutVariables
+
+
+def _dumps_by_value(value: Any, what: str) -> bytes:
     try:
-        data: bytes = cloudpickle.dumps(value, _PROTOCOL)
+        out = io.BytesIO()
+        by_value_pickler()(out, protocol=_PROTOCOL).dump(value)
+        data = out.getvalue()
         pickle.loads(data)
     except Exception as error:
         raise ValueEncodingError(

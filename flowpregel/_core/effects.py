@@ -141,6 +141,10 @@ class Call:
     """The caller's context variables (a `contextvars.Context`); opaque here."""
 
 
+SAVE: Final = Node(name="runtime.save")
+"""The node of a call by which a task saves its only argument: the run itself answers it."""
+
+
 @dataclass(slots=True)
 class Ended:
     """An attempt of a task ended."""

@@ -44,6 +44,16 @@ def caller_of(path: str) -> str:
     return path[len(_CALL) : -_INDEX] if path.startswith(_CALL) else ""
 
 
+def without_ids(namespace: str) -> str:
+    """Return *namespace* without the ids of the tasks in it.
+
+    Example:
+        >>> without_ids("outer:83f1|inner:07aa")
+        'outer|inner'
+    """
+    return "|".join(part.split(":", 1)[0] for part in namespace.split("|"))
+
+
 def interrupt_id(namespace: str, index: int) -> str:
     """Return the id of the *index*-th question of the task at *namespace*: 32 hex digits."""
     text = f"{namespace}|{index}"

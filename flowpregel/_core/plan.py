@@ -10,6 +10,7 @@ from flowpregel._core.asked import NOWHERE, CallRecord
 from flowpregel._core.effects import Call, StepContext
 from flowpregel._core.program import Names, Program, State
 from flowpregel._core.records import INTERRUPT, PULLED, TASKS, Kind, Node, Task
+from flowpregel.channels import DeltaChannel
 from flowpregel.errors import NodeError
 
 PUSHED = ("__pregel_push",)
@@ -61,8 +62,10 @@ def _is_due(node: Node, state: State) -> bool:
         return False
     seen: Mapping[str, Any] | None = state.seen.get(node.name)
     for trigger in node.triggers:
-        if state.channels[trigger].is_available():
+        if (channel := state.channels[trigger]).is_available():
             version = state.versions.get(trigger)
+            if version is None and isinstance(channel, DeltaChannel):
+                continue  # what it starts with is nobody's news
             if seen is None:
                 return True
             if version is not None and (trigger not in seen or version > seen[trigger]):

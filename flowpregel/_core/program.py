@@ -83,6 +83,8 @@ class Nested:
     resuming: bool = False
     answers: Mapping[str, Any] = field(default_factory=dict)
     """Answers by interrupt id; some may be for other graphs."""
+    own_answers: tuple[Any, ...] = ()
+    """Those to what it asked itself."""
     before: str | None = None
     """Start from the newest checkpoint before this one: the parent is replayed."""
     addressed: bool = False

@@ -36,7 +36,9 @@ CALLED = "__call__"
 """What a call asked for (the fields of an `Asked`), and where: see `CallRecord`."""
 RAN = "__ran__"
 """When and where a task ran (a `Ran`): beside its writes in a saver of ours, and never shown."""
-CONTROL_WRITES = frozenset({ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CALLED, RAN})
+SAVED = "__saved__"
+"""What a task has saved for its next attempt: kept until it has finished."""
+CONTROL_WRITES = frozenset({ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CALLED, RAN, SAVED})
 SILENT_WRITES = CONTROL_WRITES | {NO_WRITES, RETURN}
 RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 """The task id of writes that the run itself makes (`Command.update` and `goto`)."""
@@ -166,6 +168,8 @@ class Task:
     attempt: int = 1
     answers: tuple[Any, ...] = ()
     """Answers to its interrupts so far, in order."""
+    saved: Any = None
+    """What an earlier attempt has saved last."""
     cache_key: tuple[tuple[str, ...], str, float | None] | None = None
     error: NodeError | None = None
     """The failure that a HANDLER task handles."""

@@ -113,6 +113,8 @@ class Run:
     resuming: bool = False
     answers: dict[str, Any] = field(default_factory=dict)
     """Answers that no task has taken yet, by interrupt id."""
+    moved_answers: list[Any] = field(default_factory=list)
+    """Answers to what was asked before the graph was moved: for whatever it asks now."""
     gathered: list[TaskWrites] = field(default_factory=list)
     """The pending writes to keep with the next batch."""
     unsaved: Applied | None = None

@@ -153,8 +153,12 @@ def _find_answers(run: Run) -> None:
     for channel, value in run.pending.get(records.RUN_TASK_ID, ()):
         if channel == records.RESUME and isinstance(value, Mapping):
             run.answers |= value
-    if run.options.nested is not None:
-        run.answers |= run.options.nested.answers
+    if (nested := run.options.nested) is not None:
+        run.answers |= nested.answers
+        pending = run.pending.values()
+        asks = {each.id for writes in pending for each in interrupts_of(writes, live=True)}
+        if nested.addressed and asks.isdisjoint(nested.answers):
+            run.moved_answers += nested.own_answers
 
 
 def _own_writes(run: Run) -> list[Write]:

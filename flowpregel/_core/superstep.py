@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from flowpregel import errors
 from flowpregel._core import effects, records
-from flowpregel._core.calls import LOOK_AGAIN, Calls, answer_from_pending
+from flowpregel._core.calls import LOOK_AGAIN, Calls, answer_from_pending, answer_moved
 from flowpregel._core.copies import keepable
 from flowpregel._core.effects import Call, Effect, Ended, StepContext, Steps, Wakeup
 from flowpregel._core.plan import handler_task
@@ -235,8 +235,7 @@ class Superstep:
 
     def _called(self, caller: Task, call: Call) -> None:
         """Plan a call that a body has made."""
-        task = self._calls.plan(caller, call)
-        if task is None:
+        if (task := self._calls.plan(caller, call)) is None:
             return
         run = self._run
         self._open[task.id] = task
@@ -283,19 +282,18 @@ class Superstep:
                 check_writes(self._run.program, task.node, outcome.writes)
             except Exception as error:  # noqa: BLE001 - the task fails with it
                 outcome = Raised(error)
-        calls = self._calls.bodies.get(task.id)
-        if calls is not None:
-            if event.caught is not None:
-                calls.caught = event.caught
-            outcome = calls.final_outcome(outcome)
-        if isinstance(outcome, Raised) and self._failure is None and self._stopped is None:
-            delay = self._delay(task, outcome.error, wakeup.jitter)
+        if (calls := self._calls.bodies.get(task.id)) is not None:
+            outcome = calls.final_outcome(outcome, event.caught)
+        may_repeat = isinstance(outcome, Raised) or self._run.moved_answers
+        if may_repeat and self._failure is None and self._stopped is None:
+            delay = self._delay(task, outcome, wakeup.jitter)
             if delay is not None:
                 task.attempt += 1
                 task.calls = task.placed = task.graphs = 0
                 task.equal_calls.clear()
                 heapq.heappush(self._retries, (wakeup.monotonic + int(delay * 1e9), task.id))
-                self._calls.uncaught(task, outcome.error)
+                if isinstance(outcome, Raised):
+                    self._calls.uncaught(task, outcome.error)
                 return
         if calls is not None and calls.running:
             # The calls that it made are going to end and be kept before it is settled.
@@ -305,9 +303,11 @@ class Superstep:
         else:
             self._settle(task, outcome)
 
-    def _delay(self, task: Task, error: BaseException, jitter: float) -> float | None:
+    def _delay(self, task: Task, outcome: Outcome, jitter: float) -> float | None:
         """Return the seconds until the next attempt of *task*, or None to give up."""
-        deaths = 0
+        if not isinstance(outcome, Raised):
+            return 0.0 if answer_moved(self._run, task, outcome) else None
+        error, deaths = outcome.error, 0
         if isinstance(error, errors.WorkerDiedError):
             deaths = self._deaths[task.id] = self._deaths.get(task.id, 0) + 1
         # A call has its own policies alone.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from flowpregel._core import records
 from flowpregel._core.effects import Ended, Event, StepContext, Steps, Stopped
+from flowpregel._core.ids import without_ids
 from flowpregel._core.plan import DEEPEST, too_deep
 from flowpregel._core.program import Options
 from flowpregel._core.records import Outcome, Raised, Returned, Span, Task
@@ -45,6 +46,19 @@ class RunContext(RunInfo):
     """The context variables of who started the run: those of its nodes."""
     replayed_before: str | None = None
     """The checkpoint that the outermost run is replayed from, for graphs nested in it."""
+    replayed: set[str] = field(default_factory=set)
+    """The nested graphs that have started from before it, by namespace without ids of tasks."""
+
+    def take_back(self, namespace: str) -> str | None:
+        """Return the checkpoint before which the graph at *namespace* is to start; None: any.
+
+        When it runs once more in the same replay, it goes on from what it has kept.
+        """
+        place = without_ids(namespace)
+        if self.replayed_before is None or place in self.replayed:
+            return None
+        self.replayed.add(place)
+        return self.replayed_before
 
 
 class NestedGraph(Protocol):

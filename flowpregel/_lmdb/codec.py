@@ -32,6 +32,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, Protocol
 
+from flowpregel._core.copies import by_value_pickler
 from flowpregel.errors import (
     ConfigurationError,
     StoreCorruptError,
@@ -275,9 +276,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _dumps_by_value(value: Any) -> bytes:
-    import cloudpickle  # noqa: PLC0415 - heavy, needed only for what has no name
-
-    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    class Pickler(by_value_pickler()):  # type: ignore[misc]
         def reducer_override(self, obj: Any) -> Any:
             if isinstance(obj, BaseException):
                 return _reduce_exception(obj)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
+from flowpregel._core.residents import Resident
+
 __all__ = ["BaseCache", "FullKey", "Namespace"]
 
 Namespace: TypeAlias = tuple[str, ...]
@@ -15,7 +17,7 @@ FullKey: TypeAlias = tuple[Namespace, str]
 Answer = TypeVar("Answer")
 
 
-class BaseCache(ABC):
+class BaseCache(Resident, ABC):
     """Keeps values for a time; it may forget any of them earlier.
 
     A subclass gives `get`, `set` and `clear`; the ``a...`` methods are given here.

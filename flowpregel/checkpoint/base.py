@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 from uuid import UUID
 
 from flowpregel._core.records import Address, Batch, Checkpoint, Delta, Saved, Write
+from flowpregel._core.residents import Resident
 from flowpregel.checkpoint.langgraph_methods import LangGraphMethods, async_form
 from flowpregel.errors import ConfigurationError
 
@@ -29,10 +30,11 @@ WRITES_IDX_MAP: dict[str, int] = {
     "__error_source_node__": -5,
     "__call__": -6,
     "__ran__": -7,
+    "__saved__": -8,
 }
 """Where control writes are kept: one place each, so a newer one replaces the older.
 
-The last three are ours: under positions of their own they would take the places of
+The last four are ours: under positions of their own they would take the places of
 writes that the task makes when it is tried again.
 """
 
@@ -56,7 +58,7 @@ class Lease:
         owner that can."""
 
 
-class BaseCheckpointSaver(LangGraphMethods, ABC):
+class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
     """Keeps the checkpoints and pending writes of threads.
 
     A subclass gives `load`, `history`, `commit`, `namespaces` and `delete_thread`,
@@ -173,6 +175,20 @@ class BaseCheckpointSaver(LangGraphMethods, ABC):
         """
         raise self._not_offered("prune")
 
+    def send_signal(self, thread_id: str, name: str, value: Any) -> None:
+        """Keep *value* for a run that waits, or will wait, for a signal of that name.
+
+        Once this returns it is as durable as a checkpoint.
+        """
+        raise self._not_offered("send_signal")
+
+    def receive_signal(self, thread_id: str, name: str, receiver: str) -> tuple[Any] | None:
+        """Return the first value sent that nobody received, in a tuple; None: there is none.
+
+        From then on it is *receiver*'s (the id of a call), who gets it again if it asks again.
+        """
+        raise self._not_offered("receive_signal")
+
     def close(self) -> None:
         """Release what the saver holds; may be called again."""
 
@@ -236,12 +252,15 @@ Encode: TypeAlias = Callable[[Any, str], Any]
 def add_writes(known: dict[int, Write], writes: Sequence[Write]) -> None:
     """Add a task's pending writes to those of it that are *known*, by position.
 
-    Control writes replace those of their kind; any other stays as it is once it is there.
+    Control writes replace those of their kind; any other stays as it is once it is there, and
+    ends the use of what the task had saved.
     """
     for index, write in enumerate(writes):
         position = WRITES_IDX_MAP.get(write[0], index)
         if position < 0 or position not in known:
             known[position] = write
+        if position >= 0:
+            known.pop(WRITES_IDX_MAP["__saved__"], None)
 
 
 class EncodedBatch(Batch):

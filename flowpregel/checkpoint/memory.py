@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -42,13 +42,13 @@ from flowpregel.checkpoint.base import (
     OnConflict,
     Strategy,
     add_writes,
-    check_on_conflict,
     check_strategy,
     encode_batch,
     matches,
     thread_name,
 )
-from flowpregel.errors import ConfigurationError, LeaseLostError, ThreadBusyError
+from flowpregel.checkpoint.within_process import MemoryLeases, MemorySignals
+from flowpregel.errors import ConfigurationError
 
 __all__ = ["InMemorySaver", "MemorySaver"]
 
@@ -73,6 +73,7 @@ class InMemorySaver(BaseCheckpointSaver):
         self._lock = threading.RLock()
         self._threads: dict[str, dict[str, ThreadData]] = {}
         self._leases = MemoryLeases(self._lock)
+        self._signals = MemorySignals()
 
     def load(
         self, address: Address, *, before: str | None = None, lazy_results: bool = False
@@ -149,11 +150,18 @@ class InMemorySaver(BaseCheckpointSaver):
     ) -> AbstractContextManager[Lease]:
         return self._leases.hold(Address(thread_id, namespace), on_conflict)
 
+    def send_signal(self, thread_id: str, name: str, value: Any) -> None:
+        self._signals.send(thread_name(thread_id), name, value)
+
+    def receive_signal(self, thread_id: str, name: str, receiver: str) -> tuple[Any] | None:
+        return self._signals.receive(thread_id, name, receiver)
+
     def delete_thread(self, thread_id: str) -> None:
         name = thread_name(thread_id)
         with self._lock:
             self._threads.pop(name, None)
             self._leases.forget(name)
+            self._signals.forget(name)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         wanted = frozenset(run_ids)
@@ -203,67 +211,6 @@ class InMemorySaver(BaseCheckpointSaver):
 
 
 MemorySaver = InMemorySaver
-
-
-class MemoryLeases:
-    """The leases of one process, with a fencing token for each that was given.
-
-    Args:
-        lock: The lock of whatever is written under the leases.
-    """
-
-    def __init__(self, lock: threading.RLock) -> None:
-        self._changed = threading.Condition(lock)
-        self._owners: dict[tuple[str, str], str] = {}
-        self._fences: dict[tuple[str, str], int] = {}
-        self._last_fence = 0
-
-    @contextmanager
-    def hold(self, address: Address, on_conflict: OnConflict) -> Iterator[Lease]:
-        """Hold the right to write at *address* while the context is open.
-
-        Raises:
-            ConfigurationError: *on_conflict* is none of its three words.
-            ThreadBusyError: It is held, and *on_conflict* is ``"raise"``.
-        """
-        check_on_conflict(on_conflict)
-        key = (address.thread_id, address.namespace)
-        with self._changed:
-            if on_conflict == "raise" and key in self._owners:
-                raise ThreadBusyError(*key, self._owners[key])
-            while on_conflict == "wait" and key in self._owners:
-                self._changed.wait()
-            self._last_fence = fence = self._last_fence + 1
-            self._fences[key] = fence
-            self._owners[key] = f"a run in OS thread {threading.current_thread().name!r}"
-        try:
-            yield Lease(fence)
-        finally:
-            with self._changed:
-                if self._fences.get(key) == fence and self._owners.pop(key, ""):
-                    self._changed.notify_all()
-
-    def check(self, address: Address, fence: int) -> None:
-        """Raise unless *fence* belongs to the last lease that was given at *address*.
-
-        Raises:
-            LeaseLostError: Another run was given the lease since.
-        """
-        key = (address.thread_id, address.namespace)
-        with self._changed:
-            if self._fences.get(key) != fence:
-                owner = self._owners.get(key, "another run, which has ended")
-                raise LeaseLostError(*key, owner)
-
-    def forget(self, thread_id: str) -> None:
-        """Drop the fences of a deleted thread, except of a run that holds its lease.
-
-        A commit with a dropped fence is refused, as one that was taken over.
-        """
-        with self._changed:
-            for key in [key for key in self._fences if key[0] == thread_id]:
-                if key not in self._owners:
-                    del self._fences[key]
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ import shlex
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from contextlib import closing, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,10 +20,11 @@ from warnings import catch_warnings, simplefilter
 
 import click
 
-from flowpregel._core.commands import Command
+from flowpregel._core.commands import Command, Interrupt
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import FULL, Code, Limits, code_of, note, one_line, plain
+from flowpregel.context import AWAITS_SIGNAL, SLEEPS_UNTIL
 from flowpregel.errors import ConfigurationError, EmptyInputError, RunNotice, TaskCancelled
 
 if TYPE_CHECKING:
@@ -44,9 +46,11 @@ _FLOW_OPTION = click.Option(["--flow"], metavar="MODULE:FLOW", help=_FLOW_HELP)
 _MOST_TASKS = "At most N tasks at a time."
 _CODE_CHANGE = "What to do with recorded results of other code: keep (default), rerun, error."
 _CONFLICT = "If another process has the run: wait for its result, raise, or takeover."
+QUIET = click.Option(["--quiet"], is_flag=True, help="Show no progress.")
+TRACEBACK = click.Option(["--traceback"], is_flag=True, help="Show where a failed run failed.")
 _RUN_OPTIONS = (
-    click.Option(["--quiet"], is_flag=True, help="Show no progress."),
-    click.Option(["--traceback"], is_flag=True, help="Show where a failed run failed."),
+    QUIET,
+    TRACEBACK,
     click.Option(["--max-concurrency"], type=console.COUNT, metavar="N", help=_MOST_TASKS),
     click.Option(
         ["--on-code-change"], type=click.Choice(["keep", "rerun", "error"]), help=_CODE_CHANGE
@@ -140,12 +144,17 @@ def answer(
     question = next(iter(questions)) if interrupt_id is None else interrupt_id
     if question not in questions:
         raise ConfigurationError(f"no question has the id {question!r}; there are:\n{shown}")
-    given: Any = value
-    if not text:
-        with suppress(ValueError):
-            given = json.loads(value)
+    given = given_value(value, text=text)
     request = RunRequest(flow=found, name=flow, thread_id=thread, **options)
     return perform(request, Command(resume={question: given}))
+
+
+def given_value(value: str, *, text: bool) -> Any:
+    """Return what a VALUE stands for: JSON, or text where it is none, or is said to be."""
+    if not text:
+        with suppress(ValueError):
+            return json.loads(value)
+    return value
 
 
 @console.store_command()
@@ -236,10 +245,25 @@ def perform(request: RunRequest, given: Any, *, resume: Any = None) -> Code:
     if not interrupts:
         return request.ended(Code.OK, one_line(output, _RESULT), output=plain(output, FULL))
     questions = [{"id": each.id, "value": plain(each.value, FULL)} for each in interrupts]
-    lines = [f"waits for an answer to {each.id}: {one_line(each.value)}" for each in interrupts]
+    lines = [_waiting_for(each, request) for each in interrupts]
     request.ended(Code.WAITING, *lines, interrupts=questions)
-    note(f"answer with: {request.command('answer', 'VALUE')}")
+    if not all(waits_outside(each.value) for each in interrupts):
+        note(f"answer with: {request.command('answer', 'VALUE')}")
     return Code.WAITING
+
+
+def waits_outside(value: Any) -> bool:
+    """Return whether what a run is interrupted for is no question: a time, or a signal."""
+    return isinstance(value, Mapping) and not {*value}.isdisjoint((SLEEPS_UNTIL, AWAITS_SIGNAL))
+
+
+def _waiting_for(interrupt: Interrupt, request: RunRequest) -> str:
+    if not waits_outside(interrupt.value):
+        return f"waits for an answer to {interrupt.id}: {one_line(interrupt.value)}"
+    (what, value) = next(iter(interrupt.value.items()))
+    if what == SLEEPS_UNTIL:
+        return f"sleeps until {value}"
+    return f"waits for a signal: {request.command('signal', str(value), 'VALUE')}"
 
 
 def _followed(

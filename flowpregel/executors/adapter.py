@@ -92,7 +92,7 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
         code = pickle.loads(node)
         job = messages.unpack_job(body, code, StoreProxy(_no_store), None)
         # There is no way back while a task runs, and nobody listens for signs of life.
-        client = RunClient(call=_no_call)
+        client = RunClient(call=_no_call, save=_no_save)
         outcome = job.variables.run(perform, job, client)
         if code.contexts and home != _HERE:
             # Whether another task of the run comes here, nobody knows.
@@ -130,6 +130,13 @@ def _no_call(*_: Any) -> Any:
     raise ExecutorUnavailableError(
         f"a task in process {os.getpid()} cannot call another task: its executor has no way "
         "back while a task runs; use executor='processes' or 'threads' for the caller"
+    )
+
+
+def _no_save(_: Any) -> None:
+    raise ExecutorUnavailableError(
+        "a task on another executor cannot save its state: there is no way back while it runs; "
+        "use executor='processes' or 'threads'"
     )
 
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, cast
 
 from flowpregel._core.asked import Asked
-from flowpregel._core.effects import Call, Emitted
+from flowpregel._core.copies import bring_back, keep
+from flowpregel._core.effects import SAVE, Call, Emitted
 from flowpregel._core.records import (
     RETURN,
     Arguments,
@@ -344,6 +345,17 @@ class LocalRunClient(RunClient):
 
     def beat(self) -> None:
         """Do nothing: tasks in this process have no idle timeout."""
+
+    def save(self, state: Any) -> None:
+        """Keep a copy of *state* for the next attempt; on an event loop, without waiting."""
+        job, reply = self._job, CallFuture[Any](self._turn)
+        # One of its calls: a run that is stopped tells it so.
+        self.made.add(reply)
+        given = Arguments((bring_back(keep(state, "the saved state"), "it"),), {})
+        self._mailbox.post(Call(job.task.id, job.attempt, SAVE, given, None, reply))
+        reply.add_done_callback(self.made.discard)
+        if self._turn is not None or not _on_event_loop():
+            reply.result()
 
 
 def stop_calls(calls: Collection[CallFuture[Any]], reason: str) -> None:

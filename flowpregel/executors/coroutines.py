@@ -138,7 +138,7 @@ def _seconds(limit: Any) -> float:
 def _watched(client: RunClient, beat: Callable[[], None], refresh_on: str) -> RunClient:
     """Return *client* with *beat* called for what counts as a sign of life."""
     if refresh_on == "heartbeat":
-        return RunClient(client.emit, client.call, beat)
+        return RunClient(client.emit, client.call, beat, client.save)
 
     def emit(payload: Any) -> None:
         beat()
@@ -148,4 +148,8 @@ def _watched(client: RunClient, beat: Callable[[], None], refresh_on: str) -> Ru
         beat()
         return client.call(*args)
 
-    return RunClient(emit, call, beat)
+    def save(state: Any) -> None:
+        beat()
+        client.save(state)
+
+    return RunClient(emit, call, beat, save)

@@ -7,8 +7,7 @@ returns a list. Each item has a future.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextvars import copy_context
 from typing import Any, Generic, TypeVar, cast
 
@@ -96,6 +95,11 @@ class ItemFuture(Unresolved, Generic[R]):
         return self._item_of(results)
 
 
+def items_of(chunk: CallFuture[list[R]], size: int) -> list[ItemFuture[R]]:
+    """Return the futures of the items of a chunk that has *size* of them."""
+    return [ItemFuture(chunk, index) for index in range(size)]
+
+
 def arguments_of(iterables: Sequence[Iterable[Any]]) -> Iterable[tuple[Any, ...]]:
     """Return the arguments of each call of a map, in a list if they come of several iterables.
 
@@ -158,29 +162,30 @@ class ChunkedCall:
 
     def __call__(self, first: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the results; *first* is the index of the first item in the whole map."""
-        results = []
+        results, scope = list[Any](), current_scope("a chunk")
         for index, item in enumerate(items, first):
-            with self._named(index, item):
-                results.append(self._call(item))
+            try:
+                results.append(self._call(item, scope))
+            except Exception as error:
+                self._name(error, index, item)
+                raise
         return results
 
     async def in_coroutine(self, first: int, items: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the results of an async function."""
-        results = []
+        results, scope = list[Any](), current_scope("a chunk")
         for index, item in enumerate(items, first):
-            with self._named(index, item):
-                results.append(await self._call(item))
+            try:
+                results.append(await self._call(item, scope))
+            except Exception as error:
+                self._name(error, index, item)
+                raise
         return results
 
-    def _call(self, item: tuple[Any, ...]) -> Any:
-        return call(self._callee, with_values(Arguments(item, {})), current_scope("a chunk"))
+    def _call(self, item: tuple[Any, ...], scope: Scope) -> Any:
+        return call(self._callee, with_values(Arguments(item, {})), scope)
 
-    @contextmanager
-    def _named(self, index: int, item: tuple[Any, ...]) -> Iterator[None]:
-        """Name the item in what is raised inside."""
-        try:
-            yield
-        except Exception as error:
-            text = described(self._callee.name, item, {}, self._redacted)
-            error.add_note(f"in item {index} of a map: {text}")
-            raise
+    def _name(self, error: Exception, index: int, item: tuple[Any, ...]) -> None:
+        """Name the item that failed in its *error*."""
+        text = described(self._callee.name, item, {}, self._redacted)
+        error.add_note(f"in item {index} of a map: {text}")

@@ -177,6 +177,26 @@ class Flow(Pregel, Generic[P, R]):
         """
         return dry_replay(self._planned(args, kwargs))
 
+    def signal(self, id: str, name: str, value: Any = None) -> None:
+        """Send *value* to a run, for its call of `signal` with that *name*; from any process.
+
+        The run need not have come to it, nor have begun; each value is received once.
+
+        Args:
+            id: The run's.
+            name: What the run calls it.
+            value: Anything that can be kept.
+
+        Raises:
+            ConfigurationError: Nothing keeps the runs of this workflow.
+
+        Example:
+            >>> approval.signal("order-7", "approved", True)  # doctest: +SKIP
+        """
+        if self.saver is None:
+            raise _no_checkpointer(f"{self.name}.signal({id!r})")
+        self.saver.send_signal(id, name, value)
+
     def __call__(self, *_: Any, **__: Any) -> Any:
         """Refuse to be called: a workflow is run by `run` and its kin."""
         raise TypeError(
@@ -191,10 +211,7 @@ class Flow(Pregel, Generic[P, R]):
         if self.checkpointer is not None:
             own["thread_id"] = str(uuid.uuid4()) if run_id is None else run_id
         elif run_id is not None:
-            raise ConfigurationError(
-                f"{self.name}.run(id={run_id!r}): nothing keeps the runs of this workflow; write "
-                "@entrypoint(checkpointer='runs.lmdb'), with the path of a folder"
-            )
+            raise _no_checkpointer(f"{self.name}.run(id={run_id!r})")
         defaults = {"on_conflict": "wait", "fail_fast": True}
         run = GraphRun(self, self._given(args, kwargs), None, {**defaults, **own, **asked})
         if self.checkpointer is not None:
@@ -260,6 +277,13 @@ class RunHandle(Generic[R]):
             self._future.set_exception(error)
         finally:
             self._events.put(None)
+
+
+def _no_checkpointer(asked: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{asked}: nothing keeps the runs of this workflow; write "
+        "@entrypoint(checkpointer='runs.lmdb'), with the path of a folder"
+    )
 
 
 def _is_nested(kwargs: Mapping[str, Any]) -> bool:

@@ -1,13 +1,12 @@
-"""`task`: functions whose calls are recorded, run somewhere else, and are waited for."""
+"""`TaskFunction`: a function whose calls are recorded, run somewhere else, and are waited for."""
 
 from __future__ import annotations
 
 import inspect
 import sys
 import types
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from functools import cached_property, partial, update_wrapper
 from operator import attrgetter
 from typing import (
@@ -16,7 +15,6 @@ from typing import (
     Generic,
     Literal,
     ParamSpec,
-    Protocol,
     TypeAlias,
     TypeVar,
     cast,
@@ -39,12 +37,20 @@ from flowpregel.func.calls import (
     ItemFuture,
     arguments_of,
     call_later,
+    items_of,
     redacted_places,
 )
 from flowpregel.func.entry import entrypoint
 from flowpregel.func.flow import once_of
+from flowpregel.func.mapping import (
+    MadeCall,
+    ResultStream,
+    check_map,
+    checked_window,
+    made_calls,
+)
 from flowpregel.func.options import TaskOptions, checked_options
-from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
+from flowpregel.policies import TimeoutPolicy
 from flowpregel.pregel.node import policies_of
 
 A = TypeVar("A")
@@ -156,41 +162,88 @@ class TaskFunction(Generic[P, R]):
         Example:
             >>> futures = measure.map(["a.py", "b.py"])  # doctest: +SKIP
         """
-        if errors not in ("raise", "return"):
-            raise ConfigurationError(f"map(errors={errors!r}): use 'raise' or 'return'")
-        call = cast("Callable[..., TaskFuture[R]]", self)
-        if chunksize != 1:
-            return self._map_chunks(iterables, chunksize, returns_errors=errors == "return")
-        futures = [call(*items) for items in arguments_of(iterables)]
-        for future in futures:
-            future.returns_errors = errors == "return"
+        check_map("map", chunksize, errors, self.options.shares)
+        futures: list[MapFuture[Any]] = []
+        for future, size in self._made(arguments_of(iterables), chunksize, errors):
+            futures += [future] if size is None else items_of(future, size)
         return futures
 
-    def _map_chunks(
-        self, iterables: Sequence[Iterable[Any]], size: int, *, returns_errors: bool
-    ) -> list[ItemFuture[R]]:
-        if self.options.shares is not None:
-            raise ConfigurationError(
-                f"task {self.name!r} shares its results, which is for single calls: "
-                "use map() without chunksize"
-            )
-        if size < 1:
-            raise ConfigurationError(f"map(chunksize={size!r}): use a whole number, at least 1")
+    @overload
+    def imap(
+        self,
+        *iterables: Iterable[Any],
+        window: int | None = ...,
+        chunksize: int = ...,
+        ordered: bool = ...,
+        errors: Literal["raise"] = ...,
+    ) -> ResultStream[R]: ...
+    @overload
+    def imap(
+        self,
+        *iterables: Iterable[Any],
+        window: int | None = ...,
+        chunksize: int = ...,
+        ordered: bool = ...,
+        errors: Literal["return"],
+    ) -> ResultStream[R | Exception]: ...
+    def imap(
+        self,
+        *iterables: Iterable[Any],
+        window: int | None = None,
+        chunksize: int = 1,
+        ordered: bool = True,
+        errors: str = "raise",
+    ) -> ResultStream[Any]:
+        """Make a call for each item as there is room for it, and return a stream of the results.
+
+        Items are taken when their calls are made. So neither they nor the results need fit into
+        memory: of both there is a window. Iterate with ``for``, in async code ``async for``. A
+        loop that is left early leaves the calls of the window, which are finished and kept.
+
+        Args:
+            iterables: As for `map`. They may be endless.
+            window: How many calls (of *chunksize* items each) run, wait to run, or have results
+                that were not asked for; None: four for each processor, at least 16.
+            chunksize: How many items are one call, as for `map`.
+            ordered: Whether results come in the order of the items; otherwise in that in which
+                calls end, which is recorded: a run that goes on sees them in the same order.
+            errors: ``"return"``: in the place of the result of a call that failed comes its
+                exception. Otherwise it is raised, and the stream is over.
+
+        Raises:
+            ConfigurationError: As for `map`, or *window* is no size.
+            RuntimeError: Called outside of a run.
+
+        Example:
+            >>> total = sum(measure.imap(read_lines(), chunksize=1000))  # doctest: +SKIP
+        """
+        check_map("imap", chunksize, errors, self.options.shares)
         scope = current.get()
         if scope is None:
             raise self._outside()
-        items = [(*self._bound, *each) for each in arguments_of(iterables)]
-        futures: list[ItemFuture[R]] = []
-        for first in range(0, len(items), size):
-            chunk = items[first : first + size]
-            asked, name = None, f"{self.name}.map"
-            if scope.job.compares:
-                text = f"{name}({len(chunk)} items from {first})"
-                asked = self._asked(name, (chunk,), {}, text)
-            made = scope.ends.call(self._chunk_node, Arguments((first, chunk), {}), asked)
-            made.returns_errors = returns_errors
-            futures += [ItemFuture(made, index) for index in range(len(chunk))]
-        return futures
+        made = self._made(zip(*iterables, strict=True), chunksize, errors)
+        return ResultStream(made, checked_window(window), None if ordered else (self.name, scope))
+
+    def _made(self, items: Iterable[Any], size: int, errors: str) -> Iterator[MadeCall]:
+        """Make the calls of a map, each when it is asked for."""
+        for future, count in made_calls(items, size, self, self._call_chunk):
+            future.returns_errors = errors == "return"
+            yield future, count
+
+    def _call_chunk(self, first: int, chunk: Sequence[tuple[Any, ...]]) -> TaskFuture[list[R]]:
+        """Make the call of a chunk; *first* is the index of its first item in the map."""
+        scope = current.get()
+        if scope is None:
+            raise self._outside()
+        items = [(*self._bound, *each) for each in chunk] if self._bound else chunk
+        asked, name = None, f"{self.name}.map"
+        if scope.job.compares:
+            text = f"{name}({len(items)} items from {first})"
+            # By parameter: the digest of many plain numbers takes hardly longer than that of one.
+            asked = self._asked(name, tuple(zip(*items, strict=True)), {}, text)
+        made: TaskFuture[list[R]]
+        made = scope.ends.call(self._chunk_node, Arguments((first, items), {}), asked)
+        return made
 
     def with_options(self, **changes: Any) -> TaskFunction[P, R]:
         """Return the same task with other options; this one stays as it is.
@@ -333,63 +386,3 @@ class _ByName:
 
 
 _COPIED = ("__module__", "__name__", "__qualname__", "__doc__")
-
-
-class _Decorator(Protocol):
-    """What ``task(...)`` returns without a function."""
-
-    @overload
-    def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> TaskFunction[P, R]: ...
-    @overload
-    def __call__(self, func: Callable[P, R], /) -> TaskFunction[P, R]: ...
-
-
-@overload
-def task(func: Callable[P, Coroutine[Any, Any, R]], /) -> TaskFunction[P, R]: ...
-@overload
-def task(func: Callable[P, R], /) -> TaskFunction[P, R]: ...
-@overload
-def task(
-    func: None = None,
-    /,
-    *,
-    name: str | None = None,
-    retry_policy: RetryPolicy | Sequence[RetryPolicy] | None = None,
-    cache_policy: CachePolicy | None = None,
-    cache: bool = False,
-    timeout: float | timedelta | TimeoutPolicy | None = None,
-    executor: Any = None,
-    version: str | None = None,
-    on_code_change: Literal["keep", "rerun", "error"] | None = None,
-    adopts: str | Sequence[str] = (),
-    redact: str | Sequence[str] = (),
-) -> _Decorator: ...
-
-
-def task(func: Any = None, /, **options: Any) -> Any:
-    """Make a function a task: a call that is recorded, and may run in another process.
-
-    Inside a run a call returns a future at once; ``.result()`` waits for it in
-    sync code, ``await`` in async code. A call whose result was recorded is not
-    made again when its run is resumed.
-
-    Args:
-        func: A function, a method, an async function, a partial, any callable.
-        options: The fields of `TaskOptions`: ``name``, ``retry_policy``,
-            ``cache_policy``, ``cache``, ``timeout``, ``executor``, ``version``,
-            ``on_code_change``, ``adopts``, ``redact``.
-
-    Raises:
-        ConfigurationError: *func* is a generator or cannot be called, or an
-            option cannot be.
-        TypeError: There is no such option.
-
-    Example:
-        >>> @task(timeout=60)
-        ... def simulate(seed: int) -> float:
-        ...     return seed / 2
-        >>> simulate.func(3)
-        1.5
-    """
-    decorate = partial(TaskFunction, options=TaskOptions(**checked_options(options)))
-    return decorate if func is None else decorate(func)

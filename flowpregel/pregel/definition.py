@@ -12,6 +12,7 @@ from types import GenericAlias
 from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypedDict
 from weakref import WeakKeyDictionary
 
+from flowpregel._core.ids import without_ids
 from flowpregel._core.program import Keys, Program, compile_program, names
 from flowpregel._core.records import INPUT, SILENT_WRITES, TASKS
 from flowpregel._engine.tasks import check_executor
@@ -95,8 +96,8 @@ class GraphDefinition:
     @property
     def saver(self) -> BaseCheckpointSaver | None:
         """The saver of its own that it keeps threads with."""
-        own = self.checkpointer
-        return own if isinstance(own, BaseCheckpointSaver) else None
+        own: Any = self.checkpointer
+        return None if isinstance(own, bool) else own
 
     def validate(self) -> Self:
         """Check that nodes and channels fit together, and return the graph.
@@ -205,9 +206,7 @@ class GraphDefinition:
 
         With ``checkpointer=True`` that is the same for each of its tasks.
         """
-        if self.checkpointer is True:
-            return "|".join(part.split(":", 1)[0] for part in place.split("|"))
-        return place
+        return without_ids(place) if self.checkpointer is True else place
 
     # ------------------------------------------------------------ what it takes and gives
 

@@ -63,6 +63,8 @@ class Start:
     """The checkpoint it starts from, if it was read."""
     over: Saved | None = None
     """The last checkpoint of a run that is over, whose result is asked for."""
+    replayed_before: str | None = None
+    """Graphs nested in it start from their newest checkpoints before this one: it is a replay."""
     program: Program
     """What is run: with the names that the workflow had when it started."""
 
@@ -91,8 +93,11 @@ def start_of(
             "to go on with; pass checkpointer= where it is built"
         )
     depends = resume is not None or config.run_id is not None or not is_new
-    if saver is None or config.checkpoint_id is not None or not depends:
+    if saver is None or not depends:
         return start
+    if config.checkpoint_id is not None:
+        is_answer = isinstance(given, Command) and given.resume is not None
+        return start if is_new or is_answer else _replayed(saver, start, config.address)
     if resume == "auto" and not is_new:
         raise ConfigurationError(
             'resume="auto" needs the input that a new run would start with; '
@@ -107,6 +112,19 @@ def start_of(
     if config.run_id is None and saved is not None and open_checkpoint(program, saved).tasks:
         return _as_before(start, saved)
     return start
+
+
+def _replayed(saver: BaseCheckpointSaver, start: Start, address: Address) -> Start:
+    """Return how a run starts that goes on from a checkpoint of its past."""
+    saved = saver.load(address, lazy_results=True)
+    start = replace(start, loaded=(saved,))
+    if saved is None:
+        return start
+    checkpoint = saved.checkpoint
+    # An edit made a branch when what it goes back to had happened: its parent tells when.
+    is_edit = checkpoint.source in ("update", "fork")
+    before = (checkpoint.parent_id if is_edit else None) or checkpoint.id
+    return replace(start, replayed_before=before)
 
 
 def _started_again(

@@ -265,7 +265,7 @@ def plan_of(asked: GraphRun) -> RunPlan:
             executor=graph.executor,
             modes=options.modes if asked.subgraphs else options.modes & _FROM_INSIDE,
             options=options,
-            replayed_before=config.checkpoint_id if asked.given is None else None,
+            replayed_before=start.replayed_before,
         )
         return RunPlan(
             steps=(
@@ -322,6 +322,7 @@ def nested_run(
     config = parse(merged(around.config, graph.config, own_config))
     namespace = graph.namespace_at(task.namespace)
     own_id = config.checkpoint_map.get(namespace)
+    before = None if own_id is not None else around.take_back(task.namespace)
     outer = around.options
     parents = {**outer.metadata.get("parents", {}), outer.namespace: setting.checkpoint_id}
     options = replace(
@@ -341,9 +342,10 @@ def nested_run(
         fence=None,
         now=now(),
         nested=Nested(
-            resuming=setting.resuming or task.attempt > 1,
+            resuming=before is None and (setting.resuming or task.attempt > 1),
             answers=setting.answers,
-            before=around.replayed_before if own_id is None else None,
+            own_answers=task.answers,
+            before=before,
             addressed=own_id is not None,
         ),
     )

@@ -22,6 +22,7 @@ from typing import (
     cast,
 )
 
+from flowpregel._core.residents import Resident
 from flowpregel.errors import ConfigurationError, InvalidNamespaceError
 
 __all__ = [
@@ -179,7 +180,7 @@ def _async_form(
     return call
 
 
-class BaseStore(ABC):
+class BaseStore(Resident, ABC):
     """Keeps dicts under a namespace (a tuple of labels) and a key.
 
     A subclass gives `batch`; everything else is given here in terms of it. The

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from flowpregel import interrupt
+from flowpregel import interrupt, signal, sleep
 from flowpregel.func import entrypoint, task
 from flowpregel.graph import END, START, StateGraph
 
@@ -29,6 +29,17 @@ def question(name: str) -> str:
 @entrypoint(executor="threads")
 def allow(names: list[str]) -> list[str]:
     return [future.result() for future in question.map(names)]
+
+
+@entrypoint(executor="threads")
+def rest(seconds: float) -> str:
+    sleep(seconds)
+    return "awake"
+
+
+@entrypoint(executor="threads")
+def wait(names: list[str]) -> list[object]:
+    return [signal(name).result() for name in names]
 
 
 @task

@@ -166,3 +166,26 @@ def test_the_writes_of_a_history_compare_and_are_indexed_as_a_tuple(store):
     assert repr(expected) == repr(writes)
     assert writes != expected[1:]
     assert writes != "no sequence of writes"
+
+
+def test_nothing_is_triggered_before_the_first_write():
+    """A channel is empty then, and no news: also after an edit, which may have changed any."""
+    reads = []
+    write = NodeBuilder().subscribe_only("n").do(lambda _: [1]).write_to("log")
+    read = NodeBuilder().subscribe_only("log").do(lambda log: reads.append([*log]))
+    app = Pregel(
+        nodes={"write": write, "read": read},
+        channels={"n": LastValue(int), "log": DeltaChannel(Reducer(), list)},
+        input_channels="n",
+        output_channels="log",
+        checkpointer=InMemorySaver(),
+        executor="inline",
+    )
+    app.invoke(1, T)
+    first = [*app.get_state_history(T)][-1]
+
+    edited = app.update_state(first.config, 1, as_node="__input__")
+    app.invoke(None, edited)
+
+    assert ("write",) == first.next == app.get_state(edited).next
+    assert [[1], [1]] == reads

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from flowpregel.executors.processes import ProcessExecutor
-from tests.runs.pooling import Run, is_alive, value_of
+from flowpregel.executors.processes.guard import processes_with
+from tests.runs.pooling import Run, is_alive, value_of, wait_until
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 HOWS = [
@@ -119,7 +120,6 @@ def test_what_a_task_has_started_ends_when_the_task_is_stopped(
         given = {**options, "file": str(tmp_path / "child")}
         job = run.start(start_and_sleep, given, timeout=1.0 if reason == "a timeout" else None)
         child = pid_in(tmp_path / "child")
-        time.sleep(0.05)  # as above
 
         if reason == "a cancel":
             pool.cancel(job.key, kill=True)
@@ -130,6 +130,45 @@ def test_what_a_task_has_started_ends_when_the_task_is_stopped(
         assert worker == value_of(run.outcome(leave_behind, str(tmp_path / "other")))
     for pid in (server, pid_in(tmp_path / "other")):
         os.kill(pid, signal.SIGKILL)
+
+
+BREEDER = """
+import subprocess, time
+for _ in range(400):
+    subprocess.Popen(["sleep", "600"], start_new_session=True)
+    print(flush=True)
+time.sleep(600)
+"""
+
+
+def start_one_that_starts_others(tag: str) -> None:
+    """Start a process that goes on to start others, and wait: a stop ends that."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", BREEDER], env={**os.environ, "TAG": tag}, stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    Path(tag).touch()
+    time.sleep(600)
+
+
+@linux
+@pytest.mark.slow
+def test_what_is_being_started_while_a_task_is_stopped_ends_too(tmp_path: Path) -> None:
+    """When the task has ended nothing of it is left; what the next one starts lives on."""
+    tag = str(tmp_path / "began")
+    with ProcessExecutor(1, grace=20.0) as pool:
+        run = Run(pool)
+        job = run.start(start_one_that_starts_others, tag)
+        wait_until(Path(tag).exists, 30)
+
+        pool.cancel(job.key, kill=True)
+        run.outcomes(job)
+
+        assert [] == processes_with({f"TAG={tag}".encode()})
+        value_of(run.outcome(leave_behind, str(tmp_path / "other")))
+        assert is_alive(pid_in(tmp_path / "other"))
+    os.kill(pid_in(tmp_path / "other"), signal.SIGKILL)
 
 
 EATER = (

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import assert_type
 
-from flowpregel.func import DryRun, Flow, RunHandle, TaskFunction, TaskFuture, entrypoint, task
+from flowpregel.func import (
+    DryRun,
+    Flow,
+    ResultStream,
+    RunHandle,
+    TaskFunction,
+    TaskFuture,
+    entrypoint,
+    task,
+)
 from flowpregel.policies import RetryPolicy
 
 
@@ -32,6 +41,8 @@ async def flow(n: int) -> entrypoint.final[int, str]:
     failing = double.map([1], errors="return")
     assert_type([each.result() for each in failing], list[float | Exception])
     assert_type([each.result() for each in double.map([1], chunksize=2)], list[float])
+    assert_type(list(double.imap([1], chunksize=2, ordered=False)), list[float])
+    assert_type(double.imap([1], errors="return"), ResultStream[float | Exception])
     return entrypoint.final(value=n, save="x")
 
 

@@ -26,7 +26,7 @@ from flowpregel.checkpoint.base import (
     encode_batch,
     thread_name,
 )
-from flowpregel.checkpoint.lmdb import arguments, maintenance
+from flowpregel.checkpoint.lmdb import arguments, maintenance, signals
 from flowpregel.checkpoint.lmdb.arguments import KeptArguments
 from flowpregel.checkpoint.lmdb.leases import LeaseFiles
 from flowpregel.checkpoint.lmdb.maintenance import Stats, ThreadInfo, Verification
@@ -184,6 +184,19 @@ class LMDBSaver(BaseCheckpointSaver):
         """
         data = self._reader.read(partial(self._reader.arguments, address=address, task_id=task_id))
         return None if data is None else arguments.decoded(data, self._store.codec)
+
+    def send_signal(self, thread_id: str, name: str, value: Any) -> None:
+        data = self._store.codec.encode(value, f"signal {name!r}")
+        thread = thread_name(thread_id)
+        self._write(partial(signals.send, self._tables, thread_id=thread, name=name, data=data))
+
+    def receive_signal(self, thread_id: str, name: str, receiver: str) -> tuple[Any] | None:
+        asked = {"thread_id": thread_id, "name": name, "receiver": receiver}
+        # A look costs no transaction that writes.
+        if self._reader.read(partial(signals.unreceived, self._tables, **asked)) is None:
+            return None
+        data = self._write(partial(signals.receive, self._tables, **asked))
+        return None if data is None else (self._store.codec.decode(data, f"signal {name!r}"),)
 
     # -------------------------------------------------------- what is forgotten and copied
 

@@ -8,6 +8,7 @@
     deltas        namespace (8) + version (9) + channel (16)       ► `DeltaRecord`
     writes        namespace (8) + checkpoint id + task (16)        ► `WritesRecord`
                   namespace (8) + 0, 2 + checkpoint id + task (16) ► the arguments of a failed call
+                  namespace (8) + 0, 3 + name (16) + number (8)    ► a signal, and whose it is
 
 All records of a namespace are neighbours, in the order in which a run makes them.
 Whatever a user names is a digest, a small number or escaped in a key, so that no name is

@@ -4,7 +4,8 @@ A worker is killed with its coordinator, by the kernel, before any code of ours 
 its tasks had started (a shell, a subprocess) would live on. The guard is a child of the coordinator
 too, in a session of its own: it waits for the coordinator's end, and then kills the process groups
 of all workers. On Linux it also finds the processes that left those groups, by the mark in the
-environment that a worker hands down to every program it starts.
+environment that a worker hands down to every program it starts. A worker that goes on finds by that
+mark what a task of its that was stopped had started.
 
 It is told of workers on its standard input, a line each: what became of it, the pid, the mark. It
 runs as a script of its own and imports nothing of the package, to be small and to start quickly.
@@ -18,7 +19,6 @@ import select
 import signal
 import sys
 import time
-from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -63,13 +63,6 @@ class Guard:
         """Note that worker *pid* has ended; if it was *killed*, so do all that its task started."""
         self._tell(f"{'x' if killed else '-'} {pid} {mark}\n")
 
-    def stopped(self, pid: int, mark: str, since: float) -> None:
-        """End what worker *pid*, which lives on, has started *since* (monotonic seconds).
-
-        Not what it starts from now on: that is another task's.
-        """
-        self._tell(f"s {pid} {mark} {since} {time.monotonic()}\n")
-
     def _tell(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):  # somebody has killed it
@@ -86,15 +79,14 @@ class Guard:
 # -------------------------------------------------------------------- the guard's own process
 
 
-def end_marked(marks: set[bytes], besides: int = 0, since: float = 0.0, to: float = inf) -> None:
+def end_marked(marks: set[bytes], besides: int = 0, since: float = 0.0) -> None:
     """Kill every process that was started with one of *marks* in its environment (Linux).
 
-    Not the one *besides*, nor those that did not begin between *since* and *to*.
+    Not the one *besides*, nor those that began before *since* (monotonic seconds).
     """
     wanted = {MARK.encode() + b"=" + mark for mark in marks}
     for _ in range(_ROUNDS):
-        alike = (pid for pid in processes_with(wanted) if pid != besides)
-        found = [pid for pid in alike if since <= began(pid) <= to]
+        found = [pid for pid in processes_with(wanted) if pid != besides and since <= began(pid)]
         for pid in found:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -137,11 +129,9 @@ def guard(coordinator: int) -> None:
         data = os.read(0, 1 << 16)
         *lines, unread = (unread + data).split(b"\n")
         for line in lines:
-            verb, pid, mark, *times = line.split(b" ")
+            verb, pid, mark = line.split(b" ")
             if verb == b"+":
                 workers[int(pid)] = mark
-            elif verb == b"s":
-                end_marked({mark}, int(pid), *map(float, times))
             else:
                 workers.pop(int(pid), None)
             if verb == b"x":

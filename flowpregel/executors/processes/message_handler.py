@@ -28,7 +28,7 @@ _CHUNK_COST: Final = 256
 _TRY_AGAIN: Final = 1 << 20
 """Bytes after which a worker that could not be held back is looked at again."""
 _STORE_THREADS: Final = 4
-_RUNNING: Final = (protocol.EMITTED, protocol.BEAT, protocol.CALLED, protocol.ASKED)
+_RUNNING: Final = (protocol.EMITTED, protocol.BEAT, protocol.CALLED, protocol.ASKED, protocol.SAVED)
 """What a running task sends."""
 
 
@@ -79,6 +79,9 @@ class MessageHandler:
             self._on_called(task, frame.body)
         elif frame.kind == protocol.ASKED:
             self._store_threads.submit(self._ask_store, task, frame.body)
+        elif frame.kind == protocol.SAVED:
+            save = self._pool.encoder.decode_save(task, frame.body)
+            self._pool.events[task.mailbox].append(save)
 
     def _on_ended(self, worker: WorkerProcess, frame: Frame) -> None:
         task = worker.tasks[frame.number]
@@ -96,7 +99,6 @@ class MessageHandler:
             outcome = Raised(TaskSerializationError(name, "the result", "result", cause))
         if frame.flags & protocol.STOPPED and task.stopping is not None:
             outcome = task.stopped()
-            worker.end_children(max(task.sent, worker.heard))
         worker.heard = time.monotonic()
         self._pool.finish(task, outcome, (began, seconds, "processes", worker.pid), caught)
 

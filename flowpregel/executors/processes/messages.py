@@ -14,7 +14,7 @@ from itertools import count
 from operator import attrgetter
 from typing import Any, Final
 
-from flowpregel._core.effects import Call, StepContext
+from flowpregel._core.effects import SAVE, Call, StepContext
 from flowpregel._core.records import (
     Arguments,
     Escaped,
@@ -52,7 +52,7 @@ _log: Final = logging.getLogger("flowpregel.worker")
 
 _TASK_FIELDS: Final = (
     "id", "kind", "input", "path", "triggers", "namespace", "depth", "record", "first_started",
-    "attempt", "answers", "error",
+    "attempt", "answers", "saved", "error",
 )  # fmt: skip
 _RUN_FIELDS: Final = tuple(
     each.name for each in fields(RunInfo) if each.name not in ("store", "executor")
@@ -183,7 +183,7 @@ def _parts_of(job: Job) -> Iterator[tuple[str, str, Any]]:
         yield "input", "input", task.input
     others = {"config": job.run.config, "context": job.run.context, "channels": channels}
     others |= {"previous": job.place.previous, "answers": task.answers, "error": task.error}
-    others |= {"managed": managed, "control": job.run.control}
+    others |= {"managed": managed, "control": job.run.control, "saved": task.saved}
     for variable, value in job.variables.items():
         if (place := place_of(variable)) is not None:
             others[f"context variable {place[1]!r}"] = value
@@ -269,6 +269,12 @@ class JobEncoder:
         if carried is not None:
             call.variables = variables_of(carried)
         return call
+
+    def decode_save(self, task: InFlight, body: bytes) -> Call:
+        """Return the call by which *task* saves a state."""
+        (request,) = REQUEST.unpack_from(body)
+        state = Arguments((unpack(body, None, REQUEST.size),), {})
+        return Call(*task.job.key, SAVE, state, reply=(task, request))
 
 
 # ------------------------------------------------ outcomes

@@ -64,9 +64,11 @@ FAILED: Final = 41
 """The worker could not start: why."""
 LEFT: Final = 42
 """The contexts of request *number* have been left."""
+SAVED: Final = 43
+"""What task *number* saves for its next attempt; to be answered like a call."""
 
 DOWN: Final = frozenset(range(NODE, LEAVE + 1))
-UP: Final = frozenset(range(READY, LEFT + 1))
+UP: Final = frozenset(range(READY, SAVED + 1))
 
 # Flags.
 STOPPED: Final = 2
@@ -86,7 +88,7 @@ follow of ids of calls whose failures it has seen."""
 TOKEN: Final = Struct("<I")
 """The number of a task."""
 REQUEST: Final = Struct("<I")
-"""Before the body of CALLED and ASKED: what the answer is to be sent under."""
+"""Before the body of CALLED, ASKED and SAVED: what the answer is to be sent under."""
 
 
 class Frame(NamedTuple):

@@ -22,6 +22,8 @@ from types import FunctionType
 from typing import Any, Final, NamedTuple, TypeAlias, TypedDict, is_typeddict
 from weakref import WeakSet
 
+from flowpregel._core.copies import by_value_pickler
+from flowpregel._core.residents import Resident, reference_to
 from flowpregel.carried import default_of, place_of, variable_at
 
 PROTOCOL: Final = 5
@@ -72,9 +74,7 @@ def dumps(value: Any, large: list[memoryview] | None = None) -> bytes:
 
 @cache
 def _by_value_pickler() -> Any:
-    import cloudpickle  # noqa: PLC0415 - 30 ms, and often never needed
-
-    class ByValue(cloudpickle.Pickler):  # type: ignore[misc]
+    class ByValue(by_value_pickler()):  # type: ignore[misc]
         """cloudpickle, which also knows decorated functions and the coordinator's classes."""
 
         def reducer_override(self, obj: Any) -> Any:
@@ -82,6 +82,8 @@ def _by_value_pickler() -> Any:
                 wrapper = _wrapper_of(obj)
                 if wrapper is not None:
                     return unwrapped, wrapper
+            elif isinstance(obj, Resident) and not _in_worker:
+                return reference_to(obj)
             elif isinstance(obj, ContextVar) and (place := place_of(obj)) is not None:
                 return variable_at, (place, *default_of(obj))
             elif _in_worker and isinstance(obj, type):

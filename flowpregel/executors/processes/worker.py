@@ -35,6 +35,7 @@ from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.calls import caught_of
 from flowpregel.executors.processes import messages, protocol, serialization
+from flowpregel.executors.processes.guard import MARK, end_marked
 from flowpregel.executors.processes.shared_memory import (
     Arena,
     BufferReader,
@@ -133,6 +134,7 @@ class Worker:
         self._printed = take_over(self._link, setup.log_levels)
         self._contexts: dict[bytes, Context[Any]] = {}
         self._nodes: dict[bytes, tuple[str, bytes | Node]] = {}
+        self._guard_mark = os.environ[MARK].encode()
         self._stoppable = self._stopped = self._forked = False
         os.register_at_fork(after_in_child=self._after_fork)
         signal.signal(STOP_SIGNAL, self._on_stop_signal)
@@ -201,6 +203,9 @@ class Worker:
         if self._forked:
             # A fork of the worker that came out of the task: it is not the worker.
             os._exit(0)
+        if self._stopped:
+            # Before the next task begins: what that one starts is to live.
+            end_marked({self._guard_mark}, os.getpid(), began)
         link.answers.clear()
         for printed in self._printed:  # the task may have put other streams in their place
             if printed.line:

@@ -234,6 +234,18 @@ class WorkerRunClient(RunClient):
         body, _ = serialization.pack((method, args, kwargs))
         return self._link.request(protocol.ASKED, self._number, body, Answer()).result()
 
+    def save(self, state: Any) -> None:
+        """Keep *state* for the next attempt of the task; return when the run has."""
+        job = self._link.job
+        if job is not None and job.run.run_id is None:
+            return  # a plain function of the pool: it has one attempt
+        try:
+            body, _ = serialization.pack(state)
+        except Exception as error:
+            path, cause = serialization.find_culprit(state, "state")
+            raise TaskSerializationError("this", "the saved state", path, cause) from error
+        self._link.request(protocol.SAVED, self._number, body, Answer()).result()
+
 
 class StoreProxy:
     """The run's long-term store, as a task in a worker reaches it: over the link.

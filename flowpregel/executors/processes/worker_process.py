@@ -307,10 +307,6 @@ class WorkerProcess:
         self._status[protocol.UNWANTED] = number
         self._signal(STOP_SIGNAL)
 
-    def end_children(self, since: float) -> None:
-        """End what its tasks have started *since* (monotonic seconds)."""
-        self._guard.stopped(self.pid, self._guard_mark, since)
-
     def dismiss(self) -> None:
         """Tell it, which is idle, to exit."""
         self.is_leaving = True

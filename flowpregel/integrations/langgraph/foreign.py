@@ -12,7 +12,15 @@ from copy import deepcopy
 from typing import Any, ClassVar
 
 from flowpregel._core.commands import Interrupt, Send
-from flowpregel._core.records import Address, Batch, Checkpoint, PendingWrite, Saved, Version
+from flowpregel._core.records import (
+    SAVED,
+    Address,
+    Batch,
+    Checkpoint,
+    PendingWrite,
+    Saved,
+    Version,
+)
 from flowpregel.checkpoint import convert
 from flowpregel.checkpoint.base import (
     BaseCheckpointSaver,
@@ -131,6 +139,9 @@ class ForeignSaver(BaseCheckpointSaver):
     def commit(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
             for task in batch.writes:
+                if any(channel == SAVED for channel, _ in task.writes):
+                    # It has one place for each position: this one is the result's.
+                    continue
                 writes = [(channel, self._given(value)) for channel, value in task.writes]
                 config = convert.config_of(batch.address, task.checkpoint_id)
                 self._call("put_writes", config, writes, task.task_id, task.path)

@@ -1,0 +1,56 @@
+"""Signals: values that were sent to a run from elsewhere, each received by one call of it.
+
+They lie beside the pending writes of their thread, and go with it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from flowpregel.checkpoint.lmdb.tables import Tables, digest
+
+
+def send(tables: Tables, transaction: Any, thread_id: str, name: str, data: bytes) -> None:
+    """Keep a value, encoded, behind those that were sent before; the thread may be to come."""
+    namespace = tables.namespace(transaction, thread_id, "")
+    if namespace is None:
+        namespace = tables.new_namespace(transaction, thread_id, "")
+        tables.put_namespace(transaction, namespace)
+    place = _place(namespace.prefix, name)
+    last = next(tables.writes.scan(transaction, place, backwards=True), (place + bytes(8), b""))[0]
+    number = 1 + int.from_bytes(last[len(place) :], "big")
+    record = pickle.dumps((data, None), 5)
+    tables.writes.put(transaction, place + number.to_bytes(8, "big"), record)
+
+
+def unreceived(
+    tables: Tables, transaction: Any, thread_id: str, name: str, receiver: str
+) -> tuple[bytes, bytes] | None:
+    """Return the key of what is *receiver*'s, or of the first that is nobody's, and the value."""
+    namespace = tables.namespace(transaction, thread_id, "")
+    free = None
+    if namespace is not None:
+        for key, record in tables.writes.scan(transaction, _place(namespace.prefix, name)):
+            data, received_by = tables.fields_of(record)
+            if received_by == receiver:
+                return key, data
+            if received_by is None and free is None:
+                free = key, data
+    return free
+
+
+def receive(
+    tables: Tables, transaction: Any, thread_id: str, name: str, receiver: str
+) -> bytes | None:
+    """Return what `unreceived` finds, and make it *receiver*'s: each time it asks it gets that."""
+    found = unreceived(tables, transaction, thread_id, name, receiver)
+    if found is None:
+        return None
+    tables.writes.put(transaction, found[0], pickle.dumps((found[1], receiver), 5))
+    return found[1]
+
+
+def _place(prefix: bytes, name: str) -> bytes:
+    # No checkpoint id, as it is in a key, begins like this.
+    return prefix + b"\0\3" + digest(name)

@@ -1,0 +1,93 @@
+"""The commands for runs that wait for something outside: signal, wake."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+import click
+
+from flowpregel._core.records import Address, Saved
+from flowpregel.checkpoint.work import work_of
+from flowpregel.cli import console, targets
+from flowpregel.cli.console import Code, note
+from flowpregel.cli.running import QUIET, TRACEBACK, RunRequest, given_value, perform, waits_outside
+from flowpregel.context import SLEEPS_UNTIL, pauses
+from flowpregel.errors import FlowPregelError, ThreadBusyError
+
+
+@console.store_command()
+@click.argument("thread")
+@click.argument("name")
+@click.argument("value", default="null")
+@click.option("--text", is_flag=True, help="VALUE is text, even where it looks like JSON.")
+def signal(thread: str, name: str, value: str, text: bool, store: str | None) -> Code:
+    """Send a value to a run that waits, or will wait, for a signal.
+
+    VALUE is JSON; what is not JSON is text. The run receives it at once if it is under way,
+    otherwise when it goes on.
+    """
+    with targets.writing(store) as saver:
+        saver.send_signal(thread, name, given_value(value, text=text))
+    console.print_result({"thread_id": thread, "signal": name}, f"sent: {name} to {thread}")
+    return Code.OK
+
+
+@console.store_command(QUIET, TRACEBACK)
+def wake(store: str | None, **options: bool) -> Code:
+    """Go on with every run that was stopped, or whose time or signal has come.
+
+    For cron: a run that waits again for a time or a signal is left to the next call.
+    Runs that wait for an answer, have failed, or are under way are left alone. Exits
+    with 0 if all that it went on with are done, or wait again.
+    """
+    worst = Code.OK
+    with targets.reading(store) as saver:
+        due = [
+            saved
+            for each in saver.threads()
+            if each.status in ("stopped", "waiting")
+            and (saved := saver.load(Address(each.thread_id))) is not None
+            and (each.status == "stopped" or _may_go_on(saved))
+        ]
+    token = pauses.set(True)
+    try:
+        for saved in due:
+            worst = max(worst, _woken(saved, store, options))
+    finally:
+        pauses.reset(token)
+    return worst
+
+
+def _may_go_on(saved: Saved) -> bool:
+    """Return whether a run may wait no longer for a time or a signal."""
+    for value in [question.value for work in work_of(saved) for question in work.interrupts]:
+        if waits_outside(value):
+            due = str(value.get(SLEEPS_UNTIL, ""))
+            if not due or datetime.fromisoformat(due).timestamp() <= time.time():
+                return True
+    return False
+
+
+def _woken(saved: Saved, store: str | None, options: dict[str, bool]) -> Code:
+    """Go on with one run; what is wrong with it does not keep the others waiting."""
+    thread_id = saved.address.thread_id
+    try:
+        flow = targets.recorded_flow(saved)
+        request = RunRequest(
+            flow=flow,
+            name=None,
+            thread_id=thread_id,
+            store=store,
+            max_concurrency=None,
+            on_code_change=None,
+            on_conflict="raise",
+            **options,
+        )
+        code = perform(request, None, resume=flow.once)
+    except ThreadBusyError:
+        code = Code.OK  # another process was faster
+    except FlowPregelError as error:
+        note(f"error: {thread_id}: {error}")
+        code = console.code_of(error)
+    return Code.OK if code is Code.WAITING else code

@@ -1,0 +1,207 @@
+"""`joblib_backend`: what joblib runs, scikit-learn's searches among it, as recorded calls.
+
+::
+
+    Parallel(...)(...)                     the run that is kept under the id
+    ------------------                     ---------------------------------
+    submit(batch)   ---- a call ---->      a worker, or the record
+    callback        <--- its future ---    its body only waits for the block to end
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import Context, copy_context
+from typing import Any, Final, TypeAlias
+
+from joblib import cpu_count, parallel_config
+from joblib.parallel import BatchedCalls, ParallelBackendBase, SequentialBackend
+
+from flowpregel._core.callee import name_of
+from flowpregel._core.digest import digest_of
+from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.context import current_scope
+from flowpregel.executors.calls import CallFuture
+from flowpregel.func.decorator import task
+from flowpregel.func.entry import entrypoint
+
+Callback: TypeAlias = Callable[[Future[Any]], Any]
+JoblibCall: TypeAlias = tuple[Any, tuple[Any, ...], dict[str, Any]]
+"""A function and its arguments, as ``joblib.delayed`` gives them."""
+
+_BOOKKEEPING: Final = ("callback_ctx", "caller")
+
+
+class JoblibBatch:
+    """Calls that are one for joblib, known by what they call, and with what.
+
+    Args:
+        calls: The calls.
+    """
+
+    def __init__(self, calls: Sequence[JoblibCall]) -> None:
+        self.calls = calls
+
+    @property
+    def name(self) -> str:
+        """The name of the function that it calls first."""
+        return name_of(_asked_by(self.calls[0])[0])
+
+    def __flowpregel_digest__(self) -> str:
+        """Return a digest of the functions, their code among it, and of the arguments."""
+        asked = [_asked_by(call) for call in self.calls]
+        return digest_of(asked, "the calls of a batch", strict=False)
+
+
+def _asked_by(call: JoblibCall) -> JoblibCall:
+    """Return *call* without what scikit-learn adds to it, which is never the same.
+
+    It wraps the function with the warning filters that are set now, and passes what its
+    callbacks keep: the time, and random numbers.
+    """
+    function, args, kwargs = call
+    if not type(function).__module__.startswith("sklearn."):
+        return call
+    kwargs = {name: each for name, each in kwargs.items() if name not in _BOOKKEEPING}
+    return function.function, args, kwargs
+
+
+@task
+def run_batch(batch: JoblibBatch) -> list[Any]:
+    """Make the calls of *batch*, in a worker, where nothing else is to run side by side."""
+    results: list[Any] = BatchedCalls(batch.calls, (SequentialBackend(nesting_level=1), None))()
+    return results
+
+
+class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is not typed
+    """Has joblib's batches called by a run.
+
+    Args:
+        store: Keeps the run.
+        id: Its id.
+    """
+
+    supports_retrieve_callback = True
+
+    def __init__(self, store: BaseCheckpointSaver | str | os.PathLike[str], id: str) -> None:
+        super().__init__(nesting_level=0)
+        self._store = store
+        self._id = id
+        self._is_ready = threading.Event()
+        self._ended: Future[None] = Future()
+        """How the run ended."""
+        self._closed: CallFuture[None] | None = None
+        """Done when the body may end."""
+        self._context: Context | None = None
+        """The context of the body, in which calls are made."""
+        # Not on the run's own OS thread: a callback makes the next call, and may have to wait.
+        self._callbacks = ThreadPoolExecutor(1, thread_name_prefix="flowpregel-joblib")
+
+    def open(self) -> None:
+        """Start the run, or go on with it.
+
+        Raises:
+            Exception: It cannot be.
+        """
+        self._ended.add_done_callback(lambda _: self._is_ready.set())
+        threading.Thread(target=self._run, name="flowpregel-joblib-run", daemon=True).start()
+        self._is_ready.wait()
+        if self._ended.done():
+            self._ended.result()
+
+    def close(self, error: BaseException | None) -> None:
+        """End the run: with *error*, if the block failed; what failed is tried again then."""
+        assert self._closed is not None
+        with suppress(InvalidStateError):  # the run has failed, and its calls with it
+            if error is None:
+                self._closed.set_result(None)
+            else:
+                self._closed.set_exception(error)
+        failure = self._ended.exception()
+        self._callbacks.shutdown()
+        if failure is not None and error is None:
+            raise failure
+
+    def _run(self) -> None:
+        # Async: joblib makes its calls from several OS threads, in an order that is chance.
+        @entrypoint(checkpointer=self._store)
+        async def joblib(_: str) -> None:
+            self._context = copy_context()
+            # Among its calls, so that it ends when the run has to.
+            ends: Any = current_scope("joblib").ends
+            self._closed = CallFuture(None, ends.made)
+            self._is_ready.set()
+            await self._closed
+
+        try:
+            # Where all had ended the body does not run: the program may ask for more, and goes
+            # on with another input.
+            for given in ("first", "again"):
+                if self._closed is None:
+                    joblib.run(given, id=self._id, adopt=True, on_conflict="raise")
+            self._ended.set_result(None)
+        except BaseException as error:  # noqa: BLE001 - raised at the end of the block
+            self._ended.set_exception(error)
+
+    # ------------------------------------------------------------ for joblib
+
+    def effective_n_jobs(self, n_jobs: int | None) -> int:
+        """Return how many calls joblib is to give at once; as many run as there are workers."""
+        if n_jobs == 0:
+            raise ValueError("n_jobs == 0 in Parallel has no meaning")
+        if n_jobs is None or n_jobs < 0:
+            return max(int(cpu_count()) + 1 + (n_jobs or -1), 1)
+        return n_jobs
+
+    def submit(self, func: Any, callback: Callback) -> CallFuture[list[Any]]:
+        """Make a call of a batch, and return its future."""
+        if self._ended.done():
+            self._ended.result()
+        assert self._context is not None
+        batch = JoblibBatch(func.items)
+        called = run_batch.with_options(name=batch.name)
+        future = self._context.copy().run(called, batch)
+        future.add_done_callback(lambda done: self._callbacks.submit(callback, done))
+        return future
+
+    def retrieve_result_callback(self, out: CallFuture[list[Any]]) -> list[Any]:
+        """Return what the calls of a batch returned, or raise what one of them raised."""
+        return out.result()
+
+
+@contextmanager
+def joblib_backend(
+    store: BaseCheckpointSaver | str | os.PathLike[str], id: str
+) -> Iterator[RecordingBackend]:
+    """Have what joblib runs in the ``with`` block run in worker processes here, and recorded.
+
+    A program that was killed, and is run again, makes only those calls that had not ended: of
+    ``Parallel`` itself and of libraries that use it, such as scikit-learn. A call is known by
+    its function, the code of that, and its arguments. Needs the extra ``joblib``.
+
+    Args:
+        store: Keeps the results: the path of a folder, or a saver.
+        id: Names the work, in the store.
+
+    Raises:
+        ThreadBusyError: Another process is at work under this id.
+
+    Example:
+        >>> with joblib_backend(store="runs.lmdb", id="search-1"):  # doctest: +SKIP
+        ...     GridSearchCV(model, grid, n_jobs=-1).fit(X, y)
+    """
+    backend = RecordingBackend(store, id)
+    backend.open()
+    error: BaseException | None = None
+    try:
+        with parallel_config(backend=backend, n_jobs=-1):
+            yield backend
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        backend.close(error)
