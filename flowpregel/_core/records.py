@@ -21,8 +21,7 @@ Version: TypeAlias = int | str | float
 Write: TypeAlias = tuple[str, Any]
 """(channel, value) that a task wants to make."""
 
-# Write keys that are not channels. A task has finished when it has any write
-# that is not a control write.
+# Write keys that are no channels. A task has finished when it has any but control writes.
 INPUT = "__input__"
 INTERRUPT = "__interrupt__"
 RESUME = "__resume__"
@@ -42,7 +41,6 @@ CONTROL_WRITES = frozenset({ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CALLED, RAN,
 SILENT_WRITES = CONTROL_WRITES | {NO_WRITES, RETURN}
 RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 """The task id of writes that the run itself makes (`Command.update` and `goto`)."""
-
 
 Source: TypeAlias = Literal["input", "loop", "update", "fork"]
 
@@ -108,9 +106,9 @@ class Node:
     handler: str | None = None
     """The node that is given this one's failure."""
     on_code_change: Literal["keep", "rerun", "error"] | None = None
+    """What is done with a result that other code made; None: as the run says."""
     adopts: tuple[str, ...] = ()
     """The names that the task had before: what was recorded of it is its own."""
-    """What is done with a result that other code made; None: as the run says."""
     executor: Any = None
     """Where it runs; None is the run's default."""
     role: Literal["leaf", "body", "graph"] = "leaf"

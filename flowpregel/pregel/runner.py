@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from contextlib import ExitStack, aclosing, closing, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 from flowpregel._core.effects import StepContext, Steps
@@ -91,7 +90,7 @@ class GraphRun:
         self.graph, self.given, self.config = graph, given, config
         self._hooks: Any = nullcontext
         if config.callbacks:
-            self._hooks = partial(run_hooks, config, given, self.output)
+            self._hooks = lambda run_id: run_hooks(config, given, self.output, run_id)
         self.context = context_of(graph.context_schema, wanted["context"])
         self.control: RunControl | None = wanted["control"]
         self.resume: Literal["auto"] | Once | None = wanted["resume"]
@@ -144,8 +143,7 @@ class GraphRun:
                     emitted.close()
 
     def _driven(self) -> Generator[Item, None, None]:
-        planned = plan_of(self)
-        self.engine = Engine(planned)
+        self.engine = Engine(planned := plan_of(self))
         if self._is_cancelled:
             self.cancel()
         with self._hooks(planned.around.run_id):
