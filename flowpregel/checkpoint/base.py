@@ -17,10 +17,10 @@ from uuid import UUID
 
 from flowpregel._core.records import Address, Batch, Checkpoint, Delta, Saved, Write
 from flowpregel._core.residents import Resident
-from flowpregel.checkpoint.langgraph_methods import LangGraphMethods, async_form
+from flowpregel.checkpoint.langgraph_methods import CheckpointTuple, LangGraphMethods, async_form
 from flowpregel.errors import ConfigurationError
 
-__all__ = ["WRITES_IDX_MAP", "BaseCheckpointSaver", "Lease", "OnConflict"]
+__all__ = ["WRITES_IDX_MAP", "BaseCheckpointSaver", "CheckpointTuple", "Lease", "OnConflict"]
 
 WRITES_IDX_MAP: dict[str, int] = {
     "__error__": -1,

@@ -35,6 +35,7 @@ def library(request: pytest.FixtureRequest) -> Any:
         "channels.ephemeral_value.EphemeralValue",
         "channels.last_value.LastValue",
         "channels.untracked_value.UntrackedValue",
+        "checkpoint.base.CheckpointTuple",
         "graph.state.CompiledStateGraph",
         "graph.state.StateGraph",
         "managed.base.ManagedValue",
