@@ -385,6 +385,9 @@ class Superstep:
             self._failure = self._failure or outcome.refused
             run.refuse_answer(outcome.interrupts[0].id)
         self._calls.keep(task, writes)
+        if interrupts and run.options.modes and task.kind is not Kind.CALL:
+            shown = read(run.state.channels, run.options.output_channels)
+            run.after.extend(run.stream_events.interrupted(interrupts, shown))
         if run.stream_events.shows_tasks:
             run.after.extend(run.stream_events.ended(task, run.step, run.now, interrupts))
         if task.kind is Kind.CALL:
@@ -394,6 +397,3 @@ class Superstep:
             return
         self._paused = True
         run.interrupts |= asked
-        if interrupts and run.options.modes:
-            shown = read(run.state.channels, run.options.output_channels)
-            run.after.extend(run.stream_events.interrupted(interrupts, shown))

@@ -116,3 +116,13 @@ def test_the_outermost_graph_has_no_parents(library: Library) -> None:
 
     assert [{}] * 3 == [each["metadata"]["parents"] for each in events]
     assert [{}] * 3 == [each.metadata["parents"] for each in app.get_state_history(CONFIG)]
+
+
+def test_a_question_is_streamed_before_the_end_of_the_task_that_asks(library: Library) -> None:
+    """The order of modes is that of what happened."""
+    interrupt = library.of("types.interrupt")
+    app = library.compile(library.graph(State, ("ask", lambda _: {"text": interrupt("?")})))
+
+    items = app.stream({"text": "a"}, CONFIG, stream_mode=["tasks", "updates", "values"])
+
+    assert ["values", "tasks", "updates", "values", "tasks"] == [mode for mode, _ in items]

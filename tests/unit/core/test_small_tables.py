@@ -114,7 +114,7 @@ def test_a_checkpoint_lists_a_failed_task_with_its_error_alone() -> None:
     """It has no interrupts, and no result."""
     error = OSError("x")
 
-    entry = events_of("checkpoints").task_entry(task_of(), [(ERROR, error)])
+    entry = events_of("checkpoints").task_entry(task_of(), [(ERROR, error)], "1")
 
     assert {"id": "1", "name": "n", "error": error, "state": None} == entry
 
