@@ -21,8 +21,7 @@ Version: TypeAlias = int | str | float
 Write: TypeAlias = tuple[str, Any]
 """(channel, value) that a task wants to make."""
 
-# Write keys that are not channels. A task has finished when it has any write
-# that is not a control write.
+# Write keys, not channels. A task has finished when it has any write but control writes.
 INPUT = "__input__"
 INTERRUPT = "__interrupt__"
 RESUME = "__resume__"
@@ -42,7 +41,6 @@ CONTROL_WRITES = frozenset({ERROR, ERROR_SOURCE, INTERRUPT, RESUME, CALLED, RAN,
 SILENT_WRITES = CONTROL_WRITES | {NO_WRITES, RETURN}
 RUN_TASK_ID = "00000000-0000-0000-0000-000000000000"
 """The task id of writes that the run itself makes (`Command.update` and `goto`)."""
-
 
 Source: TypeAlias = Literal["input", "loop", "update", "fork"]
 
