@@ -42,7 +42,8 @@ ROOMS: Final = {
     "testing": Budget(9, 1323),  # 8 files, 1,250
 }
 # 17,500 lines, 2,670 of "Going on" (which has 900), 240 of "Long and large work" (1,500).
-WHOLE: Final = Budget(170, 22_074)
+# 170 files, and nine that give LangGraph's programs the import paths they use.
+WHOLE: Final = Budget(182, 22_074)
 
 
 def room_of(file: Path) -> str:
