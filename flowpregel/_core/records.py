@@ -21,7 +21,7 @@ Version: TypeAlias = int | str | float
 Write: TypeAlias = tuple[str, Any]
 """(channel, value) that a task wants to make."""
 
-# Write keys that are no channels. A task has finished when it has any but control writes.
+# Write keys, not channels. A task has finished when it has any write but control writes.
 INPUT = "__input__"
 INTERRUPT = "__interrupt__"
 RESUME = "__resume__"

@@ -31,9 +31,7 @@ ROOMS: Final = {
     "executors": Budget(8, 1060),  # 800, 200 for `shared`, and futures that are misused
     "executors/processes": Budget(15, 2514),  # 14 files, 1,900, and 90 for the guard
     "_lmdb": Budget(9, 1575),  # 1,100, and a key that lies with the store
-    "checkpoint": Budget(
-        15, 1892
-    ),  # 1,750: arguments of failed calls, `redo`, how a thread stands; signals
+    "checkpoint": Budget(17, 2091),  # 1,750: arguments of failed calls, `redo`, signals
     "integrations": Budget(4, 247),
     "store cache": Budget(7, 888),  # 900
     "pregel": Budget(22, 2731),  # 2,050, `flow.run`, and `flow.plan`
@@ -44,7 +42,8 @@ ROOMS: Final = {
     "testing": Budget(9, 1323),  # 8 files, 1,250
 }
 # 17,500 lines, 2,670 of "Going on" (which has 900), 240 of "Long and large work" (1,500).
-WHOLE: Final = Budget(170, 22_074)
+# 170 files, and nine that give LangGraph's programs the import paths they use.
+WHOLE: Final = Budget(182, 22_074)
 
 
 def room_of(file: Path) -> str:
