@@ -85,7 +85,9 @@ class ScriptedModel(BaseChatModel):
 
     def bind_tools(self, tools: Any, **_: Any) -> Any:
         """Return the model with *tools*."""
-        return self.bind(tools=[tool if isinstance(tool, dict) else tool.name for tool in tools])
+        return self.bind(
+            tools=[tool if isinstance(tool, dict) else {"name": tool.name} for tool in tools]
+        )
 
     def with_structured_output(self, schema: Any, **_: Any) -> Any:
         """Return what answers with the schema and how many messages it was given."""
@@ -116,7 +118,9 @@ def shown(value: Any) -> Any:
         is_error = getattr(value, "status", None) == "error"
         calls = [(call["name"], call["args"]) for call in getattr(value, "tool_calls", ())]
         answered = getattr(value, "tool_call_id", None)
-        content = "(error)" if is_error else value.content
+        # What the two say in their own words.
+        content = next((mark for mark in ("more steps",) if mark in value.content), value.content)
+        content = "(error)" if is_error else content
         return type(value).__name__, value.name, content, answered, calls
     if isinstance(value, dict):
         return {key: shown(item) for key, item in value.items() if key != "__interrupt__"}
@@ -153,7 +157,7 @@ def talk(side: ChatSide, app: Any, given: Any, is_async: bool = False, **asked: 
         asked: A ``context``, or parts of a config.
     """
     options = {"context": asked.pop("context", None)}
-    options["config"] = {"configurable": {"thread_id": "1"}, **asked}
+    options["config"] = {"configurable": {"thread_id": "1"}, "recursion_limit": 40, **asked}
     outputs = [drive(app, given, is_async, **options)]
     while questions := outputs[-1].get("__interrupt__"):
         answers = {each.id: each.value.upper() for each in questions}

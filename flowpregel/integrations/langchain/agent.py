@@ -16,7 +16,7 @@ from flowpregel.errors import ConfigurationError
 from flowpregel.graph.compile import CompiledStateGraph
 from flowpregel.graph.state import StateGraph
 from flowpregel.integrations.langchain.messages import add_messages
-from flowpregel.integrations.langchain.tools import ONE_CALL, ToolNode, last_calls, part_of
+from flowpregel.integrations.langchain.tools import ONE_CALL, ToolNode, part_of, without_run_id
 from flowpregel.managed import RemainingSteps
 from flowpregel.pregel.definition import END
 from flowpregel.runtime import get_runtime
@@ -126,11 +126,12 @@ class _AskModel:
     author: str | None
     direct: frozenset[str]
 
-    def invoke(self, state: Any, config: RunnableConfig | None = None) -> Any:
-        return self._update(state, self.chain.invoke(_model_input(state), config))
+    def invoke(self, state: Any, config: RunnableConfig) -> Any:
+        return self._update(state, self.chain.invoke(_model_input(state), without_run_id(config)))
 
-    async def ainvoke(self, state: Any, config: RunnableConfig | None = None) -> Any:
-        return self._update(state, await self.chain.ainvoke(_model_input(state), config))
+    async def ainvoke(self, state: Any, config: RunnableConfig) -> Any:
+        answer = await self.chain.ainvoke(_model_input(state), without_run_id(config))
+        return self._update(state, answer)
 
     def _update(self, state: Any, answer: Any) -> dict[str, Any]:
         asked = {call["name"] for call in getattr(answer, "tool_calls", ())}
@@ -161,7 +162,7 @@ class _Routes:
     def after_model(self, state: Any) -> str | list[Send]:
         """Call the tools that are asked for and not answered yet; without any, end."""
         messages = part_of(state, "messages")
-        calls = _unanswered(messages, last_calls(messages))
+        calls = _unanswered(_recent(messages))
         if not calls or self.tools is None:
             # A node after the model may have answered for the tools.
             return self.entry if isinstance(messages[-1], ToolMessage) else self.end
@@ -172,14 +173,24 @@ class _Routes:
 
     def after_tools(self, state: Any) -> str:
         """Ask the model again, unless a tool's answer is the last word."""
-        asked = {call["name"] for call in last_calls(part_of(state, "messages"))}
+        asked = {call["name"] for call in _calls_in(_recent(part_of(state, "messages")))}
         return END if asked & self.direct else self.entry
 
 
-def _unanswered(messages: Sequence[Any], calls: Sequence[Any]) -> list[Any]:
-    """Return those of *calls* that none of *messages* answers."""
+def _recent(messages: Sequence[Any]) -> Sequence[Any]:
+    """Return the messages since the model was asked: ids of calls are unique among those."""
+    places = (i for i, message in enumerate(messages) if isinstance(message, AIMessage))
+    return messages[max(places, default=len(messages)) :]
+
+
+def _calls_in(messages: Sequence[Any]) -> list[Any]:
+    return [call for message in messages for call in getattr(message, "tool_calls", ())]
+
+
+def _unanswered(messages: Sequence[Any]) -> list[Any]:
+    """Return the calls among *messages* that none of them answers."""
     answered = {getattr(message, "tool_call_id", None) for message in messages}
-    return [call for call in calls if call["id"] not in answered]
+    return [call for call in _calls_in(messages) if call["id"] not in answered]
 
 
 def _model_input(state: Any) -> Any:
@@ -189,8 +200,7 @@ def _model_input(state: Any) -> Any:
         ConfigurationError: A call among them was never answered.
     """
     messages = part_of(state, "llm_input_messages") or part_of(state, "messages")
-    calls = [call for each in messages for call in getattr(each, "tool_calls", ())]
-    if missing := _unanswered(messages, calls):
+    if missing := _unanswered(messages):
         raise ConfigurationError(
             "the messages hold calls of tools without a ToolMessage that answers them: "
             f"{missing[:3]}; models refuse such a history. Add the answers, or remove the calls"

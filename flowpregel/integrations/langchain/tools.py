@@ -153,12 +153,20 @@ class ToolNode(Runnable[Any, Any]):
             calls, state = given, {}
         else:
             messages = given if isinstance(given, list) else part_of(given, self._key, ())
-            calls = last_calls(messages)
+            asking = next(
+                (each for each in reversed(messages) if isinstance(each, AIMessage)), None
+            )
+            if asking is None:
+                raise ConfigurationError(
+                    f"ToolNode calls what an AIMessage asks for, and found none in {self._key!r}"
+                )
+            calls = asking.tool_calls
         runtime: Runtime[Any] = Runtime() if scope is None else runtime_of(scope)
+        config = config or cast(RunnableConfig, {} if scope is None else config_of(scope))
         offered = ToolRuntime[Any, Any](
             **{each.name: getattr(runtime, each.name) for each in fields(runtime)},
             state=state,
-            config=config or cast(RunnableConfig, {} if scope is None else config_of(scope)),
+            config=without_run_id(config),
             tool_call_id=None,
             tools=[*self.tools_by_name.values()],
         )
@@ -271,16 +279,9 @@ def part_of(state: Any, key: str, default: Any = None) -> Any:
     return state.get(key, default) if isinstance(state, Mapping) else getattr(state, key, default)
 
 
-def last_calls(messages: Sequence[Any]) -> Sequence[ToolCall]:
-    """Return the calls that the last `AIMessage` asks for.
-
-    Raises:
-        ConfigurationError: There is no such message.
-    """
-    for message in reversed(messages):
-        if isinstance(message, AIMessage):
-            return message.tool_calls
-    raise ConfigurationError("tools are called for an AIMessage, and there is none in the input")
+def without_run_id(config: RunnableConfig) -> RunnableConfig:
+    """Return *config* for what runs within: LangChain takes a ``run_id`` for that of one call."""
+    return cast(RunnableConfig, {key: value for key, value in config.items() if key != "run_id"})
 
 
 def _are_calls(given: Any) -> bool:
