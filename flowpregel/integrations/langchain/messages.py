@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, TypedDict
 from langchain_core.messages import AnyMessage, convert_to_messages, convert_to_openai_messages
 
 from flowpregel.errors import ConfigurationError
-from flowpregel.graph import message
+from flowpregel.graph.message import add_messages as merged_messages
+from flowpregel.graph.message import langchain_messages
 
 
 def add_messages(
@@ -38,8 +39,8 @@ def add_messages(
         raise ConfigurationError(f"format={format!r}; use 'langchain-openai', or leave it out")
     if left is None and right is None:
         return partial(add_messages, format=format)
-    sides = [side if side is None else message.langchain_messages(side) for side in (left, right)]
-    merged = message.add_messages(*sides)
+    sides = [side if side is None else langchain_messages(side) for side in (left, right)]
+    merged = merged_messages(*sides)
     return merged if format is None else convert_to_messages(convert_to_openai_messages(merged))
 
 
