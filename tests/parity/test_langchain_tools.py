@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 
+from flowpregel.integrations import langchain
 from tests.parity.chat_tools import OddError, tools_of
 from tests.parity.langchain import ChatSide, asks, call, drive, flowpregel, langgraph, outcome
 
@@ -102,6 +103,21 @@ def test_an_async_tool_is_awaited() -> None:
     _, *answers = both(given, is_async=True)["messages"]
 
     assert ["later a", "2"] == [content for _, _, content, *_ in answers]
+
+
+@pytest.mark.parametrize("schema", ["MessagesState", "AgentState"])
+def test_a_tool_may_be_annotated_with_the_state(schema: str) -> None:
+    """On Python 3.11 too, where pydantic takes only some TypedDicts."""
+    state = Annotated[getattr(langchain, schema), langchain.InjectedState]
+
+    def count(state: Any) -> str:
+        """Count the messages."""
+        return str(len(state["messages"]))
+
+    count.__annotations__["state"] = state
+    [answer] = langchain.ToolNode([count]).invoke([asks(call("count", "1"))])
+
+    assert "1" == answer.content
 
 
 def test_another_key_may_hold_the_messages() -> None:

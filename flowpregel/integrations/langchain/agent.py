@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict, cast, get_type_hints
+from typing import Annotated, Any, Final, Literal, NotRequired, cast, get_type_hints
 
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, RunnableSequence
 from langchain_core.tools import BaseTool
+from typing_extensions import TypedDict  # before Python 3.12 pydantic, for a tool, takes no other
 
 from flowpregel._core.commands import Send
 from flowpregel.errors import ConfigurationError

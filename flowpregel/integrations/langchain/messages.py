@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 from langchain_core.messages import AnyMessage, convert_to_messages, convert_to_openai_messages
+from typing_extensions import TypedDict  # before Python 3.12 pydantic, for a tool, takes no other
 
 from flowpregel.errors import ConfigurationError
 from flowpregel.graph.message import add_messages as merged_messages
