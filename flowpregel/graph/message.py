@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import sys
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypedDict
 
@@ -27,7 +28,8 @@ def add_messages(left: Any, right: Any) -> list[Any]:
     A message is a dict, or an object, with an ``id``; one without gets a new one
     (on a copy, if it can be copied). A dict may be ``{"role": ..., "content":
     ...}``; what is in it does not matter here. A `RemoveMessage`, or any message
-    of ``type`` "remove", takes out the one with its id.
+    of ``type`` "remove", takes out the one with its id. Beside a message of
+    LangChain's, all become such messages.
 
     Args:
         left: The list, or one message.
@@ -44,10 +46,14 @@ def add_messages(left: Any, right: Any) -> list[Any]:
     """
     if left is None or right is None:
         raise ConfigurationError("add_messages takes two lists of messages, and got None")
-    merged = [_identified(message) for message in _listed(left)]
+    left, right = _listed(left), _listed(right)
+    langchain = sys.modules.get("langchain_core.messages")
+    if langchain and any(isinstance(each, langchain.BaseMessage) for each in (*left, *right)):
+        left, right = langchain_messages(left), langchain_messages(right)
+    merged = [_identified(message) for message in left]
     places = {_field(message, "id"): index for index, message in enumerate(merged)}
     removed: set[Any] = set()
-    for message in map(_identified, _listed(right)):
+    for message in map(_identified, right):
         key = _field(message, "id")
         if not isinstance(message, RemoveMessage) and _field(message, "type") != "remove":
             removed.discard(key)
@@ -73,7 +79,23 @@ class MessagesState(TypedDict):
     messages: Annotated[list[Any], add_messages]
 
 
-def _listed(messages: Any) -> Iterable[Any]:
+def langchain_messages(messages: Any) -> list[Any]:
+    """Return *messages*, a list or one, as LangChain's: chunks, dicts, pairs and texts too."""
+    from langchain_core.messages import (  # noqa: PLC0415 - an extra
+        convert_to_messages,
+        message_chunk_to_message,
+    )
+
+    made: list[Any] = []
+    for message in _listed(messages):
+        if isinstance(message, dict | list | tuple | str):
+            made += convert_to_messages([message])
+        else:
+            made.append(message_chunk_to_message(message))
+    return made
+
+
+def _listed(messages: Any) -> list[Any]:
     return messages if isinstance(messages, list) else [messages]
 
 

@@ -29,6 +29,7 @@ PUBLIC = [
     "flowpregel.executors",
     "flowpregel.func",
     "flowpregel.graph",
+    "flowpregel.integrations.langchain",
     "flowpregel.integrations.langgraph",
     "flowpregel.managed",
     "flowpregel.pregel",

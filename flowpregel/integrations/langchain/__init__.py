@@ -1,0 +1,42 @@
+"""Agents and tools of LangChain: what `langgraph.prebuilt` has, and its messages in a state.
+
+Importing this package needs langchain-core (``pip install 'flowpregel[langchain]'``), and lets
+LangChain's tools return a `Command`.
+"""
+
+from __future__ import annotations
+
+try:
+    from langchain_core.messages.tool import ToolOutputMixin
+except ImportError as error:
+    raise ImportError(
+        "flowpregel.integrations.langchain needs langchain-core, which is not installed; "
+        "get it with: pip install 'flowpregel[langchain]'"
+    ) from error
+
+from flowpregel._core.commands import Command
+from flowpregel.integrations.langchain.agent import AgentState, create_react_agent
+from flowpregel.integrations.langchain.messages import MessagesState, add_messages
+from flowpregel.integrations.langchain.tools import (
+    InjectedState,
+    InjectedStore,
+    ToolNode,
+    ToolRuntime,
+    tools_condition,
+)
+
+__all__ = [
+    "AgentState",
+    "InjectedState",
+    "InjectedStore",
+    "MessagesState",
+    "ToolNode",
+    "ToolRuntime",
+    "add_messages",
+    "create_react_agent",
+    "tools_condition",
+]
+
+if not issubclass(Command, ToolOutputMixin):
+    # A tool's result of any other class becomes the text of a message.
+    Command.__bases__ = (*Command.__bases__, ToolOutputMixin)
