@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any, Generic, TypeVar, cast
 
 from flowpregel.context import RunControl, Scope, current_scope, nothing, report_progress
@@ -38,6 +39,10 @@ class Runtime(Generic[ContextT]):
     heartbeat: Callable[[], None] = nothing
     progress: Callable[..., None] = nothing
     """Say how far the task is: ``progress(done, total, message)``, as `report_progress` does."""
+    rng: Callable[[], Any] = Random
+    """Return random numbers of this call's own: a ``numpy.random.Generator``, or without numpy a
+    `random.Random`. They are those of the run's thread and of what was asked: the same with any
+    number of workers, in each attempt, and when the run goes on. Each use gives others."""
     previous: Any = None
     execution_info: ExecutionInfo | None = None
     control: RunControl | None = None
@@ -78,6 +83,7 @@ def runtime_of(scope: Scope) -> Runtime[Any]:
         stream_writer=scope.ends.emit,
         heartbeat=scope.ends.beat,
         progress=scope.progress,
+        rng=scope.rng,
         previous=job.place.previous,
         execution_info=ExecutionInfo(
             checkpoint_id=job.place.checkpoint_id,
