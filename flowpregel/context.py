@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any, Final
 
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import own_copy
 from flowpregel._core.effects import Report, StepContext
-from flowpregel._core.ids import interrupt_id
+from flowpregel._core.ids import digest, interrupt_id
 from flowpregel._core.records import Interrupted, Task, Write
 from flowpregel.carried import headers_in, trace_headers
 from flowpregel.errors import INVALID_RESUME, ConfigurationError, GraphInterrupt
@@ -144,6 +145,8 @@ class Scope:
     """What it has written so far."""
     deferred: set[Any] = field(default_factory=set)
     """For each call that waits for others: a future that is done when it is made."""
+    streams: int = 0
+    """How many streams of random numbers it was given."""
     reported: tuple[float, str | None] = NOTHING_REPORTED
     """When it last said how far it is (monotonic seconds), and its message."""
 
@@ -170,6 +173,17 @@ class Scope:
             if channel.is_available():
                 found[name] = channel.get()
         return found
+
+    def rng(self) -> Any:
+        """Return random numbers of this call's own; see `Runtime.rng`."""
+        job, used, self.streams = self.job, self.streams, self.streams + 1
+        around = job.run.thread_id, job.place.namespace, job.place.step
+        seed = int(digest(*around, *(job.task.stream or (job.task.path,)), used), 16)
+        try:
+            from numpy.random import default_rng  # noqa: PLC0415 - only where it is installed
+        except ImportError:
+            return Random(seed)
+        return default_rng(seed)
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Say how far the task is; see `report_progress`."""

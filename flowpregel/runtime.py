@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any, Generic, TypeVar, cast
 
 from flowpregel._core.copies import own_copy
@@ -52,6 +53,10 @@ class Runtime(Generic[ContextT]):
     """
     saved: Any = None
     """What the last attempt before this one saved last; None: nothing."""
+    rng: Callable[[], Any] = Random
+    """Return random numbers of this call's own: a ``numpy.random.Generator``, or without numpy a
+    `random.Random`. They are those of the run's thread and of what was asked: the same with any
+    number of workers, in each attempt, and when the run goes on. Each use gives others."""
     previous: Any = None
     execution_info: ExecutionInfo | None = None
     server_info: None = None
@@ -96,6 +101,7 @@ def runtime_of(scope: Scope) -> Runtime[Any]:
         progress=scope.progress,
         save=scope.ends.save,
         saved=None if task.saved is None else own_copy(task.saved),
+        rng=scope.rng,
         previous=job.place.previous,
         execution_info=ExecutionInfo(
             checkpoint_id=job.place.checkpoint_id,

@@ -127,7 +127,7 @@ class Calls:
             self._running[task.id][1].append(call)
             return None
         self._running[task.id] = task, [call]
-        run.going_on.anew += 1
+        run.going_on.anew += not task.node.hidden
         self.bodies.setdefault(caller.id, BodyCalls()).running += 1
         return task
 

@@ -148,6 +148,7 @@ def call_task(caller: Task, call: Call, place: StepContext) -> Task:
         timeout=node.timeout,
         depth=caller.depth + 1,
         record=record,
+        stream=(*(caller.stream or (caller.path,)), *known_by),
         variables=call.variables,
     )
 

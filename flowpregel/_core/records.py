@@ -155,6 +155,8 @@ class Task:
     """In how many tasks of its run it is nested."""
     record: CallRecord | None = None
     """What it asks for, if it is a call that is recorded."""
+    stream: tuple[object, ...] = ()
+    """Which call it is, in words that no clock is part of: its random numbers begin with them."""
     variables: Any = None
     """The context variables of who called it; None: those of who started the run."""
     first_started: int | None = None

@@ -98,7 +98,7 @@ class Replay:
             return None
         if was is not None and record is not None:
             assert task.parent is not None
-            self._asked += task.parent.record is None
+            self._asked += task.parent.record is None and record.code != ""
             self._run.going_on.is_changed |= was.caller != record.caller
             if was.code != record.code:
                 recorded = self._of_other_code(task, was, record, recorded)
@@ -109,7 +109,7 @@ class Replay:
             recorded = own_copy(tuple(recorded))
         if done := outputs(recorded):
             task.writes = tuple(done)
-            self._run.going_on.answered += 1
+            self._run.going_on.answered += not task.node.hidden
             return Returned(task.writes)
         for channel, value in recorded:
             if channel == ERROR and isinstance(value, BaseException):
@@ -209,7 +209,8 @@ class Replay:
         records = [record for each in kept if (record := _record_in(each)) is not None]
         # What a recorded call called itself is not asked for where that is answered.
         callers = {digest_of_call(record) for record in records}
-        asked = sum(each.caller not in callers for each in records)
+        # Without code are questions of the library itself, as those of `imap`.
+        asked = sum(each.code != "" and each.caller not in callers for each in records)
         run.going_on.not_asked = asked - self._asked
 
 

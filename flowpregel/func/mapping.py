@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import InvalidStateError
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -16,7 +16,7 @@ from flowpregel._core.callee import callee_of
 from flowpregel._core.digest import arguments_digest
 from flowpregel._core.records import Arguments, Node
 from flowpregel.context import Scope
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import ConfigurationError, GraphInterrupt, TaskCancelled
 from flowpregel.executors.calls import CallFuture
 
 R = TypeVar("R")
@@ -161,6 +161,9 @@ class ResultStream(Generic[R]):
             if not self._posted:
                 yield self._awaited, 0
             self._take_posted()
+        for future in [self._under_way[index][0] for index in self._ended]:
+            if isinstance(Future.exception(future), GraphInterrupt | TaskCancelled):
+                yield future, 0  # the body ends with it, and there is nothing to record
         ended = tuple(self._ended)
         if scope.job.compares:
             recorded = _record(name, scope, tuple(self._under_way), ended)

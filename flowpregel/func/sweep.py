@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from flowpregel._core.digest import digest_of, home_of
 from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.context import report_progress
 from flowpregel.func.entry import entrypoint
 from flowpregel.func.options import TaskOptions, checked_options
 from flowpregel.func.tasks import TaskFunction
@@ -64,9 +65,8 @@ def map(
 
     def body(_: str) -> Any:
         results: Iterable[Any] = called.imap(given, chunksize=chunksize, errors=errors)
-        if callable(show):
-            results = show(results, total=len(given))
-        return entrypoint.final(value=[*results], save=None)
+        track = show if callable(show) else _tracked
+        return entrypoint.final(value=[*track(results, total=len(given))], save=None)
 
     # Whose run it is: the function's, wherever this is called from.
     body.__module__ = home_of(called.func)[0]
@@ -76,3 +76,10 @@ def map(
     with views.progress() if show is True else nullcontext():
         results: list[R] = entrypoint(checkpointer=store)(body).run(text, id=id, **how)
         return results
+
+
+def _tracked(results: Iterable[Any], total: int) -> Iterable[Any]:
+    """Yield *results*; tell the live view how many there were."""
+    for done, result in enumerate(results, 1):
+        report_progress(done, total)
+        yield result

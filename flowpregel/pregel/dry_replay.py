@@ -176,7 +176,7 @@ def _withheld(steps: Steps, names: Counter[str]) -> Steps:
             case effects.Submit(tasks, setting):
                 bodies = [task for task in tasks if task.node.role == "body"]
                 others = [task for task in tasks if task.node.role != "body"]
-                names.update(task.name for task in others)
+                names.update(task.name for task in others if not task.node.hidden)
                 ends += [effects.Ended(task.id, task.attempt, Interrupted(())) for task in others]
                 reply = (yield effects.Submit(bodies, setting)) if bodies else None
             case effects.Look():

@@ -97,8 +97,12 @@ class ProgressView:
     def lines(self, now: float) -> list[str]:
         """Return what there is to show at *now*."""
         seconds = max(now - self._began, 1e-9)
-        lines = [", ".join(filter(None, (f"{self._name}: {seconds:.1f} s", self._workers())))]
         # Copied: rich may call this on an OS thread of its own.
+        all_reports = [*self._reports.values()]
+        whole = next((each for each in all_reports if each["name"] == self._name), None)
+        told_of_all = "" if whole is None else self._whole(whole, seconds)
+        header = (f"{self._name}: {seconds:.1f} s", self._workers(), told_of_all)
+        lines = [", ".join(filter(None, header))]
         for name, count in [*self._counts.items()]:
             if name == self._name:
                 continue
@@ -111,13 +115,25 @@ class ProgressView:
                 (count["asking"], f"{count['asking']:,} waiting for an answer"),
                 (left, f"{left:,} to do"),
                 (done, f"{done / seconds:,.1f}/s"),
-                (left and done, f"{left * seconds / max(done, 1):,.0f} s left"),
+                # Where the run itself says how far it is, more of them may start.
+                (left and done and not whole, f"{left * seconds / max(done, 1):,.0f} s left"),
             )
             parts = [text for holds, text in told if holds]
             lines.append(f"  {name}: {', '.join(parts)}")
-            reports = [each for each in [*self._reports.values()] if each["name"] == name]
+            reports = [each for each in all_reports if each["name"] == name]
             lines += [f"    {how_far(report)}" for report in reports[:_SHOWN]]
         return [in_one_line(line) for line in lines]
+
+    def _whole(self, report: Mapping[str, Any], seconds: float) -> str:
+        """Return how far the run itself says it is, and how long the rest takes."""
+        counts = sum(self._counts.values(), Counter[str]())
+        # What was recorded before took no time.
+        share = counts["done"] / max(counts["done"] + counts["before"], 1)
+        done = report["done"] * share
+        if not (done and report["total"]):
+            return how_far(report)
+        left = (report["total"] - report["done"]) * seconds / done
+        return f"{how_far(report)}, {left:,.0f} s left"
 
 
 def how_far(report: Mapping[str, Any]) -> str:

@@ -158,6 +158,21 @@ def test_the_live_view_shows_how_far_running_tasks_are() -> None:
     assert "work: 1 done" in view.lines(2.0)[-1]
 
 
+def test_the_live_view_shows_how_far_the_run_itself_is() -> None:
+    """And how long the rest takes, of which what was recorded before tells nothing."""
+    view = ProgressView("flow", io.StringIO(), lambda: 0.0, lambda: "")
+    before = {"work": None, "__metadata__": {"cached": True}}
+    ended = {"name": "work", "id": "1", "result": {}, "error": None, "interrupts": []}
+    for event in [("updates", before)] * 3 + [("tasks", ended)]:
+        view.see(((), *event))
+    view.see(((), "progress", {**report(40, 100), "name": "flow"}))
+
+    lines = view.lines(10.0)
+
+    assert "flow: 10.0 s, 40/100 (40 %), 60 s left" == lines[0]
+    assert "work: 4 done, 3 of them before" in lines[1]
+
+
 def test_the_command_line_shows_how_far_running_tasks_are(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

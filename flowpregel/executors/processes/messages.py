@@ -51,8 +51,8 @@ from flowpregel.executors.processes.shared_memory import Arena
 _log: Final = logging.getLogger("flowpregel.worker")
 
 _TASK_FIELDS: Final = (
-    "id", "kind", "input", "path", "triggers", "namespace", "depth", "record", "first_started",
-    "attempt", "answers", "saved", "error",
+    "id", "kind", "input", "path", "triggers", "namespace", "depth", "record", "stream",
+    "first_started", "attempt", "answers", "saved", "error",
 )  # fmt: skip
 _RUN_FIELDS: Final = tuple(
     each.name for each in fields(RunInfo) if each.name not in ("store", "executor")

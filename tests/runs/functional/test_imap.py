@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from flowpregel import Command, interrupt
 from flowpregel.checkpoint.memory import InMemorySaver
-from flowpregel.errors import ConfigurationError
+from flowpregel.errors import ConfigurationError, RunNotice, TaskCancelled
 from flowpregel.func import entrypoint, task
 from flowpregel.policies import CachePolicy
 from tests.runs.crashes import Once
@@ -184,6 +185,34 @@ def test_without_order_the_first_that_ends_comes_first(drive: Any, tmp_path: Pat
     assert [1, 0] == ran
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_run_that_is_stopped_ends_the_loop(ordered: bool, tmp_path: Path) -> None:
+    """Though its calls have not ended, and will not be told."""
+    began, ended, release = threading.Event(), threading.Event(), threading.Event()
+
+    @task(executor="threads")
+    def wait(n: int) -> int:
+        began.set()
+        assert release.wait(60)
+        return n
+
+    @entrypoint(checkpointer=tmp_path / "store")
+    def flow(count: int) -> int:
+        try:
+            return sum(wait.imap(range(count), ordered=ordered))
+        finally:
+            ended.set()
+
+    handle = flow.start(3, id="1")
+    assert began.wait(60)
+    handle.cancel()
+    assert ended.wait(60)
+    release.set()
+
+    with pytest.raises(TaskCancelled):
+        handle.result(60)
+
+
 @MAKE
 def test_what_a_run_saw_before_it_stopped_it_sees_again(
     drive: Any, executor: str, make: Any, tmp_path: Path
@@ -246,6 +275,43 @@ def test_calls_that_were_recorded_by_a_map_are_not_made_again(drive: Any, tmp_pa
 
     assert 45 == drive.invoke(flow, None, thread_id="1")
     assert list(range(10)) == sorted(ran)
+
+
+def test_what_is_counted_are_the_calls_of_tasks(tmp_path: Path) -> None:
+    """Not the questions in which order they ended; neither when a run goes on, nor before."""
+    crash = Once(OSError("crash"))
+
+    @entrypoint(executor="threads", checkpointer=tmp_path / "store")
+    def flow(count: int) -> int:
+        total = sum(double.imap(range(count), ordered=False, window=2))
+        crash()
+        return total
+
+    with pytest.raises(OSError, match="crash"):
+        flow.run(6, id="1")
+    plan = flow.plan(7, id="1", adopt=True)
+
+    assert (6, {"double": 1}, 0) == (plan.answered, plan.would_run, plan.not_asked)
+    with pytest.warns(RunNotice, match="6 answered from the record, 1 run anew, 0 not asked for"):
+        assert 42 == flow.run(7, id="1", adopt=True)
+
+
+@task
+def ask(n: int) -> int:
+    return int(interrupt("how many?")) if n == 2 else n
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_call_may_ask(drive: Any, executor: str, ordered: bool, tmp_path: Path) -> None:
+    """The run stops, and goes on with the answer."""
+
+    @entrypoint(executor=executor, checkpointer=tmp_path / "store")
+    def flow(count: int) -> int:
+        return sum(ask.imap(range(count), ordered=ordered, window=2))
+
+    drive.invoke(flow, 5, thread_id="1")
+
+    assert 108 == drive.invoke(flow, Command(resume=100), thread_id="1")
 
 
 @task
