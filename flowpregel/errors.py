@@ -7,6 +7,7 @@
     │   ├── GraphInterrupt            a task asks a person something
     │   ├── ParentCommand             a node commands the graph around it
     │   └── TaskCancelled             the run no longer wants this task
+    │       └── RunStopped            the run ended in time, as it was told to
     └── Exception
         ├── RunNotice (UserWarning)       what became of recorded calls: a warning
         └── FlowPregelError
@@ -59,7 +60,7 @@ __all__ = [
     "GraphDrained", "GraphInterrupt", "GraphRecursionError", "InputMismatchError",
     "InvalidUpdateError", "LeaseLostError", "NodeCancelledError", "NodeError",
     "NodeTimeoutError", "ParentCommand", "RecordedError", "ReplayMismatchError", "RunNotice",
-    "StoreCorruptError", "StoreError", "StoreForeignError", "StoreFullError",
+    "RunStopped", "StoreCorruptError", "StoreError", "StoreForeignError", "StoreFullError",
     "StoreReadOnlyError", "StoreVersionError", "TaskCancelled", "TaskExitError",
     "TaskSerializationError", "ThreadBusyError", "UnansweredError", "UnknownInterruptError",
     "ValueEncodingError", "WorkerDiedError", "is_invalid_resume",
@@ -97,6 +98,10 @@ class TaskCancelled(GraphBubbleUp):
     def __init__(self, reason: str = "the run was stopped") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class RunStopped(TaskCancelled):
+    """A run was told to end in time (``stop_after``, SIGTERM), and has; run again, it goes on."""
 
 
 class ConfigurationError(FlowPregelError, ValueError):

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, cast
 
 from flowpregel._core.copies import own_copy
-from flowpregel.context import RunControl, Scope, current_scope, nothing, report_progress
+from flowpregel.context import (
+    RunControl,
+    Scope,
+    StopSignal,
+    current_scope,
+    nothing,
+    report_progress,
+)
 
-__all__ = ["ExecutionInfo", "RunControl", "Runtime", "get_runtime", "report_progress"]
+__all__ = [
+    "ExecutionInfo", "RunControl", "Runtime", "StopSignal", "get_runtime", "report_progress",
+]  # fmt: skip
 
 ContextT = TypeVar("ContextT")
 
@@ -48,6 +57,9 @@ class Runtime(Generic[ContextT]):
     """
     saved: Any = None
     """What the last attempt before this one saved last; None: nothing."""
+    stopping: StopSignal = field(default_factory=StopSignal)
+    """True once the run was told to end in time: save, and return or raise. It has ``is_set()``
+    and ``wait(timeout)``, as a `threading.Event` has."""
     previous: Any = None
     execution_info: ExecutionInfo | None = None
     control: RunControl | None = None
@@ -89,6 +101,7 @@ def runtime_of(scope: Scope) -> Runtime[Any]:
         heartbeat=scope.ends.beat,
         progress=scope.progress,
         save=scope.ends.save,
+        stopping=StopSignal(scope.ends.is_ending),
         saved=None if task.saved is None else own_copy(task.saved),
         previous=job.place.previous,
         execution_info=ExecutionInfo(

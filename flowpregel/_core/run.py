@@ -71,6 +71,8 @@ def _repeat(run: Run) -> Steps:
             return (yield from _pause(run))
         if (reason := options.drain()) is not None:
             raise GraphDrained(reason)
+        if run.stopped is not None:
+            raise run.stopped.error
         if (yield from Superstep(run, tasks, setting).go()):
             return (yield from _ask(run, tasks))
         yield from _end(run, tasks)

@@ -56,7 +56,6 @@ class Superstep:
         self._paused = False
         self._failure: BaseException | None = None
         self._escaped: object = None
-        self._stopped: str | None = None
 
     # ------------------------------------------------------------ the story
 
@@ -101,8 +100,9 @@ class Superstep:
         """What ends the run before the barrier: a failure, a stop or a command."""
         if self._failure is not None:
             return self._failure
-        if self._stopped is not None:
-            return errors.TaskCancelled(self._stopped)
+        stopped = self._run.stopped
+        if stopped is not None and (stopped.kill or not all(task.writes for task in self._tasks)):
+            return stopped.error
         return None if self._escaped is None else errors.ParentCommand(self._escaped)
 
     def _at_once(self) -> list[Effect]:
@@ -126,7 +126,7 @@ class Superstep:
             if run.options.step_timeout is not None:
                 self._deadline = wakeup.monotonic + int(run.options.step_timeout * 1e9)
             yield from self._take_in(wakeup)
-            if self._stopped is not None:
+            if self._run.stopped is not None:
                 return
             busy = [task for task in self._tasks if task.id in self._calls.busy]
             for task in busy:
@@ -196,8 +196,8 @@ class Superstep:
             self._start_due(wakeup)
         for event in wakeup.events:
             if isinstance(event, effects.Stopped):
-                self._stopped = event.reason
-                self._cancel_all(kill=True)
+                run.stopped = run.stopped or event
+                self._cancel_all(kill=event.kill)
                 continue
             task = self._open.get(event.caller if isinstance(event, Call) else event.task_id)
             if task is None:
@@ -244,7 +244,7 @@ class Superstep:
             run.after.extend(run.stream_events.started(task, run.step, run.now))
         if run.pending or run.answers:
             answer_from_pending(run, task)
-        if self._stopped is not None:
+        if self._run.stopped is not None:
             self._settle(task, Withdrawn())
         elif task.node.cache is None:
             self._submit((task,), self._effects)
@@ -288,7 +288,7 @@ class Superstep:
             if event.caught is not None:
                 calls.caught = event.caught
             outcome = calls.final_outcome(outcome)
-        if isinstance(outcome, Raised) and self._failure is None and self._stopped is None:
+        if isinstance(outcome, Raised) and self._failure is None and self._run.stopped is None:
             delay = self._delay(task, outcome.error, wakeup.jitter)
             if delay is not None:
                 task.attempt += 1
@@ -356,7 +356,11 @@ class Superstep:
         error.add_note(note_of(task))
         run.after.extend(run.stream_events.ended(task, run.step, run.now, error))
         writes: tuple[Write, ...] = ((records.ERROR, keepable(error)),)
-        if task.node.handler is not None and task.kind is not Kind.CALL and self._stopped is None:
+        if (
+            task.node.handler is not None
+            and task.kind is not Kind.CALL
+            and self._run.stopped is None
+        ):
             self._calls.keep(task, (*writes, (records.ERROR_SOURCE, task.name)))
             if self._failure is None:
                 # Otherwise the handler runs when the failing run is resumed.

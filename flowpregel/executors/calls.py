@@ -346,6 +346,10 @@ class LocalRunClient(RunClient):
     def beat(self) -> None:
         """Do nothing: tasks in this process have no idle timeout."""
 
+    def is_ending(self) -> bool:
+        """Return whether the run was told to end in time."""
+        return bool(self._job.run.ending)
+
     def save(self, state: Any) -> None:
         """Keep a copy of *state* for the next attempt; on an event loop, without waiting."""
         job, reply = self._job, CallFuture[Any](self._turn)

@@ -55,7 +55,7 @@ _TASK_FIELDS: Final = (
     "attempt", "answers", "saved", "error",
 )  # fmt: skip
 _RUN_FIELDS: Final = tuple(
-    each.name for each in fields(RunInfo) if each.name not in ("store", "executor")
+    each.name for each in fields(RunInfo) if each.name not in ("store", "executor", "ending")
 )
 """Those of a `RunInfo` that do not stay with the coordinator."""
 _task_values: Final = attrgetter(*_TASK_FIELDS)

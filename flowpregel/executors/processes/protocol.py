@@ -147,16 +147,19 @@ class Parser:
         return frames
 
 
-STATUS_SIZE: Final = 16
+STATUS_SIZE: Final = 24
 """Bytes of shared memory that the status of a worker needs."""
 RUNNING: Final = 0
 """Where in the status the number of the task stands that began last."""
 UNWANTED: Final = 1
 """Where the number of the task that is to stop: set before the signal that makes it look."""
 
+ENDING: Final = 2
+"""Where the number of the task whose run is to end soon."""
+
 
 def map_status(fd: int) -> memoryview:
-    """Return the status of a worker: two numbers in memory that both processes map.
+    """Return the status of a worker: three numbers in memory that both processes map.
 
     They can be read when the worker is dead.
     """

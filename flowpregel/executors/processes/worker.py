@@ -184,7 +184,7 @@ class Worker:
 
     def _run_task(self, number: int, digest: bytes, body: bytes, *, hold: bool) -> None:
         link = self._link
-        client = WorkerRunClient(link, number)
+        client = WorkerRunClient(link, number, self._status)
         link.task, self._stopped = number, False
         began, at = time.monotonic(), time.time_ns()
         try:
