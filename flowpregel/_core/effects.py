@@ -144,6 +144,10 @@ class Call:
 
 SAVE: Final = Node(name="runtime.save")
 """The node of a call by which a task saves its only argument: the run itself answers it."""
+CANCEL: Final = Node(name="future.cancel")
+"""The node of a call by which a task gives up another, which has the same ``reply``."""
+REQUESTS: Final = SAVE, CANCEL
+"""What runs no task."""
 
 
 @dataclass(slots=True)

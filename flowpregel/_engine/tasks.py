@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from flowpregel import executors
-from flowpregel._core.effects import SAVE, Call, Emitted, Ended, Event, StepContext, Stopped
+from flowpregel._core.effects import REQUESTS, Call, Emitted, Ended, Event, StepContext, Stopped
 from flowpregel._core.records import Node, Outcome, Raised, Task, Withdrawn
 from flowpregel._engine.nested import ActiveRun
 from flowpregel._fault import fault
@@ -278,7 +278,7 @@ class TaskStarter:
                 if (nested := self.nested.pop(task_id, None)) is not None:
                     event.span = nested.watch.stop("graph")
                 fault("task.ended", task_id)
-            if not isinstance(event, Emitted) and getattr(event, "node", None) is not SAVE:
+            if not isinstance(event, Emitted) and getattr(event, "node", None) not in REQUESTS:
                 done.append(task_id)
         for limit in self._limits.values():
             for job in limit.release(done):
