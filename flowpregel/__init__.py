@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flowpregel.checkpoint.memory import InMemorySaver
     from flowpregel.context import RunControl, interrupt, report_progress
     from flowpregel.executors.shared import Shared, shared
-    from flowpregel.func import File, entrypoint, task
+    from flowpregel.func import File, entrypoint, shell, task
     from flowpregel.graph.compile import CompiledStateGraph
     from flowpregel.graph.state import StateGraph
     from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
@@ -52,6 +52,7 @@ __all__ = [
     "progress",
     "report_progress",
     "shared",
+    "shell",
     "task",
 ]
 
@@ -64,7 +65,7 @@ _HOMES = {
     "checkpoint.memory": ("InMemorySaver",),
     "context": ("RunControl", "interrupt", "report_progress"),
     "executors.shared": ("Shared", "shared"),
-    "func": ("File", "entrypoint", "task"),
+    "func": ("File", "entrypoint", "shell", "task"),
     "graph.compile": ("CompiledStateGraph",),
     "graph.state": ("StateGraph",),
     "policies": ("CachePolicy", "RetryPolicy", "TimeoutPolicy"),

@@ -27,6 +27,7 @@
             ├── UnknownInterruptError               an answer fits no pending question
             ├── task failures
             │   ├── NodeTimeoutError, NodeCancelledError, TaskExitError
+            │   ├── CommandFailedError
             │   └── RecordedError, WorkerDiedError, TaskSerializationError
             └── StoreError                          what the durable store refuses
                 ├── StoreCorruptError, StoreForeignError, StoreVersionError
@@ -55,7 +56,8 @@ from flowpregel._run_errors import (
 )
 
 __all__ = [
-    "CodeChangedError", "ConfigurationError", "EmptyChannelError", "EmptyInputError",
+    "CodeChangedError", "CommandFailedError", "ConfigurationError", "EmptyChannelError",
+    "EmptyInputError",
     "ExecutorUnavailableError", "FlowMismatchError", "FlowPregelError", "GraphBubbleUp",
     "GraphDrained", "GraphInterrupt", "GraphRecursionError", "InputMismatchError",
     "InvalidUpdateError", "LeaseLostError", "NodeCancelledError", "NodeError",
@@ -265,6 +267,18 @@ class WorkerDiedError(FlowPregelError):
         what = self.call or f"task {self.task!r}"
         text = f"the worker (pid {self.pid}) that ran {what} died: {self.cause}"
         return f"{text}\n{self.report}" if self.report else text
+
+
+class CommandFailedError(FlowPregelError):
+    """A command that `flowpregel.shell` ran failed; *output* is the end of its stdout."""
+
+    def __init__(self, command: str, exit_code: int, output: str) -> None:
+        super().__init__(command, exit_code, output)
+        self.command, self.exit_code, self.output = command, exit_code, output
+
+    def __str__(self) -> str:
+        last = self.output[-200:].strip() or "(nothing)"
+        return f"{self.command!r} ended with exit code {self.exit_code}; it wrote last: {last}"
 
 
 class TaskSerializationError(FlowPregelError):
