@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flowpregel.checkpoint.memory import InMemorySaver
     from flowpregel.context import RunControl, interrupt, report_progress
     from flowpregel.executors.shared import Shared, shared
-    from flowpregel.func import File, asleep, entrypoint, signal, sleep, task
+    from flowpregel.func import File, asleep, entrypoint, shell, signal, sleep, task
     from flowpregel.func.joblib_backend import joblib_backend as joblib_backend
     from flowpregel.func.sweep import map as map
     from flowpregel.graph.compile import CompiledStateGraph
@@ -55,6 +55,7 @@ __all__ = [
     "progress",
     "report_progress",
     "shared",
+    "shell",
     "signal",
     "sleep",
     "task",
@@ -72,7 +73,7 @@ _HOMES = {
     "checkpoint.memory": ("InMemorySaver",),
     "context": ("RunControl", "interrupt", "report_progress"),
     "executors.shared": ("Shared", "shared"),
-    "func": ("File", "asleep", "entrypoint", "signal", "sleep", "task"),
+    "func": ("File", "asleep", "entrypoint", "shell", "signal", "sleep", "task"),
     "func.joblib_backend": ("joblib_backend",),
     "func.sweep": ("map",),
     "graph.compile": ("CompiledStateGraph",),

@@ -4,10 +4,14 @@ Python raises `KeyboardInterrupt` between any two instructions of the main threa
 a lock's taking and the note that it was taken. What must not be broken off runs inside `held`:
 there the signal is kept, and its handler called when that ends, at `deliver`, or while
 `interruptible` calls the user's code. Who presses Ctrl-C a second time is not kept waiting.
+
+SIGTERM ends a program that has no handler of its own for it. Inside `ending` it does so when
+the runs have ended, which are told.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -126,3 +130,54 @@ def waking(wake: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         hold.wake = None
+
+
+# -------------------------------------------------------------------- SIGTERM
+
+_ends: list[Callable[[str], object]] = []
+"""What is called with the reason."""
+_terminated: list[int] = []
+"""The processes that were told to end: this one, or one that it was forked from."""
+
+
+def _on_sigterm(number: int, frame: Any) -> None:
+    """Tell the runs of this process; end one that was forked from it."""
+    if _owner != os.getpid():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTERM)
+    _terminated.append(number)
+    for end in [*_ends]:
+        end("SIGTERM")
+
+
+_owner = 0
+"""The process that has the handler."""
+
+
+@contextmanager
+def ending(end: Callable[[str], object], *, dies: bool = True) -> Iterator[None]:
+    """Have *end* called when the program gets SIGTERM, which ends it only when this is left.
+
+    Args:
+        end: Called in the signal's handler.
+        dies: Whether the program ends then.
+    """
+    global _owner
+    handlers = signal.SIG_DFL, _on_sigterm
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) not in handlers:
+        yield
+        return
+    _ends.append(end)
+    _owner = os.getpid()
+    signal.signal(signal.SIGTERM, _on_sigterm)
+    try:
+        yield
+    finally:
+        _ends.remove(end)
+        if not _ends:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            told = _terminated.copy()
+            _terminated.clear()
+            if told and dies:
+                signal.raise_signal(signal.SIGTERM)

@@ -19,6 +19,8 @@ from flowpregel.errors import INVALID_RESUME, ConfigurationError, GraphInterrupt
 
 PROGRESS_EVERY: Final = 0.05
 """Seconds for which a report of progress without a new message is left out."""
+STOP_LOOK: Final = 0.05
+"""Seconds between two looks of a task that waits for the end of its run."""
 NOTHING_REPORTED: Final = (float("-inf"), None)
 
 
@@ -78,9 +80,36 @@ class RunInfo:
     control: RunControl | None = None
     executor: Any = None
     """Where nodes run that name no executor; unknown in a worker."""
+    ending: list[str] = field(default_factory=list)
+    """Why it was told to end in time; empty: it was not. In the coordinator alone."""
 
 
 _NO_RUN = RunInfo()
+
+
+@dataclass(frozen=True, slots=True)
+class StopSignal:
+    """Whether the run was told to end soon: like a `threading.Event`, which the run sets.
+
+    Example:
+        >>> bool(StopSignal())
+        False
+    """
+
+    is_set: Callable[[], bool | None] = lambda: False
+
+    def __bool__(self) -> bool:
+        return bool(self.is_set())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, at most *timeout* seconds; return whether it is."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while not self.is_set():
+            left = STOP_LOOK if end is None else min(STOP_LOOK, end - time.monotonic())
+            if left <= 0:
+                return False
+            time.sleep(left)
+        return True
 
 
 @dataclass(slots=True, eq=False)
@@ -127,6 +156,8 @@ class RunClient:
     """Show that the task is alive."""
     save: Callable[[Any], None] = nothing
     """Keep a state for the task's next attempt."""
+    is_ending: Callable[[], bool | None] = nothing
+    """Whether the run is to end soon."""
 
 
 @dataclass(slots=True, eq=False)

@@ -7,6 +7,7 @@
     │   ├── GraphInterrupt            a task asks a person something
     │   ├── ParentCommand             a node commands the graph around it
     │   └── TaskCancelled             the run no longer wants this task
+    │       └── RunStopped            the run ended in time, as it was told to
     └── Exception
         ├── RunNotice (UserWarning)       what became of recorded calls: a warning
         └── FlowPregelError
@@ -26,6 +27,7 @@
             ├── UnknownInterruptError               an answer fits no pending question
             ├── task failures
             │   ├── NodeTimeoutError, NodeCancelledError, TaskExitError
+            │   ├── CommandFailedError
             │   └── RecordedError, WorkerDiedError, TaskSerializationError
             └── StoreError                          what the durable store refuses
                 ├── StoreCorruptError, StoreForeignError, StoreVersionError
@@ -54,12 +56,13 @@ from flowpregel._run_errors import (
 )
 
 __all__ = [
-    "CodeChangedError", "ConfigurationError", "EmptyChannelError", "EmptyInputError",
+    "CodeChangedError", "CommandFailedError", "ConfigurationError", "EmptyChannelError",
+    "EmptyInputError",
     "ExecutorUnavailableError", "FlowMismatchError", "FlowPregelError", "GraphBubbleUp",
     "GraphDrained", "GraphInterrupt", "GraphRecursionError", "InputMismatchError",
     "InvalidUpdateError", "LeaseLostError", "NodeCancelledError", "NodeError",
     "NodeTimeoutError", "ParentCommand", "RecordedError", "ReplayMismatchError", "RunNotice",
-    "StoreCorruptError", "StoreError", "StoreForeignError", "StoreFullError",
+    "RunStopped", "StoreCorruptError", "StoreError", "StoreForeignError", "StoreFullError",
     "StoreReadOnlyError", "StoreVersionError", "TaskCancelled", "TaskExitError",
     "TaskSerializationError", "ThreadBusyError", "UnansweredError", "UnknownInterruptError",
     "ValueEncodingError", "WorkerDiedError", "is_invalid_resume",
@@ -97,6 +100,10 @@ class TaskCancelled(GraphBubbleUp):
     def __init__(self, reason: str = "the run was stopped") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class RunStopped(TaskCancelled):
+    """A run was told to end in time (``stop_after``, SIGTERM), and has; run again, it goes on."""
 
 
 class ConfigurationError(FlowPregelError, ValueError, TypeError, KeyError, NotImplementedError):
@@ -265,6 +272,18 @@ class WorkerDiedError(FlowPregelError):
         what = self.call or f"task {self.task!r}"
         text = f"the worker (pid {self.pid}) that ran {what} died: {self.cause}"
         return f"{text}\n{self.report}" if self.report else text
+
+
+class CommandFailedError(FlowPregelError):
+    """A command that `flowpregel.shell` ran failed; *output* is the end of its stdout."""
+
+    def __init__(self, command: str, exit_code: int, output: str) -> None:
+        super().__init__(command, exit_code, output)
+        self.command, self.exit_code, self.output = command, exit_code, output
+
+    def __str__(self) -> str:
+        last = self.output[-200:].strip() or "(nothing)"
+        return f"{self.command!r} ended with exit code {self.exit_code}; it wrote last: {last}"
 
 
 class TaskSerializationError(FlowPregelError):

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Generic, TypeVar, cast
 
 from flowpregel._core.copies import own_copy
-from flowpregel.context import RunControl, Scope, current_scope, nothing, report_progress
+from flowpregel.context import (
+    RunControl,
+    Scope,
+    StopSignal,
+    current_scope,
+    nothing,
+    report_progress,
+)
 
-__all__ = ["ExecutionInfo", "RunControl", "Runtime", "get_runtime", "report_progress"]
+__all__ = [
+    "ExecutionInfo", "RunControl", "Runtime", "StopSignal", "get_runtime", "report_progress",
+]  # fmt: skip
 
 ContextT = TypeVar("ContextT")
 
@@ -57,6 +66,9 @@ class Runtime(Generic[ContextT]):
     """Return random numbers of this call's own: a ``numpy.random.Generator``, or without numpy a
     `random.Random`. They are those of the run's thread and of what was asked: the same with any
     number of workers, in each attempt, and when the run goes on. Each use gives others."""
+    stopping: StopSignal = field(default_factory=StopSignal)
+    """True once the run was told to end in time: save, and return or raise. It has ``is_set()``
+    and ``wait(timeout)``, as a `threading.Event` has."""
     previous: Any = None
     execution_info: ExecutionInfo | None = None
     server_info: None = None
@@ -100,6 +112,7 @@ def runtime_of(scope: Scope) -> Runtime[Any]:
         heartbeat=scope.ends.beat,
         progress=scope.progress,
         save=scope.ends.save,
+        stopping=StopSignal(scope.ends.is_ending),
         saved=None if task.saved is None else own_copy(task.saved),
         rng=scope.rng,
         previous=job.place.previous,

@@ -26,7 +26,12 @@ from flowpregel._core.records import (
 from flowpregel._core.replay import Replay, digest_of_caller
 from flowpregel._core.run_state import Run, line_of
 from flowpregel._core.stream_events import interrupts_of
-from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
+from flowpregel.errors import (
+    CodeChangedError,
+    ConfigurationError,
+    ReplayMismatchError,
+    TaskCancelled,
+)
 from flowpregel.policies import CachePolicy
 
 LOOK_AGAIN = 50_000_000
@@ -104,6 +109,8 @@ class Calls:
         """What is known of the bodies that made a call, by task id."""
         self.busy: set[str] = set()
         """The tasks that wait for a result which another run, or another task, is computing."""
+        self.cancelled: set[str] = set()
+        """The calls that their bodies no longer want, and what those have called."""
         self.replay = Replay(run, place)
 
     def plan(self, caller: Task, call: Call) -> Task | None:
@@ -142,6 +149,24 @@ class Calls:
         run.pending[task.id] = [*others, saved]
         run.after.append(Resolve(call, Returned(())))
 
+    def cancel(self, wanted: Call) -> list[Task]:
+        """Record that a body no longer wants a call; return what is to be stopped: all below it.
+
+        The record comes before whatever the body does next, which depends on it.
+        """
+        for task, waiting in self._running.values():
+            if any(call.reply == wanted.reply for call in waiting):
+                self.keep(task, ((records.ERROR, TaskCancelled("its caller cancelled it")),))
+                stopped = [task, *self.below(task)]
+                self.cancelled.update(each.id for each in stopped)
+                return stopped
+        return []
+
+    def below(self, body: Task, *, direct: bool = False) -> list[Task]:
+        """Return the running calls of *body*, and unless *direct* those that they make."""
+        calls = [task for task, _ in self._running.values() if task.parent is body]
+        return calls if direct else [*calls, *(each for task in calls for each in self.below(task))]
+
     def _known(self, task: Task, call: Call) -> Outcome | None:
         """Return how a call ends that needs not run."""
         if task.depth > DEEPEST:
@@ -152,7 +177,7 @@ class Calls:
             outcome = self.replay.answer(task, call)
         except (CodeChangedError, ReplayMismatchError) as error:
             return Raised(error)  # what is recorded stays as it is
-        if isinstance(outcome, Raised):
+        if isinstance(outcome, Raised) and not isinstance(outcome.error, TaskCancelled):
             # It may bring the body down only now: it was kept while another call asked.
             return self.failed(task, outcome.error)
         return outcome
@@ -210,6 +235,7 @@ class Calls:
             error, call = (line_of(writes[0][1]), task.call) if is_failure else ("", "")
             ran = Ran(task.node.name, began, seconds, attempts, executor, pid, error, call)
         failed = None
+        is_failure &= not isinstance(writes[0][1], TaskCancelled)
         if is_failure and task.node.is_task and run.options.keeps_arguments:
             failed = FailedCall(task.node.home, task.input, task.node.redacted)
         run.keep(task.id, task.path, writes, ran, failed)
@@ -247,11 +273,6 @@ class Calls:
         self.bodies.setdefault(task.parent.id, BodyCalls()).failures[task.id] = failure
         records.add_failed_calls(error, (task.id,))
         return Raised(error)
-
-    def asked_below(self, body: Task) -> dict[str, Interrupt]:
-        """Return what the calls of *body* ask, by id, in the order in which it made them."""
-        asked = self.bodies[body.id].asked if body.id in self.bodies else {}
-        return {item.id: item for path in sorted(asked) for item in asked[path]}
 
     def uncaught(self, body: Task, error: BaseException) -> None:
         """Forget failures that brought *body* down, so that a resume tries them again.

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from flowpregel._core.asked import Asked
 from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Span, Task
+from flowpregel.errors import RunStopped, TaskCancelled
 
 # ---------------------------------------------------------------- effects
 
@@ -143,6 +144,10 @@ class Call:
 
 SAVE: Final = Node(name="runtime.save")
 """The node of a call by which a task saves its only argument: the run itself answers it."""
+CANCEL: Final = Node(name="future.cancel")
+"""The node of a call by which a task gives up another, which has the same ``reply``."""
+REQUESTS: Final = SAVE, CANCEL
+"""What runs no task."""
 
 
 @dataclass(slots=True)
@@ -182,6 +187,13 @@ class Stopped:
     """The reader of the stream is gone, or the program was asked to end."""
 
     reason: str
+    kill: bool = True
+    """False: what runs goes on for now; only what waits, or comes, is withdrawn."""
+
+    @property
+    def error(self) -> TaskCancelled:
+        """What the run ends with."""
+        return TaskCancelled(self.reason) if self.kill else RunStopped(self.reason)
 
 
 Event: TypeAlias = Ended | Call | Emitted | Stopped

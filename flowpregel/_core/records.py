@@ -54,10 +54,7 @@ class Durability(Enum):
 
 
 class Kind(Enum):
-    """What caused a task. The order is the order in which writes are applied.
-
-    Those of a HANDLER come where those of the task that failed would have.
-    """
+    """What caused a task; writes are applied in this order, a HANDLER's for those of its task."""
 
     PULL = 0
     PUSH = 1
@@ -69,8 +66,7 @@ PULLED = "~__pregel_pull, "
 """The start of the path of a task that its node's triggers made; the node's name follows."""
 
 Span: TypeAlias = tuple[int, float, str, int]
-"""When an attempt ran, as its executor saw it: wall-clock nanoseconds at its beginning,
-seconds, the kind of executor, and the process it ran in (0: not known)."""
+"""When an attempt ran: wall-clock nanoseconds, seconds, kind of executor, pid (0: not known)."""
 
 
 # ---------------------------------------------------------------- what is compiled

@@ -39,7 +39,12 @@ from flowpregel._core.records import (
 )
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
-from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
+from flowpregel.errors import (
+    CodeChangedError,
+    ConfigurationError,
+    ReplayMismatchError,
+    TaskCancelled,
+)
 
 FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
 """What is kept in the place of a failure that is to be tried again."""
@@ -111,10 +116,10 @@ class Replay:
             task.writes = tuple(done)
             self._run.going_on.answered += not task.node.hidden
             return Returned(task.writes)
-        for channel, value in recorded:
-            if channel == ERROR and isinstance(value, BaseException):
-                return Raised(value)
-        return None
+        error = dict(recorded).get(ERROR)
+        if isinstance(error, TaskCancelled) and was != record:
+            return None  # a body that has changed may want it now
+        return Raised(error) if isinstance(error, BaseException) else None
 
     def may_repeat(self, body: Task) -> bool:
         """Return whether another attempt of *body* may be given the results of its calls again."""

@@ -65,12 +65,14 @@ def _repeat(run: Run) -> Steps:
         if is_over:
             raise GraphRecursionError(options.recursion_limit)
         if not tasks:
-            break
+            return (yield from _finish(run))
         before, after = options.interrupt_before, options.interrupt_after
         if before and breaks_before(run.state, tasks, before):
             return (yield from _pause(run))
         if (reason := options.drain()) is not None:
             raise GraphDrained(reason)
+        if run.stopped is not None:
+            raise run.stopped.error
         if (yield from Superstep(run, tasks, setting).go()):
             return (yield from _ask(run, tasks))
         yield from _end(run, tasks)
@@ -78,6 +80,11 @@ def _repeat(run: Run) -> Steps:
             yield from _show_checkpoint(run, None)
             return (yield from _pause(run))
         run.hand_back, run.resuming = True, False
+
+
+def _finish(run: Run) -> Steps:
+    """End a run that has nothing left to do."""
+    options = run.options
     # At exit, nobody looks at a nested run that is over: its result is its task's.
     if not (run.at_exit and options.nested is not None and ":" in options.namespace):
         yield from run.leave()

@@ -10,7 +10,7 @@ from typing import Any
 from flowpregel._core import ids, records
 from flowpregel._core.asked import FailedCall, LeftResults, Ran
 from flowpregel._core.commands import Interrupt, Send
-from flowpregel._core.effects import Commit, Effect, Emit, StepContext
+from flowpregel._core.effects import Commit, Effect, Emit, StepContext, Stopped
 from flowpregel._core.program import Options, Program, State, read
 from flowpregel._core.records import Batch, Checkpoint, Kind, Task, TaskWrites, Write
 from flowpregel._core.stream_events import StreamEvents
@@ -129,6 +129,8 @@ class Run:
     """What to do once its cause is kept."""
     at_exit: bool = False
     """Whether nothing is kept before the run ends."""
+    stopped: Stopped | None = None
+    """Whether it was asked to end, and how."""
 
     def setting(self) -> StepContext:
         """Return what the tasks of the superstep that is planned now have in common."""

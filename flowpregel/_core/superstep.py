@@ -8,7 +8,7 @@ given to anybody: to the stream, and to the bodies that wait for calls.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
 from flowpregel import errors
@@ -56,7 +56,6 @@ class Superstep:
         self._paused = False
         self._failure: BaseException | None = None
         self._escaped: object = None
-        self._stopped: str | None = None
 
     # ------------------------------------------------------------ the story
 
@@ -101,8 +100,9 @@ class Superstep:
         """What ends the run before the barrier: a failure, a stop or a command."""
         if self._failure is not None:
             return self._failure
-        if self._stopped is not None:
-            return errors.TaskCancelled(self._stopped)
+        stopped = self._run.stopped
+        if stopped is not None and (stopped.kill or not all(task.writes for task in self._tasks)):
+            return stopped.error
         return None if self._escaped is None else errors.ParentCommand(self._escaped)
 
     def _at_once(self) -> list[Effect]:
@@ -126,7 +126,7 @@ class Superstep:
             if run.options.step_timeout is not None:
                 self._deadline = wakeup.monotonic + int(run.options.step_timeout * 1e9)
             yield from self._take_in(wakeup)
-            if self._stopped is not None:
+            if self._run.stopped is not None:
                 return
             busy = [task for task in self._tasks if task.id in self._calls.busy]
             for task in busy:
@@ -171,13 +171,9 @@ class Superstep:
         elif tasks:
             others.append(effects.Submit([*tasks], self._setting))
 
-    def _cancel_all(self, *, kill: bool, body: Task | None = None) -> None:
-        """Stop what still runs or waits for its next attempt, or of that the calls of *body*."""
-        ending = {
-            task_id: task
-            for task_id, task in self._open.items()
-            if body is None or task.parent is body
-        }
+    def _cancel_all(self, *, kill: bool, only: Collection[Task] | None = None) -> None:
+        """Stop what still runs or waits for its next attempt, or *only* these of it."""
+        ending = {id: task for id, task in self._open.items() if only is None or task in only}
         waiting = {task_id for _, task_id in self._retries} & ending.keys()
         self._retries = [retry for retry in self._retries if retry[1] not in waiting]
         heapq.heapify(self._retries)
@@ -196,8 +192,8 @@ class Superstep:
             self._start_due(wakeup)
         for event in wakeup.events:
             if isinstance(event, effects.Stopped):
-                self._stopped = event.reason
-                self._cancel_all(kill=True)
+                run.stopped = run.stopped or event
+                self._cancel_all(kill=event.kill)
                 continue
             task = self._open.get(event.caller if isinstance(event, Call) else event.task_id)
             if task is None:
@@ -234,7 +230,10 @@ class Superstep:
         )
 
     def _called(self, caller: Task, call: Call) -> None:
-        """Plan a call that a body has made."""
+        """Plan a call that a body has made, or stop one that it no longer wants."""
+        if call.node is effects.CANCEL:
+            self._cancel_all(kill=True, only=self._calls.cancel(call))
+            return
         if (task := self._calls.plan(caller, call)) is None:
             return
         run = self._run
@@ -243,7 +242,7 @@ class Superstep:
             run.after.extend(run.stream_events.started(task, run.step, run.now))
         if run.pending or run.answers:
             answer_from_pending(run, task)
-        if self._stopped is not None:
+        if self._run.stopped is not None:
             self._settle(task, Withdrawn())
         elif task.node.cache is None:
             self._submit((task,), self._effects)
@@ -275,7 +274,7 @@ class Superstep:
 
     def _ended(self, task: Task, event: Ended, wakeup: Wakeup) -> None:
         """Take in that an attempt of *task* ended."""
-        outcome = event.outcome
+        outcome = Withdrawn() if task.id in self._calls.cancelled else event.outcome
         task.span = event.span
         if isinstance(outcome, Returned):
             try:
@@ -285,7 +284,7 @@ class Superstep:
         if (calls := self._calls.bodies.get(task.id)) is not None:
             outcome = calls.final_outcome(outcome, event.caught)
         may_repeat = isinstance(outcome, Raised) or self._run.moved_answers
-        if may_repeat and self._failure is None and self._stopped is None:
+        if may_repeat and self._failure is None and self._run.stopped is None:
             delay = self._delay(task, outcome, wakeup.jitter)
             if delay is not None:
                 task.attempt += 1
@@ -299,7 +298,7 @@ class Superstep:
             # The calls that it made are going to end and be kept before it is settled.
             calls.outcome = outcome
             if isinstance(outcome, Raised) and self._run.options.fail_fast:
-                self._cancel_all(kill=False, body=task)
+                self._cancel_all(kill=False, only=self._calls.below(task, direct=True))
         else:
             self._settle(task, outcome)
 
@@ -356,7 +355,7 @@ class Superstep:
         error.add_note(note_of(task))
         run.after.extend(run.stream_events.ended(task, run.step, run.now, error))
         writes: tuple[Write, ...] = ((records.ERROR, keepable(error)),)
-        if task.node.handler is not None and task.kind is not Kind.CALL and self._stopped is None:
+        if task.node.handler is not None and task.kind is not Kind.CALL and run.stopped is None:
             self._calls.keep(task, (*writes, (records.ERROR_SOURCE, task.name)))
             if self._failure is None:
                 # Otherwise the handler runs when the failing run is resumed.
@@ -375,7 +374,9 @@ class Superstep:
 
     def _interrupted(self, task: Task, outcome: records.Interrupted) -> None:
         run = self._run
-        asked = self._calls.asked_below(task) | {item.id: item for item in outcome.interrupts}
+        below = self._calls.bodies[task.id].asked if task.id in self._calls.bodies else {}
+        asked = {item.id: item for path in sorted(below) for item in below[path]}
+        asked |= {item.id: item for item in outcome.interrupts}
         interrupts = tuple(asked.values())
         writes: tuple[Write, ...] = ((records.INTERRUPT, interrupts),)
         if outcome.refused is not None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -55,6 +56,10 @@ class RunPlan:
     """What is released when the run ends."""
     lease: Lease | None = None
     """The lease among them: its saver may ask the run to stop."""
+    stop_after: float | None = None
+    """Seconds after which it is told to end in time."""
+    stop_grace: float = 0.0
+    """Seconds that its running tasks have then."""
 
 
 @dataclass(slots=True)
@@ -99,18 +104,30 @@ class Engine:
         """The runs that can be moved."""
         self._waiting: dict[ActiveRun, None] = {}
         """Those that wait for events."""
-        self._stopping: str | None = None
-        """Why all of them are to end."""
+        self._stopping: Stopped | None = None
+        """How all of them are to end."""
         self._request: EngineRequest | None = None
         """What the driver was asked for last."""
         self._failure: BaseException | None = None
         """What the run ended with, if that was an error."""
         if plan.lease is not None:
             plan.lease.stop = self.ask_to_stop
+        if plan.stop_after is not None:
+            reason = f"it has run for stop_after={plan.stop_after:g} seconds"
+            self._ask_later(plan.stop_after, Stopped(reason, kill=False))
 
-    def ask_to_stop(self, reason: str) -> None:
-        """Ask the run to stop at once; may be called on any OS thread."""
-        self._inbox.post(Stopped(reason))
+    def ask_to_stop(self, reason: str, *, kill: bool = True) -> None:
+        """Ask the run to stop, on any OS thread: at once if *kill*, or in time (see `Stopped`)."""
+        if not kill:
+            self._plan.around.ending.append(reason)
+        self._inbox.post(Stopped(reason, kill))
+
+    def _ask_later(self, seconds: float, stopped: Stopped) -> None:
+        asked = {"reason": stopped.reason, "kill": stopped.kill}
+        timer = threading.Timer(seconds, self.ask_to_stop, kwargs=asked)
+        timer.daemon = True
+        timer.start()
+        self._plan.resources.callback(timer.cancel)
 
     # ------------------------------------------------------------ for drivers
 
@@ -187,10 +204,10 @@ class Engine:
 
     def stop(self) -> EngineRequest | None:
         """Tell a run that was left early to end; return the request that it stands at."""
-        if self._request is not None and self._stopping is None:
+        if self._request is not None and (self._stopping is None or not self._stopping.kill):
             self._inline.withdraw()
             self._tasks.withdraw()
-            self._stop_all("the run was stopped")
+            self._stop_all(Stopped("the run was stopped"))
             if isinstance(self._request, Wait):
                 self._request = Wait(0)
         return self._request
@@ -281,8 +298,10 @@ class Engine:
 
     def _deliver(self, events: list[Event]) -> None:
         """Give each run its events, and make those ready that have any, or are due."""
-        if (reason := self._tasks.deliver(events, self._root)) is not None:
-            self._stop_all(reason)
+        if (stopped := self._tasks.deliver(events, self._root)) is not None:
+            if self._stopping is None and not stopped.kill:
+                self._ask_later(self._plan.stop_grace, Stopped(stopped.reason))
+            self._stop_all(stopped)
         at = time.monotonic_ns()
         for run in list(self._waiting):
             if run.inbox or (run.deadline is not None and run.deadline <= at):
@@ -290,11 +309,12 @@ class Engine:
                 del self._waiting[run]
                 self._ready.append(run)
 
-    def _stop_all(self, reason: str) -> None:
+    def _stop_all(self, stopped: Stopped) -> None:
         """Tell every run to end: at its next wake-up it cancels its tasks."""
-        self._stopping = reason
+        if self._stopping is None or stopped.kill:
+            self._stopping = stopped
         for run in self._waiting:
-            run.stop(reason)
+            run.stop(stopped)
 
     # ------------------------------------------------------------ moving runs
 
@@ -324,7 +344,7 @@ class Engine:
                         own = tuple(filter(None, run.around.namespace.split("|")))
                         self.outbox.append((own if namespace is None else namespace, mode, payload))
                     case effects.Cancel(task_id, kill):
-                        self._tasks.cancel(task_id, kill=kill)
+                        self._tasks.cancel(task_id, kill=kill, warn=self._stopping is not None)
                     case _:
                         return IORequest(run, effect)
         return self._end(run, run.end)

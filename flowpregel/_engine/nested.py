@@ -89,8 +89,8 @@ class ActiveRun:
     failure: BaseException | None = None
     """What its last effect failed with."""
     inbox: list[Event] = field(default_factory=list)
-    is_stopped: bool = False
-    """Whether it was told to end."""
+    stopped: Stopped | None = None
+    """How it was told to end, if it was."""
     channels: Mapping[str, Any] = field(default_factory=dict)
     """Its live channels, known once it has submitted a task."""
     watch: Stopwatch = field(default_factory=Stopwatch)
@@ -110,11 +110,11 @@ class ActiveRun:
         self.inbox.append(Ended(task.id, task.attempt, outcome, span))
         fault("task.ended", task.id)
 
-    def stop(self, reason: str) -> None:
-        """Tell it to end, once."""
-        if not self.is_stopped:
-            self.is_stopped = True
-            self.inbox.append(Stopped(reason))
+    def stop(self, stopped: Stopped) -> None:
+        """Tell it to end, once; and once more if it is to end at once now."""
+        if self.stopped is None or (stopped.kill and not self.stopped.kill):
+            self.stopped = stopped
+            self.inbox.append(stopped)
 
 
 def outcome_of(end: Result | BaseException) -> Outcome:

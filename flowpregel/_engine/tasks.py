@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from flowpregel import executors
-from flowpregel._core.effects import SAVE, Call, Emitted, Ended, Event, StepContext, Stopped
+from flowpregel._core.effects import REQUESTS, Call, Emitted, Ended, Event, StepContext, Stopped
 from flowpregel._core.records import Node, Outcome, Raised, Task, Withdrawn
 from flowpregel._engine.nested import ActiveRun
 from flowpregel._fault import fault
@@ -124,7 +124,7 @@ class TaskStarter:
         """Where nodes ran that read `Context` channels."""
 
     def submit(
-        self, run: ActiveRun, tasks: Sequence[Task], setting: StepContext, stopping: str | None
+        self, run: ActiveRun, tasks: Sequence[Task], setting: StepContext, stopping: Stopped | None
     ) -> list[ActiveRun]:
         """Start tasks of *run*, unless all is *stopping*; return those that are nested runs."""
         if stopping is not None:
@@ -256,19 +256,19 @@ class TaskStarter:
         for jobs in due.values():
             self._mailbox.post(*(Ended(*job.key, Withdrawn()) for job in jobs))
 
-    def deliver(self, events: Iterable[Event], root: ActiveRun) -> str | None:
+    def deliver(self, events: Iterable[Event], root: ActiveRun) -> Stopped | None:
         """Give each run its events; tasks that ended, or wait for calls, make room for others.
 
         The event of a task that has ended before goes to the outermost run, *root*.
 
         Returns:
-            Why all runs are to end, if that was asked.
+            How all runs are to end, if that was asked.
         """
         done: list[str] = []
-        reason = None
+        stopped = None
         for event in events:
             if isinstance(event, Stopped):
-                reason = event.reason
+                stopped = event if stopped is None or event.kill else stopped
                 continue
             task_id = event.caller if isinstance(event, Call) else event.task_id
             job = self._jobs.get(task_id)
@@ -278,26 +278,36 @@ class TaskStarter:
                 if (nested := self.nested.pop(task_id, None)) is not None:
                     event.span = nested.watch.stop("graph")
                 fault("task.ended", task_id)
-            if not isinstance(event, Emitted) and getattr(event, "node", None) is not SAVE:
+            if not isinstance(event, Emitted) and getattr(event, "node", None) not in REQUESTS:
                 done.append(task_id)
         for limit in self._limits.values():
             for job in limit.release(done):
                 self._due.setdefault(job.executor, []).append(job)
-        return reason
+        return stopped
 
-    def cancel(self, task_id: str, *, kill: bool) -> None:
-        """Withdraw a task that waits, or stop one that runs, or the nested run that it is."""
+    def cancel(self, task_id: str, *, kill: bool, warn: bool = False) -> None:
+        """Withdraw a task that waits, or stop one that runs, or the nested run that it is.
+
+        Args:
+            task_id: Which.
+            kill: Whether to stop one that runs, wherever that is possible.
+            warn: Whether one that runs, and is not killed, is told that the run is to end.
+        """
         nested = self.nested.get(task_id)
         if nested is not None and nested.end is None:
             if kill:
-                nested.stop("the run was stopped")
+                nested.stop(Stopped("the run was stopped"))
             return
         self.flush()
         for limit in self._limits.values():
             if (waiting := limit.withdraw(task_id)) is not None:
                 self._mailbox.post(Ended(*waiting.key, Withdrawn()))
                 return
-        if (job := self._jobs.get(task_id)) is not None:
+        if (job := self._jobs.get(task_id)) is None:
+            return
+        if warn and not kill:
+            job.executor.warn(job.key)
+        else:
             job.executor.cancel(job.key, kill=kill)
 
     def resolve(self, call: Call, outcome: Outcome) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, fields, is_dataclass
@@ -40,6 +41,17 @@ _OTHER_RUN = (FlowMismatchError, InputMismatchError)
 _USAGE = (ConfigurationError, EmptyInputError, UnknownInterruptError, *_OTHER_RUN)
 
 
+def duration(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+    """Return the seconds of an option's value, which is written as 3h50m, 90s or 90."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", value)
+    if not value or found is None:
+        raise click.BadParameter(f"{value!r} is no duration: write 3h50m, 90s or 90")
+    units = 86_400, 3_600, 60, 1
+    return sum(float(each or 0) * unit for each, unit in zip(found.groups(), units, strict=True))
+
+
 class Code(IntEnum):
     """How the command ended."""
 
@@ -52,6 +64,8 @@ class Code(IntEnum):
     """The run waits for an answer."""
     STORE = 4
     """The store cannot be used, is damaged, or its thread is in use."""
+    AGAIN = 75
+    """It was told to end in time, and is to be run again; sysexits.h has it as EX_TEMPFAIL."""
     STOPPED = 130
     """Ctrl-C or ``cancel``; what had finished is kept."""
 

@@ -21,11 +21,18 @@ from warnings import catch_warnings, simplefilter
 import click
 
 from flowpregel._core.commands import Command, Interrupt
+from flowpregel._interrupts import ending
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import FULL, Code, Limits, code_of, note, one_line, plain
 from flowpregel.context import AWAITS_SIGNAL, SLEEPS_UNTIL
-from flowpregel.errors import ConfigurationError, EmptyInputError, RunNotice, TaskCancelled
+from flowpregel.errors import (
+    ConfigurationError,
+    EmptyInputError,
+    RunNotice,
+    RunStopped,
+    TaskCancelled,
+)
 
 if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel
@@ -34,6 +41,7 @@ _STATUSES = {
     Code.OK: "done",
     Code.FAILED: "failed",
     Code.WAITING: "waiting",
+    Code.AGAIN: "stopped",
     Code.STOPPED: "stopped",
 }
 _RESULT = Limits(depth=6, count=50, size=2_000, total=2_000)
@@ -45,6 +53,8 @@ _FLOW_HELP = "The flow; by default the one that `flowpregel run` recorded."
 _FLOW_OPTION = click.Option(["--flow"], metavar="MODULE:FLOW", help=_FLOW_HELP)
 _MOST_TASKS = "At most N tasks at a time."
 _CODE_CHANGE = "What to do with recorded results of other code: keep (default), rerun, error."
+_STOP_AFTER = "End in time after this long (3h50m), with exit code 75; run again, it goes on."
+_STOP_GRACE = "How long running tasks have then, and after SIGTERM, to save and end (20s)."
 _CONFLICT = "If another process has the run: wait for its result, raise, or takeover."
 QUIET = click.Option(["--quiet"], is_flag=True, help="Show no progress.")
 TRACEBACK = click.Option(["--traceback"], is_flag=True, help="Show where a failed run failed.")
@@ -58,6 +68,8 @@ _RUN_OPTIONS = (
     click.Option(
         ["--on-conflict"], type=click.Choice(["wait", "raise", "takeover"]), help=_CONFLICT
     ),
+    click.Option(["--stop-after"], metavar="TIME", callback=console.duration, help=_STOP_AFTER),
+    click.Option(["--stop-grace"], metavar="TIME", callback=console.duration, help=_STOP_GRACE),
 )
 
 
@@ -199,6 +211,8 @@ class RunRequest:
     max_concurrency: int | None
     on_code_change: str | None
     on_conflict: str | None
+    stop_after: float | None
+    stop_grace: float | None
 
     def command(self, name: str, *words: str) -> str:
         """Return the command line that goes on with this run."""
@@ -235,9 +249,10 @@ def perform(request: RunRequest, given: Any, *, resume: Any = None) -> Code:
                 note("no store: what this run does is not kept (pass --store PATH to keep it)")
             output, interrupts = _followed(flow, given, request, resume)
     except (KeyboardInterrupt, TaskCancelled) as error:
-        request.ended(Code.STOPPED)
+        code = Code.AGAIN if isinstance(error, RunStopped) else Code.STOPPED
+        request.ended(code)
         note("\n".join(filter(None, [getattr(error, "reason", ""), f"stopped; {request.kept}"])))
-        return Code.STOPPED
+        return code
     except Exception as error:
         if code_of(error) is not Code.FAILED:
             raise
@@ -283,12 +298,20 @@ def _followed(
         "max_concurrency": request.max_concurrency,
         "on_conflict": request.on_conflict or ("wait" if flow.once and resume else None),
         "on_code_change": request.on_code_change or "keep",
+        "stop_after": request.stop_after,
+        "stop_grace": request.stop_grace,
     }
     run = GraphRun(flow, given, None, asked, streams=True)
     run.resume = resume
     parts: Any = run.items()
     # What tasks print is no result: stdout is for that alone.
-    with redirect_stdout(sys.stderr), view or nullcontext(), closing(parts), catch_warnings():
+    with (
+        ending(run.end, dies=False),
+        redirect_stdout(sys.stderr),
+        view or nullcontext(),
+        closing(parts),
+        catch_warnings(),
+    ):
         simplefilter("ignore", RunNotice)  # they are printed here
         for part in parts:
             if part["type"] == "values":

@@ -141,6 +141,10 @@ class Executor(ABC):
         ends as it ends. An unknown key is ignored: it may have ended meanwhile.
         """
 
+    def warn(self, key: JobKey) -> None:
+        """Withdraw a job that waits; let one that runs know that its run is to end soon."""
+        self.cancel(key, kill=False)
+
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Hand the caller that made *call* its outcome."""
         call.reply.settle(outcome)

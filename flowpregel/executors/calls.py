@@ -9,11 +9,13 @@ from collections.abc import Callable, Collection, Generator
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from weakref import ref
 
 from flowpregel._core.asked import Asked
 from flowpregel._core.copies import bring_back, keep
-from flowpregel._core.effects import SAVE, Call, Emitted
+from flowpregel._core.effects import CANCEL, SAVE, Call, Emitted
 from flowpregel._core.records import (
     RETURN,
     Arguments,
@@ -26,10 +28,11 @@ from flowpregel._core.records import (
     Withdrawn,
     failed_calls,
 )
-from flowpregel.context import Job, RunClient, current
+from flowpregel.context import Job, RunClient, current, nothing
 from flowpregel.errors import GraphInterrupt, ParentCommand, TaskCancelled
-from flowpregel.executors.base import Mailbox
+from flowpregel.executors.base import JobKey, Mailbox
 from flowpregel.executors.shared import captured, runs_elsewhere
+from flowpregel.executors.unresolved import Unresolved
 
 if TYPE_CHECKING:
     import asyncio
@@ -49,32 +52,8 @@ class OpenCalls(set["CallFuture[Any]"]):
     """How many calls it has made."""
     home: asyncio.Task[Any] | None = None
     """The body itself, if it is a coroutine."""
-
-
-class Unresolved:
-    """Stands for the result of a call, and refuses to be used as if it were the result."""
-
-    __slots__ = ()
-
-    def _refuse(self, *_: object) -> NoReturn:
-        raise TypeError(
-            "this is the future of a call, not what the call returns: write future.result() "
-            "(in async code: await future)"
-        )
-
-    if not TYPE_CHECKING:  # type checkers refuse all of this by themselves
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(
-                f"the future of a call has no {name!r}: for that of what the call returns, write "
-                f"future.result().{name} (in async code: (await future).{name})"
-            )
-
-        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
-        __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
-        __pow__ = __rpow__ = __neg__ = __abs__ = __round__ = __int__ = __float__ = _refuse
-        __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __format__ = _refuse
-        __iter__ = __len__ = __contains__ = __getitem__ = __setitem__ = __index__ = _refuse
+    cancel: Callable[[CallFuture[Any]], None] = staticmethod(nothing)
+    """Tells the run that the body no longer wants a call."""
 
 
 class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
@@ -98,6 +77,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         """Whether somebody has asked how the call ended."""
         self.returns_errors = False
         """Whether the result of a call that fails is its exception."""
+        self._is_awaited = self._was_cancelled = False
+        """Whether somebody waits without end; whether the record has it that it was cancelled."""
         self._is_aside = False
         """Whether a coroutine that the body has started awaits it, not the body itself."""
         self._told_after: int | None = None
@@ -112,6 +93,9 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         Args:
             timeout: Seconds to wait at most; None is for ever.
         """
+        self._is_awaited |= timeout is None
+        if self._was_cancelled and self._is_awaited:
+            self.cancel()
         self._look(".result()")
         try:
             return self.value(timeout)
@@ -124,8 +108,24 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what the call raised, or None."""
+        self._is_awaited |= timeout is None
+        if self._was_cancelled and self._is_awaited:
+            self.cancel()
         self._look(".exception()")
         return super().exception(timeout)
+
+    def cancel(self) -> bool:
+        """Stop the call as a timeout would stop it; return False if it has ended already.
+
+        Who asks for the result is raised `CancelledError`, of `concurrent.futures` or, where it
+        is awaited, of asyncio. It is recorded: a body that goes on later goes the same way.
+        """
+        if self.cancelled() or not super().cancel():
+            return self.cancelled()
+        self.set_running_or_notify_cancel()
+        if self._open_calls is not None:
+            self._open_calls.cancel(self)
+        return True
 
     def value(self, timeout: float | None = None) -> ResultT:
         """Return the result, or raise what the call raised; that counts not as looking at it."""
@@ -151,6 +151,11 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
                         self._open_calls.discard(self)
                     value: Any = dict(writes).get(RETURN)
                     self.set_result(value)
+                case Raised(TaskCancelled()):
+                    # Until the body cancels it again it is what it was then: not done.
+                    self._was_cancelled = True
+                    if self._is_awaited or self._turn is not None:
+                        self.cancel()
                 case Raised(error):
                     self.set_exception(error)
                 case Interrupted(interrupts):
@@ -177,6 +182,8 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
             yield
         if self._is_aside and calls is not None:
             self._told_after = calls.count
+        if self.cancelled():
+            raise asyncio.CancelledError
         return self.result()
 
     @property
@@ -316,6 +323,7 @@ class LocalRunClient(RunClient):
         self._before_first = before_first
         self._may_wait = may_wait
         self.made = OpenCalls()
+        self.made.cancel = partial(_cancel, ref(mailbox), job.key)
         """Its calls. One that succeeded is not kept, so that its result goes when its
         caller drops it."""
 
@@ -346,6 +354,10 @@ class LocalRunClient(RunClient):
     def beat(self) -> None:
         """Do nothing: tasks in this process have no idle timeout."""
 
+    def is_ending(self) -> bool:
+        """Return whether the run was told to end in time."""
+        return bool(self._job.run.ending)
+
     def save(self, state: Any) -> None:
         """Keep a copy of *state* for the next attempt; on an event loop, without waiting."""
         job, reply = self._job, CallFuture[Any](self._turn)
@@ -356,6 +368,12 @@ class LocalRunClient(RunClient):
         reply.add_done_callback(self.made.discard)
         if self._turn is not None or not _on_event_loop():
             reply.result()
+
+
+def _cancel(mailbox: ref[Mailbox], key: JobKey, future: CallFuture[Any]) -> None:
+    """Tell the run that a body no longer wants a call, if the run is still there."""
+    if (there := mailbox()) is not None:
+        there.post(Call(*key, CANCEL, Arguments((), {}), None, future))
 
 
 def stop_calls(calls: Collection[CallFuture[Any]], reason: str) -> None:

@@ -66,6 +66,9 @@ class CoroutineExecutor(Executor):
         if self._loop is not None and (kill or not self._calls.get(key)):
             self._loop.call_soon_threadsafe(self._cancel, key)
 
+    def warn(self, key: JobKey) -> None:
+        """Do nothing: it runs, and sees by itself that its run is to end."""
+
     def _cancel(self, key: JobKey) -> None:
         stop_calls(self._calls.get(key, ()), "the run was stopped")
         if (task := self._tasks.get(key)) is not None:
@@ -138,7 +141,7 @@ def _seconds(limit: Any) -> float:
 def _watched(client: RunClient, beat: Callable[[], None], refresh_on: str) -> RunClient:
     """Return *client* with *beat* called for what counts as a sign of life."""
     if refresh_on == "heartbeat":
-        return RunClient(client.emit, client.call, beat, client.save)
+        return RunClient(client.emit, client.call, beat, client.save, client.is_ending)
 
     def emit(payload: Any) -> None:
         beat()
@@ -152,4 +155,4 @@ def _watched(client: RunClient, beat: Callable[[], None], refresh_on: str) -> Ru
         beat()
         client.save(state)
 
-    return RunClient(emit, call, beat, save)
+    return RunClient(emit, call, beat, save, client.is_ending)

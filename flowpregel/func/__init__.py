@@ -1,6 +1,7 @@
 """Workflows from plain functions: `entrypoint` and `task`."""
 
 from flowpregel.executors.calls import CallFuture as TaskFuture
+from flowpregel.func.commands import CommandResult, shell
 from flowpregel.func.decorator import task
 from flowpregel.func.entry import entrypoint
 from flowpregel.func.files import File
@@ -12,6 +13,7 @@ from flowpregel.func.waiting import asleep, signal, sleep
 from flowpregel.pregel.dry_replay import DryRun
 
 __all__ = [
+    "CommandResult",
     "DryRun",
     "File",
     "Flow",
@@ -22,6 +24,7 @@ __all__ = [
     "TaskOptions",
     "asleep",
     "entrypoint",
+    "shell",
     "signal",
     "sleep",
     "task",

@@ -17,8 +17,9 @@ from flowpregel._text import described
 from flowpregel.context import Scope, current_scope
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.attempt import call
-from flowpregel.executors.calls import CallFuture, Unresolved
+from flowpregel.executors.calls import CallFuture
 from flowpregel.executors.shared import with_values
+from flowpregel.executors.unresolved import Unresolved
 
 R = TypeVar("R")
 
@@ -137,7 +138,8 @@ def call_later(scope: Scope, awaited: list[Any], make: Callable[[Any], object]) 
                 return
             awaited.pop()
         try:
-            if made in scope.deferred:  # its body has not failed meanwhile
+            # Its body has not failed meanwhile, and still wants it.
+            if made in scope.deferred and not reply.cancelled():
                 variables.run(make, reply)
         except BaseException as error:  # noqa: BLE001 - the call fails with it
             reply.settle(Raised(error))

@@ -8,12 +8,13 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from flowpregel._core.digest import home_of
-from flowpregel._interrupts import held
+from flowpregel._interrupts import ending, held
 from flowpregel._tracebacks import UsersFrames
 from flowpregel.checkpoint.base import OnConflict
 from flowpregel.context import current
@@ -27,7 +28,7 @@ from flowpregel.pregel.runner import GraphRun
 P = ParamSpec("P")
 R = TypeVar("R")
 _CodeChange = Literal["keep", "rerun", "error"] | None
-_OWN = ("id", "adopt", "on_code_change", "on_conflict", "fail_fast")
+_OWN = ("id", "adopt", "on_code_change", "on_conflict", "fail_fast", "stop_after", "stop_grace")
 """The options of a run, among the arguments of its workflow."""
 _EVENTS = ("tasks", "updates", "custom")
 
@@ -72,6 +73,8 @@ class Flow(Pregel, Generic[P, R]):
         on_code_change: _CodeChange = ...,
         on_conflict: OnConflict = ...,
         fail_fast: bool = ...,
+        stop_after: float | timedelta | None = ...,
+        stop_grace: float = ...,
         **kwargs: Any,
     ) -> R: ...
     def run(self, *args: Any, **kwargs: Any) -> Any:
@@ -89,6 +92,10 @@ class Flow(Pregel, Generic[P, R]):
                 (default), ``"raise"``, or ``"takeover"``.
             fail_fast: Whether calls that wait for their turn are left out once the workflow's
                 function has raised (default). What runs by then is finished and kept.
+            stop_after: Seconds, or a timedelta, after which the run ends in time: no more calls
+                are started, and running ones find ``runtime.stopping`` true.
+            stop_grace: Seconds that these have then to save and to return (20); SIGTERM gives
+                them as much.
 
         Raises:
             TypeError: The function does not take these arguments.
@@ -97,6 +104,7 @@ class Flow(Pregel, Generic[P, R]):
             FlowMismatchError: The id names a run of another workflow.
             ThreadBusyError: Another process has it, and *on_conflict* is ``"raise"``.
             UnansweredError: It waits for an answer.
+            RunStopped: It has ended in time; asked for again, it goes on.
             Exception: What the function raised.
 
         Example:
@@ -122,6 +130,8 @@ class Flow(Pregel, Generic[P, R]):
         on_code_change: _CodeChange = ...,
         on_conflict: OnConflict = ...,
         fail_fast: bool = ...,
+        stop_after: float | timedelta | None = ...,
+        stop_grace: float = ...,
         **kwargs: Any,
     ) -> R: ...
     async def arun(self, *args: Any, **kwargs: Any) -> Any:
@@ -145,6 +155,8 @@ class Flow(Pregel, Generic[P, R]):
         on_code_change: _CodeChange = ...,
         on_conflict: OnConflict = ...,
         fail_fast: bool = ...,
+        stop_after: float | timedelta | None = ...,
+        stop_grace: float = ...,
         **kwargs: Any,
     ) -> RunHandle[R]: ...
     def start(self, *args: Any, **kwargs: Any) -> Any:
@@ -255,12 +267,16 @@ class RunHandle(Generic[R]):
             TimeoutError: It has not ended by then.
             Exception: What `Flow.run` would raise.
         """
-        with UsersFrames():
+        with UsersFrames(), ending(self._run.end):
             return self._future.result(timeout)
 
     def cancel(self) -> None:
         """Ask the run to stop at once; what is finished is kept, and it can go on later."""
         self._run.cancel()
+
+    def end(self, reason: str = "it was told to end") -> None:
+        """Ask the run to end in time, as ``stop_after`` does."""
+        self._run.end(reason)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         """Yield the events of the run as they come, each once, until it has ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 from uuid import UUID
 
@@ -20,6 +21,8 @@ Config: TypeAlias = Mapping[str, Any]
 """A config as a user writes it."""
 
 DEFAULT_RECURSION_LIMIT = 10_000
+STOP_GRACE: Final = 20.0
+"""Seconds that tasks have to end in time: less than the 30 that most schedulers give."""
 
 _CONFIGURABLE = ("thread_id", "checkpoint_id", "checkpoint_ns")
 _TOP_LEVEL = ("recursion_limit", "max_concurrency", "tags", "metadata", "run_id")
@@ -57,6 +60,8 @@ class RunKeywords(ConfigKeywords, total=False):
     on_conflict: OnConflict
     fail_fast: bool
     progress: bool | None
+    stop_after: float | timedelta | None
+    stop_grace: float
     version: Literal["v1", "v2"]
 
 
@@ -273,6 +278,8 @@ def options_of(
         "control": None,
         "subgraphs": False,
         "fail_fast": False,
+        "stop_after": None,
+        "stop_grace": STOP_GRACE,
         **{name: choices[0] for name, (choices, _) in _CHOICES.items()},
     }
     options |= {
@@ -283,6 +290,12 @@ def options_of(
     for name, (choices, hint) in _CHOICES.items():
         if options[name] not in choices:
             raise ConfigurationError(f"{name}={options[name]!r}; use {hint}")
+    for name in ("stop_after", "stop_grace"):
+        seconds = options[name]
+        if isinstance(seconds, timedelta):
+            seconds = options[name] = seconds.total_seconds()
+        if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
+            raise ConfigurationError(f"{name}={seconds!r}; use seconds, or a timedelta")
     for mode in (*names(options["stream_mode"]), *names(options["print_mode"])):
         if mode not in get_args(StreamMode):
             known = ", ".join(get_args(StreamMode))

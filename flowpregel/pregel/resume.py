@@ -248,3 +248,13 @@ def kept_result(program: Program, saved: Saved, options: Options) -> Steps:
     if "values" in options.modes:
         yield Emit("values", values)
     return Result(values)
+
+
+def for_saver(options: Options, saver: BaseCheckpointSaver) -> Options:
+    """Return *options* for what *saver* can keep, and for the versions it makes."""
+    options = replace(
+        options, keeps_deltas=saver.keeps_deltas, keeps_arguments=saver.keeps_arguments
+    )
+    if not saver.owns_versions:
+        return options
+    return replace(options, next_version=lambda newest, _: saver.get_next_version(newest, None))

@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Literal
 
-from flowpregel._core.effects import StepContext, Steps
+from flowpregel._core.effects import StepContext, Steps, Stopped
 from flowpregel._core.program import Nested, Options, names
 from flowpregel._core.records import INTERRUPT, Address, Arguments, Durability, Kind, Node, Task
 from flowpregel._core.run import run
@@ -28,9 +28,9 @@ from flowpregel._engine.drivers import Item, adrive, drive
 from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._engine.nested import RunContext, now
 from flowpregel._fault import fault
-from flowpregel._interrupts import held
+from flowpregel._interrupts import ending, held
 from flowpregel._tracebacks import UsersFrames, callers_level
-from flowpregel.checkpoint.base import BaseCheckpointSaver, OnConflict
+from flowpregel.checkpoint.base import OnConflict
 from flowpregel.context import RunControl, current_scope
 from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, ThreadBusyError
 from flowpregel.pregel import progress
@@ -39,7 +39,7 @@ from flowpregel.pregel.definition import GraphDefinition, keys_of
 from flowpregel.pregel.hooks import run_hooks
 from flowpregel.pregel.identity import Once
 from flowpregel.pregel.node import policies_of
-from flowpregel.pregel.resume import kept_result, start_of
+from flowpregel.pregel.resume import for_saver, kept_result, start_of
 from flowpregel.pregel.snapshot import GraphOutput
 
 _WITHOUT_EFFECT = ("stream_mode", "print_mode", "context", "debug", "version")
@@ -69,7 +69,7 @@ class GraphRun:
 
     engine: Engine
     """What runs it, as soon as it runs."""
-    _is_cancelled = False
+    _stopped: Stopped | None = None
 
     def __init__(
         self,
@@ -96,6 +96,8 @@ class GraphRun:
         self.resume: Literal["auto"] | Once | None = wanted["resume"]
         self.on_conflict: OnConflict = wanted["on_conflict"]
         self.version: Literal["v1", "v2"] = wanted["version"]
+        self.stop_after: float | None = wanted["stop_after"]
+        self.stop_grace: float = wanted["stop_grace"]
         mode = asked.get("stream_mode")
         self.modes = () if mode in WHOLE and not streams else names(wanted["stream_mode"])
         """The stream modes that the user reads; none for an output alone."""
@@ -123,14 +125,21 @@ class GraphRun:
 
     def cancel(self) -> None:
         """Ask the run to stop at once; may be called on any OS thread, and before it starts."""
-        self._is_cancelled = True
+        self._stop(Stopped("the run was cancelled"))
+
+    def end(self, reason: str) -> None:
+        """Ask the run to end in time: its running tasks are told, and have the grace for it."""
+        self._stop(Stopped(reason, kill=False))
+
+    def _stop(self, stopped: Stopped) -> None:
+        self._stopped = stopped
         if hasattr(self, "engine"):
-            self.engine.ask_to_stop("the run was cancelled")
+            self.engine.ask_to_stop(stopped.reason, kill=stopped.kill)
 
     def items(self) -> Iterator[Any]:
         """Run to the end on this OS thread, and yield what the stream shows on the way."""
         emitted = self._driven()
-        with UsersFrames():
+        with UsersFrames(), ending(self.end):
             try:
                 while True:
                     with held():
@@ -144,8 +153,8 @@ class GraphRun:
 
     def _driven(self) -> Generator[Item, None, None]:
         self.engine = Engine(planned := plan_of(self))
-        if self._is_cancelled:
-            self.cancel()
+        if self._stopped is not None:
+            self._stop(self._stopped)
         with self._hooks(planned.around.run_id):
             yield from drive(self.engine)
 
@@ -169,7 +178,7 @@ class GraphRun:
         self.engine = Engine(planned, asyncio.get_running_loop())
         emitted = adrive(self.engine)
         view = nullcontext() if self._view is None else closing(self._view)
-        with UsersFrames(), self._hooks(planned.around.run_id), view:
+        with UsersFrames(), ending(self.end), self._hooks(planned.around.run_id), view:
             async with aclosing(emitted):  # type: ignore[type-var]
                 async for item in emitted:
                     for shown in self._shown(item):
@@ -202,11 +211,7 @@ class GraphRun:
         yield shown
 
     def output(self, result: Result | None = None) -> Any:
-        """Return what the run came to, once all its items were read.
-
-        Args:
-            result: What it came to, if it was run by another engine than its own.
-        """
+        """Return what the run came to, once all its items were read, or *result* if given."""
         result = self.engine.result if result is None else result
         assert result is not None
         if self.version == "v2":
@@ -276,17 +281,9 @@ def plan_of(asked: GraphRun) -> RunPlan:
             max_concurrency=config.max_concurrency,
             resources=resources.pop_all(),
             lease=lease,
+            stop_after=asked.stop_after,
+            stop_grace=asked.stop_grace,
         )
-
-
-def for_saver(options: Options, saver: BaseCheckpointSaver) -> Options:
-    """Return *options* for what *saver* can keep, and for the versions it makes."""
-    options = replace(
-        options, keeps_deltas=saver.keeps_deltas, keeps_arguments=saver.keeps_arguments
-    )
-    if not saver.owns_versions:
-        return options
-    return replace(options, next_version=lambda newest, _: saver.get_next_version(newest, None))
 
 
 # ---------------------------------------------------------------- nested runs
@@ -394,6 +391,7 @@ def _inside(graph: GraphDefinition, task: Task, around: RunContext, own: RunCont
     """Return *own*, with what a nested run has of the one *around* if it was not given its own."""
     return replace(
         own,
+        ending=around.ending,
         store=around.store if graph.store is None else graph.store,
         executor=around.executor if graph.executor is None else graph.executor,
         variables=around.variables if task.variables is None else task.variables,

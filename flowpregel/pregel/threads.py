@@ -26,7 +26,7 @@ from flowpregel.context import Job, RunClient, Scope, current
 from flowpregel.errors import ConfigurationError, GraphInterrupt, InvalidUpdateError, ParentCommand
 from flowpregel.pregel.config import Config, ParsedConfig, config_for, parse
 from flowpregel.pregel.definition import END, GraphDefinition
-from flowpregel.pregel.runner import for_saver
+from flowpregel.pregel.resume import for_saver
 from flowpregel.pregel.snapshot import (
     OpenCheckpoint,
     StateSnapshot,

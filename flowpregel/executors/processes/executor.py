@@ -153,6 +153,10 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         """Withdraw a job that waits; if *kill*, stop it where it runs."""
         self._pool.loop.call(partial(self._pool.cancel, key, kill))
 
+    def warn(self, key: JobKey) -> None:
+        """Withdraw a job that waits; let one that runs know that its run is to end soon."""
+        self._pool.loop.call(partial(self._pool.warn, key))
+
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Send the outcome of a call down the link to the task that made it."""
         body = messages.pack_outcome(outcome, call.node.name, None)

@@ -11,8 +11,8 @@ from functools import partial
 from itertools import count
 from typing import Final
 
-from flowpregel._core.effects import Emitted
-from flowpregel._core.records import RETURN, Outcome, Raised, Returned
+from flowpregel._core.effects import CANCEL, SAVE, Call, Emitted
+from flowpregel._core.records import RETURN, Arguments, Outcome, Raised, Returned
 from flowpregel.errors import TaskSerializationError
 from flowpregel.executors.base import Backlog
 from flowpregel.executors.processes import messages, protocol, serialization
@@ -28,7 +28,10 @@ _CHUNK_COST: Final = 256
 _TRY_AGAIN: Final = 1 << 20
 """Bytes after which a worker that could not be held back is looked at again."""
 _STORE_THREADS: Final = 4
-_RUNNING: Final = (protocol.EMITTED, protocol.BEAT, protocol.CALLED, protocol.ASKED, protocol.SAVED)
+_REQUESTS: Final = {protocol.SAVED: SAVE, protocol.CANCELLED: CANCEL}
+_RUNNING: Final = (
+    protocol.EMITTED, protocol.BEAT, protocol.CALLED, protocol.ASKED, *_REQUESTS,
+)  # fmt: skip
 """What a running task sends."""
 
 
@@ -79,9 +82,8 @@ class MessageHandler:
             self._on_called(task, frame.body)
         elif frame.kind == protocol.ASKED:
             self._store_threads.submit(self._ask_store, task, frame.body)
-        elif frame.kind == protocol.SAVED:
-            save = self._pool.encoder.decode_save(task, frame.body)
-            self._pool.events[task.mailbox].append(save)
+        elif frame.kind in _REQUESTS:
+            self._on_request(task, frame)
 
     def _on_ended(self, worker: WorkerProcess, frame: Frame) -> None:
         task = worker.tasks[frame.number]
@@ -124,6 +126,14 @@ class MessageHandler:
         task.code.seconds = float("inf")
         self._pool.recall(task.worker)
         self._pool.events[task.mailbox].append(call)
+
+    def _on_request(self, task: InFlight, frame: Frame) -> None:
+        (request,) = REQUEST.unpack_from(frame.body)
+        given = frame.body[REQUEST.size :]
+        arguments = Arguments((serialization.unpack(given),) if given else (), {})
+        node = _REQUESTS[frame.kind]
+        asked = Call(*task.job.key, node, arguments, reply=(task, request))
+        self._pool.events[task.mailbox].append(asked)
 
     def answer(self, task: InFlight, request: int, body: bytes) -> None:
         """Send what *task* waits for to its worker, if that still has it."""

@@ -14,7 +14,7 @@ from itertools import count
 from operator import attrgetter
 from typing import Any, Final
 
-from flowpregel._core.effects import SAVE, Call, StepContext
+from flowpregel._core.effects import Call, StepContext
 from flowpregel._core.records import (
     Arguments,
     Escaped,
@@ -55,7 +55,7 @@ _TASK_FIELDS: Final = (
     "first_started", "attempt", "answers", "saved", "error",
 )  # fmt: skip
 _RUN_FIELDS: Final = tuple(
-    each.name for each in fields(RunInfo) if each.name not in ("store", "executor")
+    each.name for each in fields(RunInfo) if each.name not in ("store", "executor", "ending")
 )
 """Those of a `RunInfo` that do not stay with the coordinator."""
 _task_values: Final = attrgetter(*_TASK_FIELDS)
@@ -269,12 +269,6 @@ class JobEncoder:
         if carried is not None:
             call.variables = variables_of(carried)
         return call
-
-    def decode_save(self, task: InFlight, body: bytes) -> Call:
-        """Return the call by which *task* saves a state."""
-        (request,) = REQUEST.unpack_from(body)
-        state = Arguments((unpack(body, None, REQUEST.size),), {})
-        return Call(*task.job.key, SAVE, state, reply=(task, request))
 
 
 # ------------------------------------------------ outcomes

@@ -102,6 +102,15 @@ class Pool:
         elif task is not None and kill:
             self._stop(task, "cancel")
 
+    def warn(self, key: JobKey) -> None:
+        """Withdraw a task that has not begun; let one that runs know that its run is to end."""
+        task = self._tasks.get(key)
+        if task is not None and task.worker is not None:
+            self.recall(task.worker)
+            if task.worker is not None:
+                task.worker.warn(task.number)
+        self.cancel(key, kill=False)
+
     def _dispatch(self) -> None:
         """Give waiting tasks to workers, start workers that are missing, and post events."""
         can_send = not self._is_closing

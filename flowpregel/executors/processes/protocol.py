@@ -66,9 +66,11 @@ LEFT: Final = 42
 """The contexts of request *number* have been left."""
 SAVED: Final = 43
 """What task *number* saves for its next attempt; to be answered like a call."""
+CANCELLED: Final = 44
+"""Task *number* no longer wants a call; no answer."""
 
 DOWN: Final = frozenset(range(NODE, LEAVE + 1))
-UP: Final = frozenset(range(READY, SAVED + 1))
+UP: Final = frozenset(range(READY, CANCELLED + 1))
 
 # Flags.
 STOPPED: Final = 2
@@ -88,7 +90,7 @@ follow of ids of calls whose failures it has seen."""
 TOKEN: Final = Struct("<I")
 """The number of a task."""
 REQUEST: Final = Struct("<I")
-"""Before the body of CALLED, ASKED and SAVED: what the answer is to be sent under."""
+"""Before the body of CALLED, ASKED, SAVED and CANCELLED: what the answer is to be sent under."""
 
 
 class Frame(NamedTuple):
@@ -147,16 +149,19 @@ class Parser:
         return frames
 
 
-STATUS_SIZE: Final = 16
+STATUS_SIZE: Final = 24
 """Bytes of shared memory that the status of a worker needs."""
 RUNNING: Final = 0
 """Where in the status the number of the task stands that began last."""
 UNWANTED: Final = 1
 """Where the number of the task that is to stop: set before the signal that makes it look."""
 
+ENDING: Final = 2
+"""Where the number of the task whose run is to end soon."""
+
 
 def map_status(fd: int) -> memoryview:
-    """Return the status of a worker: two numbers in memory that both processes map.
+    """Return the status of a worker: three numbers in memory that both processes map.
 
     They can be read when the worker is dead.
     """

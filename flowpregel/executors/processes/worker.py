@@ -27,13 +27,14 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
 from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform
-from flowpregel.executors.calls import caught_of
+from flowpregel.executors.calls import CallFuture, caught_of
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.guard import MARK, end_marked
 from flowpregel.executors.processes.shared_memory import (
@@ -184,7 +185,8 @@ class Worker:
 
     def _run_task(self, number: int, digest: bytes, body: bytes, *, hold: bool) -> None:
         link = self._link
-        client = WorkerRunClient(link, number)
+        client = WorkerRunClient(link, number, self._status)
+        client.made.cancel = partial(self._cancel_call, number)
         link.task, self._stopped = number, False
         began, at = time.monotonic(), time.time_ns()
         try:
@@ -218,6 +220,13 @@ class Worker:
         head = protocol.RAN.pack(time.monotonic() - began, at, len(ids)) + ids
         result = messages.pack_outcome(outcome, self._nodes[digest][0], self._arena.share)
         link.send(protocol.ENDED, number, head + result, flags, hold=hold)
+
+    def _cancel_call(self, task: int, future: CallFuture[Any]) -> None:
+        """Tell the run that a task no longer wants a call that it has made."""
+        for request, answer in [*self._link.answers.items()]:
+            if answer is future:
+                body = protocol.REQUEST.pack(request)
+                self._link.send(protocol.CANCELLED, task, body)
 
     def _perform(self, digest: bytes, body: bytes, client: WorkerRunClient) -> Outcome:
         name, node = self._nodes[digest]

@@ -194,13 +194,15 @@ class WorkerRunClient(RunClient):
     Args:
         link: The worker's.
         number: The task's.
+        status: The worker's.
     """
 
-    __slots__ = ("_link", "_number", "made")
+    __slots__ = ("_link", "_number", "_status", "made")
 
-    def __init__(self, link: WorkerLink, number: int) -> None:
+    def __init__(self, link: WorkerLink, number: int, status: memoryview) -> None:
         self._link = link
         self._number = number
+        self._status = status
         self.made = OpenCalls()
 
     def emit(self, chunk: Any) -> None:
@@ -234,10 +236,13 @@ class WorkerRunClient(RunClient):
         body, _ = serialization.pack((method, args, kwargs))
         return self._link.request(protocol.ASKED, self._number, body, Answer()).result()
 
+    def is_ending(self) -> bool:
+        """Return whether the task was told that its run is to end."""
+        return self._status[protocol.ENDING] == self._number
+
     def save(self, state: Any) -> None:
         """Keep *state* for the next attempt of the task; return when the run has."""
-        job = self._link.job
-        if job is not None and job.run.run_id is None:
+        if self._link.job is None or self._link.job.run.run_id is None:
             return  # a plain function of the pool: it has one attempt
         try:
             body, _ = serialization.pack(state)

@@ -307,6 +307,10 @@ class WorkerProcess:
         self._status[protocol.UNWANTED] = number
         self._signal(STOP_SIGNAL)
 
+    def warn(self, number: int) -> None:
+        """Let the code of task *number* see that its run is to end."""
+        self._status[protocol.ENDING] = number
+
     def dismiss(self) -> None:
         """Tell it, which is idle, to exit."""
         self.is_leaving = True
