@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from flowpregel.channels import Overwrite
     from flowpregel.checkpoint.lmdb import LMDBSaver
     from flowpregel.checkpoint.memory import InMemorySaver
-    from flowpregel.context import RunControl, interrupt, report_progress
+    from flowpregel.context import interrupt, report_progress
     from flowpregel.executors.shared import Shared, shared
     from flowpregel.func import File, asleep, entrypoint, shell, signal, sleep, task
     from flowpregel.func.joblib_backend import joblib_backend as joblib_backend
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel
     from flowpregel.pregel.progress import progress
     from flowpregel.runtime import Runtime, get_runtime
+    from flowpregel.stopping import RunControl
 
 __all__ = [
     "END",
@@ -71,7 +72,7 @@ _HOMES = {
     "channels": ("Overwrite",),
     "checkpoint.lmdb": ("LMDBSaver",),
     "checkpoint.memory": ("InMemorySaver",),
-    "context": ("RunControl", "interrupt", "report_progress"),
+    "context": ("interrupt", "report_progress"),
     "executors.shared": ("Shared", "shared"),
     "func": ("File", "asleep", "entrypoint", "shell", "signal", "sleep", "task"),
     "func.joblib_backend": ("joblib_backend",),
@@ -83,6 +84,7 @@ _HOMES = {
     "pregel.node": ("NodeBuilder",),
     "pregel.pregel": ("Pregel",),
     "pregel.progress": ("progress",),
+    "stopping": ("RunControl",),
     "runtime": ("Runtime", "get_runtime"),
 }
 

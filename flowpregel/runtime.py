@@ -8,14 +8,8 @@ from random import Random
 from typing import Any, Generic, TypeVar, cast
 
 from flowpregel._core.copies import own_copy
-from flowpregel.context import (
-    RunControl,
-    Scope,
-    StopSignal,
-    current_scope,
-    nothing,
-    report_progress,
-)
+from flowpregel.context import Scope, current_scope, nothing, report_progress
+from flowpregel.stopping import RunControl, StopSignal
 
 __all__ = [
     "ExecutionInfo", "RunControl", "Runtime", "StopSignal", "get_runtime", "report_progress",

@@ -25,7 +25,6 @@ from flowpregel._interrupts import ending
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import FULL, Code, Limits, code_of, note, one_line, plain
-from flowpregel.context import AWAITS_SIGNAL, SLEEPS_UNTIL
 from flowpregel.errors import (
     ConfigurationError,
     EmptyInputError,
@@ -33,6 +32,7 @@ from flowpregel.errors import (
     RunStopped,
     TaskCancelled,
 )
+from flowpregel.stopping import AWAITS_SIGNAL, SLEEPS_UNTIL
 
 if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel
@@ -56,11 +56,9 @@ _CODE_CHANGE = "What to do with recorded results of other code: keep (default), 
 _STOP_AFTER = "End in time after this long (3h50m), with exit code 75; run again, it goes on."
 _STOP_GRACE = "How long running tasks have then, and after SIGTERM, to save and end (20s)."
 _CONFLICT = "If another process has the run: wait for its result, raise, or takeover."
-QUIET = click.Option(["--quiet"], is_flag=True, help="Show no progress.")
-TRACEBACK = click.Option(["--traceback"], is_flag=True, help="Show where a failed run failed.")
-_RUN_OPTIONS = (
-    QUIET,
-    TRACEBACK,
+RUN_OPTIONS = (
+    click.Option(["--quiet"], is_flag=True, help="Show no progress."),
+    click.Option(["--traceback"], is_flag=True, help="Show where a failed run failed."),
     click.Option(["--max-concurrency"], type=console.COUNT, metavar="N", help=_MOST_TASKS),
     click.Option(
         ["--on-code-change"], type=click.Choice(["keep", "rerun", "error"]), help=_CODE_CHANGE
@@ -73,7 +71,7 @@ _RUN_OPTIONS = (
 )
 
 
-@console.store_command(*_RUN_OPTIONS)
+@console.store_command(*RUN_OPTIONS)
 @click.argument("flow", metavar="MODULE:FLOW")
 @click.option("--input", "given", metavar="JSON|@FILE", required=True, help=_INPUT)
 @click.option("--id", "--thread-id", "thread_id", metavar="ID", help=_ID)
@@ -121,7 +119,7 @@ def _input(given: str) -> Any:
     return value
 
 
-@console.store_command(_FLOW_OPTION, *_RUN_OPTIONS)
+@console.store_command(_FLOW_OPTION, *RUN_OPTIONS)
 @click.argument("thread")
 def resume(thread: str, flow: str | None, **options: Any) -> Code:
     """Go on with a thread's unfinished run."""
@@ -133,7 +131,7 @@ def resume(thread: str, flow: str | None, **options: Any) -> Code:
         raise ConfigurationError(f"thread {thread!r} has no run to go on with") from error
 
 
-@console.store_command(_FLOW_OPTION, *_RUN_OPTIONS)
+@console.store_command(_FLOW_OPTION, *RUN_OPTIONS)
 @click.argument("thread")
 @click.argument("value")
 @click.option("--id", "interrupt_id", metavar="ID", help="Which question, if there are several.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
+from typing import Any
 
 import click
 
@@ -11,9 +12,9 @@ from flowpregel._core.records import Address, Saved
 from flowpregel.checkpoint.work import work_of
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, note
-from flowpregel.cli.running import QUIET, TRACEBACK, RunRequest, given_value, perform, waits_outside
-from flowpregel.context import SLEEPS_UNTIL, pauses
+from flowpregel.cli.running import RUN_OPTIONS, RunRequest, given_value, perform, waits_outside
 from flowpregel.errors import FlowPregelError, ThreadBusyError
+from flowpregel.stopping import SLEEPS_UNTIL, pauses
 
 
 @console.store_command()
@@ -33,14 +34,15 @@ def signal(thread: str, name: str, value: str, text: bool, store: str | None) ->
     return Code.OK
 
 
-@console.store_command(QUIET, TRACEBACK)
-def wake(store: str | None, **options: bool) -> Code:
+@console.store_command(*RUN_OPTIONS)
+def wake(store: str | None, **options: Any) -> Code:
     """Go on with every run that was stopped, or whose time or signal has come.
 
     For cron: a run that waits again for a time or a signal is left to the next call.
     Runs that wait for an answer, have failed, or are under way are left alone. Exits
     with 0 if all that it went on with are done, or wait again.
     """
+    options["on_conflict"] = options["on_conflict"] or "raise"
     worst = Code.OK
     with targets.reading(store) as saver:
         due = [
@@ -69,21 +71,12 @@ def _may_go_on(saved: Saved) -> bool:
     return False
 
 
-def _woken(saved: Saved, store: str | None, options: dict[str, bool]) -> Code:
+def _woken(saved: Saved, store: str | None, options: dict[str, Any]) -> Code:
     """Go on with one run; what is wrong with it does not keep the others waiting."""
     thread_id = saved.address.thread_id
     try:
         flow = targets.recorded_flow(saved)
-        request = RunRequest(
-            flow=flow,
-            name=None,
-            thread_id=thread_id,
-            store=store,
-            max_concurrency=None,
-            on_code_change=None,
-            on_conflict="raise",
-            **options,
-        )
+        request = RunRequest(flow=flow, name=None, thread_id=thread_id, store=store, **options)
         code = perform(request, None, resume=flow.once)
     except ThreadBusyError:
         code = Code.OK  # another process was faster

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from flowpregel.context import StopSignal, current, nothing
+from flowpregel.context import current, nothing
 from flowpregel.errors import CommandFailedError, RunStopped
 from flowpregel.func.decorator import task
+from flowpregel.stopping import StopSignal
 
 _LOOK_EVERY: Final = 0.05
 _CHUNK: Final = 1 << 16

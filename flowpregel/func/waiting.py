@@ -12,10 +12,11 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from flowpregel._engine.nested import RunContext
-from flowpregel.context import AWAITS_SIGNAL, SLEEPS_UNTIL, current_scope, interrupt, pauses
+from flowpregel.context import current_scope, interrupt
 from flowpregel.errors import ConfigurationError
 from flowpregel.executors.calls import CallFuture
 from flowpregel.func.decorator import task
+from flowpregel.stopping import AWAITS_SIGNAL, SLEEPS_UNTIL, pauses
 
 _LONGEST: Final = 5.0
 """Seconds between two looks at the clock, which may be set meanwhile."""

@@ -11,11 +11,11 @@ from uuid import UUID
 from flowpregel._core.program import names
 from flowpregel._core.records import Address
 from flowpregel.checkpoint.base import OnConflict, thread_name
-from flowpregel.context import RunControl
 from flowpregel.errors import ConfigurationError
 from flowpregel.events import StreamMode
 from flowpregel.pregel.definition import GraphDefinition, Where
 from flowpregel.pregel.progress import progress_is_on
+from flowpregel.stopping import RunControl
 
 Config: TypeAlias = Mapping[str, Any]
 """A config as a user writes it."""

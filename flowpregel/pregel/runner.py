@@ -31,7 +31,7 @@ from flowpregel._fault import fault
 from flowpregel._interrupts import ending, held
 from flowpregel._tracebacks import UsersFrames, callers_level
 from flowpregel.checkpoint.base import OnConflict
-from flowpregel.context import RunControl, current_scope
+from flowpregel.context import current_scope
 from flowpregel.errors import ConfigurationError, GraphInterrupt, RunNotice, ThreadBusyError
 from flowpregel.pregel import progress
 from flowpregel.pregel.config import OPTIONS, WHOLE, Config, context_of, merged, options_of, parse
@@ -41,6 +41,7 @@ from flowpregel.pregel.identity import Once
 from flowpregel.pregel.node import policies_of
 from flowpregel.pregel.resume import for_saver, kept_result, start_of
 from flowpregel.pregel.snapshot import GraphOutput
+from flowpregel.stopping import RunControl
 
 _WITHOUT_EFFECT = ("stream_mode", "print_mode", "context", "debug", "version")
 """Options of an invocation that a graph may be given when another one calls it."""
@@ -96,8 +97,7 @@ class GraphRun:
         self.resume: Literal["auto"] | Once | None = wanted["resume"]
         self.on_conflict: OnConflict = wanted["on_conflict"]
         self.version: Literal["v1", "v2"] = wanted["version"]
-        self.stop_after: float | None = wanted["stop_after"]
-        self.stop_grace: float = wanted["stop_grace"]
+        self.stop_after, self.stop_grace = wanted["stop_after"], wanted["stop_grace"]
         mode = asked.get("stream_mode")
         self.modes = () if mode in WHOLE and not streams else names(wanted["stream_mode"])
         """The stream modes that the user reads; none for an output alone."""

@@ -202,7 +202,10 @@ def test_a_run_keeps_which_flow_it_is_of(cli: Invoke, store: str) -> None:
         ("total", "write MODULE:FLOW"),
         ("no_such_module:total", "there is no such module"),
         ("no/such/file.py:total", "there is no file no/such/file.py"),
-        (f"{FLOWS}:nothing", "the flows of tests.runs.cli_flows are: total, allow, shares, steps"),
+        (
+            f"{FLOWS}:nothing",
+            "cli_flows are: total, allow, rest, wait, shares, steps",
+        ),
         (f"{FLOWS}:double", "not a flow"),
         (f"{FLOWS}:unfinished_graph", "not compiled"),
     ],

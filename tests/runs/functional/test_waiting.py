@@ -19,9 +19,9 @@ from flowpregel._core.records import Address
 from flowpregel.checkpoint.lmdb import LMDBSaver
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.checkpoint.work import work_of
-from flowpregel.context import pauses
 from flowpregel.errors import ConfigurationError, UnansweredError
 from flowpregel.func import Flow, entrypoint, task, waiting
+from flowpregel.stopping import pauses
 from tests.runs.functional.flows import run
 
 
