@@ -6,7 +6,9 @@ Nothing here imports LangGraph before one of its savers is used.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
+from importlib import import_module
 from typing import Any, ClassVar
 
 from flowpregel._core.commands import Interrupt, Send
@@ -64,6 +66,9 @@ class ForeignSaver(BaseCheckpointSaver):
 
     def __init__(self, saver: Any) -> None:
         self.saver = saver
+        # Now: it may take seconds, for which the first Send of a run would wait to be kept.
+        with suppress(ImportError):
+            import_module("langgraph.types")
 
     def load(
         self, address: Address, *, before: str | None = None, lazy_results: bool = False
