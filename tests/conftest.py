@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 
 import pytest
@@ -42,3 +43,24 @@ settings.register_profile(
 )
 settings.register_profile("soak", parent=settings.get_profile("default"), max_examples=5_000)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+STORIES = os.environ.get("FLOWPREGEL_STORIES")
+"""How many examples each property is tried with; their seed is printed."""
+if STORIES:
+    settings.register_profile(
+        "stories", parent=settings.get_profile("default"), max_examples=int(STORIES)
+    )
+    settings.load_profile("stories")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Choose a seed if none is given, so that it is known what was tried."""
+    if STORIES and not config.getoption("hypothesis_seed", None):
+        config.option.hypothesis_seed = str(random.randrange(1 << 32))
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say which stories are told."""
+    seed = config.getoption("hypothesis_seed", None)
+    return [f"{STORIES} stories each: --hypothesis-seed={seed}"] if STORIES else []

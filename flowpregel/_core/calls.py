@@ -334,9 +334,14 @@ def answer_from_pending(run: Run, task: Task) -> None:
         asked = interrupts_of(run.pending.get(task.id, ()), live=True)
         task.answers = tuple(run.answers[each.id] for each in asked if each.id in run.answers)
         return
-    expected = ids.interrupt_id(task.namespace, len(task.answers))
-    if expected in run.answers:
-        task.answers = (*task.answers, run.answers.pop(expected))
+    had = len(task.answers)
+    if had and ids.interrupt_id(task.namespace, had - 1) in run.answers:
+        had -= 1  # it failed with that answer, and gets another in its place
+    answers = task.answers[:had]
+    while (expected := ids.interrupt_id(task.namespace, len(answers))) in run.answers:
+        answers = (*answers, run.answers.pop(expected))
+    if len(answers) > had:
+        task.answers = answers
         run.keep(task.id, task.path, ((records.RESUME, task.answers),))
         # If the call is made again, by the next attempt of its body, it has its answers too.
         run.pending.setdefault(task.id, []).append((records.RESUME, task.answers))

@@ -105,6 +105,9 @@ def _carried(target: Any, seen: tuple[Any, ...] = ()) -> list[Any]:
     return carried
 
 
+_FIELDS_SET = "__pydantic_fields_set__"
+
+
 class _Feeder:
     """Writes values into a digest, one after another and each with its kind and size."""
 
@@ -202,6 +205,9 @@ class _Feeder:
             return
         self.feed(home_of(parts[0]))
         for part in parts[1:]:
+            if isinstance(part, dict) and _FIELDS_SET in part:
+                # Which fields of a pydantic model were given is no part of what it equals.
+                part = {key: item for key, item in part.items() if key != _FIELDS_SET}
             self.feed(list(part) if hasattr(part, "__next__") else part)
 
     def _refuse(self, value: Any, error: Exception) -> None:

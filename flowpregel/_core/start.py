@@ -171,10 +171,26 @@ def _own_writes(run: Run) -> list[Write]:
 
 
 def _check_next(run: Run, saved: Saved) -> None:
-    """Refuse to go on as if all were done where a node that is due is gone from the program."""
+    """Refuse to go on as if all were done where a node that is due is gone from the program.
+
+    And where another library stopped in a superstep: its tasks have other ids than ours.
+    """
+    checkpoint = saved.checkpoint
+    is_ours = checkpoint.id.endswith(f"-{checkpoint.step + 2:012x}")  # see `ids.checkpoint_id`
+    if (
+        not is_ours
+        and ids.time_of(checkpoint.id)
+        and run.hand_back
+        and run.pending.keys() - {records.RUN_TASK_ID}
+    ):
+        raise errors.ConfigurationError(
+            f"thread {saved.address.thread_id!r} was left by another library in the middle of a "
+            "superstep, of which tasks have ended or ask: only threads at rest move over; finish "
+            "it there, or start anew with an input"
+        )
     if _own_writes(run):
         return  # a command sent it elsewhere
-    updated, values = saved.checkpoint.updated_channels or (), saved.checkpoint.values
+    updated, values = checkpoint.updated_channels or (), checkpoint.values
     # What is no channel of the program stays in the state for ever: it is due only at first.
     due = [(name, None) for name in updated if name.startswith(TO_NODE) and name in values]
     sent = run.state.channels.get(records.TASKS)

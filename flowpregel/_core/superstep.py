@@ -152,7 +152,7 @@ class Superstep:
             return task
         error = kept[records.ERROR]
         if not isinstance(error, BaseException):
-            error = RuntimeError(f"node {task.name!r} failed in an earlier run")
+            error = RuntimeError(f"node {task.name!r} failed in an earlier run: {error}")
         return self._left_to_do(self._handler_for(task, error))
 
     def _handler_for(self, failed: Task, error: BaseException) -> Task:

@@ -362,6 +362,10 @@ class Engine:
                 raise end
             self.result = end
             return None
+        turns = self._tasks.turns.get((run.around.thread_id, run.around.namespace))
+        if turns and turns[0] is run:
+            turns.popleft()
+            self._ready.extend(tuple(turns)[:1])
         is_call = run.task.kind is Kind.CALL
         match end:
             case Result(values, paused=False) if not is_call:

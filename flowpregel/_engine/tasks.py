@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -118,6 +118,11 @@ class TaskStarter:
         """The jobs of tasks that have not ended."""
         self.nested: dict[str, ActiveRun] = {}
         """The nested runs that have not ended, by the id of the task that each of them is."""
+        self.turns: dict[tuple[str | None, str], deque[ActiveRun]] = {}
+        """By thread and namespace: runs of a graph with a memory, of which the first runs.
+
+        Their tasks have the same ids if they go on from the same checkpoint.
+        """
         self._due: dict[Executor, list[Job]] = {}
         """Jobs that each executor is about to be given, all at once."""
         self._entered: set[Executor] = set()
@@ -136,8 +141,15 @@ class TaskStarter:
         for task in tasks:
             if task.node.role == "graph":
                 try:
-                    nested.append(run.nest(task, setting))
-                    self.nested[task.id] = nested[-1]
+                    inner = self.nested[task.id] = run.nest(task, setting)
+                    turns: deque[ActiveRun] = deque()
+                    place = inner.around.namespace
+                    if place and ":" not in place.rpartition("|")[2]:
+                        # It has a memory, with which another task may be busy.
+                        turns = self.turns.setdefault((inner.around.thread_id, place), turns)
+                    turns.append(inner)
+                    if turns[0] is inner:
+                        nested.append(inner)
                 except Exception as error:  # noqa: BLE001 - the task fails with it
                     run.post(task, Raised(error))
             fault("task.submitted", task.id)

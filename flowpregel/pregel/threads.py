@@ -17,7 +17,7 @@ from flowpregel._core.records import INPUT, INTERRUPT, TASKS, Node, Saved, Task
 from flowpregel._core.run_state import Run
 from flowpregel._core.start import input_writes, not_before
 from flowpregel._core.stream_events import StreamEvents, outputs
-from flowpregel._core.update import Writes, barrier_of, check_writes
+from flowpregel._core.update import Applied, Writes, barrier_of, check_writes
 from flowpregel._engine.drivers import run_to_end
 from flowpregel._engine.nested import now
 from flowpregel._interrupts import held
@@ -161,9 +161,7 @@ def edited(
     run, opened = _run_at(program, options, saved)
     source: records.Source = "update"
     if first.as_node == COPY:
-        if saved is None:
-            raise InvalidUpdateError("there is no checkpoint to copy on this thread")
-        run.kept_id = saved.checkpoint.parent_id
+        _copy(run, saved)
         source = "fork"
     elif first.as_node == INPUT:
         writes = input_writes(program, first.values)
@@ -202,6 +200,17 @@ def _run_at(
     # What a Command wrote is pending: the edited checkpoint is the first to hold it.
     run.unsaved = opened.applied
     return run, opened
+
+
+def _copy(run: Run, saved: Saved | None) -> None:
+    """Have *run* keep a copy of *saved*, as a child of the same parent."""
+    if saved is None:
+        raise InvalidUpdateError("there is no checkpoint to copy on this thread")
+    run.kept_id = saved.checkpoint.parent_id
+    if not run.options.keeps_deltas:
+        # The saver may take what did not change from the parent, which is older.
+        kept = run.state.channels.keys() & saved.checkpoint.channel_versions.keys()
+        run.unsaved = Applied(0, sorted(kept))
 
 
 def _written(

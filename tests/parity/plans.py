@@ -33,6 +33,8 @@ class NodePlan:
     """Whether it replaces the list instead of adding to it."""
     nested: bool = False
     """Whether it is a graph, with a node before the one that does all this."""
+    remembers: bool = False
+    """Whether that graph remembers its earlier runs (``checkpointer=True``)."""
     handled: str = ""
     """If it fails, who is asked: its ``own`` handler, one that ``goes`` on to the first node."""
     tries: int = 1
@@ -113,7 +115,8 @@ def graphs(draw: Any) -> GraphPlan:
             defer=defers and draw(rare),
             fails=fails and draw(st.booleans()),
             overwrites=draw(rare),
-            nested=nests and draw(rare),
+            nested=nests and draw(st.booleans()),
+            remembers=nests and draw(st.booleans()),
             handled=draw(handlers) if not (fails or nests) and draw(rare) else "",
             # Listed as different: a nested graph that is tried again goes on where it was.
             tries=draw(st.integers(2, 3)) if not nests and draw(rare) else 1,

@@ -131,7 +131,7 @@ def nested(side: Side, state: Any, node: NodePlan) -> Any:
     inner = replace(node, goto=(), sends=(), name=f"{node.name}_inner")
     builder = side.graph.StateGraph(state)
     builder.add_sequence([("first", lambda _: {"total": 1}), ("inner", action_of(side, inner))])
-    return builder.add_edge("__start__", "first").compile()
+    return builder.add_edge("__start__", "first").compile(checkpointer=node.remembers or None)
 
 
 def action_of(side: Side, node: NodePlan) -> Callable[[dict[str, Any]], Any]:

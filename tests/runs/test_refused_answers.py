@@ -183,3 +183,23 @@ def test_a_nested_graph_may_ask_too(
     assert ["yes?"] == waiting(app)
     ended = drive.invoke(app, Command(resume=RIGHT), **HERE)
     assert {"items": ["Ada", Decision(approved=True)]} == ended
+
+
+def test_another_answer_takes_the_place_of_one_that_the_node_failed_with(
+    drive: Drive, executor: str, saver: BaseCheckpointSaver
+) -> None:
+    """Its question still waits, and the answers before it stay."""
+
+    def count(_: Any) -> dict[str, Any]:
+        return {"items": [interrupt("name?"), int(interrupt("number?"))]}
+
+    builder = StateGraph(Items).add_node("count", count).add_edge(START, "count")
+    app = builder.compile(saver, executor=executor)
+    drive.invoke(app, {"items": []}, **HERE)
+    drive.invoke(app, Command(resume="Ada"), **HERE)
+    for again in (Command(resume="many"), None):
+        with pytest.raises(ValueError, match="many"):
+            drive.invoke(app, again, **HERE)
+    assert ["number?"] == waiting(app)
+
+    assert {"items": ["Ada", 7]} == drive.invoke(app, Command(resume="7"), **HERE)

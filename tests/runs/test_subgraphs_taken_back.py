@@ -145,3 +145,22 @@ def test_an_answer_reaches_what_is_asked_after_an_edit_inside(
 
     assert [*["first"] * (depth + 1), "a", "edited", "new", "b", "last"] == ended["items"]
     assert () == app.get_state(CONFIG).next
+
+
+def test_tasks_side_by_side_take_turns_with_one_memory(side: Side) -> None:
+    """They go on from the same checkpoint, where their questions are the same one."""
+    builder = side.graph.StateGraph(Outer)
+    builder.add_node("first", lambda _: {})
+    builder.add_node("inner", asking(side, checkpointer=True))
+    builder.add_edge("__start__", "first")
+    builder.add_conditional_edges(
+        "first", lambda _: [side.types.Send("inner", {"items": []})] * 2, ["inner"]
+    )
+    app = builder.compile(side.saver(), **side.options)
+
+    app.invoke({"items": []}, CONFIG)
+    answers = {each.id: "yes" for each in app.get_state(CONFIG).interrupts}
+    ended = app.invoke(side.types.Command(resume=answers), CONFIG)
+
+    assert 2 == ended["items"].count("yes") == ended["items"].count("b")
+    assert () == app.get_state(CONFIG).next

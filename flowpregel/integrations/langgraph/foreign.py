@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from copy import deepcopy
+from importlib import import_module
 from typing import Any, ClassVar
 
 from flowpregel._core.commands import Interrupt, Send
@@ -86,6 +87,10 @@ class ForeignSaver(BaseCheckpointSaver):
     def __init__(self, saver: Any) -> None:
         self.saver = saver
         self._given = _same if isinstance(saver, BaseCheckpointSaver) else _to_foreign
+        if self._given is _to_foreign:
+            # Now: it may take seconds, for which the first Send of a run would wait to be kept.
+            with suppress(ImportError):
+                import_module("langgraph.types")
 
     def _call(self, name: str, *args: Any) -> Any:
         for owner in type(self.saver).__mro__:

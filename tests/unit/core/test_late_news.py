@@ -184,7 +184,8 @@ def test_a_failure_that_was_kept_as_text_is_handled_all_the_same() -> None:
     assert ["handled"] == repaired.run(None).values
     (handler,) = submitted(repaired)
     assert handler.error is not None
-    assert "node 'n' failed in an earlier run" == str(handler.error.error)
+    text = str(handler.error.error)
+    assert "node 'n' failed in an earlier run: ValueError('boom')" == text
 
 
 def test_a_task_costs_no_more_workers_than_its_policy_gives_it() -> None:
