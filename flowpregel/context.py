@@ -322,6 +322,8 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
             f"node {task.name!r} called interrupt(), but the run has no checkpointer to "
             "keep the question until it is answered: pass checkpointer="
         )
+    if scope.question is not None:
+        raise scope.question  # it was caught, and still has no answer
     index, scope.asked = scope.asked, scope.asked + 1
     adapter = _adapter_of(response_schema)
     # A copy: the answers may be recorded again, with one that is refused.

@@ -32,7 +32,7 @@ from typing import Any
 
 FENCE = re.compile(r"^([ \t]*)```(?:python|py)\b[^\n]*\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
 MODELS = ("langchain_anthropic:ChatAnthropic", "langchain_openai:ChatOpenAI")
-SECONDS = 120
+SECONDS = 900
 """How long a page may take on one engine."""
 
 

@@ -11,7 +11,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 
 from flowpregel.integrations import langchain
-from tests.parity.chat_tools import OddError, tools_of
+from tests.parity.chat_tools import OddError, fail, tools_of
 from tests.parity.langchain import ChatSide, asks, call, drive, flowpregel, langgraph, outcome
 
 SIDES = (langgraph, flowpregel)
@@ -94,6 +94,15 @@ def test_a_tool_node_answers_as_langgraphs(given: Any, is_async: bool) -> None:
 def test_the_same_errors_are_told_to_the_model(handling: Any, kind: str) -> None:
     """All others fail the node."""
     both({"messages": [asks(call("fail", "1", kind=kind))]}, handle_tool_errors=handling)
+
+
+def test_an_object_may_word_an_error() -> None:
+    """Any callable, of which no annotation is known, is told of all errors."""
+    node = langchain.ToolNode([fail], handle_tool_errors=partial("{} went wrong".format))
+
+    [answer] = node.invoke([asks(call("fail", "1", kind="odd"))])
+
+    assert "odd went wrong" == answer.content
 
 
 def test_an_async_tool_is_awaited() -> None:

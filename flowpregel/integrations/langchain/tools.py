@@ -233,7 +233,7 @@ class ToolNode(Runnable[Any, Any]):
             raise error
         if isinstance(handling, str):
             text = handling
-        elif inspect.isroutine(handling):
+        elif callable(handling) and not isinstance(handling, type):
             text = handling(error)
         else:
             text = f"Tool {call['name']!r} failed: {text}. Correct the mistake and try again."
