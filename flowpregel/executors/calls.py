@@ -65,6 +65,9 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         open_calls: Where its caller keeps the calls that may still concern it.
     """
 
+    of_items: Any = None
+    """The results of a chunk, once one of its items was asked for: the others need no lock."""
+
     def __init__(
         self,
         turn: Callable[[CallFuture[Any]], None] | None = None,

@@ -66,7 +66,10 @@ class ItemFuture(Unresolved, Generic[R]):
         Args:
             timeout: Seconds to wait at most; None is for ever.
         """
-        return self._item_of(self._chunk.result(timeout))
+        chunk = self._chunk
+        if chunk.of_items is None:
+            chunk.of_items = chunk.result(timeout)
+        return self._item_of(chunk.of_items)
 
     def value(self) -> R:
         """Return what `result` does, without looking at it."""

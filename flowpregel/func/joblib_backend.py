@@ -25,6 +25,7 @@ from flowpregel._core.callee import name_of
 from flowpregel._core.digest import digest_of
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import current_scope
+from flowpregel.errors import TaskCancelled
 from flowpregel.executors.calls import CallFuture
 from flowpregel.func.decorator import task
 from flowpregel.func.entry import entrypoint
@@ -119,8 +120,11 @@ class RecordingBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib is 
         with suppress(InvalidStateError):  # the run has failed, and its calls with it
             if error is None:
                 self._closed.set_result(None)
-            else:
+            elif isinstance(error, Exception):
                 self._closed.set_exception(error)
+            else:
+                # Ctrl-C, or the end of the program, is not for the loop that the body runs on.
+                self._closed.set_exception(TaskCancelled(f"the block ended with {error!r}"))
         failure = self._ended.exception()
         self._callbacks.shutdown()
         if failure is not None and error is None:

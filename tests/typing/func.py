@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_type
 
+import flowpregel
 from flowpregel.func import (
     DryRun,
     Flow,
@@ -43,6 +44,7 @@ async def flow(n: int) -> entrypoint.final[int, str]:
     assert_type([each.result() for each in double.map([1], chunksize=2)], list[float])
     assert_type(list(double.imap([1], chunksize=2, ordered=False)), list[float])
     assert_type(double.imap([1], errors="return"), ResultStream[float | Exception])
+    assert_type(flowpregel.map(str, [1], store="runs.lmdb", id="a"), list[str])
     return entrypoint.final(value=n, save="x")
 
 

@@ -67,6 +67,26 @@ def test_what_failed_is_tried_again_and_what_ended_is_not(tmp_path: Path) -> Non
     assert [5, 6, 7, 7] == sorted(ran)
 
 
+def squares_until(left_by: type[BaseException]) -> None:
+    """Call some, and end."""
+    squares(range(3))
+    raise left_by
+
+
+@pytest.mark.parametrize("left_by", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_a_block_that_is_left_can_be_gone_on_with(
+    tmp_path: Path, left_by: type[BaseException]
+) -> None:
+    """Also by Ctrl-C, or where the program ends in it."""
+    with pytest.raises(left_by), flowpregel.joblib_backend(tmp_path / "store", "a"):
+        squares_until(left_by)
+    with flowpregel.joblib_backend(tmp_path / "store", "a"):
+        found = squares(range(5))
+
+    assert [0, 1, 4, 9, 16] == found
+    assert [0, 1, 2, 3, 4] == sorted(ran)
+
+
 def test_results_come_while_others_run(tmp_path: Path) -> None:
     """A generator of them works as well."""
     with flowpregel.joblib_backend(store=tmp_path / "store", id="a"):
