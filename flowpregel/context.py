@@ -166,6 +166,8 @@ class Scope:
     """What it has written so far."""
     deferred: set[Any] = field(default_factory=set)
     """For each call that waits for others: a future that is done when it is made."""
+    files: Any = None
+    """Those of the attempt (`AttemptFiles`), if it has any."""
     reported: tuple[float, str | None] = NOTHING_REPORTED
     """When it last said how far it is (monotonic seconds), and its message."""
 

@@ -9,16 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar
 
+from flowpregel._core import records
 from flowpregel._core.commands import Interrupt, Send
-from flowpregel._core.records import (
-    SAVED,
-    Address,
-    Batch,
-    Checkpoint,
-    PendingWrite,
-    Saved,
-    Version,
-)
+from flowpregel._core.records import Address, Batch, Checkpoint, PendingWrite, Saved, Version
 from flowpregel.checkpoint.base import BaseCheckpointSaver, EncodedBatch, Strategy, encode_batch
 from flowpregel.errors import ConfigurationError, ValueEncodingError
 from flowpregel.integrations.langgraph import convert
@@ -110,7 +103,7 @@ class ForeignSaver(BaseCheckpointSaver):
     def commit(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
             for task in batch.writes:
-                if any(channel == SAVED for channel, _ in task.writes):
+                if any(channel == records.SAVED for channel, _ in task.writes):
                     # It has one place for each position: this one is the result's.
                     continue
                 writes = [(channel, _to_foreign(value)) for channel, value in task.writes]
