@@ -136,22 +136,24 @@ def waking(wake: Callable[[], None]) -> Iterator[None]:
 
 _ends: list[Callable[[str], object]] = []
 """What is called with the reason."""
-_terminated: list[int] = []
-"""The processes that were told to end: this one, or one that it was forked from."""
+_was_told = False
+"""Whether the program is to end when they have all been left."""
+os.register_at_fork(after_in_child=_ends.clear)  # those runs are the other process's
 
 
 def _on_sigterm(number: int, frame: Any) -> None:
-    """Tell the runs of this process; end one that was forked from it."""
-    if _owner != os.getpid():
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.raise_signal(signal.SIGTERM)
-    _terminated.append(number)
+    """Tell the runs that there are; without any, end the program."""
+    global _was_told
+    _was_told = True
     for end in [*_ends]:
         end("SIGTERM")
+    if not _ends:
+        _end_program()
 
 
-_owner = 0
-"""The process that has the handler."""
+def _end_program() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGTERM)
 
 
 @contextmanager
@@ -162,22 +164,20 @@ def ending(end: Callable[[str], object], *, dies: bool = True) -> Iterator[None]
         end: Called in the signal's handler.
         dies: Whether the program ends then.
     """
-    global _owner
-    handlers = signal.SIG_DFL, _on_sigterm
+    global _was_told
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) not in handlers:
+    if not is_main or signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, _on_sigterm):
         yield
         return
-    _ends.append(end)
-    _owner = os.getpid()
-    signal.signal(signal.SIGTERM, _on_sigterm)
     try:
+        _ends.append(end)
+        signal.signal(signal.SIGTERM, _on_sigterm)
         yield
     finally:
         _ends.remove(end)
-        if not _ends:
+        # A generator may be closed on another OS thread, where no handler can be set.
+        if not _ends and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            told = _terminated.copy()
-            _terminated.clear()
-            if told and dies:
-                signal.raise_signal(signal.SIGTERM)
+            was_told, _was_told = _was_told, False
+            if was_told and dies:
+                _end_program()

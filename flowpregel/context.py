@@ -113,6 +113,8 @@ class Scope:
     """For each call that waits for others: a future that is done when it is made."""
     streams: int = 0
     """How many streams of random numbers it was given."""
+    files: Any = None
+    """Those of the attempt (`AttemptFiles`), if it has any."""
     reported: tuple[float, str | None] = NOTHING_REPORTED
     """When it last said how far it is (monotonic seconds), and its message."""
 

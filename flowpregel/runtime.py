@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
 from typing import Any, Generic, TypeVar, cast
 
@@ -35,6 +39,49 @@ class ExecutionInfo:
     def patch(self, **changes: Any) -> ExecutionInfo:
         """Return the same with these fields changed."""
         return replace(self, **changes)
+
+
+@dataclass(slots=True)
+class AttemptFiles:
+    """The files of one attempt of a task."""
+
+    task_id: str
+    folder: Path | None = None
+    """Its scratch folder."""
+    outputs: dict[Path, Path] = field(default_factory=dict)
+    """What it writes, and where that belongs."""
+
+    def scratch(self) -> Path:
+        """Return the scratch folder, made when first asked for."""
+        if self.folder is None:
+            # By this name the guard finds what a worker that was killed has left.
+            owner = os.environ.get("FLOWPREGEL_WORKER", str(os.getpid()))
+            self.folder = Path(tempfile.mkdtemp(prefix=f"flowpregel-{owner}-"))
+        return self.folder
+
+    def output(self, path: Path) -> Path:
+        """Return what is written in the place of *path*; the same for each attempt."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.{self.task_id[:8]}.part")
+        self.outputs[part] = path
+        return part
+
+    def publish(self) -> None:
+        """Put what was written in its place, for good."""
+        for part, path in self.outputs.items():
+            for synced, to in ((part, path), (path.parent, None)):
+                handle = os.open(synced, os.O_RDONLY)
+                os.fsync(handle)
+                os.close(handle)
+                if to is not None:
+                    os.replace(part, to)
+
+    def remove(self) -> None:
+        """Remove what is left when the attempt has ended."""
+        for part in self.outputs:
+            part.unlink(missing_ok=True)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +117,19 @@ class Runtime(Generic[ContextT]):
     control: RunControl | None = None
 
     @property
+    def scratch(self) -> Path:
+        """An empty folder for this attempt alone, which is removed when it ends, or is killed."""
+        return files_of("runtime.scratch").scratch()
+
+    def output(self, path: str | os.PathLike[str]) -> Path:
+        """Return where to write the file *path*, which appears whole when the task has returned.
+
+        That is a file beside it: synced to disk, it takes its place just before the result is
+        recorded. If the task fails, it is removed.
+        """
+        return files_of("runtime.output()").output(Path(path).absolute())
+
+    @property
     def drain_requested(self) -> bool:
         """Whether the run was asked to stop at the next barrier."""
         return self.control is not None and self.control.drain_requested
@@ -94,6 +154,15 @@ def get_runtime(context_schema: type[ContextT] | None = None) -> Runtime[Context
         RuntimeError: Called outside of a run.
     """
     return runtime_of(current_scope("get_runtime()"))
+
+
+def files_of(asked_by: str) -> AttemptFiles:
+    """Return the files of the attempt that the calling code belongs to."""
+    scope = current_scope(asked_by)
+    if scope.files is None:
+        scope.files = AttemptFiles(scope.job.task.id)
+    found: AttemptFiles = scope.files
+    return found
 
 
 def runtime_of(scope: Scope) -> Runtime[Any]:

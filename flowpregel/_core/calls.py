@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from flowpregel import errors
 from flowpregel._core import ids, records
 from flowpregel._core.asked import FailedCall, Ran
 from flowpregel._core.commands import Interrupt
@@ -26,12 +27,7 @@ from flowpregel._core.records import (
 from flowpregel._core.replay import Replay, digest_of_caller
 from flowpregel._core.run_state import Run, line_of
 from flowpregel._core.stream_events import interrupts_of
-from flowpregel.errors import (
-    CodeChangedError,
-    ConfigurationError,
-    ReplayMismatchError,
-    TaskCancelled,
-)
+from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
 from flowpregel.policies import CachePolicy
 
 LOOK_AGAIN = 50_000_000
@@ -156,7 +152,7 @@ class Calls:
         """
         for task, waiting in self._running.values():
             if any(call.reply == wanted.reply for call in waiting):
-                self.keep(task, ((records.ERROR, TaskCancelled("its caller cancelled it")),))
+                self.keep(task, ((records.ERROR, errors.TaskCancelled("its caller cancelled it")),))
                 stopped = [task, *self.below(task)]
                 self.cancelled.update(each.id for each in stopped)
                 return stopped
@@ -177,7 +173,7 @@ class Calls:
             outcome = self.replay.answer(task, call)
         except (CodeChangedError, ReplayMismatchError) as error:
             return Raised(error)  # what is recorded stays as it is
-        if isinstance(outcome, Raised) and not isinstance(outcome.error, TaskCancelled):
+        if isinstance(outcome, Raised) and not isinstance(outcome.error, errors.TaskCancelled):
             # It may bring the body down only now: it was kept while another call asked.
             return self.failed(task, outcome.error)
         return outcome
@@ -235,7 +231,7 @@ class Calls:
             error, call = (line_of(writes[0][1]), task.call) if is_failure else ("", "")
             ran = Ran(task.node.name, began, seconds, attempts, executor, pid, error, call)
         failed = None
-        is_failure &= not isinstance(writes[0][1], TaskCancelled)
+        is_failure &= not isinstance(writes[0][1], errors.TaskCancelled)
         if is_failure and task.node.is_task and run.options.keeps_arguments:
             failed = FailedCall(task.node.home, task.input, task.node.redacted)
         run.keep(task.id, task.path, writes, ran, failed)

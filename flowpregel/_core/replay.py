@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+from flowpregel import errors
 from flowpregel._code.digest import code_of
 from flowpregel._core import ids
 from flowpregel._core.asked import NOWHERE, CallRecord
@@ -39,12 +40,7 @@ from flowpregel._core.records import (
 )
 from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
-from flowpregel.errors import (
-    CodeChangedError,
-    ConfigurationError,
-    ReplayMismatchError,
-    TaskCancelled,
-)
+from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
 
 FORGOTTEN: tuple[Write, ...] = ((ERROR, None), (CALLED, None))
 """What is kept in the place of a failure that is to be tried again."""
@@ -117,7 +113,7 @@ class Replay:
             self._run.going_on.answered += not task.node.hidden
             return Returned(task.writes)
         error = dict(recorded).get(ERROR)
-        if isinstance(error, TaskCancelled) and was != record:
+        if isinstance(error, errors.TaskCancelled) and was != record:
             return None  # a body that has changed may want it now
         return Raised(error) if isinstance(error, BaseException) else None
 

@@ -51,6 +51,8 @@ def perform(job: Job, client: RunClient) -> Outcome:
             return Raised(_not_awaited(job.task.name, awaited))
         for made in [*scope.deferred]:
             made.result()
+        if scope.files is not None:
+            scope.files.publish()
         return Returned(scope.writes)
     except BaseException as error:  # noqa: BLE001 - how it ended is the result
         return outcome_of(job, error, scope.refused)
@@ -58,6 +60,8 @@ def perform(job: Job, client: RunClient) -> Outcome:
         # The job has these context variables: left in them, it would keep its input alive.
         current.reset(token)
         scope.deferred.clear()
+        if scope.files is not None:
+            scope.files.remove()
 
 
 async def aperform(job: Job, client: RunClient) -> Outcome:
@@ -78,6 +82,8 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
             except StopIteration:
                 for made in [*scope.deferred]:
                     await made
+                if scope.files is not None:
+                    scope.files.publish()
                 return Returned(scope.writes)
             try:
                 reply, failure = await awaited, None
@@ -94,6 +100,8 @@ async def aperform(job: Job, client: RunClient) -> Outcome:
         # The job has these context variables: left in them, it would keep its input alive.
         current.reset(token)
         scope.deferred.clear()
+        if scope.files is not None:
+            scope.files.remove()
 
 
 def outcome_of(job: Job, error: BaseException, refused: Interrupted | None = None) -> Outcome:

@@ -282,6 +282,33 @@ def test_every_run_of_the_program_is_told() -> None:
     assert signal.SIG_DFL is signal.getsignal(signal.SIGTERM)
 
 
+FORKED = """
+import os, signal
+from flowpregel._interrupts import ending
+
+with ending(print):
+    child = os.fork()
+    if not child:
+        signal.raise_signal(signal.SIGTERM)
+        os._exit(3)
+    _, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_fork_ends_by_the_signal() -> None:
+    """What has runs is the process that it came from; `multiprocessing` ends its children so."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED],
+        env=environment(),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+    assert f"{-signal.SIGTERM}\n" == done.stdout
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90", 90), ("1.5s", 1.5), ("3h50m", 13_800), ("1d1s", 86_401)]
 )

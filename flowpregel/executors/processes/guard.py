@@ -46,13 +46,14 @@ class Guard:
 
     def add(self, pid: int, mark: str) -> None:
         """Have worker *pid* watched over."""
-        import subprocess  # noqa: PLC0415 - the guard itself does without it
+        import subprocess  # noqa: PLC0415 - the guard itself does without them
+        import tempfile  # noqa: PLC0415
 
         if self._process is None:
             # Without a guard the workers still die with the coordinator.
             with contextlib.suppress(OSError):
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", __file__, str(os.getpid())],
+                    [sys.executable, "-I", "-S", __file__, str(os.getpid()), tempfile.gettempdir()],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     start_new_session=True,
@@ -134,15 +135,26 @@ def guard(coordinator: int) -> None:
                 workers[int(pid)] = mark
             else:
                 workers.pop(int(pid), None)
-            if verb == b"x":
-                end_marked({mark})
+                leave_nothing({mark}, kill=verb == b"x")
         if not data:  # the coordinator has closed its pool
             break
     for left in workers:
         with contextlib.suppress(OSError):
             os.killpg(left, signal.SIGKILL)
     if workers:
-        end_marked({*workers.values()})
+        leave_nothing({*workers.values()}, kill=True)
+
+
+def leave_nothing(marks: set[bytes], *, kill: bool) -> None:
+    """Remove the scratch folders of workers that have ended; if *kill*, end what they started."""
+    if kill:
+        end_marked(marks)
+    with contextlib.suppress(OSError):
+        for name in os.listdir(sys.argv[2]):
+            if name.startswith("flowpregel-") and name.split("-")[1].encode() in marks:
+                import shutil  # noqa: PLC0415 - seldom needed
+
+                shutil.rmtree(f"{sys.argv[2]}/{name}", ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -12,16 +12,9 @@ from copy import deepcopy
 from importlib import import_module
 from typing import Any, ClassVar
 
+from flowpregel._core import records
 from flowpregel._core.commands import Interrupt, Send
-from flowpregel._core.records import (
-    SAVED,
-    Address,
-    Batch,
-    Checkpoint,
-    PendingWrite,
-    Saved,
-    Version,
-)
+from flowpregel._core.records import Address, Batch, Checkpoint, PendingWrite, Saved, Version
 from flowpregel.checkpoint import convert
 from flowpregel.checkpoint.base import (
     BaseCheckpointSaver,
@@ -144,7 +137,7 @@ class ForeignSaver(BaseCheckpointSaver):
     def commit(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
             for task in batch.writes:
-                if any(channel == SAVED for channel, _ in task.writes):
+                if any(channel == records.SAVED for channel, _ in task.writes):
                     # It has one place for each position: this one is the result's.
                     continue
                 writes = [(channel, self._given(value)) for channel, value in task.writes]
