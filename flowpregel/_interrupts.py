@@ -134,20 +134,19 @@ def waking(wake: Callable[[], None]) -> Iterator[None]:
 
 # -------------------------------------------------------------------- SIGTERM
 
-_ends: list[Callable[[str], object]] = []
-"""What is called with the reason."""
+_ends: list[Callable[[str], bool]] = []
+"""What is called with the reason, and returns whether it waits for the end of anything."""
 _was_told = False
 """Whether the program is to end when they have all been left."""
 os.register_at_fork(after_in_child=_ends.clear)  # those runs are the other process's
 
 
 def _on_sigterm(number: int, frame: Any) -> None:
-    """Tell the runs that there are; without any, end the program."""
+    """Tell the runs that there are; if none has begun, end the program."""
     global _was_told
     _was_told = True
-    for end in [*_ends]:
-        end("SIGTERM")
-    if not _ends:
+    waits = [end("SIGTERM") for end in _ends]
+    if not any(waits):
         _end_program()
 
 
@@ -157,11 +156,11 @@ def _end_program() -> None:
 
 
 @contextmanager
-def ending(end: Callable[[str], object], *, dies: bool = True) -> Iterator[None]:
+def ending(end: Callable[[str], bool], *, dies: bool = True) -> Iterator[None]:
     """Have *end* called when the program gets SIGTERM, which ends it only when this is left.
 
     Args:
-        end: Called in the signal's handler.
+        end: Called in the signal's handler; returns whether there is an end to wait for.
         dies: Whether the program ends then.
     """
     global _was_told

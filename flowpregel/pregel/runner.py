@@ -127,9 +127,10 @@ class GraphRun:
         """Ask the run to stop at once; may be called on any OS thread, and before it starts."""
         self._stop(Stopped("the run was cancelled"))
 
-    def end(self, reason: str) -> None:
-        """Ask the run to end in time: its running tasks are told, and have the grace for it."""
+    def end(self, reason: str) -> bool:
+        """Ask the run to end in time: its running tasks are told; return whether it has begun."""
         self._stop(Stopped(reason, kill=False))
+        return hasattr(self, "engine")
 
     def _stop(self, stopped: Stopped) -> None:
         self._stopped = stopped

@@ -264,7 +264,7 @@ def test_a_handler_of_the_programs_own_stays() -> None:
     """It may tell the runs by itself."""
     own = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        with _interrupts.ending(print):
+        with _interrupts.ending(bool):
             assert signal.SIG_IGN is signal.getsignal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, own)
@@ -273,8 +273,13 @@ def test_a_handler_of_the_programs_own_stays() -> None:
 def test_every_run_of_the_program_is_told() -> None:
     """Also one that is inside another; and the handler is gone with the last."""
     told: list[str] = []
-    with _interrupts.ending(told.append, dies=False):
-        with _interrupts.ending(told.append):
+
+    def end(reason: str) -> bool:
+        told.append(reason)
+        return True
+
+    with _interrupts.ending(end, dies=False):
+        with _interrupts.ending(end):
             signal.raise_signal(signal.SIGTERM)
         told.append("outer")
 
@@ -282,31 +287,30 @@ def test_every_run_of_the_program_is_told() -> None:
     assert signal.SIG_DFL is signal.getsignal(signal.SIGTERM)
 
 
-FORKED = """
+UNBEGUN = """
 import os, signal
 from flowpregel._interrupts import ending
 
-with ending(print):
+with ending(bool):
     child = os.fork()
     if not child:
         signal.raise_signal(signal.SIGTERM)
         os._exit(3)
     _, status = os.waitpid(child, 0)
-print(os.waitstatus_to_exitcode(status))
+    print(os.waitstatus_to_exitcode(status), flush=True)
+
+with ending(lambda reason: False):
+    signal.raise_signal(signal.SIGTERM)
+    print("went on", flush=True)
 """
 
 
-def test_a_fork_ends_by_the_signal() -> None:
-    """What has runs is the process that it came from; `multiprocessing` ends its children so."""
-    done = subprocess.run(
-        [sys.executable, "-c", FORKED],
-        env=environment(),
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+def test_without_a_run_that_has_begun_the_signal_ends_a_program_at_once() -> None:
+    """A fork, as `multiprocessing` ends it; and a program that waits for another's run."""
+    command = [sys.executable, "-c", UNBEGUN]
+    done = subprocess.run(command, env=environment(), check=False, capture_output=True, text=True)
 
-    assert f"{-signal.SIGTERM}\n" == done.stdout
+    assert (-signal.SIGTERM, f"{-signal.SIGTERM}\n") == (done.returncode, done.stdout)
 
 
 @pytest.mark.parametrize(
