@@ -59,7 +59,8 @@ from flowpregel._core.stream_events import outputs
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import Job, RunInfo
 from flowpregel.executors.attempt import perform
-from flowpregel.executors.calls import CallFuture, LocalRunClient, caught_of
+from flowpregel.executors.calls import CallFuture
+from flowpregel.executors.local_client import LocalRunClient, caught_of
 
 __all__ = ["Crash", "CrashDriver", "Crashed", "Schedule", "Seen", "failing", "shuffled"]
 

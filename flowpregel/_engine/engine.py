@@ -101,11 +101,10 @@ class Engine:
         self._tasks = TaskStarter(self._inbox, self._inline, loop, plan.max_concurrency, self.fail)
         self._root = ActiveRun(plan.steps, plan.around)
         self._ready = deque([self._root])
-        """The runs that can be moved."""
+        """The runs that can be moved; the others wait for events."""
         self._waiting: dict[ActiveRun, None] = {}
-        """Those that wait for events."""
         self._stopping: Stopped | None = None
-        """How all of them are to end."""
+        """How they are to end."""
         self._request: EngineRequest | None = None
         """What the driver was asked for last."""
         self._failure: BaseException | None = None
@@ -123,8 +122,7 @@ class Engine:
         self._inbox.post(Stopped(reason, kill))
 
     def _ask_later(self, seconds: float, stopped: Stopped) -> None:
-        asked = {"reason": stopped.reason, "kill": stopped.kill}
-        timer = threading.Timer(seconds, self.ask_to_stop, kwargs=asked)
+        timer = threading.Timer(seconds, self.ask_to_stop, [stopped.reason], {"kill": stopped.kill})
         timer.daemon = True
         timer.start()
         self._plan.resources.callback(timer.cancel)
@@ -303,7 +301,7 @@ class Engine:
                 self._ask_later(self._plan.stop_grace, Stopped(stopped.reason))
             self._stop_all(stopped)
         at = time.monotonic_ns()
-        for run in list(self._waiting):
+        for run in [*self._waiting]:
             if run.inbox or (run.deadline is not None and run.deadline <= at):
                 run.reply, run.inbox = Wakeup(run.inbox, now(), at, random.random()), []
                 del self._waiting[run]
@@ -398,6 +396,5 @@ class Engine:
 
 
 def _timeout(request: Wait) -> float | None:
-    if request.deadline is None:
-        return None
-    return max(0.0, (request.deadline - time.monotonic_ns()) / 1e9)
+    due = request.deadline
+    return None if due is None else max(0.0, (due - time.monotonic_ns()) / 1e9)

@@ -4,45 +4,28 @@ from __future__ import annotations
 
 import concurrent.futures
 import sys
-import threading
 from collections.abc import Callable, Collection, Generator
 from contextlib import suppress
-from contextvars import copy_context
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
-from weakref import ref
 
-from flowpregel._core.asked import Asked
-from flowpregel._core.copies import bring_back, keep
-from flowpregel._core.effects import CANCEL, SAVE, Call, Emitted
 from flowpregel._core.records import (
     RETURN,
-    Arguments,
     Escaped,
     Interrupted,
-    Node,
     Outcome,
     Raised,
     Returned,
     Withdrawn,
-    failed_calls,
 )
-from flowpregel.context import Job, RunClient, current, nothing
+from flowpregel.context import current, nothing
 from flowpregel.errors import GraphInterrupt, ParentCommand, TaskCancelled
-from flowpregel.executors.base import JobKey, Mailbox
-from flowpregel.executors.shared import captured, runs_elsewhere
 from flowpregel.executors.unresolved import Unresolved
 
 if TYPE_CHECKING:
     import asyncio
 
 ResultT = TypeVar("ResultT")
-
-_CALL_SIZE: Final = 32 << 10
-"""Bytes that a call counts for in its run's `Backlog`."""
-_LONGEST_HOLD: Final = 0.05
-"""Seconds for which a body is held back at most; a run that has failed takes nothing in."""
 
 
 class OpenCalls(set["CallFuture[Any]"]):
@@ -212,7 +195,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         self.looked_at = True
         if self._turn is not None and not self.done():
             self._turn(self)
-        if not self.done() and _on_event_loop():
+        if not self.done() and on_event_loop():
             raise RuntimeError(
                 f"{how} of a task that is not done would stop the event loop that the task's "
                 "result arrives on: use await"
@@ -287,7 +270,7 @@ def _done_on(loop: asyncio.AbstractEventLoop, future: CallFuture[Any]) -> asynci
     return done
 
 
-def _on_event_loop() -> bool:
+def on_event_loop() -> bool:
     """Return whether this OS thread runs an event loop, which waiting would stop."""
     loops = sys.modules.get("asyncio")
     if loops is None:
@@ -297,107 +280,3 @@ def _on_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-class LocalRunClient(RunClient):
-    """Connects a task in this process to its run.
-
-    Args:
-        job: What the task is.
-        mailbox: Where its events go.
-        turn: What `CallFuture` takes.
-        before_first: Called before the task makes its first call.
-        may_wait: Whether a task that makes many calls may be held back until the run
-            has taken them in.
-    """
-
-    def __init__(
-        self,
-        job: Job,
-        mailbox: Mailbox,
-        turn: Callable[[CallFuture[Any]], None] | None = None,
-        before_first: Callable[[], None] | None = None,
-        *,
-        may_wait: bool = False,
-    ) -> None:
-        self._job = job
-        self._mailbox = mailbox
-        self._turn = turn
-        self._before_first = before_first
-        self._may_wait = may_wait
-        self.made = OpenCalls()
-        self.made.cancel = partial(_cancel, ref(mailbox), job.key)
-        """Its calls. One that succeeded is not kept, so that its result goes when its
-        caller drops it."""
-
-    def emit(self, payload: Any) -> None:
-        """Give the run's stream a custom chunk, or a `Report`."""
-        self._mailbox.post(Emitted(self._job.task.id, payload))
-
-    def call(self, node: Node, arguments: Arguments, asked: Asked | None, *reply: Any) -> Any:
-        """Make a call, and return its future: *reply*, if its caller has that already."""
-        job = self._job
-        if not self.made.count and self._before_first is not None:
-            self._before_first()
-        if runs_elsewhere(node, job.run.executor):
-            may_wait = not reply and self._turn is None and not _on_event_loop()
-            arguments = captured(arguments, may_wait=may_wait)
-        # Not CallFuture[Any](...): the alias would add an attribute to each future.
-        future: CallFuture[Any] = reply[0] if reply else CallFuture(self._turn, self.made)
-        call = Call(job.task.id, job.attempt, node, arguments, asked, future, copy_context())
-        self._mailbox.post(call)
-        backlog = self._mailbox.backlog
-        if self._may_wait and not reply and backlog is not None and backlog.add(_CALL_SIZE):
-            # The body makes calls faster than its run starts them.
-            taken = threading.Event()
-            if backlog.hold(taken.set):
-                taken.wait(_LONGEST_HOLD)
-        return future
-
-    def beat(self) -> None:
-        """Do nothing: tasks in this process have no idle timeout."""
-
-    def is_ending(self) -> bool:
-        """Return whether the run was told to end in time."""
-        return bool(self._job.run.ending)
-
-    def save(self, state: Any) -> None:
-        """Keep a copy of *state* for the next attempt; on an event loop, without waiting."""
-        job, reply = self._job, CallFuture[Any](self._turn)
-        # One of its calls: a run that is stopped tells it so.
-        self.made.add(reply)
-        given = Arguments((bring_back(keep(state, "the saved state"), "it"),), {})
-        self._mailbox.post(Call(job.task.id, job.attempt, SAVE, given, None, reply))
-        reply.add_done_callback(self.made.discard)
-        if self._turn is not None or not _on_event_loop():
-            reply.result()
-
-
-def _cancel(mailbox: ref[Mailbox], key: JobKey, future: CallFuture[Any]) -> None:
-    """Tell the run that a body no longer wants a call, if the run is still there."""
-    if (there := mailbox()) is not None:
-        there.post(Call(*key, CANCEL, Arguments((), {}), None, future))
-
-
-def stop_calls(calls: Collection[CallFuture[Any]], reason: str) -> None:
-    """Wake a body that waits for *calls*, which is to end."""
-    for future in list(calls):
-        with suppress(concurrent.futures.InvalidStateError):
-            if not future.done():
-                future.set_exception(TaskCancelled(reason))
-
-
-def caught_of(outcome: Outcome, calls: OpenCalls) -> Collection[str] | None:
-    """Return which of these calls' failures their body has seen; None: it made no call.
-
-    A call that has not ended for it yet is among those that it has not seen.
-    """
-    if not calls.count:
-        return None
-    is_of_a_call = isinstance(outcome, Raised) and bool(failed_calls(outcome.error))
-    caught: set[str] = set()
-    for future in list(calls):
-        unseen = not future.looked_at or (is_of_a_call and future.may_be_unseen)
-        if not unseen and (failure := future.failure) is not None:
-            caught |= failed_calls(failure)
-    return caught

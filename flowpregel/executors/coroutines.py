@@ -15,7 +15,8 @@ from flowpregel.context import Job, RunClient
 from flowpregel.errors import NodeTimeoutError
 from flowpregel.executors.attempt import aperform, outcome_of
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox, Stopwatch
-from flowpregel.executors.calls import LocalRunClient, OpenCalls, caught_of, stop_calls
+from flowpregel.executors.calls import OpenCalls
+from flowpregel.executors.local_client import LocalRunClient, caught_of, stop_calls
 
 
 class CoroutineExecutor(Executor):

@@ -18,7 +18,8 @@ from flowpregel.context import Job
 from flowpregel.errors import ExecutorUnavailableError, TaskExitError
 from flowpregel.executors.attempt import perform
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox, Stopwatch
-from flowpregel.executors.calls import CallFuture, LocalRunClient, OpenCalls, caught_of, stop_calls
+from flowpregel.executors.calls import CallFuture, OpenCalls
+from flowpregel.executors.local_client import LocalRunClient, caught_of, stop_calls
 
 Waiting: TypeAlias = deque[tuple[Job, Mailbox]]
 _SLICE: Final = 0.002

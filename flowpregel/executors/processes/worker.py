@@ -34,7 +34,8 @@ from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
 from flowpregel._fault import arm, fault
 from flowpregel.errors import TaskCancelled, TaskSerializationError
 from flowpregel.executors.attempt import perform
-from flowpregel.executors.calls import CallFuture, caught_of
+from flowpregel.executors.calls import CallFuture
+from flowpregel.executors.local_client import caught_of
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.guard import MARK, end_marked
 from flowpregel.executors.processes.shared_memory import (

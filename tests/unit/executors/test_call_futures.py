@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from flowpregel._core.records import Raised, add_failed_calls
-from flowpregel.executors.calls import CallFuture, OpenCalls, caught_of
+from flowpregel.executors.calls import CallFuture, OpenCalls
+from flowpregel.executors.local_client import caught_of
 
 
 @pytest.fixture
