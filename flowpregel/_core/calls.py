@@ -141,9 +141,14 @@ class Calls:
         called = () if task.record is None else ((records.CALLED, tuple(task.record)),)
         run.keep(task.id, task.path, (saved, *called))
         # For a call that the next attempt of its body makes.
-        others = (write for write in run.pending.get(task.id, ()) if write[0] != records.SAVED)
-        run.pending[task.id] = [*others, saved]
+        self._drop_saved(task)
+        run.pending[task.id].append(saved)
         run.after.append(Resolve(call, Returned(())))
+
+    def _drop_saved(self, task: Task) -> None:
+        """Forget what *task* has saved, which is not needed any more."""
+        before = self._run.pending.get(task.id, ())
+        self._run.pending[task.id] = [each for each in before if each[0] != records.SAVED]
 
     def cancel(self, wanted: Call) -> list[Task]:
         """Record that a body no longer wants a call; return what is to be stopped: all below it.
@@ -216,6 +221,8 @@ class Calls:
     def keep(self, task: Task, writes: Sequence[Write]) -> None:
         """Keep the writes that *task*, a call or a planned one, ended with."""
         run, is_failure = self._run, writes[0][0] == records.ERROR
+        if task.saved is not None and not is_failure:
+            self._drop_saved(task)
         if task.record is not None:
             # Last: the places of the other writes do not depend on it.
             writes = (*writes, (records.CALLED, tuple(task.record)))

@@ -73,6 +73,24 @@ def test_what_is_saved_is_kept_before_it_is_answered() -> None:
     steps.close()
 
 
+def test_what_was_saved_is_dropped_with_the_result() -> None:
+    """A run of many tasks does not collect it."""
+    steps, body, _, task = called("here")
+    save = Call(task.id, 1, SAVE, Arguments(("half",), {}), reply="there")
+    run = steps.gi_frame.f_locals["now"]
+
+    def kept() -> Any:
+        return run.pending.get(task.id)
+
+    assert Resolve(save, Returned(())) == steps.send(Wakeup([save], 3, 0))
+    assert isinstance(steps.send(None), Wait)
+    assert [(SAVED, "half")] == kept()
+    steps.send(Wakeup([Ended(task.id, 1, Returned([("__return__", 1)]))], 4, 0))
+    assert [] == kept()
+    assert body.attempt == 1
+    steps.close()
+
+
 def test_a_call_that_is_given_up_is_stopped() -> None:
     """However it ends then, it is withdrawn, and not tried again."""
     steps, _, made, task = called("here")
