@@ -25,7 +25,7 @@ class Budget(NamedTuple):
 ROOMS: Final = {
     "": Budget(19, 1334),  # 900, 80 for Ctrl-C, errors of `flow.run`, tracebacks of users' frames
     "channels": Budget(12, 656),  # 650
-    "_core": Budget(19, 2669),  # 2,400, answers that are refused, results that are computed once
+    "_core": Budget(19, 2674),  # 2,400, answers that are refused, results that are computed once
     "_code": Budget(4, 688),  # a digest of code that survives every edit without a meaning
     "_engine": Budget(6, 979),  # 800, and results that are computed once
     "executors": Budget(10, 1121),  # 800, 200 for `shared`, and futures that are misused
@@ -39,9 +39,10 @@ ROOMS: Final = {
     "cli": Budget(13, 1480),  # 1,000, check, debug, why, retry, redo, wake; values shown inertly
     "testing": Budget(9, 1323),  # 8 files, 1,250
 }
-# 17,500 lines, 2,670 of "Going on" (which has 900), 240 of "Long and large work" (1,500).
-# 170 files, and nine that give LangGraph's programs the import paths they use.
-WHOLE: Final = Budget(190, 23_050)
+# 17,500 lines; 2,670 of "Going on" (which has 900), 860 of "LangGraph programs run as they are"
+# (800), 1,050 of "Long and large work" (1,500). 170 files, and nine that give LangGraph's programs
+# the import paths they use.
+WHOLE: Final = Budget(190, 23_055)
 
 
 def room_of(file: Path) -> str:
