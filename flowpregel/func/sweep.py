@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 from flowpregel._core.digest import digest_of, home_of
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.context import report_progress
+from flowpregel.errors import ConfigurationError
 from flowpregel.func.entry import entrypoint
 from flowpregel.func.options import TaskOptions, checked_options
 from flowpregel.func.tasks import TaskFunction
@@ -47,6 +48,7 @@ def map(
             those of `task`: ``timeout``, ``retry_policy``, ``executor``, ...
 
     Raises:
+        ConfigurationError: *items* or *store* is no such thing.
         InputMismatchError: The id was used for other items, and ``adopt`` is not set.
         FlowMismatchError: It was used for another function.
         Exception: What the function raised.
@@ -55,6 +57,10 @@ def map(
         >>> flowpregel.map(simulate, range(1000), store="runs.lmdb", id="a")  # doctest: +SKIP
         [0.5, 1.0, ...]
     """
+    if not isinstance(items, Iterable):
+        raise ConfigurationError(f"map(items={items!r}): use a list, or another iterable that ends")
+    if store is None:
+        raise ConfigurationError("map(store=None): use the path of a folder, such as 'runs.lmdb'")
     given, show = [*items], options.pop("progress", True)
     how = {name: options.pop(name) for name in _OF_THE_RUN if name in options}
     called: TaskFunction[Any, R]

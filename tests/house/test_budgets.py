@@ -35,14 +35,14 @@ ROOMS: Final = {
     "integrations": Budget(7, 677),
     "store cache": Budget(7, 888),  # 900
     "pregel": Budget(22, 2799),  # 2,050, `flow.run`, and `flow.plan`
-    "graph func": Budget(21, 2220),  # 1,300, `flow.run`, `File`, futures as arguments, waiting
+    "graph func": Budget(21, 2225),  # 1,300, `flow.run`, `File`, futures as arguments, waiting
     "cli": Budget(13, 1480),  # 1,000, check, debug, why, retry, redo, wake; values shown inertly
     "testing": Budget(9, 1323),  # 8 files, 1,250
 }
 # 17,500 lines; 2,670 of "Going on" (which has 900), 860 of "LangGraph programs run as they are"
 # (800), 1,050 of "Long and large work" (1,500). 170 files, and nine that give LangGraph's programs
 # the import paths they use.
-WHOLE: Final = Budget(190, 23_055)
+WHOLE: Final = Budget(190, 23_060)
 
 
 def room_of(file: Path) -> str:

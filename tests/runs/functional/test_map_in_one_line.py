@@ -13,7 +13,7 @@ import pytest
 
 import flowpregel
 from flowpregel.checkpoint.memory import InMemorySaver
-from flowpregel.errors import FlowMismatchError, InputMismatchError, RunNotice
+from flowpregel.errors import ConfigurationError, FlowMismatchError, InputMismatchError, RunNotice
 from tests.runs.crashes import Once
 from tests.runs.notes import Notes
 from tests.runs.stores import ROOT
@@ -35,6 +35,19 @@ def test_results_come_in_the_order_of_the_items(chunksize: int) -> None:
     )
 
     assert [0, 2, 4, 6, 8, 10, 12] == found
+
+
+@pytest.mark.parametrize(
+    ("items", "store", "told"),
+    [
+        (5, "memory", r"items=5\): use a list, or another iterable"),
+        ([1], None, r"store=None\): use the path of a folder, such as 'runs.lmdb'"),
+    ],
+)
+def test_what_cannot_be_mapped_is_refused(items: Any, store: Any, told: str) -> None:
+    """The message says what to write."""
+    with pytest.raises(ConfigurationError, match=told):
+        flowpregel.map(double, items, store=store and InMemorySaver(), id="a", **PLAIN)
 
 
 def test_what_has_ended_is_not_called_again(tmp_path: Path) -> None:
