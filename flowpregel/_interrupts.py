@@ -142,11 +142,11 @@ os.register_at_fork(after_in_child=_ends.clear)  # those runs are the other proc
 
 
 def _on_sigterm(number: int, frame: Any) -> None:
-    """Tell the runs that there are; if none has begun, end the program."""
+    """Tell the runs that there are; if none has begun, or they know, end the program."""
     global _was_told
-    _was_told = True
+    was_told, _was_told = _was_told, True
     waits = [end("SIGTERM") for end in _ends]
-    if not any(waits):
+    if was_told or not any(waits):
         _end_program()
 
 

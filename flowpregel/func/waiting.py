@@ -6,7 +6,6 @@ takes no worker: it waits on an event loop of the process that drives the run.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -91,6 +90,8 @@ def _due(seconds: float | None) -> float:
 
 @task(name="sleep until", version="1")
 async def _until(due: float) -> None:
+    import asyncio  # noqa: PLC0415 - kept out of `import flowpregel`
+
     while (left := due - time.time()) > 0:
         if pauses.get():
             interrupt({SLEEPS_UNTIL: datetime.fromtimestamp(due, UTC).isoformat()})
@@ -99,6 +100,8 @@ async def _until(due: float) -> None:
 
 @task(name="signal", version="1")
 async def _received(name: str) -> Any:
+    import asyncio  # noqa: PLC0415 - as above
+
     job = current_scope("signal()").job
     if not isinstance(job.run, RunContext) or job.run.committer is None:
         raise ConfigurationError(

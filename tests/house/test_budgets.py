@@ -29,20 +29,20 @@ ROOMS: Final = {
     "_code": Budget(4, 688),  # a digest of code that survives every edit without a meaning
     "_engine": Budget(6, 979),  # 800, and results that are computed once
     "executors": Budget(10, 1121),  # 800, 200 for `shared`, and futures that are misused
-    "executors/processes": Budget(15, 2550),  # 14 files, 1,900, and 90 for the guard
+    "executors/processes": Budget(15, 2562),  # 14 files, 1,900, and 90 for the guard
     "_lmdb": Budget(9, 1575),  # 1,100, and a key that lies with the store
     "checkpoint": Budget(17, 2091),  # 1,750: arguments of failed calls, `redo`, signals
     "integrations": Budget(7, 677),
     "store cache": Budget(7, 888),  # 900
     "pregel": Budget(22, 2799),  # 2,050, `flow.run`, and `flow.plan`
-    "graph func": Budget(21, 2225),  # 1,300, `flow.run`, `File`, futures as arguments, waiting
+    "graph func": Budget(21, 2226),  # 1,300, `flow.run`, `File`, futures as arguments, waiting
     "cli": Budget(13, 1480),  # 1,000, check, debug, why, retry, redo, wake; values shown inertly
     "testing": Budget(9, 1323),  # 8 files, 1,250
 }
 # 17,500 lines; 2,670 of "Going on" (which has 900), 860 of "LangGraph programs run as they are"
 # (800), 1,050 of "Long and large work" (1,500). 170 files, and nine that give LangGraph's programs
 # the import paths they use.
-WHOLE: Final = Budget(190, 23_060)
+WHOLE: Final = Budget(190, 23_073)
 
 
 def room_of(file: Path) -> str:

@@ -84,6 +84,47 @@ def test_a_stuck_task_can_be_cancelled(run: Run, stuck: Any) -> None:
     assert value_of(run.outcome(pid))
 
 
+SLOW = """
+from .part import *
+import os, time
+open(os.path.join(os.path.dirname(__file__), "began"), "w").close()
+while not os.path.exists(os.path.join(os.path.dirname(__file__), "go")):
+    time.sleep(0.005)
+names = part.__all__
+"""
+
+
+def import_slowly(folder: Path) -> tuple[list[str], int]:
+    """Import a package; return a part of it, and the worker's pid."""
+    sys.path.insert(0, str(folder))
+    import slow_package
+
+    time.sleep(60 * (not (folder / "stopped").exists()))
+    return slow_package.names, os.getpid()
+
+
+@pytest.mark.slow
+def test_a_task_that_imports_a_module_is_stopped_when_that_is_whole(tmp_path: Path) -> None:
+    """The worker lives on, and its next task finds the module as it is to be."""
+    package = tmp_path / "slow_package"
+    package.mkdir()
+    (package / "__init__.py").write_text(SLOW)
+    (package / "part.py").write_text("__all__ = ['whole']\nwhole = 1\n")
+    with ProcessExecutor(1, grace=60.0) as pool:
+        run = Run(pool)
+        worker = value_of(run.outcome(pid))
+        job = run.start(import_slowly, tmp_path)
+        wait_until((package / "began").exists, 30)
+        pool.cancel(job.key, kill=True)
+        (package / "go").touch()
+
+        (outcome,) = run.outcomes(job)
+
+        assert "Withdrawn" == type(outcome).__name__
+        (tmp_path / "stopped").touch()
+        assert (["whole"], worker) == value_of(run.outcome(import_slowly, tmp_path))
+
+
 # ------------------------------------------------ death on the way
 
 

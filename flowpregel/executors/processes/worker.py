@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 
 STOP_SIGNAL: Final = signal.SIGRTMIN + 3 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 """Sent to a worker whose task is to stop; hardly anything else uses it."""
+_STOP_AGAIN: Final = 0.01
+"""Seconds after which a task that was importing a module is told again to stop."""
 _PR_SET_PDEATHSIG: Final = 1
 _LOOK_EVERY: Final = 1.0
 _log: Final = logging.getLogger("flowpregel.worker")
@@ -281,6 +283,12 @@ class Worker:
         """Stop the running task if it is the one that is unwanted."""
         if not self._stoppable or self._status[protocol.UNWANTED] != self._link.task:
             return
+        if _imports(frame):
+            # Broken off, it would leave half a module behind, for all later tasks.
+            again = threading.Timer(_STOP_AGAIN, os.kill, (os.getpid(), STOP_SIGNAL))
+            again.daemon = True
+            again.start()
+            return
         self._stopped, self._stoppable = True, False
         error = TaskCancelled("the task was stopped from outside")
         if not self._link.defer(error):
@@ -290,6 +298,15 @@ class Worker:
         self._forked = True
         self._stoppable = False
         self._link.disconnect()
+
+
+def _imports(frame: Any) -> bool:
+    """Return whether *frame* is in the middle of an import."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 class Tokens:
