@@ -272,11 +272,9 @@ def _done_on(loop: asyncio.AbstractEventLoop, future: CallFuture[Any]) -> asynci
 
 def on_event_loop() -> bool:
     """Return whether this OS thread runs an event loop, which waiting would stop."""
-    loops = sys.modules.get("asyncio")
-    if loops is None:
-        return False
+    # Nobody may have imported it; or another OS thread is about to, and it is not whole yet.
+    running_loop = getattr(sys.modules.get("asyncio"), "get_running_loop", None)
     try:
-        loops.get_running_loop()
+        return running_loop is not None and running_loop() is not None
     except RuntimeError:
         return False
-    return True

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from concurrent.futures import CancelledError, InvalidStateError
 from concurrent.futures import TimeoutError as TimeoutOfFutures
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from flowpregel._core.records import Raised, add_failed_calls
-from flowpregel.executors.calls import CallFuture, OpenCalls
+from flowpregel.executors.calls import CallFuture, OpenCalls, on_event_loop
 from flowpregel.executors.local_client import caught_of
 
 
@@ -129,3 +131,12 @@ def test_a_failure_is_not_seen_by_a_body_whose_other_coroutines_make_their_calls
         asyncio.run(body())
 
     assert set() == caught_of(Raised(caught.value), made)
+
+
+def test_asyncio_that_another_thread_is_importing_has_no_running_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A part of the module may be there already."""
+    monkeypatch.setitem(sys.modules, "asyncio", ModuleType("asyncio"))
+
+    assert not on_event_loop()
