@@ -155,10 +155,11 @@ def _find_answers(run: Run) -> None:
             run.answers |= value
     if (nested := run.options.nested) is not None:
         run.answers |= nested.answers
-        pending = run.pending.values()
-        asks = {each.id for writes in pending for each in interrupts_of(writes, live=True)}
-        if nested.addressed and asks.isdisjoint(nested.answers):
-            run.moved_answers += nested.own_answers
+        if nested.addressed and nested.own_answers:
+            pending = run.pending.values()
+            asks = {each.id for writes in pending for each in interrupts_of(writes, live=True)}
+            if asks.isdisjoint(nested.answers):
+                run.moved_answers += nested.own_answers
 
 
 def _own_writes(run: Run) -> list[Write]:

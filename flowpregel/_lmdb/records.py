@@ -182,6 +182,8 @@ class Table:
 
     def check(self, transaction: Any, key: bytes) -> None:
         """Raise `StoreCorruptError` unless the record at *key*, if it is there, holds."""
+        if not key:
+            raise self.corrupt(key, "has no key")
         record = transaction.get(key, db=self.handle)
         if record is not None:
             with suppress(StoreForeignError):  # it may be encrypted, and nobody gave the key
@@ -194,8 +196,6 @@ class Table:
         """
         with transaction.cursor(db=self.handle) as cursor:
             for key in cursor.iternext(values=False):
-                if not key:
-                    raise self.corrupt(key, "has no key")
                 self.check(transaction, key)
 
     def corrupt(self, key: bytes, what: str) -> StoreCorruptError:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Generator
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, cast
 
 from flowpregel._core.records import (
     RETURN,
@@ -51,6 +51,9 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
     of_items: Any = None
     """The results of a chunk, once one of its items was asked for: the others need no lock."""
 
+    _needs_loop: ClassVar[bool] = True
+    """Whether the result of a caller on an event loop arrives there."""
+
     def __init__(
         self,
         turn: Callable[[CallFuture[Any]], None] | None = None,
@@ -79,10 +82,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         Args:
             timeout: Seconds to wait at most; None is for ever.
         """
-        self._is_awaited |= timeout is None
-        if self._was_cancelled and self._is_awaited:
-            self.cancel()
-        self._look(".result()")
+        self._look(".result()", timeout)
         try:
             return self.value(timeout)
         except GraphInterrupt as question:
@@ -94,10 +94,7 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what the call raised, or None."""
-        self._is_awaited |= timeout is None
-        if self._was_cancelled and self._is_awaited:
-            self.cancel()
-        self._look(".exception()")
+        self._look(".exception()", timeout)
         return super().exception(timeout)
 
     def cancel(self) -> bool:
@@ -190,12 +187,15 @@ class CallFuture(Unresolved, concurrent.futures.Future[ResultT]):
         calls = self._open_calls
         return self._is_aside and calls is not None and self._told_after in (None, calls.count)
 
-    def _look(self, how: str) -> None:
+    def _look(self, how: str, timeout: float | None) -> None:
         """Note that somebody asks; where waiting would stop the whole run, say so."""
         self.looked_at = True
+        self._is_awaited |= timeout is None
+        if self._was_cancelled and self._is_awaited:
+            self.cancel()
         if self._turn is not None and not self.done():
             self._turn(self)
-        if not self.done() and on_event_loop():
+        if self._needs_loop and not self.done() and on_event_loop():
             raise RuntimeError(
                 f"{how} of a task that is not done would stop the event loop that the task's "
                 "result arrives on: use await"

@@ -40,6 +40,20 @@ def quick(value: Any) -> Any:
     return value
 
 
+def next_after(pool: ProcessExecutor, called: Any, seen: Notes) -> str:
+    """Run a workflow that cancels a call of *called* once it has begun, and makes another."""
+
+    @entrypoint(executor=pool)
+    def flow(_: int) -> str:
+        future = called(seen)
+        wait_until(lambda: len(seen) > 0, LONG)
+        future.cancel()
+        return quick("next").result(LONG)
+
+    result: str = flow.run(0)
+    return result
+
+
 def is_gone(pid: int) -> bool:
     """Return whether a process has ended."""
     try:
@@ -86,15 +100,7 @@ def test_what_does_not_stop_is_killed_with_all_that_it_started() -> None:
     """As after a timeout."""
     seen = Notes()
     with ProcessExecutor(1, grace=0.1) as pool:
-
-        @entrypoint(executor=pool)
-        def flow(_: int) -> str:
-            future = defiant(seen)
-            wait_until(lambda: len(seen) > 0, LONG)
-            future.cancel()
-            return quick("next").result(LONG)
-
-        assert "next" == flow.run(0)
+        assert "next" == next_after(pool, defiant, seen)
         wait_until(lambda: is_gone(next(iter(seen))), LONG)
 
 
@@ -207,15 +213,7 @@ def test_the_calls_of_a_cancelled_call_stop_too() -> None:
     """The whole tree below it, so that the pool is free."""
     seen = Notes()
     with ProcessExecutor(1, grace=0.5) as pool:
-
-        @entrypoint(executor=pool)
-        def flow(_: int) -> str:
-            future = parent(seen)
-            wait_until(lambda: len(seen) > 0, LONG)
-            future.cancel()
-            return quick("next").result(LONG)
-
-        assert "next" == flow.run(0)
+        assert "next" == next_after(pool, parent, seen)
 
 
 @task

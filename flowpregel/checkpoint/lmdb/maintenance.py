@@ -147,8 +147,6 @@ def verify(
         for key, _ in _sizes(table, reader.read):
             total += 1
             try:
-                if not key:
-                    raise table.corrupt(key, "has no key")
                 reader.read(partial(table.check, key=key))
             except StoreError as error:
                 problems.append(str(error))

@@ -25,7 +25,7 @@ from contextvars import copy_context
 from functools import partial
 from itertools import count
 from operator import attrgetter
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Final, cast
 
 from flowpregel._core.asked import Asked
 from flowpregel._core.records import Arguments, Node
@@ -51,9 +51,8 @@ _HOLD: Final = 0.005
 class Answer(CallFuture[Any]):
     """The result of a call that a task in a worker has made."""
 
-    def _look(self, how: str) -> None:
-        # An OS thread of its own reads the link: a caller that waits here stops nobody else.
-        self.looked_at = True
+    # An OS thread of its own reads the link: a caller that waits here stops nobody else.
+    _needs_loop: ClassVar[bool] = False
 
 
 class WorkerLink:

@@ -68,6 +68,11 @@ def called(driver: CrashDriver, caller: Task, target: Node, *args: Any, **fields
     return made
 
 
+def call_of(body: Task) -> Call:
+    """Return a call that the first attempt of *body* makes."""
+    return Call(body.id, 1, node("one"), Arguments((1,), {}))
+
+
 def fed(driver: CrashDriver, given: Any, *kinds: type) -> tuple[Any, list[Any]]:
     """Start a run, perform it up to its first real `Wait`, and return it with its submits."""
     steps = driver.start(given)

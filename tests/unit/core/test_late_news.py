@@ -9,7 +9,6 @@ import pytest
 
 from flowpregel._core.commands import Command
 from flowpregel._core.effects import (
-    Call,
     Cancel,
     Emitted,
     Ended,
@@ -25,12 +24,10 @@ from flowpregel._core.records import (
     ERROR,
     ERROR_SOURCE,
     Address,
-    Arguments,
     Batch,
     Escaped,
     Raised,
     Returned,
-    Task,
     TaskWrites,
     Withdrawn,
 )
@@ -38,12 +35,7 @@ from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import GraphDrained, ParentCommand, TaskCancelled, WorkerDiedError
 from flowpregel.policies import RetryPolicy
 from tests.crash_driver import CrashDriver, Schedule
-from tests.unit.core.programs import ends, fed, node, program, submitted
-
-
-def call_of(body: Task) -> Call:
-    """Return a call that the first attempt of *body* makes."""
-    return Call(body.id, 1, node("one"), Arguments((1,), {}))
+from tests.unit.core.programs import call_of, ends, fed, node, program, submitted
 
 
 def tasks_of(driver: CrashDriver) -> list[str]:

@@ -28,18 +28,12 @@ from flowpregel._core.records import (
     Arguments,
     Raised,
     Returned,
-    Task,
     Withdrawn,
 )
 from flowpregel.checkpoint.memory import InMemorySaver
 from flowpregel.errors import RunStopped, TaskCancelled
 from tests.crash_driver import CrashDriver
-from tests.unit.core.programs import fed, node, program
-
-
-def call_of(body: Task) -> Call:
-    """Return a call that the first attempt of *body* makes."""
-    return Call(body.id, 1, node("one"), Arguments((1,), {}))
+from tests.unit.core.programs import call_of, fed, node, program
 
 
 def cancel_of(made: Call) -> Call:
