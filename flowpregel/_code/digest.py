@@ -41,6 +41,8 @@ from flowpregel._code.values import (
 )
 
 _MISSING = object()
+SOURCES: dict[str, str] = {}
+"""By the digests of the tasks of this process, their source."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -139,7 +139,8 @@ class _TreeWriter:
                 self._locals.append((use.place, self._closed, use.name))
 
     def _write(self, value: Any, scope: _NameScope) -> None:
-        _writer_of(type(value))(self, value, scope)
+        kind: Any = type(value)
+        _writer_of(kind)(self, value, scope)
 
     def visit_list(self, values: list[Any], scope: _NameScope) -> None:
         self._parts.append("[")
@@ -150,10 +151,11 @@ class _TreeWriter:
     def visit_atom(self, value: Any, scope: _NameScope) -> None:
         self._parts.append(f"{constant_text(value)};")
 
-    def visit_node(self, node: ast.AST, scope: _NameScope) -> None:
-        self._parts.append(f"{type(node).__name__}(")
+    def visit_node(self, node: Any, scope: _NameScope) -> None:
+        kind: Any = type(node)
+        self._parts.append(f"{kind.__name__}(")
         held = vars(node)
-        for name in _written_fields(type(node)):
+        for name in _written_fields(kind):
             if (value := held.get(name)) is not None and value != []:
                 self._parts.append(f"{name}=")
                 self._write(value, scope)

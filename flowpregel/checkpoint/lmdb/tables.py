@@ -46,6 +46,8 @@ _END = b"\0\1"
 """Ends a checkpoint id; a NUL within one is followed by 255."""
 _NEXT = b"next namespace"
 _PIN = b"pin"
+SOURCE = b"source"
+"""What the keys of the sources of code begin with, in ``meta``; a digest follows."""
 _AT_ONCE = 100
 
 
