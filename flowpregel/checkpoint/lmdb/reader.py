@@ -357,14 +357,15 @@ class LeftCalls:
         if data is None and not self._are_all:
             key = self._prefix + digest(task_id)
             data = reader.read(partial(reader.tables.writes.get, key=key))
-        kept = None if data is None else WritesRecord(*reader.tables.fields_of(data))
-        writes = () if kept is None else kept.writes.values()
-        if RETURN not in {channel for channel, _ in writes}:
+        if data is None:
             return ()
-        what = f"the write of task {task_id!r} to"
+        writes = dict(WritesRecord(*reader.tables.fields_of(data)).writes.values())
+        if RETURN not in writes:
+            return ()
+        what, decode = f"the write of task {task_id!r} to", reader.codec.decode
         return [
-            (channel, reader.codec.decode(value, f"{what} {channel!r}"))
-            for channel, value in writes
+            (channel, decode(value, f"{what} {channel!r}"))
+            for channel, value in writes.items()
             if only in (None, channel)
         ]
 
