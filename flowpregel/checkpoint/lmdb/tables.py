@@ -9,6 +9,7 @@
     writes        namespace (8) + checkpoint id + task (16)        ► `WritesRecord`
                   namespace (8) + 0, 2 + checkpoint id + task (16) ► the arguments of a failed call
                   namespace (8) + 0, 3 + name (16) + number (8)    ► a signal, and whose it is
+                  namespace (8) + 0, 4 + checkpoint id + task (16) ► what a task has printed
 
 All records of a namespace are neighbours, in the order in which a run makes them.
 Whatever a user names is a digest, a small number or escaped in a key, so that no name is
@@ -339,9 +340,12 @@ class Tables:
 
     # ------------------------------------------------------------ pins
 
-    def pin(self, transaction: Any, prefix: bytes, checkpoint_id: str, *, pinned: bool) -> None:
+    def pin(self, transaction: Any, address: Address, *, pinned: bool) -> None:
         """Keep a checkpoint from being dropped by a `Retention`, or let go of it."""
-        key = _PIN + checkpoint_key(prefix, checkpoint_id)
+        namespace = self.namespace(transaction, address.thread_id, address.namespace)
+        if namespace is None or address.checkpoint_id is None:
+            return
+        key = _PIN + checkpoint_key(namespace.prefix, address.checkpoint_id)
         if pinned:
             self.meta.put(transaction, key, b"")
         else:
