@@ -101,7 +101,8 @@ class LMDBSaver(BaseCheckpointSaver):
         self._tables = Tables(self._store)
         self._reader = Reader(self._tables, environment.read, self._store.codec)
         self._sweeper = None if retention is None else Sweeper(self._tables, retention)
-        self._leases: LeaseFiles = environment.shared.setdefault("leases", LeaseFiles(self.path))
+        leases = LeaseFiles(self.path, self._store.table(b"live"))
+        self._leases: LeaseFiles = environment.shared.setdefault("leases", leases)
 
     def load(
         self, address: Address, *, before: str | None = None, lazy_results: bool = False
