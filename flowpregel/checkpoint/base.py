@@ -52,13 +52,16 @@ Strategy: TypeAlias = Literal["keep_latest", "delete"]
 class Lease:
     """The right to write a thread's namespace; *fence* goes with every batch."""
 
-    __slots__ = ("fence", "stop")
+    __slots__ = ("fence", "live", "stop")
 
     def __init__(self, fence: int | None = None) -> None:
         self.fence = fence
         self.stop: Callable[[str], None] | None = None
         """Called, from any OS thread, with the reason why the owner is to stop; set by an
         owner that can."""
+        self.live: Callable[[], Mapping[str, Any]] | None = None
+        """Called, from any OS thread, for what the owner does now; set by an owner that can
+        tell. It is fit for JSON."""
 
 
 class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
