@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 from uuid import UUID
 
@@ -194,6 +194,14 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
         """
         raise self._not_offered("receive_signal")
 
+    def source_of(self, code: str) -> str:
+        """Return the source of a task of which calls are recorded; empty: it is not kept.
+
+        Args:
+            code: The digest of its code.
+        """
+        return ""
+
     def keep_output(self, address: Address, part: CallOutput) -> None:
         """Keep what a task has printed or logged, at the end of what is kept of it.
 
@@ -288,6 +296,7 @@ def add_writes(known: dict[int, Write], writes: Sequence[Write]) -> None:
             known.pop(WRITES_IDX_MAP["__saved__"], None)
 
 
+@dataclass(slots=True)
 class EncodedBatch(Batch):
     """A batch whose values are what a saver keeps of them, before anybody is shown them.
 
@@ -295,7 +304,8 @@ class EncodedBatch(Batch):
     same objects, which it may change. What is encoded already no change can reach.
     """
 
-    __slots__ = ()
+    sources: dict[str, bytes] = field(default_factory=dict)
+    """By digest, the source of tasks whose calls are recorded, if it may not be kept yet."""
 
 
 def encode_batch(batch: Batch, encode: Encode) -> EncodedBatch:

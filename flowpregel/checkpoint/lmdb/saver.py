@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, ClassVar
 
-from flowpregel._core.asked import FailedCall
 from flowpregel._core.records import Address, Batch, Saved
 from flowpregel._lmdb import ballast, files
 from flowpregel._lmdb.codec import Codec
@@ -23,7 +22,6 @@ from flowpregel.checkpoint.base import (
     OnConflict,
     Strategy,
     check_strategy,
-    encode_batch,
     thread_name,
 )
 from flowpregel.checkpoint.lmdb import arguments, maintenance, output, signals
@@ -39,7 +37,7 @@ from flowpregel.checkpoint.lmdb.retention import (
     forget_thread,
 )
 from flowpregel.checkpoint.lmdb.tables import Tables
-from flowpregel.checkpoint.lmdb.writer import put
+from flowpregel.checkpoint.lmdb.writer import encoded, put
 from flowpregel.checkpoint.output import CallOutput
 from flowpregel.errors import LeaseLostError, StoreError, StoreFullError
 
@@ -100,6 +98,8 @@ class LMDBSaver(BaseCheckpointSaver):
         self._write = partial(environment.write, timeout=self.options.lock_timeout)
         self._tables = Tables(self._store)
         self._reader = Reader(self._tables, environment.read, self._store.codec)
+        self._sources: set[str] = set()
+        """The digests of the code whose source is kept for certain."""
         self._output = output.OutputBuffer(self._tables, self._write, self.options.kept_output)
         self._sweeper = None if retention is None else Sweeper(self._tables, retention)
         self._leases: LeaseFiles = environment.shared.setdefault("leases", LeaseFiles(self.path))
@@ -126,26 +126,22 @@ class LMDBSaver(BaseCheckpointSaver):
     def prepare(self, batch: Batch) -> EncodedBatch:
         if isinstance(batch, EncodedBatch):
             return batch
-        codec, limit = self._store.codec, self.options.kept_arguments
-        made = encode_batch(batch, codec.encode)
-        for task in made.writes:
-            if isinstance(task.failed, FailedCall):
-                task.failed = arguments.encoded(task.failed, limit, codec)
-        return made
+        return encoded(batch, self._store.codec, self.options.kept_arguments, self._sources)
 
     def commit(self, batches: Sequence[Batch]) -> None:
-        encoded = [self.prepare(batch) for batch in batches]
-        for batch in encoded:
+        prepared = [self.prepare(batch) for batch in batches]
+        for batch in prepared:
             thread, fence = batch.address.thread_id, batch.fence
             if fence is not None and (thread, fence) not in self._leases.held:
                 raise LeaseLostError(thread, batch.address.namespace, "a newer run")
-        if not encoded:
+        if not prepared:
             return
-        work = partial(put, self._tables, batches=encoded)
+        work = partial(put, self._tables, batches=prepared)
         self._write(self._output.beside(work) if self._output.pending else work)
+        self._sources.update(*(batch.sources for batch in prepared))
         if (sweeper := self._sweeper) is None:
             return
-        for batch in encoded:
+        for batch in prepared:
             if batch.checkpoint is not None and sweeper.is_due(batch.address):
                 self._write(partial(sweeper.sweep, address=batch.address))
 
@@ -186,6 +182,9 @@ class LMDBSaver(BaseCheckpointSaver):
         """
         data = self._reader.read(partial(self._reader.arguments, address=address, task_id=task_id))
         return None if data is None else arguments.decoded(data, self._store.codec)
+
+    def source_of(self, code: str) -> str:
+        return str(self._reader.read(partial(self._tables.source, code=code)))
 
     def keep_output(self, address: Address, part: CallOutput) -> None:
         self._output.add(address, part)

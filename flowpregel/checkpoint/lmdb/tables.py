@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import pickle
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from itertools import islice
@@ -47,6 +48,8 @@ _END = b"\0\1"
 """Ends a checkpoint id; a NUL within one is followed by 255."""
 _NEXT = b"next namespace"
 _PIN = b"pin"
+_SOURCE = b"source"
+"""What the keys of the sources of code begin with, in ``meta``; a digest follows."""
 _AT_ONCE = 100
 
 
@@ -337,6 +340,17 @@ class Tables:
             delta = DeltaRecord(*self.fields_of(data))
             yield version, delta
             base, version = delta.base, delta.previous
+
+    # ------------------------------------------------------------ sources
+
+    def put_source(self, transaction: Any, code: str, source: bytes) -> None:
+        """Keep the source of the task whose code has this digest, compressed, maybe cut off."""
+        self.meta.put(transaction, _SOURCE + code.encode(), source)
+
+    def source(self, transaction: Any, code: str) -> str:
+        """Return the source of the task whose code has this digest; empty: it is not kept."""
+        data = self.meta.get(transaction, _SOURCE + code.encode()) or b""
+        return zlib.decompressobj().decompress(data).decode("utf-8", "ignore")
 
     # ------------------------------------------------------------ pins
 
