@@ -27,6 +27,8 @@ class Work:
     """The checkpoint that it left something on."""
     step: int
     """Its superstep."""
+    path: str = ""
+    """That of its task, if it was kept: by it a call is found below what made it."""
     state: str = "unfinished"
     """``done``, ``failed``, ``waiting`` or ``unfinished``."""
     error: Any = None
@@ -50,20 +52,20 @@ def work_of(saved: Saved) -> list[Work]:
         if write.task_id != records.RUN_TASK_ID:
             # A control write of None takes an earlier one back.
             of_task.setdefault(write.task_id, {})[write.channel] = write.value
-    ran = {task_id: ran for task_id, _, ran in saved.ran}
-    made = [_work(saved, task_id, kept, ran.get(task_id)) for task_id, kept in of_task.items()]
+    ran = {task_id: (path, ran) for task_id, path, ran in saved.ran}
+    made = [_work(saved, each, kept, *ran.get(each, ("", None))) for each, kept in of_task.items()]
     # What takes in the input is no node of the user's.
     return [work for work in made if work.name != "__start__"]
 
 
-def _work(saved: Saved, task_id: str, kept: dict[str, Any], ran: Ran | None) -> Work:
+def _work(saved: Saved, task_id: str, kept: dict[str, Any], path: str, ran: Ran | None) -> Work:
     called = kept.get(records.CALLED)
     asked = Asked._make((*map(str, called[:4]), True)) if isinstance(called, tuple) else None
     call = asked.text if asked else ran.call if ran else ""
     name, step = call or (ran and ran.name), saved.checkpoint.step + 1
     work = Work(
         id=task_id, name=name, address=saved.address, step=step, ran=ran, is_call=bool(call),
-        asked=asked,
+        asked=asked, path=path,
     )  # fmt: skip
     values = {k: value for k, value in kept.items() if k not in records.CONTROL_WRITES}
     if values:
