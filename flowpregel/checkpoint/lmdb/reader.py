@@ -73,7 +73,7 @@ class CopiedCheckpoint:
     deltas: dict[str, tuple[DeltaChain, int]] = field(default_factory=dict)
     """By channel: how many deltas of a chain, from the oldest on."""
     tasks: list[WritesRecord] = field(default_factory=list)
-    left: dict[str, bytes] = field(default_factory=dict)
+    left: dict[str, WritesRecord] = field(default_factory=dict)
     """Small ones of the calls that finished, by task id: *tasks* leaves out all of them."""
     leaves_more: bool = False
     """Whether there are others."""
@@ -220,11 +220,11 @@ class Reader:
         prefix = checkpoint_key(namespace.prefix, identifier)
         for _, data in self.tables.writes.scan(transaction, prefix):
             task = WritesRecord(*self.tables.fields_of(data))
-            if not (lazy_results and {name for name, _ in task.writes.values()} == _FINISHED_CALL):
+            if not (lazy_results and dict(task.writes.values()).keys() == _FINISHED_CALL):
                 copied.tasks.append(task)
                 continue
             if len(data) <= _SMALL and len(copied.left) < _MOST_HELD:
-                copied.left[task.task_id] = data
+                copied.left[task.task_id] = task
             else:
                 copied.leaves_more = True
         return copied
@@ -319,7 +319,7 @@ class LeftCalls:
     """
 
     def __init__(
-        self, reader: Reader, prefix: bytes, held: Mapping[str, bytes], *, are_all: bool
+        self, reader: Reader, prefix: bytes, held: Mapping[str, WritesRecord], *, are_all: bool
     ) -> None:
         self._reader = reader
         self._prefix = prefix
@@ -353,13 +353,12 @@ class LeftCalls:
 
     def _decoded(self, task_id: str, only: str | None = None) -> Sequence[Write]:
         """Return the writes of a call that has finished, or the *only* one of them."""
-        reader, data = self._reader, self._held.get(task_id)
-        if data is None and not self._are_all:
+        reader, record = self._reader, self._held.get(task_id)
+        if record is None and not self._are_all:
             key = self._prefix + digest(task_id)
-            data = reader.read(partial(reader.tables.writes.get, key=key))
-        if data is None:
-            return ()
-        writes = dict(WritesRecord(*reader.tables.fields_of(data)).writes.values())
+            if (data := reader.read(partial(reader.tables.writes.get, key=key))) is not None:
+                record = WritesRecord(*reader.tables.fields_of(data))
+        writes = {} if record is None else dict(record.writes.values())
         if RETURN not in writes:
             return ()
         what, decode = f"the write of task {task_id!r} to", reader.codec.decode
@@ -380,5 +379,5 @@ class LeftCalls:
         return {
             hash(each.path): each.task_id
             for each in records
-            if {name for name, _ in each.writes.values()} == _FINISHED_CALL
+            if dict(each.writes.values()).keys() == _FINISHED_CALL
         }
