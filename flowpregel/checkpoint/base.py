@@ -18,9 +18,12 @@ from uuid import UUID
 from flowpregel._core.records import Address, Batch, Checkpoint, Delta, Saved, Write
 from flowpregel._core.residents import Resident
 from flowpregel.checkpoint.langgraph_methods import CheckpointTuple, LangGraphMethods, async_form
+from flowpregel.checkpoint.output import CallOutput
 from flowpregel.errors import ConfigurationError
 
-__all__ = ["WRITES_IDX_MAP", "BaseCheckpointSaver", "CheckpointTuple", "Lease", "OnConflict"]
+__all__ = [
+    "WRITES_IDX_MAP", "BaseCheckpointSaver", "CallOutput", "CheckpointTuple", "Lease", "OnConflict",
+]  # fmt: skip
 
 WRITES_IDX_MAP: dict[str, int] = {
     "__error__": -1,
@@ -49,13 +52,16 @@ Strategy: TypeAlias = Literal["keep_latest", "delete"]
 class Lease:
     """The right to write a thread's namespace; *fence* goes with every batch."""
 
-    __slots__ = ("fence", "stop")
+    __slots__ = ("fence", "live", "stop")
 
     def __init__(self, fence: int | None = None) -> None:
         self.fence = fence
         self.stop: Callable[[str], None] | None = None
         """Called, from any OS thread, with the reason why the owner is to stop; set by an
         owner that can."""
+        self.live: Callable[[], Mapping[str, Any]] | None = None
+        """Called, from any OS thread, for what the owner does now; set by an owner that can
+        tell. It is fit for JSON."""
 
 
 class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
@@ -196,6 +202,26 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
             code: The digest of its code.
         """
         return ""
+
+    def keep_output(self, address: Address, part: CallOutput) -> None:
+        """Keep what a task has printed or logged, at the end of what is kept of it.
+
+        Must not block: it may wait for the next commit, or for a second. By default nothing is
+        kept.
+
+        Args:
+            address: The checkpoint that the task started from.
+            part: What was added to that.
+        """
+
+    def kept_output(self, address: Address) -> list[CallOutput]:
+        """Return what tasks have printed and logged so far, the first that printed first.
+
+        Args:
+            address: The checkpoint that they started from; without a ``checkpoint_id``, the
+                thread and namespace of all of them.
+        """
+        return []
 
     def close(self) -> None:
         """Release what the saver holds; may be called again."""

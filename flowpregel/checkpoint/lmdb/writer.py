@@ -20,7 +20,6 @@ from flowpregel.checkpoint.lmdb.arguments import arguments_key
 from flowpregel.checkpoint.lmdb.tables import (
     DELTA,
     EMPTY,
-    SOURCE,
     STORED,
     CheckpointRecord,
     DeltaRecord,
@@ -79,7 +78,7 @@ def put(tables: Tables, transaction: Any, batches: Sequence[EncodedBatch]) -> No
                 raise LeaseLostError(*thread, "a newer run")
             namespace = namespace._replace(fence=batch.fence)
         for code, source in batch.sources.items():
-            tables.meta.put(transaction, SOURCE + code.encode(), source)
+            tables.put_source(transaction, code, source)
         for task in batch.writes:
             _put_task(tables, transaction, namespace.prefix, task)
         if batch.checkpoint is not None:
