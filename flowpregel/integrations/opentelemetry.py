@@ -181,10 +181,10 @@ class _RunSpans:
         for event in reply.events if isinstance(reply, Wakeup) else ():
             if isinstance(event, Ended) and (opened := self._calls.pop(event.task_id, None)):
                 seconds = None
-                if event.span is not None:
-                    _, seconds, executor, pid = event.span
-                    where = {"flowpregel.executor": executor, "flowpregel.pid": pid}
+                if (ran := event.span) is not None:
+                    where = {"flowpregel.executor": ran.executor, "flowpregel.pid": ran.pid}
                     opened.span.set_attributes(where)
+                    seconds = ran.seconds
                 error = event.outcome.error if isinstance(event.outcome, Raised) else None
                 self._observer.end(opened, _told(event.outcome), error, seconds)
 
