@@ -35,7 +35,7 @@ _MOST_SENT = 64 << 10
 
 
 def app_of(pages: Pages, actions: Actions | None = None) -> ASGIApp:
-    """Return the application, which is to have a `Guard` around it.
+    """Return the application, which is to have a `RequestGuard` around it.
 
     Args:
         pages: What is shown.
