@@ -14,15 +14,22 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowpregel._code.tree import FUNCTIONS, IsOurs, written
 
 _LAYOUT = frozenset(" \t\r\n\f#)]}")
 """What a line begins with that does not begin a statement of a module."""
 
-Found = tuple[str, list[tuple[str, ...]], ast.AST]
-"""What a definition means, the global names in it, and its node."""
+
+class Found(NamedTuple):
+    """A definition."""
+
+    meaning: str
+    """What it does, as `written` writes it."""
+    names: list[tuple[str, ...]]
+    """The global names in it, each with the attributes that are taken."""
+    source: str
 
 
 class SourceFile:
@@ -60,13 +67,15 @@ class SourceFile:
         return self._found[name]
 
     def _find(
-        self, line: int, is_ours: IsOurs, find: Callable[[ast.Module, int], ast.AST | None]
+        self, line: int, is_ours: IsOurs, find: Callable[[ast.Module, int], Any]
     ) -> Found | None:
         for tree, offset in self._trees_at(line):
             node = find(tree, offset)
             if node is not None:
+                first = node.decorator_list[0] if getattr(node, "decorator_list", ()) else node
+                lines = self.lines[offset + first.lineno - 1 : offset + node.end_lineno]
                 with suppress(RecursionError):
-                    return *written(node, is_ours), node
+                    return Found(*written(node, is_ours), "".join(lines))
         return None
 
     def _trees_at(self, line: int) -> Iterator[tuple[ast.Module, int]]:

@@ -43,19 +43,6 @@ def constant_text(value: Any) -> str:
     return hex(value) if type(value) is int else ascii(value)
 
 
-def source_text(node: ast.AST) -> str:
-    """Return the source of *node* without comments, docstrings and annotations of functions."""
-    tree = ast.parse(ast.unparse(node))
-    for each in ast.walk(tree):
-        if isinstance(each, ast.arg):
-            each.annotation = None
-        if isinstance(each, FUNCTIONS):
-            each.returns = None
-        if isinstance(each, (*FUNCTIONS, ast.ClassDef)) and ast.get_docstring(each) is not None:
-            each.body = each.body[1:] or [ast.Pass()]
-    return ast.unparse(tree)
-
-
 class _NameUse(NamedTuple):
     """A name, and where in the text it stands."""
 
@@ -164,12 +151,12 @@ class _TreeWriter:
     def visit_atom(self, value: Any, scope: _NameScope) -> None:
         self._parts.append(f"{constant_text(value)};")
 
-    def visit_node(self, node: ast.AST, scope: _NameScope) -> None:
+    def visit_node(self, node: Any, scope: _NameScope) -> None:
         kind: Any = type(node)
         self._parts.append(f"{kind.__name__}(")
+        held = vars(node)
         for name in _written_fields(kind):
-            value = getattr(node, name, None)
-            if value is not None and value != []:
+            if (value := held.get(name)) is not None and value != []:
                 self._parts.append(f"{name}=")
                 self._write(value, scope)
         self._parts.append(")")

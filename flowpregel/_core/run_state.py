@@ -80,6 +80,8 @@ class GoingOn:
     """How many recorded calls no body asked for again."""
     of_other_code: Counter[str] = field(default_factory=Counter)
     """How many results that other code made were used, by the name of the task."""
+    codes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Of these tasks, the digests of the code that made one of them, and of the code now."""
 
     def notices(self) -> list[Emit]:
         """Return what the user is to be told, in a line each."""

@@ -18,12 +18,13 @@ from flowpregel._core.effects import Ended, Event, StepContext, Steps, Stopped
 from flowpregel._core.ids import without_ids
 from flowpregel._core.plan import DEEPEST, too_deep
 from flowpregel._core.program import Options
-from flowpregel._core.records import Outcome, Raised, Returned, Task
+from flowpregel._core.records import Address, Outcome, Raised, Returned, Task
 from flowpregel._core.run_state import Result
 from flowpregel._engine.commits import Committer, Committers
 from flowpregel._fault import fault
 from flowpregel._interrupts import waking
-from flowpregel.context import RunInfo
+from flowpregel.checkpoint.output import CallOutput
+from flowpregel.context import Job, RunInfo
 from flowpregel.errors import ParentCommand, TaskCancelled
 from flowpregel.executors.base import Backlog, Stopwatch
 
@@ -60,6 +61,16 @@ class RunContext(RunInfo):
             return None
         self.replayed.add(place)
         return self.replayed_before
+
+    def keep_output(self, job: Job, text: str) -> None:
+        """Keep what a task of the run has printed or logged, where its state is kept."""
+        if self.committer is None or self.thread_id is None:
+            return
+        task, place, data = job.task, job.place, text.encode(errors="replace")
+        address = Address(self.thread_id, place.namespace, place.checkpoint_id)
+        name = task.call or task.name
+        output = CallOutput(place.checkpoint_id, task.id, name, now(), data, b"", len(data))
+        self.committer.saver.keep_output(address, output)
 
 
 class NestedGraph(Protocol):

@@ -49,6 +49,7 @@ _SMALL = 1024
 _MOST_HELD = 10_000
 """How many of them."""
 _FINISHED_CALL = {RETURN, CALLED}
+"""What a task has left that is a finished call and nothing else: its result may stay there."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,7 @@ class Reader:
         prefix = checkpoint_key(namespace.prefix, identifier)
         for _, data in self.tables.writes.scan(transaction, prefix):
             task = WritesRecord(*self.tables.fields_of(data))
-            if not (lazy_results and _is_left(task)):
+            if not (lazy_results and {name for name, _ in task.writes.values()} == _FINISHED_CALL):
                 copied.tasks.append(task)
                 continue
             if len(data) <= _SMALL and len(copied.left) < _MOST_HELD:
@@ -356,14 +357,15 @@ class LeftCalls:
         if data is None and not self._are_all:
             key = self._prefix + digest(task_id)
             data = reader.read(partial(reader.tables.writes.get, key=key))
-        kept = None if data is None else WritesRecord(*reader.tables.fields_of(data))
-        writes = () if kept is None else kept.writes.values()
-        if RETURN not in {channel for channel, _ in writes}:
+        if data is None:
             return ()
-        what = f"the write of task {task_id!r} to"
+        writes = dict(WritesRecord(*reader.tables.fields_of(data)).writes.values())
+        if RETURN not in writes:
+            return ()
+        what, decode = f"the write of task {task_id!r} to", reader.codec.decode
         return [
-            (channel, reader.codec.decode(value, f"{what} {channel!r}"))
-            for channel, value in writes
+            (channel, decode(value, f"{what} {channel!r}"))
+            for channel, value in writes.items()
             if only in (None, channel)
         ]
 
@@ -375,9 +377,8 @@ class LeftCalls:
     def _paths(self, transaction: Any) -> dict[int, str]:
         found = self._reader.tables.writes.scan(transaction, self._prefix)
         records = (WritesRecord(*self._reader.tables.fields_of(data)) for _, data in found)
-        return {hash(record.path): record.task_id for record in records if _is_left(record)}
-
-
-def _is_left(task: WritesRecord) -> bool:
-    """Return whether a task is a finished call and nothing else: its result may stay there."""
-    return {name for name, _ in task.writes.values()} == _FINISHED_CALL
+        return {
+            hash(each.path): each.task_id
+            for each in records
+            if {name for name, _ in each.writes.values()} == _FINISHED_CALL
+        }

@@ -250,6 +250,8 @@ class WorkerProcess:
         """Print what it has printed; each line begins with the name of its task."""
         if to_stderr:
             self.tail = last_lines(self.tail + text)
+        if task is not None:
+            task.job.run.keep_output(task.job, text)
         label = f"[{task.job.task.name}]" if task else f"[worker {self.pid}]"
         stream = sys.stderr if to_stderr else sys.stdout
         # The program may have closed its streams.
