@@ -63,7 +63,7 @@ def ui(store: str, host: str, port: int, actions: bool, opens: bool) -> None:
             note("other machines can reach this, and what they are sent is not encrypted")
         if opens:
             webbrowser.open(address)
-        PageServer(guard.around(app), listener).serve_forever()
+        PageServer(app, guard, listener).serve_forever()
 
 
 ui.params.append(console.TRUST)

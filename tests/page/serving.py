@@ -32,6 +32,7 @@ class Served:
 
     port: int
     guard: RequestGuard
+    store: str
     actions: Actions | None
 
     @property
@@ -82,11 +83,11 @@ def served(store: str, *, actions: bool = False, **options: Any) -> Iterator[Ser
     ):
         started = Actions(store) if actions else None
         app = app_of(pages, started)
-        server = PageServer(guard.around(app), listener)
+        server = PageServer(app, guard, listener)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield Served(port, guard, started)
+            yield Served(port, guard, store, started)
         finally:
             server.should_exit = True
             thread.join()
