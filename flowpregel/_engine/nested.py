@@ -13,11 +13,12 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from flowpregel._core import records
+from flowpregel._core.asked import Span
 from flowpregel._core.effects import Ended, Event, StepContext, Steps, Stopped
 from flowpregel._core.ids import without_ids
 from flowpregel._core.plan import DEEPEST, too_deep
 from flowpregel._core.program import Options
-from flowpregel._core.records import Address, Outcome, Raised, Returned, Span, Task
+from flowpregel._core.records import Address, Outcome, Raised, Returned, Task
 from flowpregel._core.run_state import Result
 from flowpregel._engine.commits import Committer, Committers
 from flowpregel._fault import fault

@@ -52,7 +52,7 @@ Strategy: TypeAlias = Literal["keep_latest", "delete"]
 class Lease:
     """The right to write a thread's namespace; *fence* goes with every batch."""
 
-    __slots__ = ("fence", "is_inherited", "stop")
+    __slots__ = ("fence", "is_inherited", "live", "stop")
 
     def __init__(self, fence: int | None = None, *, is_inherited: bool = False) -> None:
         self.fence = fence
@@ -61,6 +61,9 @@ class Lease:
         self.stop: Callable[[str], None] | None = None
         """Called, from any OS thread, with the reason why the owner is to stop; set by an
         owner that can."""
+        self.live: Callable[[], Mapping[str, Any]] | None = None
+        """Called, from any OS thread, for what the owner does now; set by an owner that can
+        tell. It is fit for JSON."""
 
 
 class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):

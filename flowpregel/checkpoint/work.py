@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -51,19 +51,22 @@ def work_of(saved: Saved) -> list[Work]:
             # A control write of None takes an earlier one back.
             of_task.setdefault(write.task_id, {})[write.channel] = write.value
     ran = {task_id: ran for task_id, _, ran in saved.ran}
-    made = [_work(saved, task_id, kept, ran.get(task_id)) for task_id, kept in of_task.items()]
+    place, step = saved.address, saved.checkpoint.step + 1
+    made = [work_from(place, step, id, kept, ran.get(id)) for id, kept in of_task.items()]
     # What takes in the input is no node of the user's.
     return [work for work in made if work.name != "__start__"]
 
 
-def _work(saved: Saved, task_id: str, kept: dict[str, Any], ran: Ran | None) -> Work:
+def work_from(
+    address: Address, step: int, task_id: str, kept: Mapping[str, Any], ran: Ran | None
+) -> Work:
+    """Return a task by what it has left: its newest write to each name in *kept*."""
     called = kept.get(records.CALLED)
     asked = Asked._make((*map(str, called[:4]), True)) if isinstance(called, tuple) else None
     call = asked.text if asked else ran.call if ran else ""
-    name, step = call or (ran and ran.name), saved.checkpoint.step + 1
     work = Work(
-        id=task_id, name=name, address=saved.address, step=step, ran=ran, is_call=bool(call),
-        asked=asked,
+        id=task_id, name=call or (ran and ran.name), address=address, step=step, ran=ran,
+        is_call=bool(call), asked=asked,
     )  # fmt: skip
     values = {k: value for k, value in kept.items() if k not in records.CONTROL_WRITES}
     if values:
@@ -83,10 +86,15 @@ def _work(saved: Saved, task_id: str, kept: dict[str, Any], ran: Ran | None) -> 
 def status_of(saved: Saved, *, running: bool) -> Status:
     """Return how the thread stands whose newest checkpoint is *saved*."""
     states = {work.state for work in work_of(saved)}
+    return status_from(states, saved.checkpoint.source, running=running)
+
+
+def status_from(states: Collection[str], source: str, *, running: bool) -> Status:
+    """Return how a thread stands by the states of the tasks on its newest checkpoint."""
     if running:
         return "running"
     if "waiting" in states:
         return "waiting"
     if "failed" in states:
         return "failed"
-    return "stopped" if states or saved.checkpoint.source == "input" else "done"
+    return "stopped" if states or source == "input" else "done"

@@ -19,8 +19,8 @@ from flowpregel._text import in_one_line
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.work import Status, Work, status_of, work_of
 from flowpregel.cli import console, targets
-from flowpregel.cli.console import FULL, PREVIEW, Limits, line_of, one_line, plain
 from flowpregel.errors import ConfigurationError
+from flowpregel.watching.preview import FULL, PREVIEW, Limits, line_of, one_line, plain
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.lmdb import LMDBSaver

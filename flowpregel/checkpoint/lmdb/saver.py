@@ -102,7 +102,8 @@ class LMDBSaver(BaseCheckpointSaver):
         """The digests of the code whose source is kept for certain."""
         self._output = output.OutputBuffer(self._tables, self._write, self.options.kept_output)
         self._sweeper = None if retention is None else Sweeper(self._tables, retention)
-        self._leases: LeaseFiles = environment.shared.setdefault("leases", LeaseFiles(self.path))
+        leases = LeaseFiles(self.path, self._store.table(b"live"))
+        self._leases: LeaseFiles = environment.shared.setdefault("leases", leases)
 
     def load(
         self, address: Address, *, before: str | None = None, lazy_results: bool = False

@@ -11,10 +11,11 @@ from functools import partial
 from itertools import count
 from typing import Final
 
+from flowpregel._core.asked import Span
 from flowpregel._core.effects import CANCEL, SAVE, Call, Emitted
 from flowpregel._core.records import RETURN, Arguments, Outcome, Raised, Returned
 from flowpregel.errors import TaskSerializationError
-from flowpregel.executors.base import Backlog
+from flowpregel.executors.base import HOST, Backlog
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.assign import InFlight, WorkerState
 from flowpregel.executors.processes.pool import Pool
@@ -89,7 +90,7 @@ class MessageHandler:
 
     def _on_ended(self, worker: WorkerProcess, frame: Frame) -> None:
         task = worker.tasks[frame.number]
-        seconds, began, size = RAN.unpack_from(frame.body)
+        seconds, began, cpu, peak, size = RAN.unpack_from(frame.body)
         at, caught, name = RAN.size + size, None, task.job.task.name
         try:
             if frame.flags & protocol.CAUGHT:
@@ -104,7 +105,8 @@ class MessageHandler:
         if frame.flags & protocol.STOPPED and task.stopping is not None:
             outcome = task.stopped()
         worker.heard = time.monotonic()
-        self._pool.finish(task, outcome, (began, seconds, "processes", worker.pid), caught)
+        span = Span(began, seconds, "processes", worker.pid, cpu, peak, HOST)
+        self._pool.finish(task, outcome, span, caught)
 
     def _on_emitted(self, worker: WorkerProcess, task: InFlight, body: bytes) -> None:
         emitted = Emitted(task.job.task.id, serialization.unpack(body))
