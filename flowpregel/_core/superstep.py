@@ -292,7 +292,7 @@ class Superstep:
                 task.equal_calls.clear()
                 heapq.heappush(self._retries, (wakeup.monotonic + int(delay * 1e9), task.id))
                 if isinstance(outcome, Raised):
-                    self._calls.uncaught(task, outcome.error)
+                    self._calls.to_repeat(task, outcome.error)
                 return
         if calls is not None and calls.running:
             # The calls that it made are going to end and be kept before it is settled.

@@ -13,6 +13,7 @@ from typing import Any, Final
 from flowpregel import executors
 from flowpregel._core.effects import REQUESTS, Call, Emitted, Ended, Event, StepContext, Stopped
 from flowpregel._core.records import Node, Outcome, Raised, Task, Withdrawn
+from flowpregel._engine.live import live_state
 from flowpregel._engine.nested import ActiveRun
 from flowpregel._fault import fault
 from flowpregel.context import Job
@@ -335,6 +336,13 @@ class TaskStarter:
         if (job := self._jobs.get(call.caller)) is not None:
             job.executor.resolve(call, outcome)
         fault("task.resolved")
+
+    def live(self) -> dict[str, Any]:
+        """Return what runs and what waits at this moment; may be called on any OS thread."""
+        jobs = [*self._jobs.values()]
+        graphs = [run.task for run in [*self.nested.values()] if run.task is not None]
+        idle = [executor for executor in [*self._limits] if executor is not None]
+        return live_state(jobs, graphs, {*idle, *(job.executor for job in jobs)})
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
         """Have the contexts of a run that ended left wherever its nodes have entered them."""

@@ -14,26 +14,18 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from flowpregel._core.records import TASKS, Address, Saved
+from flowpregel._core.records import Address, Saved
 from flowpregel._text import in_one_line
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.work import Status, Work, status_of, work_of
 from flowpregel.cli import console, targets
-from flowpregel.cli.console import FULL, PREVIEW, Limits, line_of, one_line, plain
 from flowpregel.errors import ConfigurationError
+from flowpregel.watching import channels
+from flowpregel.watching.preview import FULL, PREVIEW, Limits, line_of, one_line, plain
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.lmdb import LMDBSaver
 
-_ENGINES = ("branch:to:", "join:", TASKS)
-"""What the names of the engine's own channels begin with."""
-_NAMES = {
-    "__start__": "input",
-    "__end__": "result",
-    "__previous__": "previous",
-    "__root__": "state",
-}
-"""What people call the channels of an entrypoint, and of a graph without named ones."""
 _MOST = 100
 """Of the tasks that are done, the last ones are shown, this many, unless all are asked for."""
 _limit = click.option(
@@ -185,7 +177,7 @@ def state(thread: str, checkpoint: str | None, limits: Limits, store: str | None
     """
     with targets.reading(store) as saver:
         saved = targets.find_checkpoint(saver, thread, checkpoint)
-    values = {name: plain(value, limits) for name, value in values_of(saved).items()}
+    values = {name: plain(value, limits) for name, value in _values_of(saved).items()}
     rows = [(name, line_of(value, limits)) for name, value in values.items()]
     shown = {"checkpoint": saved.checkpoint.id, "values": values}
     console.print_result(shown, console.table(("CHANNEL", "VALUE"), rows))
@@ -209,7 +201,7 @@ def diff(thread: str, old: str | None, new: str | None, limits: Limits, store: s
                 f"checkpoint {later.checkpoint.id} has no parent: name the one to compare with"
             )
         earlier = targets.find_checkpoint(saver, thread, old or later.checkpoint.parent_id)
-    before, after = values_of(earlier), values_of(later)
+    before, after = _values_of(earlier), _values_of(later)
     changes, lines = {}, []
     for name in sorted({*before, *after}):
         sides = {"old": before, "new": after}
@@ -239,8 +231,8 @@ def stats(store: str | None) -> None:
         "in pending writes": console.size_of(found.bytes_of_writes),
     }
     largest = sorted(_named(found.bytes_of_channels).items(), key=lambda item: -item[1])
-    channels = console.table(("CHANNEL", "BYTES"), [(k, f"{v:,}") for k, v in largest])
-    console.print_result({"path": path, **asdict(found)}, console.aligned(shown), "", channels)
+    sizes = console.table(("CHANNEL", "BYTES"), [(k, f"{v:,}") for k, v in largest])
+    console.print_result({"path": path, **asdict(found)}, console.aligned(shown), "", sizes)
 
 
 @console.store_command()
@@ -299,29 +291,18 @@ def work_of_last_run(saver: LMDBSaver, thread_id: str, limit: int | None = None)
     return [each for saved in history for each in work_of(saved)]
 
 
-def values_of(saved: Saved) -> dict[str, Any]:
-    """Return what the channels hold, by the names that `_named` gives."""
-    # Only the flow knows how to fold deltas.
-    deltas = {
-        name: {"seed": history.seed, "deltas": (*history.writes,)}
-        for name, history in saved.deltas.items()
-    }
-    return _named({**saved.checkpoint.values, **deltas})
+def _values_of(saved: Saved) -> dict[str, Any]:
+    return channels.values_of(saved, internals=console.is_asked("--internals"))
 
 
-def _named(channels: Mapping[str, Any]) -> dict[str, Any]:
-    """Return channels in order, without the engine's own, by the names that people give them."""
-    found = dict(sorted(channels.items()))
-    if console.is_asked("--internals"):
-        return found
-    kept = {k: v for k, v in found.items() if not k.startswith(_ENGINES)}
-    return {k if _NAMES.get(k) in kept else _NAMES.get(k, k): v for k, v in kept.items()}
+def _named(found: Mapping[str, Any]) -> dict[str, Any]:
+    return channels.named(found, internals=console.is_asked("--internals"))
 
 
-def _wrote(channels: Mapping[str, Any]) -> Any:
+def _wrote(written: Mapping[str, Any]) -> Any:
     """Return what a node wrote; of an entrypoint's body just what it returned."""
-    named = _named(channels)
-    return channels["__end__"] if "result" in named and "__end__" in channels else named
+    known = _named(written)
+    return written["__end__"] if "result" in known and "__end__" in written else known
 
 
 def _step(step: int) -> int | None:

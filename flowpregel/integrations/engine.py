@@ -26,8 +26,9 @@ from functools import partial
 from itertools import count
 from typing import Any, Final, Self, cast
 
+from flowpregel._core.asked import Span
 from flowpregel._core.effects import Call, Ended, Event
-from flowpregel._core.records import Outcome, Raised, Span, Withdrawn
+from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.context import Job
 from flowpregel.errors import ExecutorUnavailableError, FlowPregelError, WorkerDiedError
 from flowpregel.executors.base import Capabilities, Executor, JobKey, Mailbox
@@ -47,7 +48,6 @@ _LOOK_EVERY: Final = 0.5
 _ROOM: Final = 2048
 _TRIES: Final = 3
 """How many machines a task may lose."""
-_CLOSED: Final = "this executor was closed"
 
 
 class EngineExecutor(Executor):
@@ -164,9 +164,7 @@ class EngineExecutor(Executor):
         self._handler.close()
         atexit.unregister(self.close)
 
-    def _leave(
-        self, contexts: Sequence[bytes], body: bytes, left: Future[list[Future[Any]]]
-    ) -> None:
+    def _leave(self, contexts: Sequence[bytes], body: bytes, left: Future[Any]) -> None:
         left_by = [each for each in self._sites.values() if not each.contexts.isdisjoint(contexts)]
         for site in left_by:
             site.contexts.difference_update(contexts)
@@ -182,7 +180,7 @@ class EngineExecutor(Executor):
             self._tasks[task.job.key] = task
             self._queue.add(task)
             if self._is_closed:
-                self.finish(task, Raised(ExecutorUnavailableError(_CLOSED)))
+                self.finish(task, Raised(ExecutorUnavailableError("this executor was closed")))
 
     def _order(self, key: JobKey, order: str, *more: Any) -> None:
         """Withdraw a task that waits; tell the machine that has it."""
@@ -253,7 +251,7 @@ class EngineExecutor(Executor):
     def _on_polled(self, site: Site, polled: Future[bytes]) -> None:
         again = partial(setattr, site, "is_polled", False)
         try:
-            epoch, first, frames = pickle.loads(polled.result())
+            site.host, epoch, first, frames = pickle.loads(polled.result())
         except BaseException:  # noqa: BLE001 - `_look` gives it up if that goes on
             self.loop.call_at(time.monotonic() + _LOOK_EVERY, again)
             return
@@ -304,16 +302,18 @@ class EngineExecutor(Executor):
     ) -> None:
         """End *task*: tell its run."""
         self._tasks.pop(task.job.key, None)
+        host = ""
         if task.worker is None:
             self._queue.discard(task)
         else:
+            host = task.worker.site.host
             self._free(task)
         for ref in task.refs:
             self._buffers.release(ref.id)
         if isinstance(outcome, Raised):
             sites.name_call(outcome.error, task)
         if span is not None:
-            span = (*span[:2], self._kind, span[3])
+            span = span._replace(executor=self._kind, host=host)
         self.events[task.mailbox].append(Ended(*task.job.key, outcome, span, caught))
 
     def _free(self, task: InFlight) -> None:

@@ -27,10 +27,12 @@ from functools import partial
 from itertools import count
 from typing import Any, Final, NamedTuple
 
+from flowpregel._core.asked import Span
 from flowpregel._core.effects import Emitted, Ended, Event, StepContext
 from flowpregel._core.records import Kind, Node, Returned, Task
 from flowpregel.context import Job
 from flowpregel.errors import ExecutorUnavailableError
+from flowpregel.executors.base import HOST
 from flowpregel.executors.processes import ProcessExecutor, messages, protocol, serialization
 from flowpregel.executors.processes.assign import InFlight, NodeCode
 from flowpregel.executors.processes.crash_report import last_lines
@@ -49,7 +51,7 @@ _FULL: Final = 8 << 20
 """Bytes of chunks that may wait for a coordinator before its tasks are held back."""
 _KEPT: Final = 1 << 30
 """Bytes of buffers that are kept for tasks to come."""
-_GONE: Final = "its coordinator was not heard of"
+_GONE: Final = ExecutorUnavailableError("its coordinator was not heard of")
 _task_ids: Final = count(1)
 
 
@@ -138,7 +140,7 @@ class Home:
 
     def _end(self, end: Ended) -> None:
         task = self.tasks.pop(end.task_id)
-        began, seconds, _, pid = end.span or (0, 0.0, "", 0)
+        span = end.span or Span(0, 0.0, "")
         # Without a span it did not run, and is no measure of how long such tasks take.
         caught = end.caught if end.span else ()
         ids = " ".join(caught or ()).encode()
@@ -147,8 +149,9 @@ class Home:
         else:
             packed = messages.pack_outcome(end.outcome, task.job.task.name, None)
         flags = 0 if caught is None else protocol.CAUGHT
-        body = RAN.pack(seconds, began, len(ids)) + ids + packed
-        batch = self._add(end.task_id, Frame(protocol.ENDED, flags, 0, body), pid)
+        ran = RAN.pack(span.seconds, span.began, span.cpu, span.peak, len(ids))
+        frame = Frame(protocol.ENDED, flags, 0, ran + ids + packed)
+        batch = self._add(end.task_id, frame, span.pid)
         self.left[batch] -= 1
         if not self.left[batch]:
             del self.left[batch]
@@ -161,7 +164,7 @@ class Home:
         """
         self.heard = time.monotonic()
         if self.is_closed or not wants:
-            answer.set_result(pickle.dumps((epoch, taken, [])))
+            answer.set_result(self._told(epoch, taken, []))
             return
         while epoch == self.epoch and self._taken < taken and self.outbox:
             self.size -= len(self.outbox.popleft().frame.body)
@@ -174,19 +177,22 @@ class Home:
         if self.outbox:
             self.answer(answer)
 
+    def _told(self, epoch: int, taken: int, frames: list[Relayed]) -> bytes:
+        return pickle.dumps((HOST, epoch, taken, frames), 5)
+
     def answer(self, poll: Future[bytes] | None) -> None:
         """Answer *poll*, if it is the one that waits."""
         if poll is not None and poll is self._poll:
             self._poll = None
             if poll.set_running_or_notify_cancel():
-                poll.set_result(pickle.dumps((self.epoch, self._taken, [*self.outbox]), 5))
+                poll.set_result(self._told(self.epoch, self._taken, [*self.outbox]))
 
     def close(self) -> None:
         """Give up its batches."""
         self.is_closed = True
         self.tasks.clear()
         for batch in self.batches.values():
-            batch.set_exception(ExecutorUnavailableError(_GONE))
+            batch.set_exception(_GONE)
         self.answer(self._poll)
 
 
@@ -217,7 +223,7 @@ class RelayHandler(MessageHandler):
 
     def _on_ended(self, worker: WorkerProcess, frame: Frame) -> None:
         task = worker.tasks[frame.number]
-        seconds, began, size = RAN.unpack_from(frame.body)
+        seconds, began, cpu, peak, size = RAN.unpack_from(frame.body)
         at, caught = RAN.size + size, None
         if frame.flags & protocol.CAUGHT:
             caught = frame.body[RAN.size : at].decode().split()
@@ -227,7 +233,7 @@ class RelayHandler(MessageHandler):
         outcome = Packed((), frame.body[at : at + 1] + inside)
         worker.heard = time.monotonic()
         is_stopped = frame.flags & protocol.STOPPED and task.stopping is not None
-        span = began, seconds, "processes", worker.pid
+        span = Span(began, seconds, "processes", worker.pid, cpu, peak, HOST)
         self._pool.finish(task, task.stopped() if is_stopped else outcome, span, caught)
 
 
@@ -275,12 +281,9 @@ class Machine(ProcessExecutor):
     # ------------------------------------------------ for any OS thread
 
     def run(self, name: str, packed: bytes, buffers: Mapping[int, Any]) -> Future[None]:
-        """Start a batch of the coordinator *name*; return the future of when it has ended.
+        """Start a batch: its name, code and orders; return the future of when it has ended.
 
-        Args:
-            name: Of a coordinator.
-            packed: The pickled name of the batch, code and orders.
-            buffers: The large buffers that its tasks need, by their keys.
+        *buffers* are the large ones that its tasks need, by their keys.
         """
         home, ended = self.home(name), Future[None]()
         batch, codes, orders = pickle.loads(packed)
@@ -335,7 +338,7 @@ class Machine(ProcessExecutor):
         self, home: Home, batch: int, tasks: Mapping[str, InFlight], ended: Future[None]
     ) -> None:
         if home.is_closed:
-            ended.set_exception(ExecutorUnavailableError(_GONE))
+            ended.set_exception(_GONE)
             return
         home.tasks.update(tasks)
         home.batches[batch], home.left[batch] = ended, len(tasks)

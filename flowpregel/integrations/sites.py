@@ -16,7 +16,7 @@ from flowpregel.executors.processes.assign import InFlight, TaskQueue
 from flowpregel.executors.processes.message_handler import MessageHandler
 from flowpregel.executors.processes.serialization import BufferRef
 from flowpregel.executors.processes.shared_memory import Arena, origin_of
-from flowpregel.executors.processes.worker_process import print_lines
+from flowpregel.executors.processes.worker_process import print_output
 from flowpregel.integrations.machine import Order
 
 _BATCH_SECONDS: Final = 0.05
@@ -81,6 +81,8 @@ class Site:
     orders: list[tuple[Any, ...]] = field(default_factory=list)
     """What it is to be told at the end of this turn."""
     heard: float = field(default_factory=time.monotonic)
+    host: str = ""
+    """Its own name for itself."""
     epoch: int = 0
     taken: int = 0
     """How many frames it was heard of, in that epoch."""
@@ -168,7 +170,7 @@ class RemoteBatch:
 
     def print(self, text: str, task: InFlight | None, to_stderr: bool) -> None:
         """Print what a task of it has printed."""
-        print_lines(task.job.task.name if task else f"worker {self.pid}", text, to_stderr)
+        print_output(task, self.pid, text, to_stderr)
 
 
 class EngineHandler(MessageHandler):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.house import trips
+
+
+@pytest.fixture(autouse=True)
+def _untraced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program is traced that has not asked for it; a plugin of pytest may have."""
+    monkeypatch.delitem(sys.modules, "opentelemetry.trace", raising=False)
 
 
 @pytest.mark.slow
@@ -21,9 +28,15 @@ from tests.house import trips
     ],
 )
 def test_a_trip_is_short(
-    make: Callable[[Path], trips.Trip], functions: int, files: int, tmp_path: Path
+    make: Callable[[Path], trips.Trip],
+    functions: int,
+    files: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Layers are what a reader pays for first, and the machine too."""
+    # What another test has imported, or a plugin of pytest's, travels to workers: not on this trip.
+    monkeypatch.setattr("flowpregel.carried._OBSERVED", frozenset[str]())
     trip = make(tmp_path)
 
     assert len(trip.functions) <= functions, "\n".join(trip.functions)

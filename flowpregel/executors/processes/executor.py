@@ -6,6 +6,7 @@ import atexit
 import concurrent.futures
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
@@ -196,6 +197,15 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
     def is_closed(self) -> bool:
         """Whether it was closed, and takes no more jobs."""
         return self._is_closed
+
+    def running(self) -> dict[JobKey, tuple[int, int]]:
+        """Return the jobs that workers run now; what waits behind them was sent ahead of time."""
+        now, monotonic, found = time.time_ns(), time.monotonic(), {}
+        for worker in tuple(self._pool.workers):
+            if (task := worker.running()) is not None:
+                began = now - int((monotonic - task.sent) * 1e9)
+                found[task.job.key] = worker.pid, began
+        return found
 
     def worker_pids(self) -> list[int]:
         """Return the pids of its worker processes."""

@@ -252,7 +252,7 @@ class WorkerProcess:
         """Print what it has printed; each line begins with the name of its task."""
         if to_stderr:
             self.tail = last_lines(self.tail + text)
-        print_lines(task.job.task.name if task else f"worker {self.pid}", text, to_stderr)
+        print_output(task, self.pid, text, to_stderr)
 
     # ------------------------------------------------ its tasks
 
@@ -357,12 +357,15 @@ class WorkerProcess:
         self._ends.close()
 
 
-def print_lines(label: str, text: str, to_stderr: bool) -> None:
-    """Print lines for a worker, each with a label."""
+def print_output(task: InFlight | None, pid: int, text: str, to_stderr: bool) -> None:
+    """Keep and print what worker *pid* has printed, in the course of *task* or of none."""
+    if task is not None:
+        task.job.run.keep_output(task.job, text)
+    label = f"[{task.job.task.name}]" if task else f"[worker {pid}]"
     stream = sys.stderr if to_stderr else sys.stdout
     # The program may have closed its streams.
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        stream.write("".join(f"[{label}] {line}\n" for line in text.splitlines()))
+        stream.write("".join(f"{label} {line}\n" for line in text.splitlines()))
         stream.flush()
 
 
