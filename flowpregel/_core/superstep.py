@@ -1,7 +1,7 @@
 """One superstep: start the tasks that are due, and take in how each of them ends.
 
-A wake-up brings any number of events. What they ask for is done in this order: tasks are started
-or stopped; what finished is committed; and only then is it given to the stream and to the bodies that wait for calls.
+What a wake-up's events ask for is done in this order: tasks are started or stopped; what finished
+is committed; and only then is it given to the stream, and to the bodies that wait for calls.
 """
 
 from __future__ import annotations
