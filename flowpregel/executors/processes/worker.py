@@ -37,6 +37,7 @@ from flowpregel.executors.attempt import perform
 from flowpregel.executors.calls import CallFuture
 from flowpregel.executors.local_client import caught_of
 from flowpregel.executors.processes import messages, protocol, serialization
+from flowpregel.executors.processes.assign import PLAIN, WorkerKind
 from flowpregel.executors.processes.guard import MARK, end_marked
 from flowpregel.executors.processes.shared_memory import (
     Arena,
@@ -82,6 +83,17 @@ class PoolSettings:
     """The most bytes of shared memory: half for inputs, half for results."""
     idle_after: float = 60.0
     """Seconds after which an idle worker is stopped."""
+    kind: WorkerKind = PLAIN
+    """What is said of these workers alone."""
+    amounts: Mapping[str, float] = field(default_factory=dict)
+    """What there is of each resource."""
+    gpus: tuple[str, ...] = ()
+    limits_folder: str = ""
+    """Where the programs are that share its limits; empty: they are its own."""
+    share: int = 0
+    """How many OS threads numeric libraries may start in a worker."""
+    capped: tuple[str, ...] = ()
+    """The environment variables that say so, and that the user has not set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
