@@ -122,12 +122,11 @@ def _end_of(job: Job, future: concurrent.futures.Future[bytes]) -> tuple[Outcome
         return Raised(died), None
     if error is not None:
         return Raised(error), None
-    origin = f"in task {job.task.name!r} (attempt {job.attempt}), on another executor"
     try:
         answer = future.result()
         began, seconds, pid, cpu, host = _RAN.unpack_from(answer)
         span = Span(began, seconds, "futures", pid, cpu, 0, host.decode()) if pid else None
-        return messages.unpack_outcome(answer[_RAN.size :], origin, None), span
+        return messages.unpack_outcome(answer[_RAN.size :]), span
     except BaseException as problem:  # noqa: BLE001 - a user's class may raise anything
         return Raised(problem), None
 

@@ -63,8 +63,10 @@ class MessageHandler:
         }
 
     def _on_failed(self, worker: WorkerProcess, frame: Frame) -> None:
-        outcome = messages.unpack_outcome(frame.body, "in the pool's initializer", None)
-        worker.failure = outcome.error if isinstance(outcome, Raised) else None
+        outcome = messages.unpack_outcome(frame.body)
+        if isinstance(outcome, Raised):
+            outcome.error.add_note("in the pool's initializer")
+            worker.failure = outcome.error
 
     def _on_returned(self, worker: WorkerProcess, frame: Frame) -> None:
         for ref_id in released_in(frame.body):
@@ -97,8 +99,7 @@ class MessageHandler:
                 caught = frame.body[RAN.size : at].decode().split()
             else:
                 task.code.measured(seconds)
-            origin = f"in task {name!r} (attempt {task.job.attempt}), worker pid {worker.pid}"
-            outcome = messages.unpack_outcome(frame.body, origin, worker.reader.open, at)
+            outcome = messages.unpack_outcome(frame.body, worker.reader.open, at)
         except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
             cause = f"{type(error).__name__}: {error} (in the coordinator)"
             outcome = Raised(TaskSerializationError(name, "the result", "result", cause))

@@ -269,7 +269,7 @@ class Worker:
     def _leave(self, frame: protocol.Frame) -> None:
         """Leave the contexts of a run that ended, and answer."""
         tokens, ended = serialization.unpack(frame.body)
-        outcome = None if ended is None else messages.unpack_outcome(ended, "of the run", None)
+        outcome = None if ended is None else messages.unpack_outcome(ended)
         self._close_contexts(tokens, outcome.error if isinstance(outcome, Raised) else None)
         self._link.send(protocol.LEFT, frame.number)
 
