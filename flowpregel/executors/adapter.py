@@ -105,10 +105,10 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
             for channel in contexts_in(job.task.input):
                 channel.close(outcome.error if isinstance(outcome, Raised) else None)
     except BaseException as error:  # noqa: BLE001 - the engine may be ended by what escapes
-        return _RAN.pack(0, 0, 0, 0, b"") + messages.pack_outcome(Raised(error), "?", None)
+        return _RAN.pack(0, 0, 0, 0, b"") + messages.pack_outcome(Raised(error), "?")
     ran = watch.stop("futures")
     head = _RAN.pack(ran.began, ran.seconds, ran.pid, ran.cpu, ran.host.encode())
-    return head + messages.pack_outcome(outcome, job.task.name, None)
+    return head + messages.pack_outcome(outcome, job.task.name)
 
 
 def _end_of(job: Job, future: concurrent.futures.Future[bytes]) -> tuple[Outcome, Span | None]:

@@ -64,9 +64,7 @@ class MessageHandler:
 
     def _on_failed(self, worker: WorkerProcess, frame: Frame) -> None:
         outcome = messages.unpack_outcome(frame.body)
-        if isinstance(outcome, Raised):
-            outcome.error.add_note("in the pool's initializer")
-            worker.failure = outcome.error
+        worker.failure = outcome.error if isinstance(outcome, Raised) else None
 
     def _on_returned(self, worker: WorkerProcess, frame: Frame) -> None:
         for ref_id in released_in(frame.body):
@@ -165,7 +163,7 @@ class MessageHandler:
             outcome: Outcome = Returned(((RETURN, value),))
         except Exception as error:  # noqa: BLE001 - the caller's to see
             outcome = Raised(error)
-        answer = messages.pack_outcome(outcome, task.job.task.name, None)
+        answer = messages.pack_outcome(outcome, task.job.task.name)
         self._pool.loop.call(partial(self.answer, task, request, answer))
 
     # ------------------------------------------------ contexts

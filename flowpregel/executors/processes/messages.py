@@ -282,7 +282,7 @@ class WorkerTraceback(Exception):
     """The traceback of an error, as text, where it was raised."""
 
 
-def pack_outcome(outcome: Outcome, task: str, share: Share | None) -> bytes:
+def pack_outcome(outcome: Outcome, task: str, share: Share | None = None) -> bytes:
     """Return *outcome* as bytes that the coordinator can decode; raises nothing.
 
     What cannot be pickled, or not be unpickled again, becomes a `Raised` that

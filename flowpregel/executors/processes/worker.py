@@ -152,8 +152,8 @@ class Worker:
                 function, arguments = pickle.loads(initializer)
                 function(*arguments)
         except BaseException as error:  # noqa: BLE001 - the coordinator is told why
-            body = messages.pack_outcome(Raised(error), "initializer", None)
-            self._link.send(protocol.FAILED, 0, body)
+            error.add_note("in the pool's initializer")
+            self._link.send(protocol.FAILED, 0, messages.pack_outcome(Raised(error), "initializer"))
             return False
         self._link.send(protocol.READY)
         return True
