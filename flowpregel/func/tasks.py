@@ -37,7 +37,6 @@ from flowpregel.func.calls import (
     ItemFuture,
     arguments_of,
     call_later,
-    items_of,
     redacted_places,
 )
 from flowpregel.func.entry import entrypoint
@@ -165,7 +164,7 @@ class TaskFunction(Generic[P, R]):
         check_map("map", chunksize, errors, self.options.shares)
         futures: list[MapFuture[Any]] = []
         for future, size in self._made(arguments_of(iterables), chunksize, errors):
-            futures += [future] if size is None else items_of(future, size)
+            futures += [future] if size is None else [ItemFuture(future, at) for at in range(size)]
         return futures
 
     @overload

@@ -177,7 +177,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
 
     def resolve(self, call: Call, outcome: Outcome) -> None:
         """Send the outcome of a call down the link to the task that made it."""
-        body = messages.pack_outcome(outcome, call.node.name, None)
+        body = messages.pack_outcome(outcome, call.node.name)
         task, request = call.reply
         self._pool.loop.call(partial(self._handler.answer, task, request, body))
 
@@ -280,7 +280,7 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
 
 def pack_leave(contexts: Sequence[bytes], error: BaseException | None) -> bytes:
     """Return what workers are sent that are to leave *contexts*, after *error* or none."""
-    ended = None if error is None else messages.pack_outcome(Raised(error), "(the run)", None)
+    ended = None if error is None else messages.pack_outcome(Raised(error), "(the run)")
     return serialization.pack((tuple(contexts), ended)).data
 
 

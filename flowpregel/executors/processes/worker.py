@@ -109,8 +109,8 @@ class Worker:
                 function, arguments = pickle.loads(initializer)
                 function(*arguments)
         except BaseException as error:  # noqa: BLE001 - the coordinator is told why
-            body = messages.pack_outcome(Raised(error), "initializer", None)
-            self._link.send(protocol.FAILED, 0, body)
+            error.add_note("in the pool's initializer")
+            self._link.send(protocol.FAILED, 0, messages.pack_outcome(Raised(error), "initializer"))
             return False
         self._link.send(protocol.READY)
         return True
@@ -226,7 +226,7 @@ class Worker:
     def _leave(self, frame: protocol.Frame) -> None:
         """Leave the contexts of a run that ended, and answer."""
         tokens, ended = serialization.unpack(frame.body)
-        outcome = None if ended is None else messages.unpack_outcome(ended, "of the run", None)
+        outcome = None if ended is None else messages.unpack_outcome(ended)
         self._close_contexts(tokens, outcome.error if isinstance(outcome, Raised) else None)
         self._link.send(protocol.LEFT, frame.number)
 
