@@ -25,11 +25,12 @@ from opentelemetry import context, metrics, trace
 import flowpregel._core.run as core
 from flowpregel._core.effects import Commit, Effect, Ended, Steps, Submit, Wakeup
 from flowpregel._core.program import Options, Program
-from flowpregel._core.records import Interrupted, Outcome, Raised, Task, Withdrawn
+from flowpregel._core.records import Interrupted, Raised, Task, Withdrawn
 
 __all__ = ["instrument", "uninstrument"]
 
 _KINDS = ("run", "superstep", "call", "commit")
+_OUTCOMES = {Withdrawn: "cancelled", Interrupted: "waiting"}
 
 
 def instrument(tracer_provider: Any = None, meter_provider: Any = None) -> None:
@@ -62,7 +63,7 @@ class RunObserver:
             kind: meter.create_histogram(f"flowpregel.{kind}.duration", "s") for kind in _KINDS
         }
         self.graphs: dict[tuple[Any, str], Any] = {}
-        """The contexts of calls that are graphs, by the id of their run and their namespace."""
+        """The contexts of calls whose graphs are about to begin, by their run and namespace."""
 
     def begin(self, kind: str, name: str, around: Any, **attributes: Any) -> OpenSpan:
         """Begin a span inside the context *around*."""
@@ -82,8 +83,6 @@ class RunObserver:
             outcome = "failed"
             opened.span.record_exception(error)
             opened.span.set_status(trace.StatusCode.ERROR, str(error))
-        if opened.graph is not None:
-            self.graphs.pop(opened.graph, None)
         opened.span.set_attribute("flowpregel.outcome", outcome)
         opened.span.end()
         labels = {"flowpregel.outcome": outcome}
@@ -126,8 +125,6 @@ class OpenSpan:
     span: Any
     inside: Any
     """The context of what happens inside it."""
-    graph: tuple[Any, str] | None = None
-    """If it is of a call that is a graph: the id of its run, and the namespace of the graph."""
     began: float = field(default_factory=time.monotonic)
 
 
@@ -138,7 +135,7 @@ class _RunSpans:
         self._observer = observer
         self._run_id = options.metadata.get("run_id")
         self._variables = copy_context()
-        around = observer.graphs.get((self._run_id, options.namespace), context.get_current())
+        around = observer.graphs.pop((self._run_id, options.namespace), context.get_current())
         thread_id = None if options.address is None else options.address.thread_id
         self._run = observer.begin(
             "run", program.name, around, thread_id=thread_id, run_id=self._run_id
@@ -170,8 +167,7 @@ class _RunSpans:
         task.variables.run(context.attach, opened.inside)
         if task.node.graph is not None:
             namespace = task.node.graph.namespace_at(task.namespace)
-            opened.graph = self._run_id, namespace
-            self._observer.graphs[opened.graph] = opened.inside
+            self._observer.graphs[self._run_id, namespace] = opened.inside
 
     def answered(self, reply: Any, failure: BaseException | None) -> None:
         """End the spans of what the reply to the run says is done."""
@@ -182,11 +178,12 @@ class _RunSpans:
             if isinstance(event, Ended) and (opened := self._calls.pop(event.task_id, None)):
                 seconds = None
                 if (ran := event.span) is not None:
-                    where = {"flowpregel.executor": ran.executor, "flowpregel.pid": ran.pid}
-                    opened.span.set_attributes(where)
                     seconds = ran.seconds
+                    known = {"executor": ran.executor, "pid": ran.pid}
+                    opened.span.set_attributes({f"flowpregel.{key}": known[key] for key in known})
                 error = event.outcome.error if isinstance(event.outcome, Raised) else None
-                self._observer.end(opened, _told(event.outcome), error, seconds)
+                outcome = _OUTCOMES.get(type(event.outcome), "done")
+                self._observer.end(opened, outcome, error, seconds)
 
     def _end_step(self) -> None:
         if self._step is not None:
@@ -200,12 +197,3 @@ class _RunSpans:
         if error is not None and not isinstance(error, Exception):
             outcome, error = "stopped", None
         self._observer.end(self._run, outcome, error)
-
-
-def _told(outcome: Outcome) -> str:
-    match outcome:
-        case Withdrawn():
-            return "cancelled"
-        case Interrupted():
-            return "waiting"
-    return "done"

@@ -36,21 +36,14 @@ class RunEnd:
 Hook: TypeAlias = Callable[[RunEnd], object]
 
 
+@dataclass(frozen=True, slots=True)
 class EndHooks:
     """The handler for what a workflow was given as ``on_end=`` and ``on_failure=``."""
 
-    def __init__(self, on_end: Hook | None, on_failure: Hook | None) -> None:
-        self._on_end, self._on_failure = on_end, on_failure
-
-    def on_run_end(self, end: RunEnd, **_: Any) -> None:
-        """Note that a run is done."""
-        if self._on_end is not None:
-            self._on_end(end)
-
-    def on_run_failure(self, end: RunEnd, **_: Any) -> None:
-        """Note that a run has failed, or is found dead."""
-        if self._on_failure is not None:
-            self._on_failure(end)
+    on_run_end: Hook | None
+    """Called when a run is done."""
+    on_run_failure: Hook | None
+    """Called when a run has failed, or is found dead."""
 
 
 class _Run(Protocol):
@@ -79,8 +72,8 @@ def run_hooks(run: _Run, planned: RunPlan) -> Iterator[None]:
     def tell(method: str, *args: Any, **more: Any) -> None:
         for handler in config.callbacks:
             try:
-                if hasattr(handler, method):
-                    getattr(handler, method)(*args, **known, **more)
+                if (told := getattr(handler, method, None)) is not None:
+                    told(*args, **more)
             except Exception:  # noqa: BLE001 - a run does not depend on who watches it
                 _log.exception("%s of a callback failed", method)
 
@@ -90,15 +83,16 @@ def run_hooks(run: _Run, planned: RunPlan) -> Iterator[None]:
     with planned.resources.pop_all():
         if was_left and not around.is_over:
             tell_end("on_run_failure", error=RunDiedError(str(config.thread_id)))
-        tell("on_chain_start", None, run.given, metadata=config.metadata, name=config.run_name)
+        labels = {"metadata": config.metadata, "name": config.run_name}
+        tell("on_chain_start", None, run.given, **known, **labels)
         try:
             yield
         except BaseException as error:
-            tell("on_chain_error", error)
+            tell("on_chain_error", error, **known)
             if isinstance(error, Exception):
                 tell_end("on_run_failure", error=error)
             raise
-        tell("on_chain_end", run.output())
+        tell("on_chain_end", run.output(), **known)
         result = run.engine.result
         if result is not None and not result.paused and (was_left or not around.is_over):
             tell_end("on_run_end", result=result.values)

@@ -22,8 +22,10 @@ from flowpregel.ui.actions import ACTIONS, Actions
 from flowpregel.ui.pages import Json, Pages, json_text
 
 if TYPE_CHECKING:
+    from starlette.datastructures import State
     from starlette.requests import Request
-    from starlette.types import ASGIApp
+
+    from flowpregel.ui.guard import RequestGuard
 
 
 STATIC = Path(__file__).with_name("static")
@@ -34,8 +36,8 @@ _MOST_SENT = 64 << 10
 """Bytes of a request's body."""
 
 
-def app_of(pages: Pages, actions: Actions | None = None) -> ASGIApp:
-    """Return the application, which is to have a `Guard` around it.
+def app_of(pages: Pages, actions: Actions | None = None) -> Starlette:
+    """Return the application, which `PageServer` puts a `RequestGuard` around.
 
     Args:
         pages: What is shown.
@@ -48,6 +50,7 @@ def app_of(pages: Pages, actions: Actions | None = None) -> ASGIApp:
         Route("/api/run", _asked(lambda query: pages.run(query["thread"]))),
         Route("/api/calls", _asked(lambda q: pages.calls(q["thread"], int(q.get("since", 0))))),
         Route("/api/call", _asked(lambda query: pages.call(query["thread"], query["call"]))),
+        Route("/api/logs", _asked(lambda q: pages.logs(q["thread"]).get(q["call"], ""))),
         Route("/api/steps", _asked(lambda query: pages.steps(query["thread"]))),
         Route("/api/step", _asked(lambda q: pages.step(q["thread"], q["checkpoint"]))),
         Route("/api/news", partial(_news, pages, actions)),
@@ -55,7 +58,9 @@ def app_of(pages: Pages, actions: Actions | None = None) -> ASGIApp:
     if actions is not None:
         path, start = "/api/actions/{action}", partial(_started, actions)
         routes.append(Route(path, start, methods=["POST"]))
-    return Starlette(routes=routes, exception_handlers={FlowPregelError: _refused})
+    app = Starlette(routes=routes, exception_handlers={FlowPregelError: _refused})
+    app.state.is_ending = False
+    return app
 
 
 def _answer(value: Json, status: int = 200) -> Response:
@@ -68,6 +73,8 @@ def _asked(answer: Callable[[Any], Json]) -> Callable[[Request], Response]:
     def endpoint(request: Request) -> Response:
         try:
             return _answer(answer(request.query_params))
+        except FlowPregelError:
+            raise
         except (KeyError, ValueError) as error:
             raise ConfigurationError(f"the request is not complete: {error}") from error
 
@@ -76,7 +83,7 @@ def _asked(answer: Callable[[Any], Json]) -> Callable[[Request], Response]:
 
 def _refused(_: Request, error: Exception) -> Response:
     status = 404 if isinstance(error, ConfigurationError) else 500
-    return _answer({"error": f"{type(error).__name__}: {error}"}, status)
+    return _answer({"error": str(error)}, status)
 
 
 async def _started(actions: Actions, request: Request) -> Response:
@@ -96,14 +103,16 @@ async def _started(actions: Actions, request: Request) -> Response:
 
 async def _news(pages: Pages, actions: Actions | None, request: Request) -> Response:
     thread = request.query_params.get("thread")
-    news = _changes(pages, actions, thread)
+    news = _changes(pages, actions, thread, request.app.state)
     return StreamingResponse(news, media_type="text/event-stream")
 
 
-async def _changes(pages: Pages, actions: Actions | None, thread: str | None) -> AsyncIterator[str]:
+async def _changes(
+    pages: Pages, actions: Actions | None, thread: str | None, state: State
+) -> AsyncIterator[str]:
     """Yield server-sent events: what a run is doing, and when its store has changed."""
     before = None
-    while True:
+    while not state.is_ending:
         news: dict[str, Json] = {"mark": await run_in_threadpool(pages.mark)}
         if thread is not None:
             news["live"] = await run_in_threadpool(pages.live, thread)
@@ -118,24 +127,30 @@ class PageServer(uvicorn.Server):
     """Serves the page until Ctrl-C.
 
     Args:
-        app: The guarded application.
+        app: The application of `app_of`.
+        guard: Looks at each request first.
         listener: The socket that it listens on.
     """
 
-    def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
+    def __init__(self, app: Starlette, guard: RequestGuard, listener: socket.socket) -> None:
         super().__init__(
             uvicorn.Config(
-                app,
+                guard.around(app),
                 access_log=False,  # its lines would hold the token
                 log_level="warning",
                 server_header=False,
                 proxy_headers=False,
                 lifespan="off",
                 ws="none",
-                timeout_graceful_shutdown=1,  # streams of news have no end of their own
             )
         )
+        self.app = app
         self.listener = listener
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams of news, which have no end of their own, and then the rest."""
+        self.app.state.is_ending = True
+        await super().shutdown(sockets)
 
     def serve_forever(self) -> None:
         """Serve until a signal ends it."""

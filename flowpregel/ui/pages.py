@@ -111,6 +111,11 @@ class Pages:
         told = {"row": asdict(detail["row"]), "attempts": detail["attempts"]}
         return {**told, **values, "questions": questions}
 
+    def logs(self, thread: str) -> dict[str, str]:
+        """Return what each task of a thread has printed and logged, by its id."""
+        found = (self.saver.kept_output(address) for address in self.saver.namespaces(thread))
+        return {output.task_id: output.text for outputs in found for output in outputs}
+
     def steps(self, thread: str) -> Json:
         """Return the checkpoints of a thread, the newest first."""
         return [_outlined(each.checkpoint) for each in self.saver.outline(Address(thread))]

@@ -98,6 +98,7 @@ def _hashed(text: str) -> str:
 def _answers(pages: Pages, thread: str) -> Json:
     """Return what the page asks for, by the names under which ``source.js`` looks it up."""
     run, calls, steps = pages.run(thread), pages.calls(thread), pages.steps(thread)
+    logs = pages.logs(thread)
     known = {cells[_ID]: cells for cells in calls["rows"]}
     rows = sorted(known.values(), key=lambda cells: _URGENCY.index(cells[_STATE]))
     run["calls"], calls["rows"], calls["limit"] = len(rows), rows[:MOST_CALLS], MOST_CALLS
@@ -110,5 +111,6 @@ def _answers(pages: Pages, thread: str) -> Json:
         "calls:": calls,
         "steps:": steps,
         **{f"call:{id_}": pages.call(thread, id_) for id_ in ids},
+        **{f"logs:{id_}": logs.get(id_, "") for id_ in ids},
         **{f"step:{id_}": pages.step(thread, id_) for id_ in newest},
     }

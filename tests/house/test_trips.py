@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.house import trips
-
-
-@pytest.fixture(autouse=True)
-def _untraced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No program is traced that has not asked for it; a plugin of pytest may have."""
-    monkeypatch.delitem(sys.modules, "opentelemetry.trace", raising=False)
 
 
 @pytest.mark.slow

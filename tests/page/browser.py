@@ -21,7 +21,8 @@ _FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--hide-scrollbars", "--force-color-profile=srgb", "--font-render-hinting=none",
-    "--no-first-run", "--mute-audio", "--remote-debugging-port=0",
+    "--no-first-run", "--disable-features=IsolateSandboxedIframes", "--mute-audio",
+    "--remote-debugging-port=0",
 )  # fmt: skip
 _PATIENCE = 120.0
 """Seconds until something is taken to have failed: a busy machine is no failure."""

@@ -42,6 +42,11 @@ def hold(place: str, text: str) -> list[Any]:
     return [text, {text: text}, Canary(place)]
 
 
+@task(executor="processes")
+def chatter(text: str) -> None:
+    print(text)
+
+
 @task
 def fail(text: str) -> None:
     raise ValueError(text)
@@ -67,6 +72,7 @@ def allow(item: str) -> str:
 @entrypoint(executor="inline")
 def hostile(given: list[str]) -> Any:
     place, text = given
+    chatter(text).result()
     hold(place, text).result()
     return interrupt({"question": text})
 

@@ -68,7 +68,8 @@ def test_each_answer_is_ascii_without_markup_and_no_pickle_is_obeyed(
             name = quote(thread)
             asked += [f"run?thread={name}", f"calls?thread={name}", f"steps?thread={name}"]
             rows = json.loads(server.ask(f"/api/calls?thread={name}").body)["rows"]
-            asked += [f"call?thread={name}&call={cells[0]}" for cells in rows]
+            for what in ("call", "logs"):
+                asked += [f"{what}?thread={name}&call={cells[0]}" for cells in rows]
             steps = json.loads(server.ask(f"/api/steps?thread={name}").body)
             asked += [f"step?thread={name}&checkpoint={each['id']}" for each in steps]
         answers = [server.ask(f"/api/{path}") for path in asked]
@@ -80,6 +81,7 @@ def test_each_answer_is_ascii_without_markup_and_no_pickle_is_obeyed(
         assert not {"<", ">", "&"} & {*answer.body}
         assert "application/json" == answer.headers["content-type"]
     assert HOSTILE in json.loads(answers[0].body)["runs"][0]["thread_id"]
+    assert f"{HOSTILE}\n" in [json.loads(answer.body) for answer in answers]
     assert len(answers) > 10
     assert any("Canary" in answer.body or "mkdir" in answer.body for answer in answers)
     assert not canary.exists()

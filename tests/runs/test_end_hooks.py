@@ -88,7 +88,7 @@ def test_hooks_and_handlers_of_a_run_are_both_told(flow: Flow[Any, Any]) -> None
     seen: list[RunEnd] = []
 
     class Handler:
-        def on_run_end(self, end: RunEnd, **_: Any) -> None:
+        def on_run_end(self, end: RunEnd) -> None:
             seen.append(end)
 
     flow.invoke("well", {"callbacks": [Handler()], "configurable": {"thread_id": "x"}})

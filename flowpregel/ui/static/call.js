@@ -8,9 +8,10 @@ import { tree } from "./values.js";
 
 export function callPanel({ run, start }, id, back) {
   const body = h("div");
+  const printed = h("section");
   const element = h("aside", { class: "card panel", tabindex: "-1", "aria-label": "Call", onkeydown: (event) => {
     if (event.key === "Escape") element.querySelector(".close").click();
-  } }, h("a", { class: "close", href: back, "aria-label": "Close the call" }, "✕"), body);
+  } }, h("a", { class: "close", href: back, "aria-label": "Close the call" }, "✕"), body, printed);
   let known = null;
 
   function section(title, ...children) {
@@ -41,15 +42,26 @@ export function callPanel({ run, start }, id, back) {
       error !== null && attempts.length === 0 && section("Error", tree(error)),
       attempts.length > 0 && section(attempts.length > 1 ? `Failed attempts: ${attempts.length}` : "Failed attempt", attempts.slice().reverse().map(attemptOf)),
       given !== null && section("Arguments", tree(given)),
-      state === "done" && section(row.text ? "Result" : "Wrote", tree(result)),
-      logs?.length > 0 && section("Logs", h("pre", { class: "logs" }, logs.map((line) => `${line}\n`))));
+      state === "done" && section(row.text ? "Result" : "Wrote", tree(result)));
+  }
+
+  // What it prints comes while it runs.
+  let read = 0;
+  async function showLogs(isRunning) {
+    if (isRunning && Date.now() - read < 2000) return;
+    read = Date.now();
+    const text = await load("logs", { thread: run.thread, call: id }).catch(() => "");
+    fill(printed, text && [h("h3", null, "Logs"), h("pre", null, text)]);
   }
 
   async function update() {
+    const isRunning = run.running.has(id);
+    if (isRunning) showLogs(true);
     const call = run.calls.get(id);
     const key = call ? `${call.began} ${call.state} ${run.stateOf(call)} ${run.row?.status}` : "live";
     if (key === known) return;
     known = key;
+    if (!isRunning) showLogs(false);
     try {
       draw(await load("call", { thread: run.thread, call: id }));
     } catch (error) {

@@ -23,14 +23,15 @@ function route(hash = location.hash) {
     shown.go(place);
     return;
   }
+  const isFirst = shown === null;
   shown?.close();
-  shown = null;
   document.title = place.thread === null ? "flowpregel" : `${place.thread} · flowpregel`;
   const view = place.thread === null ? showRuns() : showRun(place.thread);
   shown = { ...view, thread: place.thread };
   fill(main, view.element);
   view.go(place);
-  main.focus({ preventScroll: true });
+  // Who reads with the ears begins at the new content; at first at the head.
+  if (!isFirst) main.focus({ preventScroll: true });
 }
 
 async function start() {

@@ -183,9 +183,14 @@ export function showRun(thread) {
 
   let mark = null;
   const stop = follow(thread, (news) => {
+    const wasLive = run.live !== null;
     run.take(news);
-    if (news.mark !== mark) { mark = news.mark; refresh(); } else draw();
+    if (news.mark === mark && wasLive === (run.live !== null)) return draw();
+    mark = news.mark;
+    return refresh();
   });
+  // A process that ends, or is killed, leaves no commit behind.
+  const timer = setInterval(() => run.row?.status === "running" && refresh(), 2000);
   refresh();
-  return { element, go, close() { stop(); view?.close?.(); } };
+  return { element, go, close() { stop(); clearInterval(timer); view?.close?.(); } };
 }

@@ -44,7 +44,7 @@ export function showRuns() {
   function progressOf(run) {
     const { done = 0, ...others } = run.states ?? {};
     const total = Object.values(others).reduce((sum, each) => sum + each, done);
-    if (run.status === "done" || !total) return run.step < 0 ? "" : `${count(run.step + 1)} supersteps`;
+    if (run.status === "done" || !total) return run.step < 0 ? "" : run.step === 0 ? "1 superstep" : `${count(run.step + 1)} supersteps`;
     const trouble = others.failed ? `, ${count(others.failed)} failed` : "";
     return `${count(done)} ${done === 1 ? "call" : "calls"} done${trouble}`;
   }
@@ -76,7 +76,8 @@ export function showRuns() {
   }
 
   const stop = follow(null, refresh);
-  const timer = setInterval(draw, 10_000); // the times are relative
+  // A process that is killed leaves no commit behind, and the times are relative.
+  const timer = setInterval(refresh, 3000);
   refresh();
   return { element, go() {}, close() { stop(); clearInterval(timer); } };
 }
