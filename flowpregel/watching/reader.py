@@ -168,7 +168,7 @@ class StoreReader:
         """Add to *run* what has changed; return False if it is not what it was."""
         if (at := self.mark()) == run.at:
             return True
-        is_held = self._leases.owner(Address(thread_id)) is not None
+        is_held, is_whole = self._leases.owner(Address(thread_id)) is not None, True
         for name, namespace in sorted(self._namespaces(thread_id).items()):
             known = run.chains.setdefault(name, [])
             roots = {seen.id for seen in run.chains[""]} if name else set()
@@ -179,13 +179,14 @@ class StoreReader:
                     return False
             # Those behind them were looked at when the next one was there already.
             for seen in (*added, *known[:1]):
-                seen.look(is_held=is_held)
+                is_newest = seen.id == namespace.newest
+                is_whole &= seen.look(is_held=is_held, is_last=not is_newest)
                 if seen.is_taken_back:
                     return False
                 run.log += seen.changes
                 seen.changes.clear()
             known[:0] = added
-        run.at = at
+        run.at = at if is_whole else -1
         return True
 
     def _since(

@@ -89,16 +89,17 @@ class SeenCheckpoint:
         parents = self.item("parents")
         return str(parents.get("")) if isinstance(parents, dict) else ""
 
-    def look(self, *, is_held: bool) -> None:
-        """Read what changed.
+    def look(self, *, is_held: bool, is_last: bool = False) -> bool:
+        """Read what changed; return False if it is too early to look again.
 
         Args:
             is_held: Whether a run has the thread. If not, anything may have changed, but seldom
                 does: it is not looked at too often.
+            is_last: Another checkpoint has followed: from now on nothing changes any more.
         """
         began = time.monotonic()
-        if not is_held and began < self._due:
-            return
+        if not (is_held or is_last) and began < self._due:
+            return False
         count, keys = self._read(partial(self._keys, known=self._done if is_held else ()))
         for at in range(0, len(keys), _AT_ONCE):
             part = keys[at : at + _AT_ONCE]
@@ -108,6 +109,7 @@ class SeenCheckpoint:
         self.is_taken_back |= count < len(self._sums)
         if not is_held:
             self._due = began + _PAUSE * (time.monotonic() - began)
+        return True
 
     def _keys(self, transaction: Any, known: Collection[bytes]) -> tuple[int, list[bytes]]:
         """Return how many tasks have left something, and the keys of those that are not *known*."""
