@@ -157,7 +157,8 @@ class StoreReader:
         run = self._runs.get(thread_id)
         if run is None or not self._follow(run, thread_id):
             # Read anew: something was taken back, or another run has begun.
-            self._newest.clear()
+            for namespace in self._namespaces(thread_id).values():
+                self._newest.pop(namespace.prefix, None)
             run = self._runs[thread_id] = SeenRun(1 if run is None else run.mark + 1)
             self._follow(run, thread_id)
         is_whole = not run.first <= since <= run.mark
