@@ -50,6 +50,8 @@ class RunContext(RunInfo):
     """The checkpoint that the outermost run is replayed from, for graphs nested in it."""
     replayed: set[str] = field(default_factory=set)
     """The nested graphs that have started from before it, by namespace without ids of tasks."""
+    is_over: bool = False
+    """Whether the run was over before, and is only asked for its result."""
 
     def take_back(self, namespace: str) -> str | None:
         """Return the checkpoint before which the graph at *namespace* is to start; None: any.

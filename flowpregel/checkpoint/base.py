@@ -52,10 +52,12 @@ Strategy: TypeAlias = Literal["keep_latest", "delete"]
 class Lease:
     """The right to write a thread's namespace; *fence* goes with every batch."""
 
-    __slots__ = ("fence", "live", "stop")
+    __slots__ = ("fence", "is_inherited", "live", "stop")
 
-    def __init__(self, fence: int | None = None) -> None:
+    def __init__(self, fence: int | None = None, *, is_inherited: bool = False) -> None:
         self.fence = fence
+        self.is_inherited = is_inherited
+        """Whether the process that held it before has died with it."""
         self.stop: Callable[[str], None] | None = None
         """Called, from any OS thread, with the reason why the owner is to stop; set by an
         owner that can."""

@@ -41,7 +41,8 @@ def logs(thread: str, call: str | None, follow: bool, store: str | None) -> None
             is_running = follow and saver.owner(thread) is not None
             for output in _of_last_run(saver, thread, wait=is_running):
                 known = seen.get(output.task_id, 0)
-                if output.size > known and _is_meant(output, call):
+                is_meant = call is None or output.task_id.startswith(call)
+                if output.size > known and (is_meant or output.name.startswith(str(call))):
                     _print(output, known, is_new=shown != output.task_id)
                     shown, seen[output.task_id] = output.task_id, output.size
             if is_running:
@@ -61,10 +62,6 @@ def _of_last_run(saver: LMDBSaver, thread_id: str, *, wait: bool) -> Iterator[Ca
         for output in saver.kept_output(address):
             if output.began >= history[0].checkpoint.at:
                 yield output
-
-
-def _is_meant(output: CallOutput, call: str | None) -> bool:
-    return call is None or output.task_id.startswith(call) or output.name.startswith(call)
 
 
 def _print(output: CallOutput, known: int, *, is_new: bool) -> None:

@@ -1,4 +1,4 @@
-"""The commands that only look: ls, show, history, state, diff, stats, graph.
+"""The commands that only look: ls, show, watch, history, state, diff, stats, graph.
 
 How a thread stands is read from what its newest checkpoint keeps; no flow is imported
 for it.
@@ -73,9 +73,10 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
     """Show how a thread stands, and what its last run did.
 
     Its tasks are listed by superstep: how they ended, how long they ran, how often
-    they were tried, and their result, error or question.
+    they were tried, and their result, error or question; then those that run now.
     """
     names: dict[str, str] = {}
+    running: list[dict[str, Any]] = []
     with targets.reading(store, flow=flow is not None) as saver:
         saved = targets.newest(saver, thread)
         owner, newest = saver.owner(thread), saved.checkpoint
@@ -89,13 +90,20 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
         }
         if owner is not None:
             facts["run by"] = str(owner)
+            from flowpregel.cli import watching  # noqa: PLC0415 - keeps --help fast
+
+            live = watching.going_on(saver, thread)
+            facts["waiting for their turn"] = plain(live["waiting"]) or None
+            running = [watching.running_row(each, newest.step + 1) for each in live["running"]]
         if flow is not None:
             app = targets.load_flow(flow).copy({"checkpointer": saver})
             state = app.get_state(thread_id=thread)
             names = {task.id: task.name for task in state.tasks}
             facts["next"] = [*state.next]
         work = work_of_last_run(saver, thread, limit)
+    left = {each.id for each in work}
     tasks = [_task(each, names, limits) for each in work]
+    tasks += [each for each in running if each["id"] not in left]
     done = [each.id for each in work if each.state == "done"]
     hidden = set() if limits is FULL else {*done[:-_MOST]}
     heads = ("STEP", "TASK", "STATE", "SECONDS", "TRIES", "RESULT, ERROR OR QUESTION")
@@ -135,11 +143,27 @@ def _row(task: Mapping[str, Any], limits: Limits) -> tuple[Any, ...]:
             told = line_of(f"{kind}: {message}", limits)
         case {"state": "waiting", "interrupts": interrupts}:
             told = "; ".join(f"{i['id'] or '?'}: {line_of(i['value'], limits)}" for i in interrupts)
+        case {"state": "running", "progress": str(progress)}:
+            told = progress
         case {"state": "failed", "error": known} | {"state": "done", "result": known}:
             told = line_of(known, limits)
     name = task["name"] or f"(node's task {task['id'][:8]})"
     seconds = None if task["seconds"] is None else f"{task['seconds']:.3f}"
     return task["step"], name, task["state"], seconds, task["attempts"], told
+
+
+@console.store_command()
+@click.argument("thread", metavar="[ID]", required=False)
+def watch(thread: str | None, store: str | None) -> console.Code:
+    """Watch a run while it goes on, in whatever process; without ID the one that changed last.
+
+    Failures come first, then how many tasks are done and to do, how fast, how long yet,
+    and what runs now. It ends when the run ends, with an exit code that says how.
+    """
+    from flowpregel.cli.watching import watch_run  # noqa: PLC0415 - keeps --help fast
+
+    with targets.reading(store) as saver:
+        return watch_run(saver, thread)
 
 
 @console.store_command(console.INTERNALS)

@@ -32,7 +32,7 @@ def ui(store: str, host: str, port: int, actions: bool, opens: bool) -> None:
     try:
         from flowpregel.ui.actions import Actions  # noqa: PLC0415 - an extra
         from flowpregel.ui.app import ACTION_PATHS, PageServer, app_of  # noqa: PLC0415 - an extra
-        from flowpregel.ui.guard import LOOPBACK, Guard  # noqa: PLC0415 - an extra
+        from flowpregel.ui.guard import LOOPBACK, RequestGuard  # noqa: PLC0415 - an extra
         from flowpregel.ui.pages import Pages  # noqa: PLC0415 - keeps --help fast
     except ModuleNotFoundError as error:
         if error.name not in _NEEDED:
@@ -48,7 +48,7 @@ def ui(store: str, host: str, port: int, actions: bool, opens: bool) -> None:
     ):
         port = listener.getsockname()[1]
         is_local = host in LOOPBACK
-        guard = Guard(
+        guard = RequestGuard(
             hosts=LOOPBACK if is_local else (*LOOPBACK, host, socket.gethostname()),
             writes=ACTION_PATHS if actions else (),
             cookie=f"flowpregel-{port}",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from starlette.datastructures import State
     from starlette.requests import Request
 
-    from flowpregel.ui.guard import Guard
+    from flowpregel.ui.guard import RequestGuard
 
 
 STATIC = Path(__file__).with_name("static")
@@ -37,7 +37,7 @@ _MOST_SENT = 64 << 10
 
 
 def app_of(pages: Pages, actions: Actions | None = None) -> Starlette:
-    """Return the application, which `PageServer` puts a `Guard` around.
+    """Return the application, which `PageServer` puts a `RequestGuard` around.
 
     Args:
         pages: What is shown.
@@ -132,7 +132,7 @@ class PageServer(uvicorn.Server):
         listener: The socket that it listens on.
     """
 
-    def __init__(self, app: Starlette, guard: Guard, listener: socket.socket) -> None:
+    def __init__(self, app: Starlette, guard: RequestGuard, listener: socket.socket) -> None:
         super().__init__(
             uvicorn.Config(
                 guard.around(app),

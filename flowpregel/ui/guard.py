@@ -49,7 +49,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guard:
+class RequestGuard:
     """Refuses what does not come from the page itself.
 
     Args:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from flowpregel import LMDBSaver
 from flowpregel.ui.actions import Actions
 from flowpregel.ui.app import ACTION_PATHS, PageServer, app_of
-from flowpregel.ui.guard import Guard
+from flowpregel.ui.guard import RequestGuard
 from flowpregel.ui.pages import Pages
 from flowpregel.watching.inert import InertCodec
 
@@ -31,7 +31,7 @@ class Served:
     """A server that listens."""
 
     port: int
-    guard: Guard
+    guard: RequestGuard
     store: str
     actions: Actions | None
 
@@ -73,7 +73,9 @@ def served(store: str, *, actions: bool = False, **options: Any) -> Iterator[Ser
     """Serve the page of a store, as `flowpregel ui` does, until the end of the block."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    guard = Guard(writes=ACTION_PATHS if actions else (), cookie=f"flowpregel-{port}", **options)
+    guard = RequestGuard(
+        writes=ACTION_PATHS if actions else (), cookie=f"flowpregel-{port}", **options
+    )
     with (
         listener,
         LMDBSaver(store, readonly=True, codec=InertCodec()) as saver,

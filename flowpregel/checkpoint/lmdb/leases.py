@@ -97,7 +97,9 @@ class LeaseFiles:
         try:
             with held():
                 file, replaced = self._acquire(address, on_conflict)
-                known = max(replaced or 0, file.read(FENCE), fences(address, 0))
+                # An owner that gives it up removes the file.
+                left = file.read(FENCE)
+                known = max(replaced or 0, left, fences(address, 0))
                 with self._lock:
                     fence = self._last = max(time.time_ns(), known + 1, self._last + 1)
                 self.held.add((address.thread_id, fence))
@@ -105,7 +107,7 @@ class LeaseFiles:
                 file.write(SHOWN, 0)
                 if replaced is not None:
                     fences(address, fence)
-                lease = Lease(fence)
+                lease = Lease(fence, is_inherited=replaced is None and left > 0)
                 WATCH.add(file, lease, self._table)
             yield lease
         finally:
