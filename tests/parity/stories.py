@@ -96,7 +96,8 @@ class Teller:
         """
         if self.at_exit and action.kind in ("replay", "inside", "fork"):
             return True
-        if self.asks_on and action.kind in ("go", "command", "replay", "inside", "answer and go"):
+        goes_on = ("go", "command", "replay", "inside", "answer and go", "wrong")
+        if self.asks_on and action.kind in goes_on:
             return True
         if action.kind == "wrong" and self._has_company():
             return True
