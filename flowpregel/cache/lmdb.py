@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from typing import Any
 
@@ -74,6 +74,10 @@ class LMDBCache(BaseCache):
         self._claims = os.path.join(self._store.environment.path, "claims")
         self._lock = threading.Lock()
         self._used: dict[bytes, None] = {}
+        with suppress(FileNotFoundError):
+            for left in os.listdir(self._claims):  # by processes that were killed
+                with self._claimed(left):
+                    pass
 
     def get(self, keys: Sequence[FullKey]) -> dict[FullKey, Any]:
         now = self._clock()
@@ -123,11 +127,14 @@ class LMDBCache(BaseCache):
 
         self._store.environment.write(work, timeout=self._options.lock_timeout)
 
-    @contextmanager
-    def claim(self, key: FullKey) -> Iterator[bool]:
+    def claim(self, key: FullKey) -> AbstractContextManager[bool]:
         with suppress(FileExistsError):
             os.mkdir(self._claims, 0o700)
-        file = FileLock(os.path.join(self._claims, _place(key).hex()))
+        return self._claimed(_place(key).hex())
+
+    @contextmanager
+    def _claimed(self, name: str) -> Iterator[bool]:
+        file = FileLock(os.path.join(self._claims, name))
         try:
             # Whoever had it may have removed the file since it was opened.
             is_free = file.acquire(0.0) and file.is_current()

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, ClassVar
 
-from flowpregel._core.asked import FailedCall
 from flowpregel._core.records import Address, Batch, Saved
 from flowpregel._lmdb import ballast, files
 from flowpregel._lmdb.codec import Codec
@@ -23,11 +22,9 @@ from flowpregel.checkpoint.base import (
     OnConflict,
     Strategy,
     check_strategy,
-    encode_batch,
     thread_name,
 )
-from flowpregel.checkpoint.lmdb import arguments, maintenance, signals
-from flowpregel.checkpoint.lmdb.arguments import KeptArguments
+from flowpregel.checkpoint.lmdb import arguments, maintenance, output, signals
 from flowpregel.checkpoint.lmdb.leases import LeaseFiles
 from flowpregel.checkpoint.lmdb.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.lmdb.reader import Reader
@@ -40,7 +37,8 @@ from flowpregel.checkpoint.lmdb.retention import (
     forget_thread,
 )
 from flowpregel.checkpoint.lmdb.tables import Tables
-from flowpregel.checkpoint.lmdb.writer import put
+from flowpregel.checkpoint.lmdb.writer import encoded, put
+from flowpregel.checkpoint.output import CallOutput
 from flowpregel.errors import LeaseLostError, StoreError, StoreFullError
 
 
@@ -100,8 +98,12 @@ class LMDBSaver(BaseCheckpointSaver):
         self._write = partial(environment.write, timeout=self.options.lock_timeout)
         self._tables = Tables(self._store)
         self._reader = Reader(self._tables, environment.read, self._store.codec)
+        self._sources: set[str] = set()
+        """The digests of the code whose source is kept for certain."""
+        self._output = output.OutputBuffer(self._tables, self._write, self.options.kept_output)
         self._sweeper = None if retention is None else Sweeper(self._tables, retention)
-        self._leases: LeaseFiles = environment.shared.setdefault("leases", LeaseFiles(self.path))
+        leases = LeaseFiles(self.path, self._store.table(b"live"))
+        self._leases: LeaseFiles = environment.shared.setdefault("leases", leases)
 
     def load(
         self, address: Address, *, before: str | None = None, lazy_results: bool = False
@@ -125,25 +127,22 @@ class LMDBSaver(BaseCheckpointSaver):
     def prepare(self, batch: Batch) -> EncodedBatch:
         if isinstance(batch, EncodedBatch):
             return batch
-        codec, limit = self._store.codec, self.options.kept_arguments
-        made = encode_batch(batch, codec.encode)
-        for task in made.writes:
-            if isinstance(task.failed, FailedCall):
-                task.failed = arguments.encoded(task.failed, limit, codec)
-        return made
+        return encoded(batch, self._store.codec, self.options.kept_arguments, self._sources)
 
     def commit(self, batches: Sequence[Batch]) -> None:
-        encoded = [self.prepare(batch) for batch in batches]
-        for batch in encoded:
+        prepared = [self.prepare(batch) for batch in batches]
+        for batch in prepared:
             thread, fence = batch.address.thread_id, batch.fence
             if fence is not None and (thread, fence) not in self._leases.held:
                 raise LeaseLostError(thread, batch.address.namespace, "a newer run")
-        if not encoded:
+        if not prepared:
             return
-        self._write(partial(put, self._tables, batches=encoded))
+        work = partial(put, self._tables, batches=prepared)
+        self._write(self._output.beside(work) if self._output.pending else work)
+        self._sources.update(*(batch.sources for batch in prepared))
         if (sweeper := self._sweeper) is None:
             return
-        for batch in encoded:
+        for batch in prepared:
             if batch.checkpoint is not None and sweeper.is_due(batch.address):
                 self._write(partial(sweeper.sweep, address=batch.address))
 
@@ -172,7 +171,7 @@ class LMDBSaver(BaseCheckpointSaver):
         """
         return self._leases.ask_to_stop(Address(thread_name(thread_id), namespace))
 
-    def kept_arguments(self, address: Address, task_id: str) -> KeptArguments | None:
+    def kept_arguments(self, address: Address, task_id: str) -> arguments.KeptArguments | None:
         """Return what a call that failed was given, or None if that is not kept.
 
         Args:
@@ -184,6 +183,15 @@ class LMDBSaver(BaseCheckpointSaver):
         """
         data = self._reader.read(partial(self._reader.arguments, address=address, task_id=task_id))
         return None if data is None else arguments.decoded(data, self._store.codec)
+
+    def source_of(self, code: str) -> str:
+        return str(self._reader.read(partial(self._tables.source, code=code)))
+
+    def keep_output(self, address: Address, part: CallOutput) -> None:
+        self._output.add(address, part)
+
+    def kept_output(self, address: Address) -> list[CallOutput]:
+        return list(self._reader.read(partial(output.outputs, self._tables, address)))
 
     def send_signal(self, thread_id: str, name: str, value: Any) -> None:
         data = self._store.codec.encode(value, f"signal {name!r}")
@@ -252,14 +260,7 @@ class LMDBSaver(BaseCheckpointSaver):
 
     def pin(self, address: Address, *, pinned: bool = True) -> None:
         """Keep the checkpoint at *address* from being dropped by a `Retention`, or let go."""
-        tables, identifier = self._tables, address.checkpoint_id
-
-        def work(transaction: Any) -> None:
-            namespace = tables.namespace(transaction, address.thread_id, address.namespace)
-            if namespace is not None and identifier is not None:
-                tables.pin(transaction, namespace.prefix, identifier, pinned=pinned)
-
-        self._write(work)
+        self._write(partial(self._tables.pin, address=address, pinned=pinned))
 
     # -------------------------------------------------------- looking after it
 
@@ -289,9 +290,9 @@ class LMDBSaver(BaseCheckpointSaver):
         there, and the pages of the file. Nothing is decoded. Writers wait while
         the pages are looked at.
         """
-        environment, tables = self._environment, self._tables
-        used = tables.used(environment.read, None)
-        records, problems = maintenance.verify(tables, self._reader, used)
+        environment = self._environment
+        used = self._tables.used(environment.read, None)
+        records, problems = maintenance.verify(self._tables, self._reader, used)
         if not environment.readonly:
             problems += environment.structure(self.options.lock_timeout)
         return Verification(records=records, problems=tuple(problems))
@@ -368,6 +369,7 @@ class LMDBSaver(BaseCheckpointSaver):
         self._store.seal_anew(new)
 
     def close(self) -> None:
+        self._output.flush()
         self._store.close()
 
     # -------------------------------------------------------- inner
