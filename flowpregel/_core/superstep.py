@@ -130,7 +130,7 @@ class Superstep:
                 return
             busy = [task for task in self._tasks if task.id in self._calls.busy]
             for task in busy:
-                self._look_again(task, wakeup)
+                heapq.heappush(self._retries, (wakeup.monotonic + LOOK_AGAIN, task.id))
         for task in (*due, *busy):
             self._open[task.id] = task
             if run.pending or run.answers:
@@ -209,7 +209,8 @@ class Superstep:
         if self._shared:
             run.after.append(effects.Share(self._shared))
             self._shared = {}
-        return self._at_once()
+        at_once, self._effects = self._effects, []
+        return at_once
 
     def _start_due(self, wakeup: Wakeup) -> None:
         """Start the next attempts that are due, and have what others compute looked up again."""
@@ -248,10 +249,6 @@ class Superstep:
         else:
             self._looked_up.append(task)
 
-    def _look_again(self, task: Task, wakeup: Wakeup) -> None:
-        """Look in a moment whether what another computes is there."""
-        heapq.heappush(self._retries, (wakeup.monotonic + LOOK_AGAIN, task.id))
-
     def _look_up(self, wakeup: Wakeup) -> Steps:
         """Give tasks what others have shared, and start those that nobody computes."""
         tasks, self._looked_up = self._looked_up, []
@@ -263,7 +260,7 @@ class Superstep:
             else:
                 self._submit(due, self._effects)
                 if task.id in self._calls.busy:
-                    self._look_again(task, wakeup)
+                    heapq.heappush(self._retries, (wakeup.monotonic + LOOK_AGAIN, task.id))
                 elif not due:
                     del self._open[task.id]
                     is_call = task.kind is Kind.CALL
@@ -391,7 +388,8 @@ class Superstep:
             shown = read(run.state.channels, run.options.output_channels)
             run.after.extend(run.stream_events.interrupted(interrupts, shown))
         self._calls.keep(task, writes)
-        run.after.extend(run.stream_events.ended(task, run.step, run.now, error or interrupts))
+        if run.stream_events.shows_tasks:
+            run.after.extend(run.stream_events.ended(task, run.step, run.now, error or interrupts))
         if task.kind is Kind.CALL and task.parent is not None:
             # Its body asks it too.
             self._calls.bodies[task.parent.id].asked[task.path] = interrupts
