@@ -56,7 +56,8 @@ def encoded(batch: Batch, codec: ValueCodec, limit: int, sources: Set[str]) -> E
         channel, called = task.writes[-1] if task.writes else ("", None)
         code = called[2] if channel == CALLED and called else ""
         if code in SOURCES and code not in sources:
-            made.sources[code] = zlib.compress(SOURCES[code].encode())[:_LONGEST_SOURCE]
+            source = SOURCES[code].encode("utf-8", "replace")
+            made.sources[code] = zlib.compress(source)[:_LONGEST_SOURCE]
     for task in made.writes:
         if isinstance(task.failed, FailedCall):
             task.failed = arguments.encoded(task.failed, limit, codec)
