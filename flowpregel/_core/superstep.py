@@ -85,7 +85,7 @@ class Superstep:
         except BaseException:
             # The time is over, or a commit failed: what still runs is stopped.
             self._cancel_all(kill=True)
-            yield from self._at_once()
+            yield from self._effects
             raise
         if (end := self._end) is None and not self._paused:
             self.count_not_asked()
@@ -104,11 +104,6 @@ class Superstep:
         if stopped is not None and (stopped.kill or not all(task.writes for task in self._tasks)):
             return stopped.error
         return None if self._escaped is None else errors.ParentCommand(self._escaped)
-
-    def _at_once(self) -> list[Effect]:
-        """Return what is to be done at once."""
-        at_once, self._effects = self._effects, []
-        return at_once
 
     def _start(self) -> Steps:
         """Start the tasks that are due; some may be done already."""
@@ -266,7 +261,8 @@ class Superstep:
                     is_call = task.kind is Kind.CALL
                     if is_call and (body := self._calls.resolve(task, Returned(task.writes))):
                         self._settle(*body)
-            yield from self._at_once()
+            at_once, self._effects = self._effects, []
+            yield from at_once
 
     def _ended(self, task: Task, event: Ended, wakeup: Wakeup) -> None:
         """Take in that an attempt of *task* ended."""
