@@ -176,7 +176,7 @@ class _Reader:
     def _fill_function(self, unit: _Unit, function: types.FunctionType) -> None:
         code, variables = function.__code__, function.__globals__
         file = self._file(code.co_filename, variables)
-        found = file.function(code, lambda name: is_ours(variables.get(name)))
+        found = file.function(code)
         if found is None:
             unit.tokens.append("no source: bytecode of Python {}.{};".format(*sys.version_info))
             found = Found("", [*zip(sorted(self._write_code(code, unit)))], "")
@@ -190,9 +190,7 @@ class _Reader:
         methods = [each for each in vars(class_).values() if isinstance(each, types.FunctionType)]
         # In a notebook the module has no file, but the cell of the class has a name.
         for name in (file, *(method.__code__.co_filename for method in methods)):
-            found = self._file(name, variables).class_(
-                class_.__qualname__, lambda name: is_ours(variables.get(name))
-            )
+            found = self._file(name, variables).class_(class_.__qualname__)
             if found is not None:
                 cells = {name: cell for each in methods for name, cell in cells_of(each).items()}
                 self._refer(unit, found, class_.__module__, cells)

@@ -13,6 +13,7 @@ from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import BUSY, SAVE, Call, Look, Resolve, StepContext, Steps
+from flowpregel._core.failures import note_failed
 from flowpregel._core.plan import DEEPEST, call_task, too_deep
 from flowpregel._core.records import (
     Arguments,
@@ -25,7 +26,7 @@ from flowpregel._core.records import (
     Write,
 )
 from flowpregel._core.replay import Replay, digest_of_caller
-from flowpregel._core.run_state import Run, note_failed
+from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import interrupts_of
 from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
 from flowpregel.policies import CachePolicy

@@ -17,6 +17,7 @@ from pickle import PickleBuffer
 from typing import Any
 
 from flowpregel._code.digest import code_digest
+from flowpregel._code.values import cells_of
 from flowpregel._core.callee import unwrapped
 from flowpregel.errors import ConfigurationError
 
@@ -99,11 +100,7 @@ def _carried(target: Any, seen: tuple[Any, ...] = ()) -> list[Any]:
     if not isinstance(target, types.FunctionType):
         return [target]
     carried: list[Any] = [target.__defaults__, target.__kwdefaults__]
-    for cell in target.__closure__ or ():
-        try:
-            content = cell.cell_contents
-        except ValueError:
-            continue  # nothing yet
+    for content in cells_of(target).values():
         if not isinstance(content, types.FunctionType):
             carried.append(content)
         elif content not in seen:

@@ -36,12 +36,16 @@ def check_executor(value: Any) -> Any:
     """
     if value is None or isinstance(value, Executor | concurrent.futures.Executor):
         return value
-    if value in NAMES:
+    if value in NAMES or _is_address(value):
         return value
     raise ConfigurationError(
-        f"executor={value!r}: use {', '.join(map(repr, NAMES))}, a flowpregel executor, "
-        "or any concurrent.futures.Executor"
+        f"executor={value!r}: use {', '.join(map(repr, NAMES))}, 'dask://HOST:PORT', "
+        "'ray://HOST:PORT', a flowpregel executor, or any concurrent.futures.Executor"
     )
+
+
+def _is_address(value: object) -> bool:
+    return isinstance(value, str) and value.startswith(("dask://", "ray://"))
 
 
 # -------------------------------------------------------------------- how many
@@ -229,6 +233,10 @@ class TaskStarter:
             case "processes":
                 return executors.default_pool()
         check_executor(wanted)
+        if _is_address(wanted):
+            from flowpregel.integrations import executor_at  # noqa: PLC0415 - an extra's
+
+            return executor_at(wanted)
         return self._once(wanted, lambda: executors.FuturesExecutor(wanted))
 
     def _once(self, key: object, make: Callable[[], Executor]) -> Executor:

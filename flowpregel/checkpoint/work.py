@@ -27,6 +27,8 @@ class Work:
     """The checkpoint that it left something on."""
     step: int
     """Its superstep."""
+    path: str = ""
+    """That of its task, if it was kept: by it a call is found below what made it."""
     state: str = "unfinished"
     """``done``, ``failed``, ``waiting`` or ``unfinished``."""
     error: Any = None
@@ -50,9 +52,11 @@ def work_of(saved: Saved) -> list[Work]:
         if write.task_id != records.RUN_TASK_ID:
             # A control write of None takes an earlier one back.
             of_task.setdefault(write.task_id, {})[write.channel] = write.value
-    ran = {task_id: ran for task_id, _, ran in saved.ran}
-    place, step = saved.address, saved.checkpoint.step + 1
-    made = [work_from(place, step, id, kept, ran.get(id)) for id, kept in of_task.items()]
+    ran = {task_id: (path, ran) for task_id, path, ran in saved.ran}
+    place, step, made = saved.address, saved.checkpoint.step + 1, list[Work]()
+    for task_id, kept in of_task.items():
+        path, how = ran.get(task_id, ("", None))
+        made.append(replace(work_from(place, step, task_id, kept, how), path=path))
     # What takes in the input is no node of the user's.
     return [work for work in made if work.name != "__start__"]
 

@@ -271,6 +271,12 @@ class RunHandle(Generic[R]):
             yield event
         self._events.put(None)
 
+    def _repr_html_(self) -> str | None:
+        """Return the run's page as it stands now, for a notebook; None: no store keeps the run."""
+        from flowpregel.ui.report import notebook_report  # noqa: PLC0415 - seldom needed
+
+        return notebook_report(self._run.graph.saver, self.id)
+
     def _work(self) -> None:
         try:
             for event in self._run.items():

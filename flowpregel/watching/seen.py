@@ -15,9 +15,9 @@ from typing import Any, cast
 
 from flowpregel._core import records
 from flowpregel._core.asked import Ran
+from flowpregel._core.failures import line_of
 from flowpregel._core.ids import caller_of
 from flowpregel._core.records import Address
-from flowpregel._core.run_state import line_of
 from flowpregel._lmdb.records import SIZE
 from flowpregel.checkpoint.lmdb.arguments import arguments_key
 from flowpregel.checkpoint.lmdb.tables import (

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,43 +14,7 @@ from flowpregel._lmdb.locks import WATCHED, FileLock
 from flowpregel.checkpoint.base import Lease
 from flowpregel.checkpoint.lmdb import LMDBSaver, StoreOptions
 from flowpregel.checkpoint.lmdb.leases import WATCH, HeldLease
-from tests.runs.watched import reading, until
-
-JOB = """
-import sys, time
-from flowpregel import entrypoint, report_progress, task
-from flowpregel.checkpoint.lmdb import LMDBSaver
-
-@task
-def hold(n):
-    report_progress(n, 10, "at it \\x1b[2J")
-    open(sys.argv[2]).read()
-    return n
-
-@entrypoint()
-def flow(count):
-    return [each.result() for each in [hold(n) for n in range(count)]]
-
-if __name__ == "__main__":
-    with LMDBSaver(sys.argv[1]) as saver:
-        flow.checkpointer = saver
-        flow.executor = "threads"
-        flow.invoke(3, thread_id="job", max_concurrency=2)
-"""
-
-
-@contextmanager
-def job(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run three tasks, two at a time, in another process; they end when the FIFO is written."""
-    (folder / "job.py").write_text(JOB)
-    os.mkfifo(folder / "go")
-    command = [sys.executable, folder / "job.py", folder / "store", folder / "go"]
-    process = subprocess.Popen(command)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+from tests.runs.watched import job, reading, until
 
 
 @pytest.mark.slow

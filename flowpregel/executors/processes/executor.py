@@ -170,10 +170,11 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         A worker that is busy with another run's task may take longer than the pool's
         grace: it is not waited for.
         """
-        if not self._pool.loop.is_started or self._pid != os.getpid():
-            return
-        ended = None if error is None else messages.pack_outcome(Raised(error), "(the run)", None)
-        body = serialization.pack((tuple(contexts), ended)).data
+        if self._pool.loop.is_started and self._pid == os.getpid():
+            self.leave_packed(contexts, pack_leave(contexts, error))
+
+    def leave_packed(self, contexts: Sequence[bytes], body: bytes) -> None:
+        """Do what `leave` does; *body* is what workers are sent."""
         asked: Future[list[Future[None]]] = Future()
         self._pool.loop.call(partial(self._handler.leave, {*contexts}, body, asked))
         concurrent.futures.wait(asked.result(), self._pool.settings.grace)
@@ -254,6 +255,12 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
     def _drain(self) -> None:
         concurrent.futures.wait(tuple(self._open))
         self.close()
+
+
+def pack_leave(contexts: Sequence[bytes], error: BaseException | None) -> bytes:
+    """Return what workers are sent that are to leave *contexts*, after *error* or none."""
+    ended = None if error is None else messages.pack_outcome(Raised(error), "(the run)", None)
+    return serialization.pack((tuple(contexts), ended)).data
 
 
 def _check_count(name: str, value: object) -> None:

@@ -79,6 +79,9 @@ class MessageHandler:
         policy = task.job.task.timeout
         if policy is not None and (frame.kind == protocol.BEAT or policy.refresh_on == "auto"):
             task.alive = time.monotonic()
+        self._act_on(worker, task, frame)
+
+    def _act_on(self, worker: WorkerProcess, task: InFlight, frame: Frame) -> None:
         if frame.kind == protocol.EMITTED:
             self._on_emitted(worker, task, frame.body)
         elif frame.kind == protocol.CALLED:
@@ -124,12 +127,15 @@ class MessageHandler:
 
     def _on_called(self, task: InFlight, body: bytes) -> None:
         call = self._pool.encoder.decode_call(task, body)
-        # The worker does not count while its task waits, and gets nothing behind it.
-        task.calls.add(call.reply[1])
+        self._note_call(task, call.reply[1])
+        self._pool.events[task.mailbox].append(call)
+
+    def _note_call(self, task: InFlight, request: int) -> None:
+        """Note that *task* waits: its worker does not count now, and gets nothing behind it."""
+        task.calls.add(request)
         task.worker.open_calls += 1
         task.code.seconds = float("inf")
         self._pool.recall(task.worker)
-        self._pool.events[task.mailbox].append(call)
 
     def _on_request(self, task: InFlight, frame: Frame) -> None:
         (request,) = REQUEST.unpack_from(frame.body)
