@@ -19,6 +19,7 @@
             ├── EmptyChannelError                   a channel holds nothing
             ├── EmptyInputError                     a run got nothing to start with
             ├── ExecutorUnavailableError            an executor cannot do what is asked
+            ├── ResourcesError                      more of a resource than there can be
             ├── ReplayMismatchError                 a body asks by chance for something else
             ├── CodeChangedError                    a recorded result is of other code
             ├── InputMismatchError                  a run to go on with has other input
@@ -52,6 +53,7 @@ from flowpregel._run_errors import (
     FlowPregelError,
     InputMismatchError,
     ReplayMismatchError,
+    ResourcesError,
     RunDiedError,
     RunNotice,
     UnansweredError,
@@ -63,8 +65,8 @@ __all__ = [
     "ExecutorUnavailableError", "FlowMismatchError", "FlowPregelError", "GraphBubbleUp",
     "GraphDrained", "GraphInterrupt", "GraphRecursionError", "InputMismatchError",
     "InvalidUpdateError", "LeaseLostError", "NodeCancelledError", "NodeError",
-    "NodeTimeoutError", "ParentCommand", "RecordedError", "ReplayMismatchError", "RunDiedError",
-    "RunNotice",
+    "NodeTimeoutError", "ParentCommand", "RecordedError", "ReplayMismatchError",
+    "ResourcesError", "RunDiedError", "RunNotice",
     "RunStopped", "StoreCorruptError", "StoreError", "StoreForeignError", "StoreFullError",
     "StoreReadOnlyError", "StoreVersionError", "TaskCancelled", "TaskExitError",
     "TaskSerializationError", "ThreadBusyError", "UnansweredError", "UnknownInterruptError",
