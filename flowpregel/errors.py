@@ -166,7 +166,7 @@ class ExecutorUnavailableError(FlowPregelError):
 
 
 INVALID_RESUME = "_flowpregel_invalid_resume"
-"""The attribute of an error that was raised because an answer did not fit its question."""
+"""The attribute of an error that was raised because an answer did not fit: the question's id."""
 
 
 def is_invalid_resume(error: BaseException) -> bool:
@@ -176,7 +176,7 @@ def is_invalid_resume(error: BaseException) -> bool:
         >>> is_invalid_resume(ValueError("something else"))
         False
     """
-    return getattr(error, INVALID_RESUME, False) is True
+    return hasattr(error, INVALID_RESUME)
 
 
 class UnknownInterruptError(FlowPregelError, RuntimeError):

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from flowpregel._lmdb.store import open_store
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.lmdb.arguments import decoded
 from flowpregel.checkpoint.lmdb.leases import LeaseFiles
-from flowpregel.checkpoint.lmdb.tables import NamespaceRecord, Tables
+from flowpregel.checkpoint.lmdb.tables import CheckpointRecord, NamespaceRecord, Tables
 from flowpregel.checkpoint.work import status_from
 from flowpregel.executors.processes.crash_report import memory_of
 from flowpregel.watching.inert import InertCodec
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _TICK = 50_000_000
 """Nanoseconds within which two commits may leave the same time on the file."""
+_AT_ONCE = 500
+"""How many checkpoints are read in one transaction."""
 _ATTEMPT = ("began", "seconds", "pid", "error", "traceback")
 
 
@@ -144,6 +146,22 @@ class StoreReader:
             if id == namespace.newest:
                 self._newest[namespace.prefix] = seen
         return seen
+
+    def checkpoints(self, thread_id: str) -> Iterator[tuple[str, CheckpointRecord]]:
+        """Yield the checkpoints of a thread, each with its id, the newest first."""
+        if (namespace := self._namespaces(thread_id).get("")) is None:
+            return
+        page_of = partial(self._checkpoints, namespace=namespace)
+        page = self._read(partial(page_of, before=None))
+        while page:
+            yield from page
+            page = self._read(partial(page_of, before=page[-1][0]))
+
+    def _checkpoints(
+        self, transaction: Any, namespace: NamespaceRecord, before: str | None
+    ) -> list[tuple[str, CheckpointRecord]]:
+        found = self._tables.newest_first(transaction, namespace, before)
+        return [*islice(found, _AT_ONCE)]
 
     # ------------------------------------------------------------ calls
 

@@ -378,6 +378,7 @@ def test_a_census_is_watched_while_it_is_killed_and_run_again(
             tab.until("document.querySelector('canvas').getAttribute('aria-label')")
             picture("timeline")
         tab.until(f"{STATUS}.includes('stopped')")
+        picture("stopped")
         before = tab.run(f"{COUNT_OF}('done')")
         for path in held:
             path.unlink()

@@ -51,7 +51,8 @@ export class Run {
       const known = new Map(before.workers.map((worker) => [worker.pid, worker.cpu]));
       const period = (now.at - before.at) / 1e9;
       for (const worker of now.workers) {
-        if (known.has(worker.pid)) this.rates.set(worker.pid, Math.max(0, (worker.cpu - known.get(worker.pid)) / period));
+        const used = worker.cpu - (known.get(worker.pid) ?? worker.cpu);
+        this.rates.set(worker.pid, Math.max(0, used / period));
       }
     }
     this.live = now ?? null;
