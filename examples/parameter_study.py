@@ -48,7 +48,7 @@ class Price:
     """One standard error of the mean."""
 
 
-@task
+@task(cpus=1, memory="200MB")
 def simulate(cell: Cell, noise: Any) -> Price:
     """Return the discounted mean payoff of an Asian call; *noise* has a row for each path."""
     import numpy as np  # noqa: PLC0415 - not needed to look a study up
