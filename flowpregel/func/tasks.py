@@ -221,7 +221,7 @@ class TaskFunction(Generic[P, R]):
         if scope is None:
             raise self._outside()
         made = self._made(zip(*iterables, strict=True), chunksize, errors)
-        return ResultStream(made, checked_window(window), None if ordered else (self.name, scope))
+        return ResultStream(made, checked_window(window), scope, None if ordered else self.name)
 
     def _made(self, items: Iterable[Any], size: int, errors: str) -> Iterator[MadeCall]:
         """Make the calls of a map, each when it is asked for."""
