@@ -342,7 +342,7 @@ def interrupt(value: Any, *, response_schema: Any = None) -> Any:
     try:
         return adapter.validate_python(own_copy(task.answers[index]))
     except Exception as error:
-        setattr(error, INVALID_RESUME, True)
+        setattr(error, INVALID_RESUME, question.id)
         scope.refused = Interrupted((question,), task.answers[:index], error)
         raise
 

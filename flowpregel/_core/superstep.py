@@ -209,8 +209,7 @@ class Superstep:
         if self._shared:
             run.after.append(effects.Share(self._shared))
             self._shared = {}
-        at_once, self._effects = self._effects, []
-        return at_once
+        return self._at_once()
 
     def _start_due(self, wakeup: Wakeup) -> None:
         """Start the next attempts that are due, and have what others compute looked up again."""
@@ -283,17 +282,16 @@ class Superstep:
                 outcome = Raised(error)
         if (calls := self._calls.bodies.get(task.id)) is not None:
             outcome = calls.final_outcome(outcome, event.caught)
-        may_repeat = isinstance(outcome, Raised) or self._run.moved_answers
-        if may_repeat and self._failure is None and self._run.stopped is None:
-            delay = self._delay(task, outcome, wakeup.jitter)
-            if delay is not None:
-                task.attempt += 1
-                task.calls = task.placed = task.graphs = 0
-                task.equal_calls.clear()
-                heapq.heappush(self._retries, (wakeup.monotonic + int(delay * 1e9), task.id))
-                if isinstance(outcome, Raised):
-                    self._calls.to_repeat(task, outcome.error)
-                return
+        may_repeat = isinstance(outcome, Raised) or bool(self._run.moved_answers)
+        may_repeat = may_repeat and self._failure is None and self._run.stopped is None
+        if may_repeat and (delay := self._delay(task, outcome, wakeup.jitter)) is not None:
+            task.attempt += 1
+            task.calls = task.placed = task.graphs = 0
+            task.equal_calls.clear()
+            heapq.heappush(self._retries, (wakeup.monotonic + int(delay * 1e9), task.id))
+            if isinstance(outcome, Raised):
+                self._calls.to_repeat(task, outcome.error)
+            return
         if calls is not None and calls.running:
             # The calls that it made are going to end and be kept before it is settled.
             calls.outcome = outcome
@@ -355,7 +353,9 @@ class Superstep:
         error.add_note(note_of(task))
         run.after.extend(run.stream_events.ended(task, run.step, run.now, error))
         writes: tuple[Write, ...] = ((records.ERROR, keepable(error)),)
-        if task.node.handler is not None and task.kind is not Kind.CALL and run.stopped is None:
+        refused = run.refuse_answer(error)
+        may_handle = task.kind is not Kind.CALL and run.stopped is None and not refused
+        if task.node.handler is not None and may_handle:
             self._calls.keep(task, (*writes, (records.ERROR_SOURCE, task.name)))
             if self._failure is None:
                 # Otherwise the handler runs when the failing run is resumed.
@@ -370,29 +370,29 @@ class Superstep:
             self._calls.failed(task, error)
         elif self._failure is None:
             self._failure = error
-            self._cancel_all(kill=False)
+            if not refused:
+                self._cancel_all(kill=False)
 
     def _interrupted(self, task: Task, outcome: records.Interrupted) -> None:
-        run = self._run
+        run, error = self._run, outcome.refused
         below = self._calls.bodies[task.id].asked if task.id in self._calls.bodies else {}
         asked = {item.id: item for path in sorted(below) for item in below[path]}
         asked |= {item.id: item for item in outcome.interrupts}
         interrupts = tuple(asked.values())
         writes: tuple[Write, ...] = ((records.INTERRUPT, interrupts),)
-        if outcome.refused is not None:
+        if error is not None:
             # The run fails, but the other tasks go on: their answers were taken.
-            writes = ((records.RESUME, outcome.answers), *writes)
-            setattr(outcome.refused, errors.INVALID_RESUME, True)
-            self._failure = self._failure or outcome.refused
-            run.refuse_answer(outcome.interrupts[0].id)
-        self._calls.keep(task, writes)
-        if interrupts and run.options.modes and task.kind is not Kind.CALL:
+            failure = () if task.kind is Kind.CALL else ((records.ERROR, keepable(error)),)
+            writes = ((records.RESUME, outcome.answers), *failure, *writes)
+            setattr(error, errors.INVALID_RESUME, outcome.interrupts[0].id)
+            self._failure = self._failure or error
+            run.refuse_answer(error)
+        elif interrupts and run.options.modes and task.kind is not Kind.CALL:
             shown = read(run.state.channels, run.options.output_channels)
             run.after.extend(run.stream_events.interrupted(interrupts, shown))
-        if run.stream_events.shows_tasks:
-            run.after.extend(run.stream_events.ended(task, run.step, run.now, interrupts))
-        if task.kind is Kind.CALL:
-            assert task.parent is not None
+        self._calls.keep(task, writes)
+        run.after.extend(run.stream_events.ended(task, run.step, run.now, error or interrupts))
+        if task.kind is Kind.CALL and task.parent is not None:
             # Its body asks it too.
             self._calls.bodies[task.parent.id].asked[task.path] = interrupts
             return

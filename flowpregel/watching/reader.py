@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowpregel._core.records import Address
+from flowpregel._lmdb.errors import DATA
 from flowpregel._lmdb.locks import Owner
 from flowpregel._lmdb.store import open_store
 from flowpregel.checkpoint.base import FLOW
@@ -36,6 +38,8 @@ from flowpregel.watching.seen import SeenCheckpoint
 if TYPE_CHECKING:
     from flowpregel.checkpoint.lmdb import LMDBSaver
 
+_TICK = 50_000_000
+"""Nanoseconds within which two commits may leave the same time on the file."""
 _AT_ONCE = 500
 """How many checkpoints are read in one transaction."""
 _ATTEMPT = ("began", "seconds", "pid", "error", "traceback")
@@ -78,6 +82,7 @@ class StoreReader:
             codec=InertCodec(),
             options=saver.options,
         )
+        self._data = os.path.join(saver.path, DATA)
         self._tables = Tables(self._store)
         self._read = self._store.environment.read
         self._leases = LeaseFiles(saver.path, self._store.table(b"live"))
@@ -90,8 +95,12 @@ class StoreReader:
         self._store.close()
 
     def mark(self) -> int:
-        """Return a number that grows with every commit to the store; takes some microseconds."""
-        return self._store.environment.last_commit()
+        """Return a number that is the same as long as nothing is committed to the store.
+
+        For a moment after a commit it is another each time. It takes some microseconds.
+        """
+        changed, now = os.stat(self._data).st_mtime_ns, time.time_ns()
+        return changed if now - changed > _TICK else now
 
     # ------------------------------------------------------------ runs
 
@@ -166,7 +175,8 @@ class StoreReader:
         run = self._runs.get(thread_id)
         if run is None or not self._follow(run, thread_id):
             # Read anew: something was taken back, or another run has begun.
-            self._newest.clear()
+            for namespace in self._namespaces(thread_id).values():
+                self._newest.pop(namespace.prefix, None)
             run = self._runs[thread_id] = SeenRun(1 if run is None else run.mark + 1)
             self._follow(run, thread_id)
         is_whole = not run.first <= since <= run.mark
@@ -177,7 +187,7 @@ class StoreReader:
         """Add to *run* what has changed; return False if it is not what it was."""
         if (at := self.mark()) == run.at:
             return True
-        is_held = self._leases.owner(Address(thread_id)) is not None
+        is_held, is_whole = self._leases.owner(Address(thread_id)) is not None, True
         for name, namespace in sorted(self._namespaces(thread_id).items()):
             known = run.chains.setdefault(name, [])
             roots = {seen.id for seen in run.chains[""]} if name else set()
@@ -188,13 +198,14 @@ class StoreReader:
                     return False
             # Those behind them were looked at when the next one was there already.
             for seen in (*added, *known[:1]):
-                seen.look(is_held=is_held)
+                is_newest = seen.id == namespace.newest
+                is_whole &= seen.look(is_held=is_held, is_last=not is_newest)
                 if seen.is_taken_back:
                     return False
                 run.log += seen.changes
                 seen.changes.clear()
             known[:0] = added
-        run.at = at
+        run.at = at if is_whole else -1
         return True
 
     def _since(
