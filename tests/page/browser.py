@@ -67,9 +67,8 @@ class Tab:
             case "Log.entryAdded":
                 text = str(params["entry"]["text"])
                 # An interface that comes or goes aborts all requests, local ones too.
-                if _NETWORK in text:
-                    self._is_lost = True
-                else:
+                self._is_lost |= _NETWORK in text
+                if "net::ERR_" not in text:  # such as when the server has ended
                     self.messages.append(text)
             case "Page.javascriptDialogOpening":
                 self.messages.append(f"a dialog: {params['message']}")

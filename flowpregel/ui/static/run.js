@@ -89,7 +89,9 @@ export function showRun(thread) {
     }));
     const words = h("div", { class: "counts" },
       states.map((state) => badge(state, `${count(counts[state])} ${labelOf(state)}`)),
-      h("span", { class: "quiet" }, total ? `${Math.floor((100 * settled) / total)} %` : "no calls yet", timeLeft(total - settled)));
+      // Of a run that does not go on nobody knows what is still to come.
+      h("span", { class: "quiet" }, !total && "no calls yet", total > 0 && run.live && `${Math.floor((100 * settled) / total)} %`,
+        timeLeft(total - settled)));
     fill(bar, meter, words);
   }
 
