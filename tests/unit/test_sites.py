@@ -71,8 +71,8 @@ def test_a_batch_whose_task_waits_for_others_takes_no_place() -> None:
 
 @pytest.mark.parametrize(
     ("count", "seconds", "size"),
-    [(100, inf, 1), (100, 0.001, 25), (1000, 1 / 1024, 51), (3, 0.001, 1), (1000, 0.2, 1)],
-    ids=["unknown", "a share", "fifty ms", "few", "long"],
+    [(100, inf, 1), (100, 0.001, 25), (1024, 1 / 1024, 204), (3, 0.001, 1), (1000, 0.4, 1)],
+    ids=["unknown", "a share", "a fifth of a second", "few", "long"],
 )
 def test_a_batch_keeps_a_place_busy_and_leaves_some_for_others(
     count: int, seconds: float, size: int
