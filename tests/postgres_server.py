@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from glob import glob
@@ -58,6 +59,8 @@ class Server:
         assert programs is not None
         self._programs = programs
         self._process: subprocess.Popen[bytes] | None = None
+        # The kernel ends it when the OS thread ends that has started it.
+        self._starter = ThreadPoolExecutor(1)
         self._account: dict[str, Any] = {}
         if os.geteuid() == 0:  # which PostgreSQL refuses
             names = [entry.pw_name for entry in pwd.getpwall()]
@@ -66,14 +69,15 @@ class Server:
             self._account = {
                 "user": account.pw_uid, "group": account.pw_gid, "extra_groups": [],
             }  # fmt: skip
-        self._run("initdb", "-D", "data", "-U", "postgres", "-A", "trust", "--no-sync").wait()
+        self.run("initdb", "-D", "data", "-U", "postgres", "-A", "trust", "--no-sync").wait()
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
         import psycopg
 
         options = [each for option in _OPTIONS for each in ("-c", option)]
-        self._process = self._run("postgres", "-D", "data", "-k", str(self.folder), *options)
+        words = ("postgres", "-D", "data", "-k", str(self.folder), *options)
+        self._process = self._starter.submit(self.run, *words).result()
         until = time.monotonic() + _PATIENCE
         while True:
             try:
@@ -101,12 +105,13 @@ class Server:
             cursor = connection.execute(statement, values)
             return cursor.fetchall() if cursor.description else []
 
-    def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a program of PostgreSQL's, or one with a path, as the server's own user."""
         libc = ctypes.CDLL(None)
         dies_with_us = partial(libc.prctl, _PR_SET_PDEATHSIG, signal.SIGQUIT)
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(
-                [str(self._programs / program), *arguments],
+                [self._programs / program, *arguments],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

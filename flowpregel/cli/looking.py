@@ -23,7 +23,7 @@ from flowpregel.cli.console import FULL, PREVIEW, Limits, line_of, one_line, pla
 from flowpregel.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from flowpregel.checkpoint.lmdb import LMDBSaver
+    from flowpregel.checkpoint.lmdb.durable import DurableSaver
 
 _ENGINES = ("branch:to:", "join:", TASKS)
 """What the names of the engine's own channels begin with."""
@@ -291,7 +291,7 @@ def _write(drawing: Any, path: Path) -> None:
 # ---------------------------------------------------------------- what is kept
 
 
-def work_of_last_run(saver: LMDBSaver, thread_id: str, limit: int | None = None) -> list[Work]:
+def work_of_last_run(saver: DurableSaver, thread_id: str, limit: int | None = None) -> list[Work]:
     """Return the tasks of a thread's last run, of the newest *limit* supersteps, in order."""
     from flowpregel.pregel.runs import last_run  # noqa: PLC0415 - keeps --help fast
 

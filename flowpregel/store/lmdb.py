@@ -16,10 +16,10 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, Self
 
 from flowpregel._lmdb.options import StoreOptions
-from flowpregel._lmdb.records import digest_of
+from flowpregel._lmdb.records import SealedStore, digest_of
 from flowpregel._lmdb.store import open_store
 from flowpregel.store.base import GetOp, ListNamespacesOp, Op, SearchOp, TTLConfig
 from flowpregel.store.memory import ItemKey, ItemStore, StoredItem
@@ -32,40 +32,28 @@ _MOST_ENDED = 1_000
 _FIELDS = tuple(field.name for field in fields(StoredItem))
 
 
-class LMDBStore(ItemStore):
-    """Keeps items in a store's folder. Any OS thread may use it, and several processes.
+class DurableStore(ItemStore):
+    """Keeps items as records in a table, whoever keeps the table.
 
     Args:
-        path: The folder; it may be that of an `LMDBSaver`.
-        index: How to find items by meaning (``embed``, ``dims``, ``fields``);
-            without it a query ranks by shared words.
+        opening: Opens the store that has the table.
+        index: How to find items by meaning.
         ttl: How long items are kept that do not say so themselves.
         clock: Returns wall-clock seconds.
         options: How the store is opened.
-
-    Raises:
-        StoreError: The store cannot be opened.
-
-    Example:
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder, LMDBStore(folder + "/notes.lmdb") as store:
-        ...     store.put(("notes",), "a", {"text": "the cat sat"})
-        ...     store.get(("notes",), "a").value
-        {'text': 'the cat sat'}
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
-        *,
-        index: IndexConfig | None = None,
-        ttl: TTLConfig | None = None,
-        clock: Callable[[], float] = time.time,
-        options: StoreOptions | None = None,
+        opening: Callable[[StoreOptions], SealedStore],
+        index: IndexConfig | None,
+        ttl: TTLConfig | None,
+        clock: Callable[[], float],
+        options: StoreOptions | None,
     ) -> None:
         super().__init__(index, ttl, clock)
         self._options = options or StoreOptions()
-        self._store = open_store(path, options=self._options)
+        self._store = opening(self._options)
         self._table = self._store.table(b"store")
         self.encode, self.decode = self._store.codec.encode, self._store.codec.decode
 
@@ -73,7 +61,7 @@ class LMDBStore(ItemStore):
         """Give the store back; may be called again."""
         self._store.close()
 
-    def __enter__(self) -> LMDBStore:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -161,6 +149,43 @@ class LMDBStore(ItemStore):
                 return
             self._forget(transaction, key[9:])
             self._table.delete(transaction, key)
+
+
+class LMDBStore(DurableStore):
+    """Keeps items in a store's folder. Any OS thread may use it, and several processes.
+
+    Args:
+        path: The folder; it may be that of an `LMDBSaver`.
+        index: How to find items by meaning (``embed``, ``dims``, ``fields``);
+            without it a query ranks by shared words.
+        ttl: How long items are kept that do not say so themselves.
+        clock: Returns wall-clock seconds.
+        options: How the store is opened.
+
+    Raises:
+        StoreError: The store cannot be opened.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder, LMDBStore(folder + "/notes.lmdb") as store:
+        ...     store.put(("notes",), "a", {"text": "the cat sat"})
+        ...     store.get(("notes",), "a").value
+        {'text': 'the cat sat'}
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        clock: Callable[[], float] = time.time,
+        options: StoreOptions | None = None,
+    ) -> None:
+        def opening(options: StoreOptions) -> SealedStore:
+            return open_store(path, options=options)
+
+        super().__init__(opening, index, ttl, clock, options)
 
 
 def _end(at: float) -> bytes:
