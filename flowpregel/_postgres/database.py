@@ -86,12 +86,7 @@ class Database:
         self, url: str, *, readonly: bool, patience: float, opening: Callable[[], None]
     ) -> None:
         self.url = url
-        try:
-            self.path = without_password(url)
-        except psycopg.ProgrammingError as error:
-            raise ConfigurationError(
-                f"not a URL of PostgreSQL's ({error}): write postgresql://user@host/database"
-            ) from error
+        self.path = without_password(url)
         """The database, for messages."""
         self.readonly = readonly
         self.patience = patience
@@ -154,9 +149,12 @@ class Database:
     @held()
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return the rows of one statement, which does the same if it is repeated."""
-        return self._repeated(
-            lambda connection: rows_of(connection, statement, values), self.patience
-        )
+
+        def attempt(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+            cursor = connection.execute(statement, values or None, binary=True)
+            return cursor.fetchall() if cursor.description else []
+
+        return self._repeated(attempt, self.patience)
 
     @held()
     def perform(self, *statements: tuple[str, Sequence[Any] | None]) -> None:
@@ -286,15 +284,16 @@ def connect(url: str) -> psycopg.Connection[Any]:
     return connection
 
 
-def rows_of(connection: Any, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Return the rows of one statement, none of one that has none."""
-    cursor = connection.execute(statement, values or None, binary=True)
-    return cursor.fetchall() if cursor.description else []
-
-
 def without_password(url: str) -> str:
-    """Return *url* as messages may show it."""
-    parts: dict[str, Any] = conninfo_to_dict(url)
+    """Return *url* as messages may show it.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
+    try:
+        parts: dict[str, Any] = conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise ConfigurationError(f"{error}; write postgresql://user@host/database") from error
     user, port = parts.get("user"), parts.get("port")
     place = f"{user}@" if user else ""
     place += str(parts.get("host", "")) + (f":{port}" if port else "")

@@ -35,9 +35,7 @@ _RENEW = """
     WHERE lease.place = ours.place AND lease.fence = ours.fence
     RETURNING lease.fence, lease.asked
 """
-_OWNER = """
-    SELECT owner FROM flowpregel.leases WHERE place = %s AND expires >= clock_timestamp()
-"""
+_OWNER = "SELECT owner FROM flowpregel.leases WHERE place = %s AND expires >= clock_timestamp()"
 
 
 class LeaseTable:
@@ -107,13 +105,9 @@ class LeaseTable:
     def abandoned(self) -> list[tuple[str, str]]:
         """Return the names of leases that are out and were not given back."""
         rows = self._database.execute(
-            "SELECT thread, namespace FROM flowpregel.leases "
-            "WHERE expires < clock_timestamp() ORDER BY expires"
+            "SELECT thread, namespace FROM flowpregel.leases WHERE expires < clock_timestamp()"
         )
-        found = []
-        for thread, namespace in rows:
-            found.append((_text(thread), _text(namespace)))
-        return found
+        return [(_text(thread), _text(namespace)) for thread, namespace in rows]
 
     def _work(self) -> None:
         """Renew our leases, for as long as there are any."""

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from flowpregel._lmdb.locks import FileLock
 from flowpregel._lmdb.options import StoreOptions
@@ -40,25 +40,28 @@ class DurableCache(BaseCache):
     """Keeps values as records in a table, whoever keeps the table.
 
     Args:
-        opening: Opens the store that has the table.
+        path: What its store is opened by: a folder, or a URL.
         max_entries: How many values to keep; the one not used for longest goes first.
         clock: Returns wall-clock seconds.
         options: How the store is opened.
     """
 
+    _open: ClassVar[Callable[..., SealedStore]]
+
     def __init__(
         self,
-        opening: Callable[[StoreOptions], SealedStore],
-        max_entries: int,
-        clock: Callable[[], float],
-        options: StoreOptions | None,
+        path: str | os.PathLike[str],
+        *,
+        max_entries: int = 10_000,
+        clock: Callable[[], float] = time.time,
+        options: StoreOptions | None = None,
     ) -> None:
         if max_entries < 1:
             raise ConfigurationError(f"max_entries is {max_entries}; use at least 1")
         self._max_entries = max_entries
         self._clock = clock
         self._options = options or StoreOptions()
-        self._store = opening(self._options)
+        self._store = self._open(path, options=self._options)
         self._table = self._store.table(b"cache")
         self._lock = threading.Lock()
         self._used: dict[bytes, None] = {}
@@ -177,25 +180,14 @@ class LMDBCache(DurableCache):
         {(('square',), '3'): 9}
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        max_entries: int = 10_000,
-        clock: Callable[[], float] = time.time,
-        options: StoreOptions | None = None,
-    ) -> None:
-        def opening(options: StoreOptions) -> SealedStore:
-            return open_store(path, options=options)
-
-        super().__init__(opening, max_entries, clock, options)
-        self._claims = os.path.join(self._store.environment.path, "claims")
+    _open = staticmethod(open_store)
 
     @contextmanager
     def claim(self, key: FullKey) -> Iterator[bool]:
+        claims = os.path.join(self._store.environment.path, "claims")
         with suppress(FileExistsError):
-            os.mkdir(self._claims, 0o700)
-        file = FileLock(os.path.join(self._claims, place_of(key).hex()))
+            os.mkdir(claims, 0o700)
+        file = FileLock(os.path.join(claims, place_of(key).hex()))
         try:
             # Whoever had it may have removed the file since it was opened.
             is_free = file.acquire(0.0) and file.is_current()

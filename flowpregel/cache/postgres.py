@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 
-from flowpregel._lmdb.options import StoreOptions
-from flowpregel._lmdb.records import SealedStore
 from flowpregel._postgres.leases import LeaseTable
 from flowpregel._postgres.opening import OpenDatabase
 from flowpregel.cache.base import FullKey
@@ -23,7 +21,7 @@ class PostgresCache(DurableCache):
     """Keeps the values that were used last, for any number of processes and machines.
 
     Args:
-        url: The database; it may be that of a `PostgresSaver`.
+        path: The URL of the database; it may be that of a `PostgresSaver`.
         max_entries: How many values to keep; the one not used for longest goes first.
         clock: Returns wall-clock seconds.
         options: How the store is opened.
@@ -32,19 +30,11 @@ class PostgresCache(DurableCache):
         ConfigurationError: It is no such URL, or the extra ``postgres`` is not installed.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        max_entries: int = 10_000,
-        clock: Callable[[], float] = time.time,
-        options: StoreOptions | None = None,
-    ) -> None:
-        def opening(options: StoreOptions) -> SealedStore:
-            return OpenDatabase(url, options=options)
+    _open = staticmethod(OpenDatabase)
 
-        super().__init__(opening, max_entries, clock, options)
-        self._claims = LeaseTable(self._store.environment, _TTL)
+    @cached_property
+    def _claims(self) -> LeaseTable:
+        return LeaseTable(self._store.environment, _TTL)
 
     @contextmanager
     def claim(self, key: FullKey) -> Iterator[bool]:

@@ -15,7 +15,7 @@ from flowpregel.checkpoint.work import work_of
 from flowpregel.cli import console, targets
 from flowpregel.cli.console import Code, note
 from flowpregel.cli.running import RUN_OPTIONS, RunRequest, given_value, perform, waits_outside
-from flowpregel.errors import FlowPregelError, ThreadBusyError
+from flowpregel.errors import ConfigurationError, FlowPregelError, ThreadBusyError
 from flowpregel.stopping import SLEEPS_UNTIL, pauses
 
 _EVERY = "Go on looking for such runs, so often, until it is stopped."
@@ -90,7 +90,13 @@ def recover(store: str | None, every: float | None, **options: Any) -> Code:
 
 def _abandoned(store: str | None) -> list[Saved]:
     """Return the newest checkpoints of the threads whose run has died."""
+    from flowpregel.checkpoint.lmdb import LMDBSaver  # noqa: PLC0415 - keeps --help fast
+
     with targets.reading(store) as saver:
+        if isinstance(saver, LMDBSaver):
+            raise ConfigurationError(
+                "recover is for a store in PostgreSQL; `flowpregel wake` goes on with a folder's"
+            )
         found = [saver.load(each) for each in saver.abandoned() if not each.namespace]
         return [saved for saved in found if saved is not None]
 

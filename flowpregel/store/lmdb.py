@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.records import SealedStore, digest_of
@@ -36,24 +36,27 @@ class DurableStore(ItemStore):
     """Keeps items as records in a table, whoever keeps the table.
 
     Args:
-        opening: Opens the store that has the table.
+        path: What its store is opened by: a folder, or a URL.
         index: How to find items by meaning.
         ttl: How long items are kept that do not say so themselves.
         clock: Returns wall-clock seconds.
         options: How the store is opened.
     """
 
+    _open: ClassVar[Callable[..., SealedStore]]
+
     def __init__(
         self,
-        opening: Callable[[StoreOptions], SealedStore],
-        index: IndexConfig | None,
-        ttl: TTLConfig | None,
-        clock: Callable[[], float],
-        options: StoreOptions | None,
+        path: str | os.PathLike[str],
+        *,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
+        clock: Callable[[], float] = time.time,
+        options: StoreOptions | None = None,
     ) -> None:
         super().__init__(index, ttl, clock)
         self._options = options or StoreOptions()
-        self._store = opening(self._options)
+        self._store = self._open(path, options=self._options)
         self._table = self._store.table(b"store")
         self.encode, self.decode = self._store.codec.encode, self._store.codec.decode
 
@@ -173,19 +176,7 @@ class LMDBStore(DurableStore):
         {'text': 'the cat sat'}
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        index: IndexConfig | None = None,
-        ttl: TTLConfig | None = None,
-        clock: Callable[[], float] = time.time,
-        options: StoreOptions | None = None,
-    ) -> None:
-        def opening(options: StoreOptions) -> SealedStore:
-            return open_store(path, options=options)
-
-        super().__init__(opening, index, ttl, clock, options)
+    _open = staticmethod(open_store)
 
 
 def _end(at: float) -> bytes:

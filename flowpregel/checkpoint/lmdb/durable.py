@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -150,10 +149,6 @@ class DurableSaver(BaseCheckpointSaver):
     def owner(self, thread_id: str, namespace: str = "") -> Owner | None:
         """Return the process whose run holds a thread, or None if nothing runs on it."""
         return self._leases.owner(Address(thread_name(thread_id), namespace))
-
-    @abstractmethod
-    def abandoned(self) -> list[Address]:
-        """Return where runs have died: they hold their leases no longer, and gave none back."""
 
     def cancel(self, thread_id: str, namespace: str = "") -> Owner | None:
         """Ask the run that holds a thread to stop, in whatever process it is.

@@ -113,14 +113,6 @@ class LeaseFiles:
         file.close()
         return owner
 
-    def abandoned(self) -> list[bytes]:
-        """Return the keys of the namespaces whose run has died: the kernel gave its lock up."""
-        with suppress(FileNotFoundError):
-            names = os.listdir(self._path)
-            free = [name for name in names if holder_at(os.path.join(self._path, name)) is None]
-            return [bytes.fromhex(name) for name in free]
-        return []
-
     def file(self, address: Address) -> str:
         """Return the path of the lock file for *address*."""
         name = namespace_key(address.thread_id, address.namespace).hex()

@@ -209,7 +209,8 @@ class Reader:
         copied = CopiedCheckpoint(identifier, record, namespace)
         stored = [name for name, place in record.places.items() if place == STORED]
         keys = [value_key(namespace.prefix, record.versions.get(name), name) for name in stored]
-        self.tables.values.expect(transaction, keys)
+        if keys:
+            self.tables.values.expect(transaction, keys)
         for name, place in record.places.items():
             version = record.versions.get(name)
             if place == DELTA:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from flowpregel._core.records import Address
 from flowpregel._lmdb import ballast, files
 from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
@@ -70,15 +68,8 @@ class LMDBSaver(DurableSaver):
             options=self.options,
         )
         self._environment = environment = store.environment
-        self._files: LeaseFiles = environment.shared.setdefault(
-            "leases", LeaseFiles(environment.path)
-        )
-        super().__init__(store, Tables(store), self._files, retention)
-
-    def abandoned(self) -> list[Address]:
-        keys = self._files.abandoned()
-        found = [self._read(partial(self._tables.named, key=key)) for key in keys]
-        return [address for address in found if address is not None]
+        leases = environment.shared.setdefault("leases", LeaseFiles(environment.path))
+        super().__init__(store, Tables(store), leases, retention)
 
     def verify(self) -> Verification:
         """Read everything, and return what is damaged.

@@ -222,12 +222,6 @@ class Tables:
         found = self.threads.scan(transaction, digest(thread_id))
         return [NamespaceRecord(*self.fields_of(data)) for _, data in found]
 
-    def named(self, transaction: Any, key: bytes) -> Address | None:
-        """Return whose namespace is at *key* in ``threads``; None: nobody's."""
-        data = self.threads.get(transaction, key)
-        record = None if data is None else NamespaceRecord(*self.fields_of(data))
-        return None if record is None else Address(record.thread_id, record.namespace)
-
     def fence_off(self, transaction: Any, thread_id: str, name: str, fence: int) -> None:
         """Let only leases from *fence* on write a namespace and those inside it."""
         if self.namespace(transaction, thread_id, name) is None:

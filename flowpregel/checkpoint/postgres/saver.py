@@ -71,6 +71,7 @@ class PostgresSaver(DurableSaver):
         return self._url
 
     def abandoned(self) -> list[Address]:
+        """Return where runs have died: their leases are out, and were not given back."""
         return self._postgres_leases.abandoned()
 
     def backup(self, path: str) -> None:
