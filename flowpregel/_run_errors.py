@@ -90,6 +90,17 @@ class FlowMismatchError(FlowPregelError):
         )
 
 
+class RunDiedError(FlowPregelError):
+    """The process of a run ended before the run did; told to its ``on_failure=``, never raised."""
+
+    def __init__(self, thread_id: str) -> None:
+        super().__init__(thread_id)
+        self.thread_id = thread_id
+
+    def __str__(self) -> str:
+        return f"the process that had the run {self.thread_id!r} ended before the run did"
+
+
 class UnansweredError(FlowPregelError):
     """A run stopped to ask; *interrupts* are its questions, *thread_id* is its id."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import traceback
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Final
@@ -11,6 +12,8 @@ from typing import Any, Final
 from flowpregel.errors import FlowPregelError
 
 _OURS: Final = "flowpregel."
+_LONGEST: Final = 10_000
+"""Characters of a text with a traceback."""
 _LIBRARY: Final = os.path.dirname(os.__file__)
 _BETWEEN: Final = ("concurrent.futures._base", "asyncio.tasks")
 """Modules whose code is between a user's frames and ours."""
@@ -42,6 +45,14 @@ def leave_out_ours(error: BaseException) -> None:
                 if not _is_ours(link):
                     link.tb_next, left = left, link
             each.__traceback__ = left
+
+
+def whole_text(error: BaseException) -> str:
+    """Return *error* with its traceback as Python writes it, or the end of that if it is long."""
+    leave_out_ours(error)
+    text = "".join(traceback.format_exception(error))
+    left_out = len(text) - _LONGEST
+    return text if left_out <= 0 else f"... ({left_out:,} characters)\n{text[left_out:]}"
 
 
 def callers_level() -> int:

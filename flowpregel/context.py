@@ -43,6 +43,9 @@ class RunInfo:
     ending: list[str] = field(default_factory=list)
     """Why it was told to end in time; empty: it was not. In the coordinator alone."""
 
+    def keep_output(self, job: Job, text: str) -> None:
+        """Keep what a task of the run has printed or logged; in the coordinator alone."""
+
 
 _NO_RUN = RunInfo()
 

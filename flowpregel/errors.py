@@ -24,6 +24,7 @@
             ├── InputMismatchError                  a run to go on with has other input
             ├── FlowMismatchError                   a run to go on with is another workflow's
             ├── UnansweredError                     a run waits for answers
+            ├── RunDiedError                        its process ended before a run did
             ├── UnknownInterruptError               an answer fits no pending question
             ├── task failures
             │   ├── NodeTimeoutError, NodeCancelledError, TaskExitError
@@ -51,6 +52,7 @@ from flowpregel._run_errors import (
     FlowPregelError,
     InputMismatchError,
     ReplayMismatchError,
+    RunDiedError,
     RunNotice,
     UnansweredError,
 )
@@ -61,7 +63,8 @@ __all__ = [
     "ExecutorUnavailableError", "FlowMismatchError", "FlowPregelError", "GraphBubbleUp",
     "GraphDrained", "GraphInterrupt", "GraphRecursionError", "InputMismatchError",
     "InvalidUpdateError", "LeaseLostError", "NodeCancelledError", "NodeError",
-    "NodeTimeoutError", "ParentCommand", "RecordedError", "ReplayMismatchError", "RunNotice",
+    "NodeTimeoutError", "ParentCommand", "RecordedError", "ReplayMismatchError", "RunDiedError",
+    "RunNotice",
     "RunStopped", "StoreCorruptError", "StoreError", "StoreForeignError", "StoreFullError",
     "StoreReadOnlyError", "StoreVersionError", "TaskCancelled", "TaskExitError",
     "TaskSerializationError", "ThreadBusyError", "UnansweredError", "UnknownInterruptError",

@@ -16,13 +16,13 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, Set, Sized
+from collections.abc import Mapping, Set, Sized
 from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from flowpregel._code.source import SourceFile, source_file
-from flowpregel._code.tree import constant_text, source_text
+from flowpregel._code.source import Found, SourceFile, source_file
+from flowpregel._code.tree import constant_text
 from flowpregel._code.values import (
     ATOMS,
     LIBRARY,
@@ -41,6 +41,8 @@ from flowpregel._code.values import (
 )
 
 _MISSING = object()
+SOURCES: dict[str, str] = {}
+"""By the digests of the tasks of this process, their source."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,13 +60,10 @@ class CodeDigest:
     digest: str
     """32 hex digits."""
     parts: Mapping[str, str]
-    """By ``module:name``, a digest of the function alone, and of each function, class and
-    constant that it refers to; a note in parentheses names what could not be looked into."""
-    _texts: Mapping[str, Callable[[], str]] = dataclasses.field(repr=False, compare=False)
-
-    def source(self, part: str) -> str:
-        """Return a part for people: a constant's value, or code without comments and docstrings."""
-        return self._texts[part]()
+    """By ``module:name``, what the digest is made of: what the function means, and each function,
+    class and constant that it refers to. It says so where something could not be looked into."""
+    source: str = dataclasses.field(repr=False, compare=False)
+    """The source of these parts, to be compared by people."""
 
 
 def code_digest(function: Any, *, through_tasks: bool = True) -> CodeDigest:
@@ -102,13 +101,11 @@ class _Unit:
 
     name: str
     value: Any
-    text: Callable[[], str]
-    """Returns what it is, for people."""
+    number: int
+    """The how manieth it is that was reached."""
     tokens: list[str] = dataclasses.field(default_factory=list)
-    """What its own digest is made of."""
-    links: list[_Unit] = dataclasses.field(default_factory=list)
-    notes: set[str] = dataclasses.field(default_factory=set)
-    """What could not be looked into."""
+    """What it means; other units are in it by their numbers."""
+    source: str = ""
 
 
 class _Reader:
@@ -140,25 +137,23 @@ class _Reader:
 
     def read(self) -> CodeDigest:
         """Return the digest of the root and of all that it leads to."""
+        parts, sources = dict[str, str](), list[str]()
         for unit in self._order:  # it grows meanwhile
             self._fill(unit)
-        numbers = {id(unit): number for number, unit in enumerate(self._order)}
-        graph, parts, texts = [], dict[str, str](), dict[str, Callable[[], str]]()
-        for unit in self._order:
-            digest = _hashed("".join(unit.tokens))
-            graph.append((digest, [numbers[id(link)] for link in unit.links]))
             name = unit.name
             while name in parts:
                 name += "'"
-            notes = f" ({'; '.join(sorted(unit.notes))})" if unit.notes else ""
-            parts[name], texts[name] = digest + notes, unit.text
-        return CodeDigest(_hashed(repr(graph)), parts, texts)
+            parts[name] = "".join(unit.tokens)
+            sources.append(unit.source or f"{name} = {parts[name]}\n")
+        meaning = repr([*parts.values()]).encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(meaning, digest_size=16).hexdigest()
+        return CodeDigest(digest, parts, "\n".join(sources))
 
     # ------------------------------------------------------------ units
 
     def _add(self, key: int | str, name: str, value: Any) -> _Unit:
         if key not in self._units:
-            self._units[key] = _Unit(name, value, functools.partial(repr, value))
+            self._units[key] = _Unit(name, value, len(self._order))
             self._order.append(self._units[key])
         return self._units[key]
 
@@ -181,18 +176,11 @@ class _Reader:
     def _fill_function(self, unit: _Unit, function: types.FunctionType) -> None:
         code, variables = function.__code__, function.__globals__
         file = self._file(code.co_filename, variables)
-        found = file.function(code, lambda name: is_ours(variables.get(name)))
-        names: Iterable[tuple[str, ...]]
+        found = file.function(code)
         if found is None:
-            version = "{}.{}".format(*sys.version_info)
-            unit.notes.add(f"no source: bytecode of Python {version}")
-            unit.tokens.append(version)
-            names = [*zip(sorted(self._write_code(code, unit)))]
-        else:
-            text, names, node = found
-            unit.tokens.append(text)
-            unit.text = functools.partial(source_text, node)
-        self._refer(unit, names, module_of(function), cells_of(function))
+            unit.tokens.append("no source: bytecode of Python {}.{};".format(*sys.version_info))
+            found = Found("", [*zip(sorted(self._write_code(code, unit)))], "")
+        self._refer(unit, found, module_of(function), cells_of(function))
         self._write([function.__defaults__, function.__kwdefaults__], unit)
         if isinstance(class_ := class_of(code, variables), type):
             self._write(class_, unit)
@@ -202,25 +190,20 @@ class _Reader:
         methods = [each for each in vars(class_).values() if isinstance(each, types.FunctionType)]
         # In a notebook the module has no file, but the cell of the class has a name.
         for name in (file, *(method.__code__.co_filename for method in methods)):
-            found = self._file(name, variables).class_(
-                class_.__qualname__, lambda name: is_ours(variables.get(name))
-            )
+            found = self._file(name, variables).class_(class_.__qualname__)
             if found is not None:
-                text, names, node = found
-                unit.tokens.append(text)
-                unit.text = functools.partial(source_text, node)
                 cells = {name: cell for each in methods for name, cell in cells_of(each).items()}
-                self._refer(unit, names, class_.__module__, cells)
+                self._refer(unit, found, class_.__module__, cells)
                 return
-        unit.notes.add("no source: public names only")
+        unit.tokens.append("no source: public names only;")
         public = {name: each for name, each in vars(class_).items() if name[0] != "_"}
         self._write([class_.__bases__, getattr(class_, "_fields", ()), public], unit)
 
-    def _refer(
-        self, unit: _Unit, names: Iterable[tuple[str, ...]], home: str, cells: Mapping[str, Any]
-    ) -> None:
-        """Write what the global names in *unit*, and those of outer functions, stand for."""
-        for name, *attributes in names:
+    def _refer(self, unit: _Unit, found: Found, home: str, cells: Mapping[str, Any]) -> None:
+        """Write a definition, and what the names in it that are not its own stand for."""
+        unit.tokens.append(found.meaning)
+        unit.source = found.source
+        for name, *attributes in found.names:
             value, place = self._module(home)[1].get(name, _MISSING), f"{home}:"
             if name in cells:
                 value, place = cells[name], f"{unit.name}."
@@ -231,8 +214,7 @@ class _Reader:
                 place, name = f"{value.__name__}:", attributes.pop(0)
                 value = vars(value).get(name, _MISSING)
             if name in self._rebound(place):
-                unit.tokens.append("rebound;")
-                unit.notes.add(f"{name} is rebound while running: by name only")
+                unit.tokens.append(f"{name} is rebound while running: by name only;")
             elif value is not _MISSING:  # otherwise it is a builtin, or not there yet
                 self._write_named(value, unit, place + name)
 
@@ -243,7 +225,7 @@ class _Reader:
         if issubclass(type(value), types.FunctionType | type | types.ModuleType):
             self._write(value, unit)
         else:
-            unit.links.append(self._add(name, name, value))
+            unit.tokens.append(f"->{self._add(name, name, value).number};")
 
     # ------------------------------------------------------------ modules
 
@@ -280,26 +262,25 @@ class _Reader:
     # ------------------------------------------------------------ values
 
     def _peeled(self, value: Any) -> Any:
-        return peeled(value) if self._through_tasks or not is_ours(value) else value
+        is_plain = type(value) in ATOMS or (not self._through_tasks and is_ours(value))
+        return value if is_plain else peeled(value)
 
     def _write(self, value: Any, unit: _Unit) -> None:
         """Write a value into *unit*, and a link for each function and class in it."""
+        if type(value) in ATOMS:
+            unit.tokens.append(f"{constant_text(value)};")
+            return
         # A user's object may raise anything when it is asked what it is.
         with suppress(Exception):
             self._write_value(self._peeled(value), unit)
             return
-        name = type(value).__qualname__
-        unit.tokens.append(f"{name};")
-        unit.notes.add(f"{name}: by type only, it raised an error")
+        unit.tokens.append(f"{type(value).__qualname__}: by type only, it raised an error;")
 
     def _write_value(self, value: Any, unit: _Unit) -> None:
-        if type(value) in ATOMS:
-            unit.tokens.append(f"{constant_text(value)};")
-        elif id(value) in self._open:
+        if id(value) in self._open:
             unit.tokens.append("^")
         elif (to := self._unit_of(value)) is not None:
-            unit.tokens.append("->")
-            unit.links.append(to)
+            unit.tokens.append(f"->{to.number};")
         else:
             self._open.add(id(value))
             try:
@@ -330,8 +311,7 @@ class _Reader:
             unit.tokens.append(f"{name};")
         else:
             size = f", {len(value)} items" if isinstance(value, Sized) else ""
-            unit.tokens.append(f"{size};")
-            unit.notes.add(f"{outside_name(kind)}{size}: by type only")
+            unit.tokens.append(f"{outside_name(kind)}{size}: by type only;")
 
     def _write_code(self, code: types.CodeType, unit: _Unit) -> set[str]:
         """Write bytecode, and return the names in it."""
@@ -343,7 +323,3 @@ class _Reader:
             else:
                 self._write(constant, unit)
         return names
-
-
-def _hashed(text: str) -> str:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -11,25 +11,34 @@ import linecache
 import re
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
-from flowpregel._code.tree import FUNCTIONS, IsOurs, written
+from flowpregel._code.tree import FUNCTIONS, written
+from flowpregel._code.values import is_ours
 
 _LAYOUT = frozenset(" \t\r\n\f#)]}")
 """What a line begins with that does not begin a statement of a module."""
 
-Found = tuple[str, list[tuple[str, ...]], ast.AST]
-"""What a definition means, the global names in it, and its node."""
+
+class Found(NamedTuple):
+    """A definition."""
+
+    meaning: str
+    """What it does, as `written` writes it."""
+    names: list[tuple[str, ...]]
+    """The global names in it, each with the attributes that are taken."""
+    source: str
 
 
 class SourceFile:
     """The lines of a file, and what was found in it before."""
 
-    def __init__(self, lines: list[str]) -> None:
+    def __init__(self, lines: list[str], variables: Mapping[str, Any]) -> None:
         self.lines = lines
+        self._is_ours = lambda name: is_ours(variables.get(name))
         self.rebound = {
             name
             for line in lines
@@ -41,32 +50,31 @@ class SourceFile:
         self._starts = [*_starts(lines)]
         self._whole: ast.Module | None = None
 
-    def function(self, code: CodeType, is_ours: IsOurs) -> Found | None:
+    def function(self, code: CodeType) -> Found | None:
         """Return what the function of *code* means; None if its source is not here (any more)."""
         if code not in self._found:
             self._found[code] = self._find(
-                code.co_firstlineno, is_ours, lambda tree, offset: _function_in(tree, code, offset)
+                code.co_firstlineno, lambda tree, offset: _function_in(tree, code, offset)
             )
         return self._found[code]
 
-    def class_(self, name: str, is_ours: IsOurs) -> Found | None:
+    def class_(self, name: str) -> Found | None:
         """Return what the class with the qualified *name* means; None if its source is not here."""
         if name not in self._found:
             head = re.compile(rf"(class|def|async\s+def)\s+{name.partition('.')[0]}\b")
             lines = [number for number, line in enumerate(self.lines, 1) if head.match(line)]
-            self._found[name] = self._find(
-                lines[-1] if lines else 0, is_ours, lambda tree, _: _class_in(tree, name)
-            )
+            line = lines[-1] if lines else 0
+            self._found[name] = self._find(line, lambda tree, _: _class_in(tree, name))
         return self._found[name]
 
-    def _find(
-        self, line: int, is_ours: IsOurs, find: Callable[[ast.Module, int], ast.AST | None]
-    ) -> Found | None:
+    def _find(self, line: int, find: Callable[[ast.Module, int], Any]) -> Found | None:
         for tree, offset in self._trees_at(line):
             node = find(tree, offset)
             if node is not None:
+                first = node.decorator_list[0] if getattr(node, "decorator_list", ()) else node
+                lines = self.lines[offset + first.lineno - 1 : offset + node.end_lineno]
                 with suppress(RecursionError):
-                    return *written(node, is_ours), node
+                    return Found(*written(node, self._is_ours), "".join(lines))
         return None
 
     def _trees_at(self, line: int) -> Iterator[tuple[ast.Module, int]]:
@@ -99,7 +107,7 @@ def source_file(name: str, variables: dict[str, Any]) -> SourceFile:
         lines = linecache.getlines(name, variables)
         file = _files.get(name)
         if file is None or file.lines is not lines:
-            file = _files[name] = SourceFile(lines)
+            file = _files[name] = SourceFile(lines, variables)
         return file
 
 

@@ -31,29 +31,14 @@ def written(node: Any, is_ours: IsOurs) -> tuple[str, list[tuple[str, ...]]]:
         taken: ``("helpers", "clean")``.
     """
     writer = _TreeWriter(is_ours)
-    outside = _NameScope(None, None)
-    writer.visit_Lambda(node, outside)
-    text = writer.finish(outside.uses)
-    return text, sorted({(use.name, *use.attributes) for use in outside.uses})
+    writer.visit_Lambda(node, writer.outside)
+    return writer.finish(), sorted({(use.name, *use.attributes) for use in writer.outside.uses})
 
 
 def constant_text(value: Any) -> str:
     """Return a number, a text or bytes as every version of Python writes it."""
     # Which characters `repr` escapes depends on the version, and some ints are too long for it.
     return hex(value) if type(value) is int else ascii(value)
-
-
-def source_text(node: ast.AST) -> str:
-    """Return the source of *node* without comments, docstrings and annotations of functions."""
-    tree = ast.parse(ast.unparse(node))
-    for each in ast.walk(tree):
-        if isinstance(each, ast.arg):
-            each.annotation = None
-        if isinstance(each, FUNCTIONS):
-            each.returns = None
-        if isinstance(each, (*FUNCTIONS, ast.ClassDef)) and ast.get_docstring(each) is not None:
-            each.body = each.body[1:] or [ast.Pass()]
-    return ast.unparse(tree)
 
 
 class _NameUse(NamedTuple):
@@ -89,16 +74,13 @@ class _TreeWriter:
     def __init__(self, is_ours: IsOurs) -> None:
         self._is_ours = is_ours
         self._parts: list[str] = []
-        self._locals: list[tuple[int, int, str]] = []
-        """Place, scope and name of each use of a local."""
         self._closed = 0
+        self.outside = _NameScope(None, None)
+        """The names that what is written does not bind."""
 
-    def finish(self, free: list[_NameUse]) -> str:
-        """Return the text, with locals numbered in the order in which they appear."""
-        numbers: dict[tuple[int, str], int] = {}
-        for place, scope, name in sorted(self._locals):
-            self._parts[place] = f"%{numbers.setdefault((scope, name), len(numbers))};"
-        for use in free:
+    def finish(self) -> str:
+        """Return the text."""
+        for use in self.outside.uses:
             self._parts[use.place] = f"{use.name};"
         return "".join(self._parts)
 
@@ -135,21 +117,18 @@ class _TreeWriter:
         """End *scope*: settle the names that it binds, leave the others to the one around it."""
         self._parts.append(")")
         self._closed += 1
-        outer = outermost = scope.outer
-        while outermost is not None and outermost.outer is not None:
-            outermost = outermost.outer
-        assert outer is not None
-        assert outermost is not None
+        outer, numbers = scope.outer or self.outside, dict[str, int]()
         for use in scope.uses:
             declared = scope.declared.get(use.name)
             if declared is ast.Global:
-                outermost.uses.append(use)
+                self.outside.uses.append(use)
             elif declared is not None or use.name not in scope.bound:
                 outer.uses.append(use)
             elif use.name in scope.kept or scope.kind is ast.ClassDef:
                 self._parts[use.place] = f"${use.name};"
             else:
-                self._locals.append((use.place, self._closed, use.name))
+                number = numbers.setdefault(use.name, len(numbers))
+                self._parts[use.place] = f"%{self._closed}.{number};"
 
     def _write(self, value: Any, scope: _NameScope) -> None:
         kind: Any = type(value)
@@ -164,12 +143,12 @@ class _TreeWriter:
     def visit_atom(self, value: Any, scope: _NameScope) -> None:
         self._parts.append(f"{constant_text(value)};")
 
-    def visit_node(self, node: ast.AST, scope: _NameScope) -> None:
+    def visit_node(self, node: Any, scope: _NameScope) -> None:
         kind: Any = type(node)
         self._parts.append(f"{kind.__name__}(")
+        held = vars(node)
         for name in _written_fields(kind):
-            value = getattr(node, name, None)
-            if value is not None and value != []:
+            if (value := held.get(name)) is not None and value != []:
                 self._parts.append(f"{name}=")
                 self._write(value, scope)
         self._parts.append(")")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 NOWHERE = -1
 """The place of a call that may come anywhere the next time: one before it is made again."""
@@ -48,6 +48,27 @@ class FailedCall(NamedTuple):
     """The positions and names of those that are not kept."""
 
 
+class Span(NamedTuple):
+    """When and where an attempt ran, and what it took; 0 and empty: not known."""
+
+    began: int
+    """Wall-clock nanoseconds."""
+    seconds: float
+    executor: str
+    """The kind of executor."""
+    pid: int = 0
+    cpu: float = 0.0
+    """Seconds of CPU."""
+    peak: int = 0
+    """The most memory, in bytes, that its process had used by then."""
+    host: str = ""
+
+
+FailedAttempt: TypeAlias = tuple[int, float, int, str, str]
+"""Began (wall-clock nanoseconds), seconds, pid, error in one line, traceback: plain, to be read
+by those who unpickle no class."""
+
+
 class Ran(NamedTuple):
     """How a task ran: when, for how long, where, and how often it was tried."""
 
@@ -65,6 +86,14 @@ class Ran(NamedTuple):
     """What the last attempt failed with, in one line; empty: it did not fail."""
     call: str = ""
     """The call as a person reads it, if it failed."""
+    planned: int = 0
+    """Wall-clock nanoseconds at which its first attempt was to be started."""
+    cpu: float = 0.0
+    peak: int = 0
+    host: str = ""
+    """What the last attempt took, and where: see `Span`."""
+    failed: tuple[FailedAttempt, ...] = ()
+    """The last attempts that failed."""
 
 
 class LeftResults(Protocol):

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 from flowpregel import errors
 from flowpregel._core import ids, records
-from flowpregel._core.asked import FailedCall, Ran
+from flowpregel._core.asked import FailedCall, Ran, Span
 from flowpregel._core.commands import Interrupt
 from flowpregel._core.copies import own_copy
 from flowpregel._core.digest import digest_of
 from flowpregel._core.effects import BUSY, SAVE, Call, Look, Resolve, StepContext, Steps
+from flowpregel._core.failures import note_failed
 from flowpregel._core.plan import DEEPEST, call_task, too_deep
 from flowpregel._core.records import (
     Arguments,
@@ -25,7 +26,7 @@ from flowpregel._core.records import (
     Write,
 )
 from flowpregel._core.replay import Replay, digest_of_caller
-from flowpregel._core.run_state import Run, line_of
+from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import interrupts_of
 from flowpregel.errors import CodeChangedError, ConfigurationError, ReplayMismatchError
 from flowpregel.policies import CachePolicy
@@ -211,7 +212,7 @@ class Calls:
                 continue
             else:
                 task.cache_key, task.writes = None, tuple(writes)
-                task.span = (run.now, 0.0, "cache", 0)
+                task.span = Span(run.now, 0.0, "cache")
                 self.keep(task, task.writes)
                 run.after.extend(run.stream_events.updates(task, cached=True))
         return [task for task in tasks if not task.writes and task.id not in self.busy]
@@ -233,10 +234,15 @@ class Calls:
             self.replay.kept[task.id] = own_copy(tuple(writes))
         ran = None
         if task.span is not None:
-            began, seconds, executor, pid = task.span
-            attempts = 0 if executor == "cache" else task.attempt
-            error, call = (line_of(writes[0][1]), task.call) if is_failure else ("", "")
-            ran = Ran(task.node.name, began, seconds, attempts, executor, pid, error, call)
+            span, error, call = task.span, "", ""
+            attempts = 0 if span.executor == "cache" else task.attempt
+            if is_failure:
+                note_failed(task, writes[0][1])
+                error, call = task.failed[-1][3], task.call
+            ran = Ran(
+                task.node.name, span.began, span.seconds, attempts, span.executor, span.pid, error,
+                call, task.first_started or 0, span.cpu, span.peak, span.host, task.failed,
+            )  # fmt: skip
         failed = None
         is_failure &= not isinstance(writes[0][1], errors.TaskCancelled)
         if is_failure and task.node.is_task and run.options.keeps_arguments:
@@ -276,6 +282,11 @@ class Calls:
         self.bodies.setdefault(task.parent.id, BodyCalls()).failures[task.id] = failure
         records.add_failed_calls(error, (task.id,))
         return Raised(error)
+
+    def to_repeat(self, task: Task, error: BaseException) -> None:
+        """Note that an attempt of *task* failed, which another one follows."""
+        note_failed(task, error)
+        self.uncaught(task, error)
 
     def uncaught(self, body: Task, error: BaseException) -> None:
         """Forget failures that brought *body* down, so that a resume tries them again.

@@ -17,6 +17,7 @@ from pickle import PickleBuffer
 from typing import Any
 
 from flowpregel._code.digest import code_digest
+from flowpregel._code.values import cells_of
 from flowpregel._core.callee import unwrapped
 from flowpregel.errors import ConfigurationError
 
@@ -47,7 +48,13 @@ def digest_of(value: Any, what: str, *, strict: bool) -> str:
         True
     """
     digest = hashlib.blake2b(digest_size=_SIZE)
-    _Feeder(digest.update, what, strict).feed(value)
+    try:
+        _Feeder(digest.update, what, strict).feed(value)
+    except RecursionError as error:
+        raise ConfigurationError(
+            f"{what} are nested too deeply to be looked at (lists in lists, objects "
+            "that hold each other): pass them flat, or as text or bytes"
+        ) from error
     return digest.hexdigest()
 
 
@@ -93,11 +100,7 @@ def _carried(target: Any, seen: tuple[Any, ...] = ()) -> list[Any]:
     if not isinstance(target, types.FunctionType):
         return [target]
     carried: list[Any] = [target.__defaults__, target.__kwdefaults__]
-    for cell in target.__closure__ or ():
-        try:
-            content = cell.cell_contents
-        except ValueError:
-            continue  # nothing yet
+    for content in cells_of(target).values():
         if not isinstance(content, types.FunctionType):
             carried.append(content)
         elif content not in seen:
@@ -126,14 +129,12 @@ class _Feeder:
         if kind in _ATOMS:
             self._update(marshal.dumps(value, _MARSHAL))
             return
-        writer = _WRITERS.get(kind, _Feeder._feed_object)
-        try:
-            self._once(value, lambda item: writer(self, item))
-        except RecursionError as error:
-            raise ConfigurationError(
-                f"{self._what} are nested too deeply to be looked at (lists in lists, objects "
-                "that hold each other): pass them flat, or as text or bytes"
-            ) from error
+        depth = len(self._open)
+        if (first := self._open.setdefault(id(value), depth)) != depth:
+            self._update(b"^%d" % (depth - first))  # it is part of itself
+            return
+        _WRITERS.get(kind, _Feeder._feed_object)(self, value)
+        del self._open[id(value)]
 
     def _feed_sequence(self, value: list[Any] | tuple[Any, ...]) -> None:
         tag = b"[" if type(value) is list else b"("
@@ -218,16 +219,6 @@ class _Feeder:
             ) from error
         self._update(b"?")
         self.feed(home_of(type(value)))
-
-    def _once(self, value: Any, write: Callable[[Any], None]) -> None:
-        """Write *value*, unless it is part of itself."""
-        depth = self._open.get(id(value))
-        if depth is not None:
-            self._update(b"^%d" % (len(self._open) - depth))
-            return
-        self._open[id(value)] = len(self._open)
-        write(value)
-        del self._open[id(value)]
 
 
 _WRITERS: dict[type, Callable[[_Feeder, Any], None]] = {

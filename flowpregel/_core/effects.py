@@ -9,8 +9,8 @@ from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from flowpregel._core.asked import Asked
-from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Span, Task
+from flowpregel._core.asked import Asked, Span
+from flowpregel._core.records import Address, Arguments, Batch, Node, Outcome, Task
 from flowpregel.errors import RunStopped, TaskCancelled
 
 # ---------------------------------------------------------------- effects

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, TypeAlias
 
-from flowpregel._core.asked import CallRecord, FailedCall, LeftResults, Ran
+from flowpregel._core.asked import CallRecord, FailedAttempt, FailedCall, LeftResults, Ran, Span
 from flowpregel._core.callee import Callee
 from flowpregel._text import described
 from flowpregel._tracebacks import linked
@@ -64,9 +64,6 @@ class Kind(Enum):
 
 PULLED = "~__pregel_pull, "
 """The start of the path of a task that its node's triggers made; the node's name follows."""
-
-Span: TypeAlias = tuple[int, float, str, int]
-"""When an attempt ran: wall-clock nanoseconds, seconds, kind of executor, pid (0: not known)."""
 
 
 # ---------------------------------------------------------------- what is compiled
@@ -159,6 +156,10 @@ class Task:
     """Wall-clock nanoseconds of the first attempt."""
     span: Span | None = None
     """When its last attempt ran, once that has ended."""
+    failed: tuple[FailedAttempt, ...] = ()
+    """Its attempts that failed, the last ones."""
+    report: Any = None
+    """How far it said last that it is (a `Report`)."""
     writes: Sequence[Write] = ()
     """What it wrote, once it has finished."""
     attempt: int = 1

@@ -163,6 +163,7 @@ class Replay:
             self.forget(task)
             return ()
         run.going_on.of_other_code[now.name] += 1
+        run.going_on.codes[now.name] = was.code, now.code
         return recorded
 
     # ------------------------------------------------------------ chance

@@ -6,6 +6,7 @@ it can be stopped at any ``yield``, and is tested by hand.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from flowpregel._core.effects import Steps
@@ -18,14 +19,18 @@ from flowpregel._core.superstep import Superstep
 from flowpregel._core.update import barrier_of, changing
 from flowpregel.errors import GraphDrained, GraphRecursionError, InvalidUpdateError, ParentCommand
 
+observer: Callable[[Steps, Program, Options], Steps] | None = None
+"""What sees the effects of each run pass, and their replies; None: nothing does."""
 
-def run(program: Program, options: Options, given: Any) -> Steps:
+
+def run(program: Program, options: Options, given: Any, *, observed: bool = False) -> Steps:
     """Run *program* on *given* until no task is due; return its `Result`.
 
     Args:
         program: The nodes and channels.
         options: Its address and limits, and the stream modes that are read.
         given: The input; None goes on; a `Command` answers, writes or goes somewhere.
+        observed: Whether the `observer` sees it already.
 
     Raises:
         GraphRecursionError: It used up its supersteps.
@@ -35,6 +40,9 @@ def run(program: Program, options: Options, given: Any) -> Steps:
         InvalidUpdateError: A node wrote what cannot be, or commands a graph around that is not.
         Exception: What a task raised when it would not be tried again.
     """
+    if observer is not None and not observed:
+        steps = run(program, options, given, observed=True)
+        return (yield from observer(steps, program, options))
     now = yield from start(program, options, given)
     try:
         result = yield from _repeat(now)

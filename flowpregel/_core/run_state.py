@@ -12,34 +12,11 @@ from flowpregel._core.asked import FailedCall, LeftResults, Ran
 from flowpregel._core.commands import Interrupt, Send
 from flowpregel._core.effects import Commit, Effect, Emit, StepContext, Stopped
 from flowpregel._core.program import Options, Program, State, read
-from flowpregel._core.records import Batch, Checkpoint, Kind, Task, TaskWrites, Write
+from flowpregel._core.records import Batch, Checkpoint, TaskWrites, Write
 from flowpregel._core.stream_events import StreamEvents
 from flowpregel._core.update import Applied, Writes, apply
 from flowpregel.channels import DeltaChannel
 from flowpregel.channels.base import MISSING
-
-_LONGEST_LINE = 200
-
-
-def line_of(error: Any) -> str:
-    """Return *error* in one line of bounded length."""
-    name = type(error).__name__
-    try:
-        text = str(error)
-    except Exception as problem:  # noqa: BLE001 - a user's __str__ may raise anything
-        text = f"(its text cannot be had: {type(problem).__name__})"
-    first = text.strip().partition("\n")[0]
-    return (f"{name}: {first}" if first else name)[:_LONGEST_LINE]
-
-
-def note_of(failed: Task) -> str:
-    """Return the note on what a task failed with: which one, its arguments, and where it ran."""
-    note = f"During task with name {failed.name!r} and id {failed.id!r}"
-    _, _, executor, pid = failed.span or (0, 0.0, "", 0)
-    worker = f", worker {pid}" if executor in ("processes", "futures") else ""
-    if failed.kind is Kind.CALL:
-        return f"{note}: {failed.call} (attempt {failed.attempt}{worker})"
-    return f"{note} (attempt {failed.attempt}{worker})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +45,8 @@ class GoingOn:
     """How many recorded calls no body asked for again."""
     of_other_code: Counter[str] = field(default_factory=Counter)
     """How many results that other code made were used, by the name of the task."""
+    codes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Of these tasks, the digests of the code that made one of them, and of the code now."""
 
     def notices(self) -> list[Emit]:
         """Return what the user is to be told, in a line each."""

@@ -62,7 +62,9 @@ class StreamEvents:
         if not isinstance(report, Report):
             if "custom" in self._modes:
                 yield Emit("custom", report, event.namespace)
-        elif "progress" in self._modes:
+            return
+        task.report = report
+        if "progress" in self._modes:
             yield Emit("progress", {"id": task.id, "name": task.name, **asdict(report)})
 
     def interrupted(self, interrupts: tuple[Any, ...], current: Any) -> Iterable[Emit]:

@@ -1,8 +1,7 @@
 """One superstep: start the tasks that are due, and take in how each of them ends.
 
-A wake-up brings any number of events. What they ask for is done in this order:
-tasks are started or stopped; what finished is committed; and only then is it
-given to anybody: to the stream, and to the bodies that wait for calls.
+What a wake-up's events ask for is done in this order: tasks are started or stopped; what finished
+is committed; and only then is it given to the stream, and to the bodies that wait for calls.
 """
 
 from __future__ import annotations
@@ -16,10 +15,11 @@ from flowpregel._core import effects, records
 from flowpregel._core.calls import LOOK_AGAIN, Calls, answer_from_pending, answer_moved
 from flowpregel._core.copies import keepable
 from flowpregel._core.effects import Call, Effect, Ended, StepContext, Steps, Wakeup
+from flowpregel._core.failures import note_of
 from flowpregel._core.plan import handler_task
 from flowpregel._core.program import read
 from flowpregel._core.records import Kind, Outcome, Raised, Returned, Task, Withdrawn, Write
-from flowpregel._core.run_state import Run, note_of
+from flowpregel._core.run_state import Run
 from flowpregel._core.stream_events import outputs
 from flowpregel._core.update import check_writes
 
@@ -292,7 +292,7 @@ class Superstep:
                 task.equal_calls.clear()
                 heapq.heappush(self._retries, (wakeup.monotonic + int(delay * 1e9), task.id))
                 if isinstance(outcome, Raised):
-                    self._calls.uncaught(task, outcome.error)
+                    self._calls.to_repeat(task, outcome.error)
                 return
         if calls is not None and calls.running:
             # The calls that it made are going to end and be kept before it is settled.

@@ -110,7 +110,7 @@ class Engine:
         self._failure: BaseException | None = None
         """What the run ended with, if that was an error."""
         if plan.lease is not None:
-            plan.lease.stop = self.ask_to_stop
+            plan.lease.stop, plan.lease.live = self.ask_to_stop, self._tasks.live
         if plan.stop_after is not None:
             reason = f"it has run for stop_after={plan.stop_after:g} seconds"
             self._ask_later(plan.stop_after, Stopped(reason, kill=False))

@@ -13,16 +13,18 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from flowpregel._core import records
+from flowpregel._core.asked import Span
 from flowpregel._core.effects import Ended, Event, StepContext, Steps, Stopped
 from flowpregel._core.ids import without_ids
 from flowpregel._core.plan import DEEPEST, too_deep
 from flowpregel._core.program import Options
-from flowpregel._core.records import Outcome, Raised, Returned, Span, Task
+from flowpregel._core.records import Address, Outcome, Raised, Returned, Task
 from flowpregel._core.run_state import Result
 from flowpregel._engine.commits import Committer, Committers
 from flowpregel._fault import fault
 from flowpregel._interrupts import waking
-from flowpregel.context import RunInfo
+from flowpregel.checkpoint.output import CallOutput
+from flowpregel.context import Job, RunInfo
 from flowpregel.errors import ParentCommand, TaskCancelled
 from flowpregel.executors.base import Backlog, Stopwatch
 
@@ -48,6 +50,8 @@ class RunContext(RunInfo):
     """The checkpoint that the outermost run is replayed from, for graphs nested in it."""
     replayed: set[str] = field(default_factory=set)
     """The nested graphs that have started from before it, by namespace without ids of tasks."""
+    is_over: bool = False
+    """Whether the run was over before, and is only asked for its result."""
 
     def take_back(self, namespace: str) -> str | None:
         """Return the checkpoint before which the graph at *namespace* is to start; None: any.
@@ -59,6 +63,16 @@ class RunContext(RunInfo):
             return None
         self.replayed.add(place)
         return self.replayed_before
+
+    def keep_output(self, job: Job, text: str) -> None:
+        """Keep what a task of the run has printed or logged, where its state is kept."""
+        if self.committer is None or self.thread_id is None:
+            return
+        task, place, data = job.task, job.place, text.encode(errors="replace")
+        address = Address(self.thread_id, place.namespace, place.checkpoint_id)
+        name = task.call or task.name
+        output = CallOutput(place.checkpoint_id, task.id, name, now(), data, b"", len(data))
+        self.committer.saver.keep_output(address, output)
 
 
 class NestedGraph(Protocol):

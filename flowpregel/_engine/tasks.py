@@ -13,6 +13,7 @@ from typing import Any, Final
 from flowpregel import executors
 from flowpregel._core.effects import REQUESTS, Call, Emitted, Ended, Event, StepContext, Stopped
 from flowpregel._core.records import Node, Outcome, Raised, Task, Withdrawn
+from flowpregel._engine.live import live_state
 from flowpregel._engine.nested import ActiveRun
 from flowpregel._fault import fault
 from flowpregel.context import Job
@@ -35,12 +36,16 @@ def check_executor(value: Any) -> Any:
     """
     if value is None or isinstance(value, Executor | concurrent.futures.Executor):
         return value
-    if value in NAMES:
+    if value in NAMES or _is_address(value):
         return value
     raise ConfigurationError(
-        f"executor={value!r}: use {', '.join(map(repr, NAMES))}, a flowpregel executor, "
-        "or any concurrent.futures.Executor"
+        f"executor={value!r}: use {', '.join(map(repr, NAMES))}, 'dask://HOST:PORT', "
+        "'ray://HOST:PORT', a flowpregel executor, or any concurrent.futures.Executor"
     )
+
+
+def _is_address(value: object) -> bool:
+    return isinstance(value, str) and value.startswith(("dask://", "ray://"))
 
 
 # -------------------------------------------------------------------- how many
@@ -228,6 +233,10 @@ class TaskStarter:
             case "processes":
                 return executors.default_pool()
         check_executor(wanted)
+        if _is_address(wanted):
+            from flowpregel.integrations import executor_at  # noqa: PLC0415 - an extra's
+
+            return executor_at(wanted)
         return self._once(wanted, lambda: executors.FuturesExecutor(wanted))
 
     def _once(self, key: object, make: Callable[[], Executor]) -> Executor:
@@ -327,6 +336,13 @@ class TaskStarter:
         if (job := self._jobs.get(call.caller)) is not None:
             job.executor.resolve(call, outcome)
         fault("task.resolved")
+
+    def live(self) -> dict[str, Any]:
+        """Return what runs and what waits at this moment; may be called on any OS thread."""
+        jobs = [*self._jobs.values()]
+        graphs = [run.task for run in [*self.nested.values()] if run.task is not None]
+        idle = [executor for executor in [*self._limits] if executor is not None]
+        return live_state(jobs, graphs, {*idle, *(job.executor for job in jobs)})
 
     def leave(self, contexts: Sequence[bytes], error: BaseException | None) -> None:
         """Have the contexts of a run that ended left wherever its nodes have entered them."""

@@ -326,6 +326,12 @@ class Environment:
             return synced and self._lmdb.info()["last_txnid"] >= transaction_id
 
     @held()
+    def last_commit(self) -> int:
+        """Return the number of the newest transaction that is on disk."""
+        with self._gate:
+            return int(self._live().info()["last_txnid"])
+
+    @held()
     def copy(self, path: str) -> None:
         """Copy it as it is at one moment into the folder *path*, without free pages."""
         try:

@@ -32,8 +32,8 @@ from flowpregel.errors import StoreBusyError, StoreError
 _FIRST_PAUSE = 0.00005
 _LONGEST_PAUSE = 0.01
 _NAME_SIZE = 256
-FENCE, ASKED = _NAME_SIZE, _NAME_SIZE + 8
-"""Where numbers stand in a lock's file, after the holder's name."""
+FENCE, ASKED, WATCHED, SHOWN = (_NAME_SIZE + 8 * number for number in range(4))
+"""Where numbers stand in a lock's file, after the holder's name, and what the holder shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +129,14 @@ class FileLock:
             return int.from_bytes(os.pread(self._file, 8, place), "big")
 
     def write(self, place: int, number: int) -> None:
-        """Write a number at `FENCE` or at `ASKED`."""
+        """Write a number at `FENCE`, `ASKED`, `WATCHED` or, to show nothing, `SHOWN`."""
         with self._use:
             os.pwrite(self._file, number.to_bytes(8, "big"), place)
+
+    def show(self, data: bytes) -> None:
+        """Write what the holder shows: not at once for those who read it meanwhile."""
+        with self._use:
+            os.pwrite(self._file, len(data).to_bytes(8, "big") + data, SHOWN)
 
     def is_current(self) -> bool:
         """Return whether the file is the one that its path names now."""
@@ -177,6 +182,15 @@ def holder_at(path: str) -> Owner | None:
         except BlockingIOError:
             return _owner_in(file.read(_NAME_SIZE))
     return None
+
+
+def shown_at(path: str) -> bytes:
+    """Return what the holder of the lock on the file at *path* showed last; empty: nothing."""
+    with suppress(OSError), open(open_file(path, os.O_RDONLY), "rb") as file:
+        file.seek(SHOWN)
+        size = int.from_bytes(file.read(8), "big")
+        return file.read()[:size]
+    return b""
 
 
 class Presence:

@@ -62,6 +62,9 @@ class StoreOptions:
     kept_arguments: int = 1 << 20
     """The most bytes that are kept of the arguments of a call that failed, for
     ``flowpregel debug``, until it succeeds; 0 keeps none."""
+    kept_output: int = 1 << 16
+    """The most bytes that are kept of what a task prints and logs in a worker process, half of
+    them of its beginning and half of its end; 0 keeps none."""
 
     def __post_init__(self) -> None:
         if not self.lock_timeout > 0:

@@ -66,6 +66,10 @@ _REPEATED = ("40001", "40P01")
 _CUT = ("08", "57P", "25P03", "25P02", "53300")
 """What errors of a server that is ending, starting or full begin with."""
 _BYTEA = 17
+_MARK = (
+    "SELECT 2 * pg_snapshot_xmax(now)::text::bigint - (SELECT count(*) FROM pg_snapshot_xip(now)) "
+    "FROM pg_current_snapshot() AS now"
+)
 _KEEPALIVES = {
     "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
@@ -171,6 +175,10 @@ class Database:
         """Return the bytes of the store's tables and indexes, and 0: they have no map."""
         found = self.execute("SELECT pg_total_relation_size('flowpregel.records')")
         return int(found[0][0]), 0
+
+    def last_commit(self) -> int:
+        """Return a number that grows with every transaction that begins or ends."""
+        return int(self.execute(_MARK)[0][0])
 
     # ------------------------------------------------------------ connections
 

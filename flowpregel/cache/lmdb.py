@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from typing import Any, ClassVar, Self
 
@@ -182,12 +182,29 @@ class LMDBCache(DurableCache):
 
     _open = staticmethod(open_store)
 
-    @contextmanager
-    def claim(self, key: FullKey) -> Iterator[bool]:
-        claims = os.path.join(self._store.environment.path, "claims")
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_entries: int = 10_000,
+        clock: Callable[[], float] = time.time,
+        options: StoreOptions | None = None,
+    ) -> None:
+        super().__init__(path, max_entries=max_entries, clock=clock, options=options)
+        self._claims = os.path.join(self._store.environment.path, "claims")
+        with suppress(FileNotFoundError):
+            for left in os.listdir(self._claims):  # by processes that were killed
+                with self._claimed(left):
+                    pass
+
+    def claim(self, key: FullKey) -> AbstractContextManager[bool]:
         with suppress(FileExistsError):
-            os.mkdir(claims, 0o700)
-        file = FileLock(os.path.join(claims, place_of(key).hex()))
+            os.mkdir(self._claims, 0o700)
+        return self._claimed(place_of(key).hex())
+
+    @contextmanager
+    def _claimed(self, name: str) -> Iterator[bool]:
+        file = FileLock(os.path.join(self._claims, name))
         try:
             # Whoever had it may have removed the file since it was opened.
             is_free = file.acquire(0.0) and file.is_current()

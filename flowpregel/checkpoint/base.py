@@ -11,16 +11,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 from uuid import UUID
 
 from flowpregel._core.records import Address, Batch, Checkpoint, Delta, Saved, Write
 from flowpregel._core.residents import Resident
 from flowpregel.checkpoint.langgraph_methods import CheckpointTuple, LangGraphMethods, async_form
+from flowpregel.checkpoint.output import CallOutput
 from flowpregel.errors import ConfigurationError
 
-__all__ = ["WRITES_IDX_MAP", "BaseCheckpointSaver", "CheckpointTuple", "Lease", "OnConflict"]
+__all__ = [
+    "WRITES_IDX_MAP", "BaseCheckpointSaver", "CallOutput", "CheckpointTuple", "Lease", "OnConflict",
+]  # fmt: skip
 
 WRITES_IDX_MAP: dict[str, int] = {
     "__error__": -1,
@@ -49,13 +52,18 @@ Strategy: TypeAlias = Literal["keep_latest", "delete"]
 class Lease:
     """The right to write a thread's namespace; *fence* goes with every batch."""
 
-    __slots__ = ("fence", "stop")
+    __slots__ = ("fence", "is_inherited", "live", "stop")
 
-    def __init__(self, fence: int | None = None) -> None:
+    def __init__(self, fence: int | None = None, *, is_inherited: bool = False) -> None:
         self.fence = fence
+        self.is_inherited = is_inherited
+        """Whether the process that held it before has died with it."""
         self.stop: Callable[[str], None] | None = None
         """Called, from any OS thread, with the reason why the owner is to stop; set by an
         owner that can."""
+        self.live: Callable[[], Mapping[str, Any]] | None = None
+        """Called, from any OS thread, for what the owner does now; set by an owner that can
+        tell. It is fit for JSON."""
 
 
 class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
@@ -189,6 +197,34 @@ class BaseCheckpointSaver(LangGraphMethods, Resident, ABC):
         """
         raise self._not_offered("receive_signal")
 
+    def source_of(self, code: str) -> str:
+        """Return the source of a task of which calls are recorded; empty: it is not kept.
+
+        Args:
+            code: The digest of its code.
+        """
+        return ""
+
+    def keep_output(self, address: Address, part: CallOutput) -> None:
+        """Keep what a task has printed or logged, at the end of what is kept of it.
+
+        Must not block: it may wait for the next commit, or for a second. By default nothing is
+        kept.
+
+        Args:
+            address: The checkpoint that the task started from.
+            part: What was added to that.
+        """
+
+    def kept_output(self, address: Address) -> list[CallOutput]:
+        """Return what tasks have printed and logged so far, the first that printed first.
+
+        Args:
+            address: The checkpoint that they started from; without a ``checkpoint_id``, the
+                thread and namespace of all of them.
+        """
+        return []
+
     def close(self) -> None:
         """Release what the saver holds; may be called again."""
 
@@ -263,6 +299,7 @@ def add_writes(known: dict[int, Write], writes: Sequence[Write]) -> None:
             known.pop(WRITES_IDX_MAP["__saved__"], None)
 
 
+@dataclass(slots=True)
 class EncodedBatch(Batch):
     """A batch whose values are what a saver keeps of them, before anybody is shown them.
 
@@ -270,7 +307,8 @@ class EncodedBatch(Batch):
     same objects, which it may change. What is encoded already no change can reach.
     """
 
-    __slots__ = ()
+    sources: dict[str, bytes] = field(default_factory=dict)
+    """By digest, the source of tasks whose calls are recorded, if it may not be kept yet."""
 
 
 def encode_batch(batch: Batch, encode: Encode) -> EncodedBatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -27,6 +27,8 @@ class Work:
     """The checkpoint that it left something on."""
     step: int
     """Its superstep."""
+    path: str = ""
+    """That of its task, if it was kept: by it a call is found below what made it."""
     state: str = "unfinished"
     """``done``, ``failed``, ``waiting`` or ``unfinished``."""
     error: Any = None
@@ -50,20 +52,25 @@ def work_of(saved: Saved) -> list[Work]:
         if write.task_id != records.RUN_TASK_ID:
             # A control write of None takes an earlier one back.
             of_task.setdefault(write.task_id, {})[write.channel] = write.value
-    ran = {task_id: ran for task_id, _, ran in saved.ran}
-    made = [_work(saved, task_id, kept, ran.get(task_id)) for task_id, kept in of_task.items()]
+    ran = {task_id: (path, ran) for task_id, path, ran in saved.ran}
+    place, step, made = saved.address, saved.checkpoint.step + 1, list[Work]()
+    for task_id, kept in of_task.items():
+        path, how = ran.get(task_id, ("", None))
+        made.append(replace(work_from(place, step, task_id, kept, how), path=path))
     # What takes in the input is no node of the user's.
     return [work for work in made if work.name != "__start__"]
 
 
-def _work(saved: Saved, task_id: str, kept: dict[str, Any], ran: Ran | None) -> Work:
+def work_from(
+    address: Address, step: int, task_id: str, kept: Mapping[str, Any], ran: Ran | None
+) -> Work:
+    """Return a task by what it has left: its newest write to each name in *kept*."""
     called = kept.get(records.CALLED)
     asked = Asked._make((*map(str, called[:4]), True)) if isinstance(called, tuple) else None
     call = asked.text if asked else ran.call if ran else ""
-    name, step = call or (ran and ran.name), saved.checkpoint.step + 1
     work = Work(
-        id=task_id, name=name, address=saved.address, step=step, ran=ran, is_call=bool(call),
-        asked=asked,
+        id=task_id, name=call or (ran and ran.name), address=address, step=step, ran=ran,
+        is_call=bool(call), asked=asked,
     )  # fmt: skip
     values = {k: value for k, value in kept.items() if k not in records.CONTROL_WRITES}
     if values:
@@ -83,10 +90,15 @@ def _work(saved: Saved, task_id: str, kept: dict[str, Any], ran: Ran | None) -> 
 def status_of(saved: Saved, *, running: bool) -> Status:
     """Return how the thread stands whose newest checkpoint is *saved*."""
     states = {work.state for work in work_of(saved)}
+    return status_from(states, saved.checkpoint.source, running=running)
+
+
+def status_from(states: Collection[str], source: str, *, running: bool) -> Status:
+    """Return how a thread stands by the states of the tasks on its newest checkpoint."""
     if running:
         return "running"
     if "waiting" in states:
         return "waiting"
     if "failed" in states:
         return "failed"
-    return "stopped" if states or saved.checkpoint.source == "input" else "done"
+    return "stopped" if states or source == "input" else "done"

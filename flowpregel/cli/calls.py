@@ -14,8 +14,9 @@ import click
 
 from flowpregel.checkpoint.work import Work
 from flowpregel.cli import console, looking, running, targets
-from flowpregel.cli.console import FULL, Code, note, one_line, plain
+from flowpregel.cli.console import Code, note
 from flowpregel.errors import ConfigurationError
+from flowpregel.watching.preview import FULL, one_line, plain
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.lmdb.arguments import KeptArguments

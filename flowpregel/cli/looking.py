@@ -1,4 +1,4 @@
-"""The commands that only look: ls, show, history, state, diff, stats, graph.
+"""The commands that only look: ls, show, watch, history, state, diff, stats, graph.
 
 How a thread stands is read from what its newest checkpoint keeps; no flow is imported
 for it.
@@ -14,26 +14,18 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from flowpregel._core.records import TASKS, Address, Saved
+from flowpregel._core.records import Address, Saved
 from flowpregel._text import in_one_line
 from flowpregel.checkpoint.base import FLOW
 from flowpregel.checkpoint.work import Status, Work, status_of, work_of
 from flowpregel.cli import console, targets
-from flowpregel.cli.console import FULL, PREVIEW, Limits, line_of, one_line, plain
 from flowpregel.errors import ConfigurationError
+from flowpregel.watching import channels
+from flowpregel.watching.preview import FULL, PREVIEW, Limits, line_of, one_line, plain
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.lmdb.durable import DurableSaver
 
-_ENGINES = ("branch:to:", "join:", TASKS)
-"""What the names of the engine's own channels begin with."""
-_NAMES = {
-    "__start__": "input",
-    "__end__": "result",
-    "__previous__": "previous",
-    "__root__": "state",
-}
-"""What people call the channels of an entrypoint, and of a graph without named ones."""
 _MOST = 100
 """Of the tasks that are done, the last ones are shown, this many, unless all are asked for."""
 _limit = click.option(
@@ -81,9 +73,10 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
     """Show how a thread stands, and what its last run did.
 
     Its tasks are listed by superstep: how they ended, how long they ran, how often
-    they were tried, and their result, error or question.
+    they were tried, and their result, error or question; then those that run now.
     """
     names: dict[str, str] = {}
+    running: list[dict[str, Any]] = []
     with targets.reading(store, flow=flow is not None) as saver:
         saved = targets.newest(saver, thread)
         owner, newest = saver.owner(thread), saved.checkpoint
@@ -97,13 +90,20 @@ def show(thread: str, flow: str | None, limit: int, limits: Limits, store: str |
         }
         if owner is not None:
             facts["run by"] = str(owner)
+            from flowpregel.cli import watching  # noqa: PLC0415 - keeps --help fast
+
+            live = watching.going_on(saver, thread)
+            facts["waiting for their turn"] = plain(live["waiting"]) or None
+            running = [watching.running_row(each, newest.step + 1) for each in live["running"]]
         if flow is not None:
             app = targets.load_flow(flow).copy({"checkpointer": saver})
             state = app.get_state(thread_id=thread)
             names = {task.id: task.name for task in state.tasks}
             facts["next"] = [*state.next]
         work = work_of_last_run(saver, thread, limit)
+    left = {each.id for each in work}
     tasks = [_task(each, names, limits) for each in work]
+    tasks += [each for each in running if each["id"] not in left]
     done = [each.id for each in work if each.state == "done"]
     hidden = set() if limits is FULL else {*done[:-_MOST]}
     heads = ("STEP", "TASK", "STATE", "SECONDS", "TRIES", "RESULT, ERROR OR QUESTION")
@@ -143,11 +143,27 @@ def _row(task: Mapping[str, Any], limits: Limits) -> tuple[Any, ...]:
             told = line_of(f"{kind}: {message}", limits)
         case {"state": "waiting", "interrupts": interrupts}:
             told = "; ".join(f"{i['id'] or '?'}: {line_of(i['value'], limits)}" for i in interrupts)
+        case {"state": "running", "progress": str(progress)}:
+            told = progress
         case {"state": "failed", "error": known} | {"state": "done", "result": known}:
             told = line_of(known, limits)
     name = task["name"] or f"(node's task {task['id'][:8]})"
     seconds = None if task["seconds"] is None else f"{task['seconds']:.3f}"
     return task["step"], name, task["state"], seconds, task["attempts"], told
+
+
+@console.store_command()
+@click.argument("thread", metavar="[ID]", required=False)
+def watch(thread: str | None, store: str | None) -> console.Code:
+    """Watch a run while it goes on, in whatever process; without ID the one that changed last.
+
+    Failures come first, then how many tasks are done and to do, how fast, how long yet,
+    and what runs now. It ends when the run ends, with an exit code that says how.
+    """
+    from flowpregel.cli.watching import watch_run  # noqa: PLC0415 - keeps --help fast
+
+    with targets.reading(store) as saver:
+        return watch_run(saver, thread)
 
 
 @console.store_command(console.INTERNALS)
@@ -185,7 +201,7 @@ def state(thread: str, checkpoint: str | None, limits: Limits, store: str | None
     """
     with targets.reading(store) as saver:
         saved = targets.find_checkpoint(saver, thread, checkpoint)
-    values = {name: plain(value, limits) for name, value in values_of(saved).items()}
+    values = {name: plain(value, limits) for name, value in _values_of(saved).items()}
     rows = [(name, line_of(value, limits)) for name, value in values.items()]
     shown = {"checkpoint": saved.checkpoint.id, "values": values}
     console.print_result(shown, console.table(("CHANNEL", "VALUE"), rows))
@@ -209,7 +225,7 @@ def diff(thread: str, old: str | None, new: str | None, limits: Limits, store: s
                 f"checkpoint {later.checkpoint.id} has no parent: name the one to compare with"
             )
         earlier = targets.find_checkpoint(saver, thread, old or later.checkpoint.parent_id)
-    before, after = values_of(earlier), values_of(later)
+    before, after = _values_of(earlier), _values_of(later)
     changes, lines = {}, []
     for name in sorted({*before, *after}):
         sides = {"old": before, "new": after}
@@ -239,8 +255,8 @@ def stats(store: str | None) -> None:
         "in pending writes": console.size_of(found.bytes_of_writes),
     }
     largest = sorted(_named(found.bytes_of_channels).items(), key=lambda item: -item[1])
-    channels = console.table(("CHANNEL", "BYTES"), [(k, f"{v:,}") for k, v in largest])
-    console.print_result({"path": path, **asdict(found)}, console.aligned(shown), "", channels)
+    sizes = console.table(("CHANNEL", "BYTES"), [(k, f"{v:,}") for k, v in largest])
+    console.print_result({"path": path, **asdict(found)}, console.aligned(shown), "", sizes)
 
 
 @console.store_command()
@@ -299,29 +315,18 @@ def work_of_last_run(saver: DurableSaver, thread_id: str, limit: int | None = No
     return [each for saved in history for each in work_of(saved)]
 
 
-def values_of(saved: Saved) -> dict[str, Any]:
-    """Return what the channels hold, by the names that `_named` gives."""
-    # Only the flow knows how to fold deltas.
-    deltas = {
-        name: {"seed": history.seed, "deltas": (*history.writes,)}
-        for name, history in saved.deltas.items()
-    }
-    return _named({**saved.checkpoint.values, **deltas})
+def _values_of(saved: Saved) -> dict[str, Any]:
+    return channels.values_of(saved, internals=console.is_asked("--internals"))
 
 
-def _named(channels: Mapping[str, Any]) -> dict[str, Any]:
-    """Return channels in order, without the engine's own, by the names that people give them."""
-    found = dict(sorted(channels.items()))
-    if console.is_asked("--internals"):
-        return found
-    kept = {k: v for k, v in found.items() if not k.startswith(_ENGINES)}
-    return {k if _NAMES.get(k) in kept else _NAMES.get(k, k): v for k, v in kept.items()}
+def _named(found: Mapping[str, Any]) -> dict[str, Any]:
+    return channels.named(found, internals=console.is_asked("--internals"))
 
 
-def _wrote(channels: Mapping[str, Any]) -> Any:
+def _wrote(written: Mapping[str, Any]) -> Any:
     """Return what a node wrote; of an entrypoint's body just what it returned."""
-    named = _named(channels)
-    return channels["__end__"] if "result" in named and "__end__" in channels else named
+    known = _named(written)
+    return written["__end__"] if "result" in known and "__end__" in written else known
 
 
 def _step(step: int) -> int | None:

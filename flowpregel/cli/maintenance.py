@@ -16,8 +16,8 @@ from flowpregel._interrupts import held
 from flowpregel._postgres import is_url
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli import console, targets
-from flowpregel.cli.inert import InertCodec
 from flowpregel.errors import ConfigurationError, StoreError
+from flowpregel.watching.inert import InertCodec
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _BYTES = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}

@@ -12,8 +12,9 @@ from rich.text import Text
 
 from flowpregel._engine.drivers import Item
 from flowpregel._text import printable
-from flowpregel.cli.console import one_line, rich_console
+from flowpregel.cli.console import rich_console
 from flowpregel.pregel.progress import MODES, ProgressView
+from flowpregel.watching.preview import one_line
 
 __all__ = ["MODES", "RunView"]
 

@@ -24,7 +24,7 @@ from flowpregel._core.commands import Command, Interrupt
 from flowpregel._interrupts import ending
 from flowpregel.checkpoint.base import BaseCheckpointSaver
 from flowpregel.cli import console, targets
-from flowpregel.cli.console import FULL, Code, Limits, code_of, note, one_line, plain
+from flowpregel.cli.console import Code, code_of, note
 from flowpregel.errors import (
     ConfigurationError,
     EmptyInputError,
@@ -33,6 +33,7 @@ from flowpregel.errors import (
     TaskCancelled,
 )
 from flowpregel.stopping import AWAITS_SIGNAL, SLEEPS_UNTIL
+from flowpregel.watching.preview import FULL, Limits, one_line, plain
 
 if TYPE_CHECKING:
     from flowpregel.pregel.pregel import Pregel

@@ -16,8 +16,8 @@ from flowpregel._lmdb.codec import Codec
 from flowpregel._postgres import is_url
 from flowpregel.checkpoint.base import FLOW, FOLDER
 from flowpregel.cli.console import is_asked
-from flowpregel.cli.inert import InertCodec
 from flowpregel.errors import ConfigurationError, StoreError
+from flowpregel.watching.inert import InertCodec
 
 if TYPE_CHECKING:
     from flowpregel.checkpoint.lmdb import LMDBSaver

@@ -21,8 +21,9 @@ from functools import partial
 from struct import Struct
 from typing import Any, Final
 
+from flowpregel._core.asked import Span
 from flowpregel._core.effects import Ended
-from flowpregel._core.records import Outcome, Raised, Span, Withdrawn
+from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.channels.context import contexts_in
 from flowpregel.context import Job, RunClient
 from flowpregel.errors import ExecutorUnavailableError, WorkerDiedError
@@ -33,8 +34,9 @@ from flowpregel.executors.processes.worker_io import StoreProxy
 
 _HERE: Final = os.urandom(16)
 """Names this process among all machines."""
-_RAN = Struct("<qfI")
-"""Before an outcome: when the attempt began, its seconds, and where (0: it could not begin)."""
+_RAN = Struct("<qfIf64p")
+"""Before an outcome: when the attempt began, its seconds, where (0: it could not begin), its
+seconds of CPU, and the name of the machine."""
 
 
 class FuturesExecutor(Executor):
@@ -78,6 +80,10 @@ class FuturesExecutor(Executor):
         if (future := self._futures.get(key)) is not None:
             future.cancel()
 
+    def running(self) -> dict[JobKey, tuple[int, int]]:
+        """Return the jobs that run now; where, only their ends tell."""
+        return {key: (0, 0) for key, future in [*self._futures.items()] if future.running()}
+
 
 def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
     """Run a packed job wherever this is called, and return its packed outcome; raises nothing.
@@ -99,9 +105,9 @@ def perform_packed(node: bytes, body: bytes, home: bytes) -> bytes:
             for channel in contexts_in(job.task.input):
                 channel.close(outcome.error if isinstance(outcome, Raised) else None)
     except BaseException as error:  # noqa: BLE001 - the engine may be ended by what escapes
-        return _RAN.pack(0, 0, 0) + messages.pack_outcome(Raised(error), "?", None)
-    began, seconds, _, pid = watch.stop("futures")
-    head = _RAN.pack(began, seconds, pid)
+        return _RAN.pack(0, 0, 0, 0, b"") + messages.pack_outcome(Raised(error), "?", None)
+    ran = watch.stop("futures")
+    head = _RAN.pack(ran.began, ran.seconds, ran.pid, ran.cpu, ran.host.encode())
     return head + messages.pack_outcome(outcome, job.task.name, None)
 
 
@@ -119,8 +125,8 @@ def _end_of(job: Job, future: concurrent.futures.Future[bytes]) -> tuple[Outcome
     origin = f"in task {job.task.name!r} (attempt {job.attempt}), on another executor"
     try:
         answer = future.result()
-        began, seconds, pid = _RAN.unpack_from(answer)
-        span = (began, seconds, "futures", pid) if pid else None
+        began, seconds, pid, cpu, host = _RAN.unpack_from(answer)
+        span = Span(began, seconds, "futures", pid, cpu, 0, host.decode()) if pid else None
         return messages.unpack_outcome(answer[_RAN.size :], origin, None), span
     except BaseException as problem:  # noqa: BLE001 - a user's class may raise anything
         return Raised(problem), None

@@ -16,12 +16,13 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
+from flowpregel._core.asked import Span
 from flowpregel._core.effects import Call, Event
-from flowpregel._core.records import Outcome, Span
+from flowpregel._core.records import Outcome
 from flowpregel.context import Job
 
 BACKLOG: Final = 8 << 20
@@ -83,17 +84,25 @@ class Backlog:
             release()
 
 
+HOST: Final = os.uname().nodename
+"""The name of this machine."""
+_TOGETHER: Final = ("coroutines", "graph")
+"""Executors whose attempts share an OS thread while they run."""
+
+
 @dataclass(slots=True)
 class Stopwatch:
-    """Measures one attempt, from when it is made."""
+    """Measures one attempt, from when it is made, on the OS thread that stops it."""
 
     began: int = field(default_factory=time.time_ns)
     started: int = field(default_factory=time.monotonic_ns)
+    cpu: float = field(default_factory=time.thread_time)
 
     def stop(self, executor: str) -> Span:
         """Return when the attempt ran, in this process, on *executor*."""
         seconds = (time.monotonic_ns() - self.started) / 1e9
-        return self.began, seconds, executor, os.getpid()
+        cpu = 0.0 if executor in _TOGETHER else time.thread_time() - self.cpu
+        return Span(self.began, seconds, executor, os.getpid(), cpu, 0, HOST)
 
 
 class Mailbox(Protocol):
@@ -159,6 +168,18 @@ class Executor(ABC):
             contexts: Their tokens. In this process the run leaves them itself.
             error: What it ended with.
         """
+
+    def running(self) -> Mapping[JobKey, tuple[int, int]]:
+        """Return the jobs that run now: the pid of each, and when it began, as far as is known.
+
+        That is wall-clock nanoseconds; 0: not known. For those who watch a run, on any OS
+        thread. Of an executor that cannot tell, all jobs seem to wait.
+        """
+        return {}
+
+    def worker_pids(self) -> list[int]:
+        """Return the pids of its worker processes, if it has any."""
+        return []
 
     def close(self) -> None:  # noqa: B027 - some executors hold nothing to release
         """Wait for what cannot be stopped, and release everything. May be called again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -74,6 +75,10 @@ class CoroutineExecutor(Executor):
         stop_calls(self._calls.get(key, ()), "the run was stopped")
         if (task := self._tasks.get(key)) is not None:
             task.cancel()
+
+    def running(self) -> dict[JobKey, tuple[int, int]]:
+        """Return the jobs that it was given: all of them run."""
+        return dict.fromkeys([*self._tasks], (os.getpid(), 0))
 
     def close(self) -> None:
         """End the loop, if it is our own."""

@@ -105,6 +105,11 @@ class ThreadExecutor(Executor):
             calls = self._running.get(key) if kill else None
         stop_calls(calls or (), "the run was stopped")
 
+    def running(self) -> dict[JobKey, tuple[int, int]]:
+        """Return the jobs that run now."""
+        with self._changed:
+            return dict.fromkeys(self._running, (os.getpid(), 0))
+
     def close(self) -> None:
         """Wait for the running tasks, and end all OS threads."""
         with self._changed:
@@ -164,6 +169,8 @@ class InlineExecutor(Executor):
         self._turn = turn
         self.waiting: Waiting = deque()
         """The jobs that wait for this OS thread."""
+        self._running: list[JobKey] = []
+        """Those that run: the others wait for calls that they made."""
 
     def start(self, jobs: Sequence[Job], mailbox: Mailbox) -> None:
         """Keep *jobs* until the run waits."""
@@ -172,6 +179,10 @@ class InlineExecutor(Executor):
     def cancel(self, key: JobKey, *, kill: bool) -> None:
         """Withdraw a job that waits."""
         _withdrawn(self.waiting, key)
+
+    def running(self) -> dict[JobKey, tuple[int, int]]:
+        """Return the job that runs, and those that wait for calls that they made."""
+        return dict.fromkeys([*self._running], (os.getpid(), 0))
 
     def work(self) -> None:
         """Run jobs: at least one, and for about two milliseconds, until one fails.
@@ -183,11 +194,14 @@ class InlineExecutor(Executor):
         while self.waiting:
             job, mailbox = self.waiting.popleft()
             watch, client = Stopwatch(), LocalRunClient(job, mailbox, self._turn)
+            self._running.append(job.key)
             try:
                 outcome = interruptible(_outcome_of, job, client)
             except BaseException:
                 mailbox.post(Ended(*job.key, Withdrawn()))
                 raise
+            finally:
+                self._running.remove(job.key)
             caught = caught_of(outcome, client.made)
             mailbox.post(Ended(*job.key, outcome, watch.stop("inline"), caught))
             if isinstance(outcome, Raised) or time.monotonic() > until:

@@ -21,6 +21,7 @@ from flowpregel.func.flow import Flow, once_of
 from flowpregel.func.parameters import parameters_of
 from flowpregel.policies import CachePolicy, RetryPolicy, TimeoutPolicy
 from flowpregel.pregel.definition import END, START
+from flowpregel.pregel.hooks import EndHooks, Hook
 from flowpregel.pregel.node import Channel, ChannelWriteEntry, PregelNode
 
 P = ParamSpec("P")
@@ -42,9 +43,15 @@ class EntrypointOptions:
     timeout: float | timedelta | TimeoutPolicy | None = None
     executor: Any = None
     adopts: str | Sequence[str] = ()
+    on_end: Hook | None = None
+    on_failure: Hook | None = None
 
     def __post_init__(self) -> None:
         self.timeout = TimeoutPolicy.coerce(self.timeout)
+        for name in ("on_end", "on_failure"):
+            hook: Any = getattr(self, name)
+            if hook is not None and (not callable(hook) or is_coroutine_function(hook)):
+                raise ConfigurationError(f"entrypoint({name}={hook!r}): use a function, not async")
 
 
 class entrypoint(EntrypointOptions):
@@ -70,6 +77,9 @@ class entrypoint(EntrypointOptions):
         executor: Where tasks run that do not say it themselves: ``"processes"``,
             ``"threads"``, ``"inline"``, or an executor.
         adopts: The name that the function had before, or several: their runs go on.
+        on_end: Called with a `RunEnd`, once, when a run is done; in this process.
+        on_failure: Called so when a run has failed; for a run whose process has died, by the
+            next one that goes on with it.
 
     Raises:
         ConfigurationError: The function cannot be a workflow; the message says why.
@@ -114,6 +124,8 @@ class entrypoint(EntrypointOptions):
         timeout: float | timedelta | TimeoutPolicy | None = None,
         executor: Any = None,
         adopts: str | Sequence[str] = (),
+        on_end: Hook | None = None,
+        on_failure: Hook | None = None,
     ) -> entrypoint: ...
     def __new__(cls, *args: Any, **options: Any) -> Any:
         """Return a decorator; without parentheses, the workflow of a function."""
@@ -154,6 +166,7 @@ class entrypoint(EntrypointOptions):
         )
         first = next(iter(parameters.signature.parameters)) if parameters.is_one else None
         given, returned, saved = _types_of(func, first)
+        hooked = self.on_end is not None or self.on_failure is not None
         graph: Flow[Any, Any] = Flow(
             parameters,
             once_of(func, name, names(self.adopts)),
@@ -174,6 +187,7 @@ class entrypoint(EntrypointOptions):
             context_schema=self.context_schema,
             name=name,
             executor=self.executor,
+            config={"callbacks": [EndHooks(self.on_end, self.on_failure)]} if hooked else None,
         )
         graph.__doc__ = func.__doc__
         return graph

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from flowpregel._core.digest import home_of
 from flowpregel._interrupts import ending, held
@@ -27,10 +27,30 @@ from flowpregel.pregel.runner import GraphRun
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_CodeChange = Literal["keep", "rerun", "error"] | None
+R_co = TypeVar("R_co", covariant=True)
 _OWN = ("id", "adopt", "on_code_change", "on_conflict", "fail_fast", "stop_after", "stop_grace")
 """The options of a run, among the arguments of its workflow."""
 _EVENTS = ("tasks", "updates", "custom")
+
+
+class RunMethod(Protocol[P, R_co]):
+    """Takes the arguments of a workflow's function, and with an ``id`` the options of its run."""
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+    @overload
+    def __call__(
+        self,
+        *args: Any,
+        id: str,
+        adopt: bool = ...,
+        on_code_change: Literal["keep", "rerun", "error"] | None = ...,
+        on_conflict: OnConflict = ...,
+        fail_fast: bool = ...,
+        stop_after: float | timedelta | None = ...,
+        stop_grace: float = ...,
+        **kwargs: Any,
+    ) -> R_co: ...
 
 
 class Flow(Pregel, Generic[P, R]):
@@ -62,22 +82,8 @@ class Flow(Pregel, Generic[P, R]):
         by_name = isinstance(given, dict)
         return self.parameters.input_of(() if by_name else (given,), given if by_name else {})
 
-    @overload
-    def run(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
-    @overload
-    def run(
-        self,
-        *args: Any,
-        id: str,
-        adopt: bool = ...,
-        on_code_change: _CodeChange = ...,
-        on_conflict: OnConflict = ...,
-        fail_fast: bool = ...,
-        stop_after: float | timedelta | None = ...,
-        stop_grace: float = ...,
-        **kwargs: Any,
-    ) -> R: ...
-    def run(self, *args: Any, **kwargs: Any) -> Any:
+    @property
+    def run(self) -> RunMethod[P, R]:
         """Run the workflow, if that was not done yet, and return its result.
 
         Args:
@@ -111,6 +117,9 @@ class Flow(Pregel, Generic[P, R]):
             >>> study.run([1, 2, 3], id="study-1")  # doctest: +SKIP
             6
         """
+        return self._run
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
         if _is_nested(kwargs):
             return self.invoke(self._given(args, kwargs))
         with UsersFrames(), held():
@@ -119,23 +128,12 @@ class Flow(Pregel, Generic[P, R]):
                 pass
             return _result_of(run)
 
-    @overload
-    async def arun(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
-    @overload
-    async def arun(
-        self,
-        *args: Any,
-        id: str,
-        adopt: bool = ...,
-        on_code_change: _CodeChange = ...,
-        on_conflict: OnConflict = ...,
-        fail_fast: bool = ...,
-        stop_after: float | timedelta | None = ...,
-        stop_grace: float = ...,
-        **kwargs: Any,
-    ) -> R: ...
-    async def arun(self, *args: Any, **kwargs: Any) -> Any:
+    @property
+    def arun(self) -> RunMethod[P, Coroutine[Any, Any, R]]:
         """`run`, on the running event loop."""
+        return self._arun
+
+    async def _arun(self, *args: Any, **kwargs: Any) -> Any:
         if _is_nested(kwargs):
             return await self.ainvoke(self._given(args, kwargs))
         with UsersFrames():
@@ -144,22 +142,8 @@ class Flow(Pregel, Generic[P, R]):
                 pass
             return _result_of(run)
 
-    @overload
-    def start(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]: ...
-    @overload
-    def start(
-        self,
-        *args: Any,
-        id: str,
-        adopt: bool = ...,
-        on_code_change: _CodeChange = ...,
-        on_conflict: OnConflict = ...,
-        fail_fast: bool = ...,
-        stop_after: float | timedelta | None = ...,
-        stop_grace: float = ...,
-        **kwargs: Any,
-    ) -> RunHandle[R]: ...
-    def start(self, *args: Any, **kwargs: Any) -> Any:
+    @property
+    def start(self) -> RunMethod[P, RunHandle[R]]:
         """Do what `run` does on an OS thread of its own, and return a handle at once.
 
         The thread ends with the program; run again, it goes on.
@@ -169,6 +153,9 @@ class Flow(Pregel, Generic[P, R]):
             >>> handle.result(timeout=60)  # doctest: +SKIP
             6
         """
+        return self._start
+
+    def _start(self, *args: Any, **kwargs: Any) -> Any:
         return RunHandle(self._planned(args, kwargs, stream_mode=_EVENTS))
 
     def plan(self, *args: Any, **kwargs: Any) -> DryRun:
@@ -283,6 +270,12 @@ class RunHandle(Generic[R]):
         while (event := self._events.get()) is not None:
             yield event
         self._events.put(None)
+
+    def _repr_html_(self) -> str | None:
+        """Return the run's page as it stands now, for a notebook; None: no store keeps the run."""
+        from flowpregel.ui.report import notebook_report  # noqa: PLC0415 - seldom needed
+
+        return notebook_report(self._run.graph.saver, self.id)
 
     def _work(self) -> None:
         try:

@@ -21,7 +21,7 @@ from typing import (
     overload,
 )
 
-from flowpregel._code.digest import code_digest
+from flowpregel._code.digest import SOURCES, code_digest
 from flowpregel._core.asked import Asked
 from flowpregel._core.callee import Callee, callee_of, is_generator_function, name_of
 from flowpregel._core.digest import arguments_digest, space_of
@@ -326,8 +326,11 @@ class TaskFunction(Generic[P, R]):
     @cached_property
     def code(self) -> str:
         """A digest of what its function does, or the version that stands for it."""
-        version = self.options.version
-        return code_digest(self.func).digest if version is None else f"version {version}"
+        if (version := self.options.version) is not None:
+            return f"version {version}"
+        found = code_digest(self.func)
+        SOURCES[found.digest] = found.source
+        return found.digest
 
     @overload
     def __get__(self, instance: None, owner: type[Any] | None = None) -> TaskFunction[P, R]: ...

@@ -127,7 +127,7 @@ def config_for(address: Address, parents: Mapping[str, str]) -> dict[str, Any]:
 
 
 def merged(*configs: Config | None, **settings: Any) -> dict[str, Any]:
-    """Return one config of several; later ones win, tags and metadata add up.
+    """Return one config of several; later ones win, tags, metadata and callbacks add up.
 
     Args:
         configs: LangGraph's dicts.
@@ -155,6 +155,9 @@ def merged(*configs: Config | None, **settings: Any) -> dict[str, Any]:
                 value = {**result.get(key, {}), **_checked({key: value}, key)}
             elif key == "tags":
                 value = [*result.get(key, ()), *_checked({key: value}, key)]
+            elif key == "callbacks":
+                # What LangChain gives may be a manager of them.
+                value = [*result.get(key, ()), *getattr(value, "handlers", value)]
             result[key] = value
     return result
 
@@ -181,14 +184,14 @@ def parse(config: Config | None) -> ParsedConfig:
         "metadata": metadata,
         "run_id": run_id,
     }
-    tags, callbacks = [*_checked(config, "tags", ())], config.get("callbacks") or ()
+    tags = [*_checked(config, "tags", ())]
     return ParsedConfig(
         thread_id=None if thread_id is None else thread_name(thread_id),
         checkpoint_id=_checked(configurable, "checkpoint_id"),
         namespace=_checked(configurable, "checkpoint_ns", ""),
         checkpoint_map=configurable.get("checkpoint_map") or {},
         run_name=config.get("run_name"),
-        callbacks=getattr(callbacks, "handlers", callbacks),  # of a manager of LangChain's
+        callbacks=config.get("callbacks") or (),
         shown={**checked, "tags": tags, "configurable": configurable},
         **checked,
     )

@@ -17,8 +17,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from difflib import unified_diff
 from typing import TYPE_CHECKING
 
+from flowpregel._code.digest import SOURCES
 from flowpregel._core import effects
 from flowpregel._core.effects import Steps
 from flowpregel._core.plan import plan
@@ -31,7 +33,7 @@ from flowpregel._engine.drivers import drive
 from flowpregel._engine.engine import Engine, RunPlan
 from flowpregel._engine.nested import RunContext, now
 from flowpregel._interrupts import held
-from flowpregel.checkpoint.base import FLOW
+from flowpregel.checkpoint.base import FLOW, BaseCheckpointSaver
 from flowpregel.errors import FlowPregelError
 from flowpregel.pregel.definition import GraphDefinition
 from flowpregel.pregel.resume import Start, start_of
@@ -69,6 +71,8 @@ class DryRun:
     """How many results that other code made would be used, by the name of the task."""
     is_changed: bool = False
     """Whether the body has other code, or another input, than when its calls were recorded."""
+    diff: str = ""
+    """How the code of these tasks has changed, as far as the store has its source."""
     error: str | None = None
     """What it would fail with at once."""
 
@@ -86,6 +90,7 @@ class DryRun:
         ]
         if self.other_code:
             lines.append(f"answers of other code than now{_counts(self.other_code)}")
+            lines += self.diff.splitlines()
         if self.is_changed:
             lines.append("its body has other code or another input now")
         if self.error:
@@ -120,7 +125,7 @@ def dry_replay(asked: GraphRun) -> DryRun:
             run_id=begun.run_id,
             has_saver=True,
         )
-        steps = _superstep(begun, options)
+        steps = _superstep(begun, options, graph.saver)
         plan_of_it = RunPlan(
             steps=steps, around=around, open_cache=graph.open_cache, resources=ExitStack()
         )
@@ -134,7 +139,7 @@ def dry_replay(asked: GraphRun) -> DryRun:
     return found
 
 
-def _superstep(begun: Start, options: Options) -> Steps:
+def _superstep(begun: Start, options: Options, saver: BaseCheckpointSaver | None) -> Steps:
     """Go the steps of the superstep at which a run stands; its `Result` has a `DryRun`."""
     run = yield from start(begun.program, options, begun.given)
     setting = run.setting()
@@ -158,10 +163,21 @@ def _superstep(begun: Start, options: Options) -> Steps:
             would_run=dict(withheld),
             not_asked=known.not_asked,
             other_code=dict(known.of_other_code),
+            diff=_diff(known.codes, saver) if saver else "",
             is_changed=known.is_changed,
             error=error,
         )
     )
+
+
+def _diff(codes: Mapping[str, tuple[str, str]], saver: BaseCheckpointSaver) -> str:
+    """Return how the sources of tasks have changed whose results were made by other *codes*."""
+    lines = list[str]()
+    for name, (was, present) in codes.items():
+        if kept := saver.source_of(was).splitlines():
+            shown = SOURCES.get(present, "").splitlines()
+            lines += unified_diff(kept, shown, f"{name}, recorded", f"{name}, now", lineterm="")
+    return "\n".join(lines)
 
 
 def _withheld(steps: Steps, names: Counter[str]) -> Steps:

@@ -69,6 +69,8 @@ class ProgressView:
         self._reports: dict[str, dict[str, Any]] = {}
         """The last reports of tasks that run, by their ids."""
         self._show, self._every = _way_to_show(self._out)
+        if self._every < 1:
+            self._shown -= self._every  # where it is written over, the first event shows it
 
     def see(self, item: Item) -> None:
         """Take in an event of the run's stream."""

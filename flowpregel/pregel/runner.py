@@ -91,7 +91,7 @@ class GraphRun:
         self.graph, self.given, self.config = graph, given, config
         self._hooks: Any = nullcontext
         if config.callbacks:
-            self._hooks = lambda run_id: run_hooks(config, given, self.output, run_id)
+            self._hooks = lambda planned: run_hooks(self, planned)
         self.context = context_of(graph.context_schema, wanted["context"])
         self.control: RunControl | None = wanted["control"]
         self.resume: Literal["auto"] | Once | None = wanted["resume"]
@@ -156,7 +156,7 @@ class GraphRun:
         self.engine = Engine(planned := plan_of(self))
         if self._stopped is not None:
             self._stop(self._stopped)
-        with self._hooks(planned.around.run_id):
+        with self._hooks(planned):
             yield from drive(self.engine)
 
     async def aitems(self) -> AsyncIterator[Any]:
@@ -179,7 +179,7 @@ class GraphRun:
         self.engine = Engine(planned, asyncio.get_running_loop())
         emitted = adrive(self.engine)
         view = nullcontext() if self._view is None else closing(self._view)
-        with UsersFrames(), ending(self.end), self._hooks(planned.around.run_id), view:
+        with UsersFrames(), ending(self.end), self._hooks(planned), view:
             async with aclosing(emitted):  # type: ignore[type-var]
                 async for item in emitted:
                     for shown in self._shown(item):
@@ -241,11 +241,10 @@ def plan_of(asked: GraphRun) -> RunPlan:
     with ExitStack() as resources:
         if saver is not None:
             address = config.address
+            place = address.thread_id, address.namespace
             resources.callback(fault, "lease.released.after")
             fault("lease.taken.before")
-            held_by = saver.lease(
-                address.thread_id, address.namespace, on_conflict=asked.on_conflict
-            )
+            held_by = saver.lease(*place, on_conflict=asked.on_conflict)
             lease = resources.enter_context(held_by)
             fault("lease.taken.after")
             resources.callback(fault, "lease.released.before")
@@ -270,6 +269,7 @@ def plan_of(asked: GraphRun) -> RunPlan:
             modes=options.modes if asked.subgraphs else options.modes & _FROM_INSIDE,
             options=options,
             replayed_before=start.replayed_before,
+            is_over=start.over is not None,
         )
         return RunPlan(
             steps=(

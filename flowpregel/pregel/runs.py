@@ -13,15 +13,13 @@ others are due, only the graph knows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from flowpregel._core import records
-from flowpregel._core.asked import CallRecord, Ran
 from flowpregel._core.ids import caller_of
-from flowpregel._core.records import Address, Saved, Write
-from flowpregel._core.stream_events import outputs
+from flowpregel._core.records import Address, Saved
 from flowpregel.checkpoint.base import BaseCheckpointSaver
+from flowpregel.checkpoint.work import Work, work_of
 from flowpregel.pregel.definition import START, GraphDefinition
 from flowpregel.pregel.run_drawing import Status, TaskRecord
 from flowpregel.pregel.snapshot import open_checkpoint
@@ -92,27 +90,6 @@ def tasks_of_run(
     return _RunReader(graph, saver, nested).tasks(last_run(saver, address, limit), depth)
 
 
-@dataclass(slots=True, eq=False)
-class _KeptTask:
-    """What is kept of a task."""
-
-    id: str
-    path: str = ""
-    name: str = ""
-    writes: list[Write] = field(default_factory=list)
-    ran: Ran | None = None
-    call: str = ""
-
-    @property
-    def is_graph(self) -> bool:
-        return self.ran is not None and self.ran.executor == "graph"
-
-    @property
-    def caller(self) -> str:
-        """The path of the task whose body made the call that it is; empty: it is no call."""
-        return caller_of(self.path)
-
-
 @dataclass(frozen=True, slots=True)
 class _RunReader:
     """Reads the tasks of a run from its checkpoints.
@@ -139,27 +116,28 @@ class _RunReader:
         for index, saved in enumerate(history):
             after = history[index + 1] if index + 1 < len(history) else None
             is_over = after is not None and after.checkpoint.source == "loop"
-            found = _kept_on(saved)
+            found = {work.id: work for work in work_of(saved)}
             is_due = after is None or (is_over and not found)
             if is_due and self.graph is not None and (whole := self.saver.load(saved.address)):
                 for due in open_checkpoint(self.graph.program, whole).tasks:
-                    known = found.setdefault(due.id, _KeptTask(due.id))
-                    known.path, known.name = due.path, due.name
+                    left = Work(id=due.id, name=None, address=saved.address, step=0)
+                    known = found.get(due.id, left)
+                    found[due.id] = replace(known, name=due.name, path=due.path)
             tasks += self._tree(saved, found.values(), is_over, depth, prefix)
         return tasks
 
     def _tree(
-        self, saved: Saved, found: Iterable[_KeptTask], is_over: bool, depth: int, outer: str
+        self, saved: Saved, found: Iterable[Work], is_over: bool, depth: int, outer: str
     ) -> list[TaskRecord]:
         """Return the tasks of one superstep, calls inside the tasks that made them."""
         by_path = {task.path: task for task in found if task.path}
-        below: dict[str | None, list[_KeptTask]] = {}
+        below: dict[str | None, list[Work]] = {}
         for task in sorted(found, key=lambda task: (task.path, task.id)):
-            caller = by_path.get(task.caller)
+            caller = by_path.get(caller_of(task.path))
             below.setdefault(None if caller is None else caller.id, []).append(task)
 
-        def record(task: _KeptTask, prefix: str, caller: _KeptTask | None) -> TaskRecord:
-            name = task.name or f"(task {task.id[:8]})"
+        def record(task: Work, prefix: str, caller: Work | None) -> TaskRecord:
+            name = (task.ran or task.asked or task).name or f"(task {task.id[:8]})"
             node = prefix + name
             inner = [record(each, f"{node}/", task) for each in below.get(task.id, ())]
             graph, address = None, None
@@ -170,8 +148,8 @@ class _RunReader:
                     place = "|".join(filter(None, (outer_names, f"{name}:{task.id}")))
                     address = Address(saved.address.thread_id, bound.namespace_at(place))
                     graph = bound
-            elif caller is not None and task.is_graph:
-                graphs = [each for each in below[caller.id] if each.is_graph]
+            elif caller is not None and _is_graph(task):
+                graphs = [*filter(_is_graph, below[caller.id])]
                 address = self.nested.get((caller.id, graphs.index(task)))
             if address is not None and depth > 0:
                 saver = (graph and graph.saver) or self.saver
@@ -188,7 +166,7 @@ class _RunReader:
                 status=status,
                 detail=detail,
                 is_call=caller is not None,
-                call=task.call,
+                call=str(task.name) if task.is_call else "",
                 inner=tuple(inner),
                 attempt=ran.get("attempts", 1),
                 **{key: ran[key] for key in ("seconds", "began", "executor", "pid") if ran},
@@ -198,32 +176,18 @@ class _RunReader:
         return [record(task, outer, None) for task in below.get(None, ()) if task.name != START]
 
 
-def _kept_on(saved: Saved) -> dict[str, _KeptTask]:
-    """Return what is kept on a checkpoint of tasks, by their ids."""
-    found: dict[str, _KeptTask] = {}
-    for task_id, path, ran in saved.ran:
-        found[task_id] = _KeptTask(task_id, path, ran.name, ran=ran, call=ran.call)
-    for write in saved.writes:
-        if write.task_id != records.RUN_TASK_ID:
-            task = found.setdefault(write.task_id, _KeptTask(write.task_id))
-            task.writes.append((write.channel, write.value))
-            if write.channel == records.CALLED and write.value is not None:
-                called = CallRecord(*write.value)
-                task.name, task.call = task.name or called.name, called.text
-    return found
+def _is_graph(work: Work) -> bool:
+    return work.ran is not None and work.ran.executor == "graph"
 
 
-def _status(task: _KeptTask, is_over: bool) -> tuple[Status, str]:
+def _status(work: Work, is_over: bool) -> tuple[Status, str]:
     """Return how a task ended, and what it failed with or asks."""
-    # A control write of None takes an earlier one back.
-    kept = dict(task.writes)
-    error, asked = kept.get(records.ERROR), kept.get(records.INTERRUPT) or ()
-    if outputs(task.writes):
-        return "done", ""
-    if task.ran is not None and task.ran.error:
-        return "failed", task.ran.error
-    if error is not None:
-        return "failed", f"{type(error).__name__}: {error}"
-    if asked:
-        return "waiting", "; ".join(repr(item.value) for item in asked)
+    match work.state:
+        case "done":
+            return "done", ""
+        case "failed":
+            told = work.ran.error if work.ran else ""
+            return "failed", told or f"{type(work.error).__name__}: {work.error}"
+        case "waiting":
+            return "waiting", "; ".join(repr(item.value) for item in work.interrupts)
     return "done" if is_over else "open", ""

@@ -46,3 +46,16 @@ def test_the_size_is_bounded_over_openings(tmp_path):
     with LMDBCache(tmp_path / "store") as cache:
         found = cache.get([(("f",), str(number)) for number in range(6)])
     assert [*found.values()] == [3, 4, 5]
+
+
+def test_the_next_opening_removes_what_killed_processes_had_claimed(tmp_path):
+    """And nothing that somebody is still computing."""
+    claims = tmp_path / "store" / "claims"
+    with LMDBCache(tmp_path / "store") as cache, cache.claim(A) as is_free:
+        (held,) = claims.iterdir()
+        (claims / "left").touch()
+
+        with LMDBCache(tmp_path / "store"):
+            assert is_free
+            assert [held] == [*claims.iterdir()]
+    assert [] == [*claims.iterdir()]

@@ -31,6 +31,7 @@ PUBLIC = [
     "flowpregel.graph",
     "flowpregel.integrations.langchain",
     "flowpregel.integrations.langgraph",
+    "flowpregel.integrations.opentelemetry",
     "flowpregel.managed",
     "flowpregel.pregel",
     "flowpregel.runtime",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
-from flowpregel._core.asked import FailedCall
 from flowpregel._core.records import Address, Batch, Saved
+from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.locks import Owner
 from flowpregel._lmdb.options import StoreOptions
 from flowpregel._lmdb.records import SealedStore
@@ -19,11 +20,9 @@ from flowpregel.checkpoint.base import (
     OnConflict,
     Strategy,
     check_strategy,
-    encode_batch,
     thread_name,
 )
-from flowpregel.checkpoint.lmdb import arguments, maintenance, signals
-from flowpregel.checkpoint.lmdb.arguments import KeptArguments
+from flowpregel.checkpoint.lmdb import arguments, maintenance, output, signals
 from flowpregel.checkpoint.lmdb.leases import Fences
 from flowpregel.checkpoint.lmdb.maintenance import Stats, ThreadInfo, Verification
 from flowpregel.checkpoint.lmdb.reader import Reader
@@ -36,7 +35,8 @@ from flowpregel.checkpoint.lmdb.retention import (
     forget_thread,
 )
 from flowpregel.checkpoint.lmdb.tables import Tables
-from flowpregel.checkpoint.lmdb.writer import put
+from flowpregel.checkpoint.lmdb.writer import encoded, put
+from flowpregel.checkpoint.output import CallOutput
 from flowpregel.errors import LeaseLostError
 
 
@@ -56,6 +56,9 @@ class Leases(Protocol):
 
     def ask_to_stop(self, address: Address) -> Owner | None:
         """Ask the run that holds the lease at *address* to stop; return whose it is."""
+
+    def watch(self, address: Address) -> tuple[Owner, dict[str, Any]] | None:
+        """Return whose run holds the lease at *address*, and what it shows; None: nothing yet."""
 
 
 class DurableSaver(BaseCheckpointSaver):
@@ -84,12 +87,19 @@ class DurableSaver(BaseCheckpointSaver):
         self._write = partial(store.environment.write, timeout=self.options.lock_timeout)
         self._put: Callable[..., None] = partial(put, tables)
         self._reader = Reader(tables, self._read, store.codec)
+        self._sources: set[str] = set()
+        """The digests of the code whose source is kept for certain."""
+        self._output = output.OutputBuffer(tables, self._write, self.options.kept_output)
         self._sweeper = None if retention is None else Sweeper(tables, retention)
 
     @property
     def location(self) -> str:
         """What the store is opened by: the path of a folder, or a URL."""
         return self.path
+
+    @abstractmethod
+    def opened_to_look(self, codec: Codec) -> tuple[SealedStore, Leases]:
+        """Open the store once more, to be read with *codec*; return that and who holds leases."""
 
     # -------------------------------------------------------- the contract
 
@@ -115,25 +125,22 @@ class DurableSaver(BaseCheckpointSaver):
     def prepare(self, batch: Batch) -> EncodedBatch:
         if isinstance(batch, EncodedBatch):
             return batch
-        codec, limit = self._store.codec, self.options.kept_arguments
-        made = encode_batch(batch, codec.encode)
-        for task in made.writes:
-            if isinstance(task.failed, FailedCall):
-                task.failed = arguments.encoded(task.failed, limit, codec)
-        return made
+        return encoded(batch, self._store.codec, self.options.kept_arguments, self._sources)
 
     def commit(self, batches: Sequence[Batch]) -> None:
-        encoded = [self.prepare(batch) for batch in batches]
-        for batch in encoded:
+        prepared = [self.prepare(batch) for batch in batches]
+        for batch in prepared:
             thread, fence = batch.address.thread_id, batch.fence
             if fence is not None and (thread, fence) not in self._leases.held:
                 raise LeaseLostError(thread, batch.address.namespace, "a newer run")
-        if not encoded:
+        if not prepared:
             return
-        self._write(partial(self._put, batches=encoded))
+        work = partial(self._put, batches=prepared)
+        self._write(self._output.beside(work) if self._output.pending else work)
+        self._sources.update(*(batch.sources for batch in prepared))
         if (sweeper := self._sweeper) is None:
             return
-        for batch in encoded:
+        for batch in prepared:
             if batch.checkpoint is not None and sweeper.is_due(batch.address):
                 self._write(partial(sweeper.sweep, address=batch.address))
 
@@ -162,7 +169,7 @@ class DurableSaver(BaseCheckpointSaver):
         """
         return self._leases.ask_to_stop(Address(thread_name(thread_id), namespace))
 
-    def kept_arguments(self, address: Address, task_id: str) -> KeptArguments | None:
+    def kept_arguments(self, address: Address, task_id: str) -> arguments.KeptArguments | None:
         """Return what a call that failed was given, or None if that is not kept.
 
         Args:
@@ -174,6 +181,15 @@ class DurableSaver(BaseCheckpointSaver):
         """
         data = self._reader.read(partial(self._reader.arguments, address=address, task_id=task_id))
         return None if data is None else arguments.decoded(data, self._store.codec)
+
+    def source_of(self, code: str) -> str:
+        return str(self._reader.read(partial(self._tables.source, code=code)))
+
+    def keep_output(self, address: Address, part: CallOutput) -> None:
+        self._output.add(address, part)
+
+    def kept_output(self, address: Address) -> list[CallOutput]:
+        return list(self._reader.read(partial(output.outputs, self._tables, address)))
 
     def send_signal(self, thread_id: str, name: str, value: Any) -> None:
         data = self._store.codec.encode(value, f"signal {name!r}")
@@ -242,14 +258,7 @@ class DurableSaver(BaseCheckpointSaver):
 
     def pin(self, address: Address, *, pinned: bool = True) -> None:
         """Keep the checkpoint at *address* from being dropped by a `Retention`, or let go."""
-        tables, identifier = self._tables, address.checkpoint_id
-
-        def work(transaction: Any) -> None:
-            namespace = tables.namespace(transaction, address.thread_id, address.namespace)
-            if namespace is not None and identifier is not None:
-                tables.pin(transaction, namespace.prefix, identifier, pinned=pinned)
-
-        self._write(work)
+        self._write(partial(self._tables.pin, address=address, pinned=pinned))
 
     # -------------------------------------------------------- looking after it
 
@@ -297,6 +306,7 @@ class DurableSaver(BaseCheckpointSaver):
         return Verification(records=records, problems=tuple(problems))
 
     def close(self) -> None:
+        self._output.flush()
         self._store.close()
 
     # -------------------------------------------------------- inner

@@ -18,29 +18,50 @@ Any process can ask the owner to stop::
 
 The request is the fence of the lease it is meant for, so it reaches no later
 run. It stays in the file until the owner reads it, however long that is stopped.
+
+Any process can ask to be shown what the run does: it writes into the file until when,
+and the owner writes behind it what its run does, as often as it reads, but with no more
+than a hundredth of its time. The file is locked as long as the owner lives, so what a
+dead one has shown is taken for nothing.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from flowpregel._core.records import Address
 from flowpregel._interrupts import deliver, held
-from flowpregel._lmdb.locks import ASKED, FENCE, FileLock, Owner, holder_at
+from flowpregel._lmdb.locks import (
+    ASKED,
+    FENCE,
+    SHOWN,
+    WATCHED,
+    FileLock,
+    Owner,
+    holder_at,
+    shown_at,
+)
+from flowpregel._lmdb.records import Table
 from flowpregel.checkpoint.base import Lease, OnConflict, check_on_conflict
 from flowpregel.checkpoint.lmdb.tables import namespace_key
-from flowpregel.errors import StoreError, ThreadBusyError
+from flowpregel.errors import StoreCorruptError, StoreError, ThreadBusyError
 
 FOLDER = "leases"
 PERIOD: Final = 0.2
 """Seconds between two reads of the requests to stop."""
 REASON: Final = "it was cancelled from outside"
 _LONGEST_PAUSE = 0.05
+_WATCHED_FOR: Final = 5 * 10**9
+"""Nanoseconds for which a run is watched by somebody who has asked what it does."""
+_SHARE: Final = 100
+"""The part of its time that a run has for those who watch it: one of so many."""
 
 Fences = Callable[[Address, int], int]
 """Returns the fence the store knows of an address; one that is not 0 is put there first."""
@@ -51,10 +72,12 @@ class LeaseFiles:
 
     Args:
         path: The store's folder.
+        table: Seals what the runs show, as the store's records are.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, table: Table) -> None:
         self._path = os.path.join(path, FOLDER)
+        self._table = table
         self._lock = threading.Lock()
         self.held: set[tuple[str, int]] = set()
         """The thread and the fence of each; whether another run has taken one over is seen in
@@ -74,15 +97,18 @@ class LeaseFiles:
         try:
             with held():
                 file, replaced = self._acquire(address, on_conflict)
-                known = max(replaced or 0, file.read(FENCE), fences(address, 0))
+                # An owner that gives it up removes the file.
+                left = file.read(FENCE)
+                known = max(replaced or 0, left, fences(address, 0))
                 with self._lock:
                     fence = self._last = max(time.time_ns(), known + 1, self._last + 1)
                 self.held.add((address.thread_id, fence))
                 file.write(FENCE, fence)
+                file.write(SHOWN, 0)
                 if replaced is not None:
                     fences(address, fence)
-                lease = Lease(fence)
-                WATCH.add(file, lease)
+                lease = Lease(fence, is_inherited=replaced is None and left > 0)
+                WATCH.add(file, lease, self._table)
             yield lease
         finally:
             with held():
@@ -112,6 +138,26 @@ class LeaseFiles:
         file.write(ASKED, file.read(FENCE))
         file.close()
         return owner
+
+    def watch(self, address: Address) -> tuple[Owner, dict[str, Any]] | None:
+        """Return who holds the lease at *address*, and what its run has last shown that it does.
+
+        From now on it shows that, for some seconds. None: nobody holds it, or nothing can be
+        read yet, as it is being written.
+        """
+        owner, path = self.owner(address), self.file(address)
+        if owner is None:
+            return None
+        with suppress(PermissionError):  # who may not write sees what others ask for
+            file = FileLock(path)
+            file.write(WATCHED, time.time_ns() + _WATCHED_FOR)
+            file.close()
+        with suppress(StoreCorruptError):
+            _, data = self._table.opened(_place(path), shown_at(path))
+            # JSON has no infinite numbers, though Python writes them.
+            state: dict[str, Any] = json.loads(data, parse_constant=lambda _: None)
+            return owner, state
+        return None
 
     def file(self, address: Address) -> str:
         """Return the path of the lock file for *address*."""
@@ -145,6 +191,39 @@ class LeaseFiles:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
 
+def _place(path: str) -> bytes:
+    """Return what stands for a lease's file where what it shows is sealed."""
+    return os.path.basename(path).encode()
+
+
+@dataclass(slots=True, eq=False)
+class HeldLease:
+    """A lease that this process holds."""
+
+    file: FileLock
+    lease: Lease
+    table: Table | None
+    """Seals what its run shows; None: that shows nothing."""
+    due: float = 0.0
+    """When it may show something again: monotonic seconds."""
+
+    @property
+    def is_asked_to_stop(self) -> bool:
+        """Whether somebody has asked, and the owner can be told."""
+        return self.lease.stop is not None and self.file.read(ASKED) == self.lease.fence
+
+    def show(self) -> None:
+        """Show what its run does, if somebody watches."""
+        is_watched = self.lease.live is not None and self.file.read(WATCHED) > time.time_ns()
+        if not is_watched or self.table is None or time.monotonic() < self.due:
+            return
+        assert self.lease.live is not None
+        began = time.thread_time()
+        state = {**self.lease.live(), "started": self.lease.fence, "at": time.time_ns()}
+        self.file.show(self.table.sealed(_place(self.file.path), 0, json.dumps(state).encode()))
+        self.due = time.monotonic() + _SHARE * (time.thread_time() - began)
+
+
 class LeaseWatch:
     """Looks whether an owner in this process is asked to stop; one OS thread for all leases."""
 
@@ -154,18 +233,18 @@ class LeaseWatch:
     def renew(self) -> None:
         """Begin anew: in a fork, nobody here holds anything."""
         self._lock = threading.Lock()
-        self._held: dict[int, tuple[FileLock, Lease]] = {}
+        self._held: dict[int, HeldLease] = {}
         self._thread: threading.Thread | None = None
 
-    def add(self, file: FileLock, lease: Lease) -> None:
-        """Watch a lease that is held from now on."""
+    def add(self, file: FileLock, lease: Lease, table: Table | None = None) -> None:
+        """Watch a lease that is held from now on; *table* seals what its run shows."""
         assert lease.fence is not None
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._work, name="flowpregel-leases", daemon=True)
                 thread.start()  # which waits for the lock
                 self._thread = thread
-            self._held[lease.fence] = file, lease
+            self._held[lease.fence] = HeldLease(file, lease, table)
 
     def drop(self, fence: int) -> None:
         """Watch a lease no more; its file may be closed when this returns."""
@@ -173,17 +252,18 @@ class LeaseWatch:
             self._held.pop(fence, None)
 
     def look(self) -> None:
-        """Tell the owners that are asked to stop."""
+        """Tell the owners that are asked to stop, and show what those do that are watched."""
         with self._lock:
-            asked = {
-                fence: lease.stop
-                for fence, (file, lease) in self._held.items()
-                if lease.stop is not None and file.read(ASKED) == fence
-            }
+            held = [*self._held.items()]
+            asked = [fence for fence, each in held if each.is_asked_to_stop]
             for fence in asked:
                 del self._held[fence]
-        for stop in asked.values():
-            stop(REASON)
+        for fence, each in held:
+            if fence in asked and each.lease.stop is not None:
+                each.lease.stop(REASON)
+            # A run may end meanwhile, or be changing what is read: the next time will do.
+            with suppress(Exception):
+                each.show()
 
     def _work(self) -> None:
         while True:

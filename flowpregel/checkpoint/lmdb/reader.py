@@ -51,6 +51,7 @@ _SMALL = 1024
 _MOST_HELD = 10_000
 """How many of them."""
 _FINISHED_CALL = {RETURN, CALLED}
+"""What a task has left that is a finished call and nothing else: its result may stay there."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,10 @@ class CopiedCheckpoint:
     deltas: dict[str, tuple[DeltaChain, int]] = field(default_factory=dict)
     """By channel: how many deltas of a chain, from the oldest on."""
     tasks: list[WritesRecord] = field(default_factory=list)
-    left: dict[str, bytes] = field(default_factory=dict)
-    """Small ones of the calls that finished, by task id: *tasks* leaves out all of them."""
-    leaves_more: bool = False
-    """Whether there are others."""
+    left: dict[int, str] = field(default_factory=dict)
+    """The ids of the calls that finished, by the hash of their paths: *tasks* leaves them out."""
+    held: dict[str, WritesRecord] = field(default_factory=dict)
+    """Small ones of these, by id."""
 
 
 class Reader:
@@ -225,13 +226,12 @@ class Reader:
         prefix = checkpoint_key(namespace.prefix, identifier)
         for _, data in self.tables.writes.scan(transaction, prefix):
             task = WritesRecord(*self.tables.fields_of(data))
-            if not (lazy_results and _is_left(task)):
+            if not (lazy_results and dict(task.writes.values()).keys() == _FINISHED_CALL):
                 copied.tasks.append(task)
                 continue
-            if len(data) <= _SMALL and len(copied.left) < _MOST_HELD:
-                copied.left[task.task_id] = data
-            else:
-                copied.leaves_more = True
+            copied.left[hash(task.path)] = task.task_id
+            if len(data) <= _SMALL and len(copied.held) < _MOST_HELD:
+                copied.held[task.task_id] = task
         return copied
 
     def _chain(
@@ -252,10 +252,7 @@ class Reader:
             for name, data in copied.values.items()
         }
         writes, ran = parted(self._writes(copied))
-        left = None
-        if copied.left or copied.leaves_more:
-            prefix = checkpoint_key(namespace.prefix, copied.id)
-            left = LeftCalls(self, prefix, copied.left, are_all=not copied.leaves_more)
+        prefix = checkpoint_key(namespace.prefix, copied.id)
         return Saved(
             address=Address(namespace.thread_id, namespace.namespace, copied.id),
             checkpoint=self._checkpoint(copied, values),
@@ -266,7 +263,7 @@ class Reader:
             },
             is_latest=copied.id == namespace.newest,
             newest_id=namespace.newest,
-            left=left,
+            left=LeftCalls(self, prefix, copied.left, copied.held) if copied.left else None,
         )
 
     def _checkpoint(self, copied: CopiedCheckpoint, values: Mapping[str, Any]) -> Checkpoint:
@@ -319,19 +316,21 @@ class LeftCalls:
     Args:
         reader: Reads the store.
         prefix: What the keys of their records begin with.
-        held: Records that were read before, by task id.
-        are_all: Whether there are no others.
+        ids: Their ids, by the hash of their paths.
+        held: Records that were read before, by id.
     """
 
     def __init__(
-        self, reader: Reader, prefix: bytes, held: Mapping[str, bytes], *, are_all: bool
+        self,
+        reader: Reader,
+        prefix: bytes,
+        ids: Mapping[int, str],
+        held: Mapping[str, WritesRecord],
     ) -> None:
         self._reader = reader
         self._prefix = prefix
+        self._ids = ids
         self._held = held
-        self._are_all = are_all
-        self._by_path: dict[int, str] | None = None
-        """Their ids by the hash of their paths: read when first asked for."""
 
     def result(self, task_id: str) -> Sequence[Write]:
         """Return what is kept of a call, empty if it has not finished.
@@ -344,46 +343,31 @@ class LeftCalls:
 
     def record_at(self, path: str) -> Sequence[Write]:
         """Return which call has this path, without its result; empty: there is no such."""
-        task_id = self._ids().get(hash(path))
+        task_id = self._ids.get(hash(path))
         return () if task_id is None else self._decoded(task_id, CALLED)
 
     def count(self) -> int:
         """Return how many there are."""
-        return len(self._ids())
+        return len(self._ids)
 
     def records(self) -> Iterator[Sequence[Write]]:
         """Yield which calls they are, one after the other and without their results."""
-        for task_id in self._ids().values():
+        for task_id in self._ids.values():
             yield self._decoded(task_id, CALLED)
 
     def _decoded(self, task_id: str, only: str | None = None) -> Sequence[Write]:
         """Return the writes of a call that has finished, or the *only* one of them."""
-        reader, data = self._reader, self._held.get(task_id)
-        if data is None and not self._are_all:
+        reader, record = self._reader, self._held.get(task_id)
+        if record is None and len(self._held) < len(self._ids):
             key = self._prefix + digest(task_id)
-            data = reader.read(partial(reader.tables.writes.get, key=key))
-        kept = None if data is None else WritesRecord(*reader.tables.fields_of(data))
-        writes = () if kept is None else kept.writes.values()
-        if RETURN not in {channel for channel, _ in writes}:
+            if (data := reader.read(partial(reader.tables.writes.get, key=key))) is not None:
+                record = WritesRecord(*reader.tables.fields_of(data))
+        writes = {} if record is None else dict(record.writes.values())
+        if RETURN not in writes:
             return ()
-        what = f"the write of task {task_id!r} to"
+        what, decode = f"the write of task {task_id!r} to", reader.codec.decode
         return [
-            (channel, reader.codec.decode(value, f"{what} {channel!r}"))
-            for channel, value in writes
+            (channel, decode(value, f"{what} {channel!r}"))
+            for channel, value in writes.items()
             if only in (None, channel)
         ]
-
-    def _ids(self) -> dict[int, str]:
-        if self._by_path is None:
-            self._by_path = self._reader.read(self._paths)
-        return self._by_path
-
-    def _paths(self, transaction: Any) -> dict[int, str]:
-        found = self._reader.tables.writes.scan(transaction, self._prefix)
-        records = (WritesRecord(*self._reader.tables.fields_of(data)) for _, data in found)
-        return {hash(record.path): record.task_id for record in records if _is_left(record)}
-
-
-def _is_left(task: WritesRecord) -> bool:
-    """Return whether a task is a finished call and nothing else: its result may stay there."""
-    return {name for name, _ in task.writes.values()} == _FINISHED_CALL

@@ -10,6 +10,7 @@ from typing import Any
 
 from flowpregel._core.records import INTERRUPT, Address
 from flowpregel.checkpoint.lmdb.arguments import arguments_key
+from flowpregel.checkpoint.lmdb.output import output_key
 from flowpregel.checkpoint.lmdb.tables import (
     DELTA,
     STORED,
@@ -164,6 +165,7 @@ def forget_checkpoints(
         tables.checkpoints.delete(transaction, key)
         tables.writes.drop(transaction, key)
         tables.writes.drop(transaction, arguments_key(key))
+        tables.writes.drop(transaction, output_key(prefix, identifier))
         del known[identifier]
     needed: set[bytes] = set()
     for record in known.values():

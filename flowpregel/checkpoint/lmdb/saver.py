@@ -11,7 +11,7 @@ from flowpregel._lmdb import ballast, files
 from flowpregel._lmdb.codec import Codec
 from flowpregel._lmdb.options import DEFAULT_MAP_SIZE, StoreOptions
 from flowpregel._lmdb.records import Seal
-from flowpregel._lmdb.store import open_store
+from flowpregel._lmdb.store import OpenStore, open_store
 from flowpregel.checkpoint.lmdb.durable import DurableSaver
 from flowpregel.checkpoint.lmdb.leases import LeaseFiles
 from flowpregel.checkpoint.lmdb.maintenance import Verification
@@ -68,8 +68,19 @@ class LMDBSaver(DurableSaver):
             options=self.options,
         )
         self._environment = environment = store.environment
-        leases = environment.shared.setdefault("leases", LeaseFiles(environment.path))
+        files_of = LeaseFiles(environment.path, store.table(b"live"))
+        leases = environment.shared.setdefault("leases", files_of)
         super().__init__(store, Tables(store), leases, retention)
+
+    def opened_to_look(self, codec: Codec) -> tuple[OpenStore, LeaseFiles]:
+        store = open_store(
+            self.path,
+            readonly=True,
+            lock=os.access(self.path, os.W_OK),
+            codec=codec,
+            options=self.options,
+        )
+        return store, LeaseFiles(self.path, store.table(b"live"))
 
     def verify(self) -> Verification:
         """Read everything, and return what is damaged.

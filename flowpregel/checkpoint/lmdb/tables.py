@@ -9,6 +9,7 @@
     writes        namespace (8) + checkpoint id + task (16)        ► `WritesRecord`
                   namespace (8) + 0, 2 + checkpoint id + task (16) ► the arguments of a failed call
                   namespace (8) + 0, 3 + name (16) + number (8)    ► a signal, and whose it is
+                  namespace (8) + 0, 4 + checkpoint id + task (16) ► what a task has printed
 
 All records of a namespace are neighbours, in the order in which a run makes them.
 Whatever a user names is a digest, a small number or escaped in a key, so that no name is
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import pickle
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from itertools import islice
@@ -46,6 +48,8 @@ _END = b"\0\1"
 """Ends a checkpoint id; a NUL within one is followed by 255."""
 _NEXT = b"next namespace"
 _PIN = b"pin"
+_SOURCE = b"source"
+"""What the keys of the sources of code begin with, in ``meta``; a digest follows."""
 _AT_ONCE = 100
 
 
@@ -342,11 +346,25 @@ class Tables:
             yield version, delta
             base, version = delta.base, delta.previous
 
+    # ------------------------------------------------------------ sources
+
+    def put_source(self, transaction: Any, code: str, source: bytes) -> None:
+        """Keep the source of the task whose code has this digest, compressed, maybe cut off."""
+        self.meta.put(transaction, _SOURCE + code.encode(), source)
+
+    def source(self, transaction: Any, code: str) -> str:
+        """Return the source of the task whose code has this digest; empty: it is not kept."""
+        data = self.meta.get(transaction, _SOURCE + code.encode()) or b""
+        return zlib.decompressobj().decompress(data).decode("utf-8", "ignore")
+
     # ------------------------------------------------------------ pins
 
-    def pin(self, transaction: Any, prefix: bytes, checkpoint_id: str, *, pinned: bool) -> None:
+    def pin(self, transaction: Any, address: Address, *, pinned: bool) -> None:
         """Keep a checkpoint from being dropped by a `Retention`, or let go of it."""
-        key = _PIN + checkpoint_key(prefix, checkpoint_id)
+        namespace = self.namespace(transaction, address.thread_id, address.namespace)
+        if namespace is None or address.checkpoint_id is None:
+            return
+        key = _PIN + checkpoint_key(namespace.prefix, address.checkpoint_id)
         if pinned:
             self.meta.put(transaction, key, b"")
         else:

@@ -6,11 +6,16 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+import zlib
+from collections.abc import Sequence, Set
 from typing import Any
 
-from flowpregel._core.records import CONTROL_WRITES, Checkpoint, TaskWrites
-from flowpregel.checkpoint.base import EncodedBatch, add_writes
+from flowpregel._code.digest import SOURCES
+from flowpregel._core.asked import FailedCall
+from flowpregel._core.records import CALLED, CONTROL_WRITES, Batch, Checkpoint, TaskWrites
+from flowpregel._lmdb.codec import ValueCodec
+from flowpregel.checkpoint.base import EncodedBatch, add_writes, encode_batch
+from flowpregel.checkpoint.lmdb import arguments
 from flowpregel.checkpoint.lmdb.arguments import arguments_key
 from flowpregel.checkpoint.lmdb.tables import (
     DELTA,
@@ -28,8 +33,34 @@ from flowpregel.checkpoint.lmdb.tables import (
 )
 from flowpregel.errors import ConfigurationError, LeaseLostError
 
+_LONGEST_SOURCE = 1 << 16
+"""Bytes that are kept of the source of a task, compressed."""
 LONGEST_INLINE = 128
 """Bytes: a larger value is kept once per version, not in each checkpoint that has it."""
+
+
+def encoded(batch: Batch, codec: ValueCodec, limit: int, sources: Set[str]) -> EncodedBatch:
+    """Return *batch* as it is put.
+
+    Args:
+        batch: The batch.
+        codec: Encodes values.
+        limit: The most bytes that are kept of the arguments of a call that failed.
+        sources: The digests of the code whose source is kept already.
+
+    Raises:
+        ValueEncodingError: A value cannot be kept.
+    """
+    made = encode_batch(batch, codec.encode)
+    for task in batch.writes:
+        channel, called = task.writes[-1] if task.writes else ("", None)
+        code = called[2] if channel == CALLED and called else ""
+        if code in SOURCES and code not in sources:
+            made.sources[code] = zlib.compress(SOURCES[code].encode())[:_LONGEST_SOURCE]
+    for task in made.writes:
+        if isinstance(task.failed, FailedCall):
+            task.failed = arguments.encoded(task.failed, limit, codec)
+    return made
 
 
 def put(tables: Tables, transaction: Any, batches: Sequence[EncodedBatch]) -> None:
@@ -46,6 +77,8 @@ def put(tables: Tables, transaction: Any, batches: Sequence[EncodedBatch]) -> No
             if batch.fence < namespace.fence:
                 raise LeaseLostError(*thread, "a newer run")
             namespace = namespace._replace(fence=batch.fence)
+        for code, source in batch.sources.items():
+            tables.put_source(transaction, code, source)
         for task in batch.writes:
             _put_task(tables, transaction, namespace.prefix, task)
         if batch.checkpoint is not None:

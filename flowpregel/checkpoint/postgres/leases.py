@@ -51,6 +51,7 @@ class PostgresLeases:
         try:
             with held():
                 lease.fence, was_anothers = self._take(address, on_conflict, lease)
+                lease.is_inherited = was_anothers and on_conflict != "takeover"
                 self.held.add((address.thread_id, lease.fence))
                 if was_anothers:
                     fences(address, lease.fence)
@@ -71,6 +72,9 @@ class PostgresLeases:
         if owner is not None:
             self._table.ask_to_stop(_place(address))
         return owner
+
+    def watch(self, address: Address) -> None:
+        """Return nothing: what a run does at this moment is not shown through a database."""
 
     def abandoned(self) -> list[Address]:
         """Return where runs have died: their leases are out, and were not given back."""

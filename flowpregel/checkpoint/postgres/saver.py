@@ -14,6 +14,7 @@ from flowpregel._postgres.tables import KINDS
 from flowpregel.checkpoint.base import EncodedBatch
 from flowpregel.checkpoint.lmdb.arguments import arguments_key
 from flowpregel.checkpoint.lmdb.durable import DurableSaver
+from flowpregel.checkpoint.lmdb.output import output_key
 from flowpregel.checkpoint.lmdb.retention import Retention
 from flowpregel.checkpoint.lmdb.tables import Tables, checkpoint_key
 from flowpregel.checkpoint.lmdb.writer import put
@@ -60,7 +61,7 @@ class PostgresSaver(DurableSaver):
         if not lease_ttl > 0:
             raise ConfigurationError(f"lease_ttl is {lease_ttl!r}; give seconds greater than 0")
         self.options = options or StoreOptions()
-        self._url = url
+        self._url, self._ttl = url, lease_ttl
         store = OpenDatabase(url, readonly=readonly, codec=codec, options=self.options)
         self._postgres_leases = PostgresLeases(store.environment, lease_ttl)
         super().__init__(store, PostgresTables(store), self._postgres_leases, retention)
@@ -69,6 +70,10 @@ class PostgresSaver(DurableSaver):
     @property
     def location(self) -> str:
         return self._url
+
+    def opened_to_look(self, codec: Codec) -> tuple[OpenDatabase, PostgresLeases]:
+        store = OpenDatabase(self._url, readonly=True, codec=codec, options=self.options)
+        return store, PostgresLeases(store.environment, self._ttl)
 
     def abandoned(self) -> list[Address]:
         """Return where runs have died: their leases are out, and were not given back."""
@@ -98,13 +103,15 @@ class PostgresSaver(DurableSaver):
                 assert namespace is not None
                 key = checkpoint_key(namespace.prefix, batch.checkpoint.id)
                 newer, writes = KINDS[b"checkpoints"], KINDS[b"writes"]
-                kept = writes + arguments_key(key)
+                given = writes + arguments_key(key)
+                printed = writes + output_key(namespace.prefix, batch.checkpoint.id)
                 transaction.expect_empty(
                     namespace.prefix,
                     [
                         (newer + key + b"\0", newer + after(namespace.prefix)),
                         (writes + key, writes + after(key)),
-                        (kept, after(kept)),
+                        (given, after(given)),
+                        (printed, after(printed)),
                     ],
                 )
 

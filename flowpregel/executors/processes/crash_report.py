@@ -11,7 +11,8 @@ from typing import Any, Final
 
 _TAIL_LINES: Final = 30
 _LONGEST_LINE: Final = 2_000
-_RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+RSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
+"""Bytes in a unit of what the kernel says of peak memory."""
 _OWN_MEMORY: Final = ("RssAnon:", "RssFile:")
 
 
@@ -38,7 +39,7 @@ def reap(process: Any) -> tuple[int | None, int | None] | None:
     # loky would ask the kernel itself, which forgets a child once it was asked.
     process._popen.returncode = code  # noqa: SLF001 - there is no public way to tell it
     process.join(0)
-    return code, usage.ru_maxrss * _RSS_UNIT
+    return code, usage.ru_maxrss * RSS_UNIT
 
 
 def memory_of(pid: int) -> int:

@@ -6,6 +6,7 @@ import atexit
 import concurrent.futures
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
@@ -169,10 +170,11 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
         A worker that is busy with another run's task may take longer than the pool's
         grace: it is not waited for.
         """
-        if not self._pool.loop.is_started or self._pid != os.getpid():
-            return
-        ended = None if error is None else messages.pack_outcome(Raised(error), "(the run)", None)
-        body = serialization.pack((tuple(contexts), ended)).data
+        if self._pool.loop.is_started and self._pid == os.getpid():
+            self.leave_packed(contexts, pack_leave(contexts, error))
+
+    def leave_packed(self, contexts: Sequence[bytes], body: bytes) -> None:
+        """Do what `leave` does; *body* is what workers are sent."""
         asked: Future[list[Future[None]]] = Future()
         self._pool.loop.call(partial(self._handler.leave, {*contexts}, body, asked))
         concurrent.futures.wait(asked.result(), self._pool.settings.grace)
@@ -195,6 +197,15 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
     def is_closed(self) -> bool:
         """Whether it was closed, and takes no more jobs."""
         return self._is_closed
+
+    def running(self) -> dict[JobKey, tuple[int, int]]:
+        """Return the jobs that workers run now; what waits behind them was sent ahead of time."""
+        now, monotonic, found = time.time_ns(), time.monotonic(), {}
+        for worker in tuple(self._pool.workers):
+            if (task := worker.running()) is not None:
+                began = now - int((monotonic - task.sent) * 1e9)
+                found[task.job.key] = worker.pid, began
+        return found
 
     def worker_pids(self) -> list[int]:
         """Return the pids of its worker processes."""
@@ -244,6 +255,12 @@ class ProcessExecutor(Executor, concurrent.futures.Executor):
     def _drain(self) -> None:
         concurrent.futures.wait(tuple(self._open))
         self.close()
+
+
+def pack_leave(contexts: Sequence[bytes], error: BaseException | None) -> bytes:
+    """Return what workers are sent that are to leave *contexts*, after *error* or none."""
+    ended = None if error is None else messages.pack_outcome(Raised(error), "(the run)", None)
+    return serialization.pack((tuple(contexts), ended)).data
 
 
 def _check_count(name: str, value: object) -> None:

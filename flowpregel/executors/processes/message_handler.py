@@ -11,18 +11,21 @@ from functools import partial
 from itertools import count
 from typing import Final
 
+from flowpregel._core.asked import Span
 from flowpregel._core.effects import CANCEL, SAVE, Call, Emitted
 from flowpregel._core.records import RETURN, Arguments, Outcome, Raised, Returned
 from flowpregel.errors import TaskSerializationError
-from flowpregel.executors.base import Backlog
+from flowpregel.executors.base import HOST, Backlog
 from flowpregel.executors.processes import messages, protocol, serialization
 from flowpregel.executors.processes.assign import InFlight, WorkerState
 from flowpregel.executors.processes.pool import Pool
 from flowpregel.executors.processes.protocol import RAN, REQUEST, Frame
 from flowpregel.executors.processes.shared_memory import released_in
+from flowpregel.executors.processes.worker_io import TASK_FIELDS
 from flowpregel.executors.processes.worker_process import WorkerProcess
 
 _log: Final = logging.getLogger("flowpregel.worker")
+_FORMAT: Final = logging.Formatter("%(levelname)s %(name)s: %(message)s")
 _CHUNK_COST: Final = 256
 """Bytes that a chunk takes beside its content."""
 _TRY_AGAIN: Final = 1 << 20
@@ -76,6 +79,9 @@ class MessageHandler:
         policy = task.job.task.timeout
         if policy is not None and (frame.kind == protocol.BEAT or policy.refresh_on == "auto"):
             task.alive = time.monotonic()
+        self._act_on(worker, task, frame)
+
+    def _act_on(self, worker: WorkerProcess, task: InFlight, frame: Frame) -> None:
         if frame.kind == protocol.EMITTED:
             self._on_emitted(worker, task, frame.body)
         elif frame.kind == protocol.CALLED:
@@ -87,7 +93,7 @@ class MessageHandler:
 
     def _on_ended(self, worker: WorkerProcess, frame: Frame) -> None:
         task = worker.tasks[frame.number]
-        seconds, began, size = RAN.unpack_from(frame.body)
+        seconds, began, cpu, peak, size = RAN.unpack_from(frame.body)
         at, caught, name = RAN.size + size, None, task.job.task.name
         try:
             if frame.flags & protocol.CAUGHT:
@@ -102,7 +108,8 @@ class MessageHandler:
         if frame.flags & protocol.STOPPED and task.stopping is not None:
             outcome = task.stopped()
         worker.heard = time.monotonic()
-        self._pool.finish(task, outcome, (began, seconds, "processes", worker.pid), caught)
+        span = Span(began, seconds, "processes", worker.pid, cpu, peak, HOST)
+        self._pool.finish(task, outcome, span, caught)
 
     def _on_emitted(self, worker: WorkerProcess, task: InFlight, body: bytes) -> None:
         emitted = Emitted(task.job.task.id, serialization.unpack(body))
@@ -120,12 +127,15 @@ class MessageHandler:
 
     def _on_called(self, task: InFlight, body: bytes) -> None:
         call = self._pool.encoder.decode_call(task, body)
-        # The worker does not count while its task waits, and gets nothing behind it.
-        task.calls.add(call.reply[1])
+        self._note_call(task, call.reply[1])
+        self._pool.events[task.mailbox].append(call)
+
+    def _note_call(self, task: InFlight, request: int) -> None:
+        """Note that *task* waits: its worker does not count now, and gets nothing behind it."""
+        task.calls.add(request)
         task.worker.open_calls += 1
         task.code.seconds = float("inf")
         self._pool.recall(task.worker)
-        self._pool.events[task.mailbox].append(call)
 
     def _on_request(self, task: InFlight, frame: Frame) -> None:
         (request,) = REQUEST.unpack_from(frame.body)
@@ -185,23 +195,31 @@ def _on_printed(worker: WorkerProcess, frame: Frame) -> None:
 
 
 def _on_logged(worker: WorkerProcess, frame: Frame) -> None:
-    """Give a worker's log record to the logger of its name."""
+    """Give a worker's log record to the logger of its name, and have its text kept."""
     if frame.flags & protocol.STRUCTURED:
-        _log_event(frame.body)
-        return
-    record = logging.makeLogRecord(pickle.loads(frame.body))
-    logger = logging.getLogger(record.name)
-    if logger.isEnabledFor(record.levelno):
-        logger.handle(record)
+        text = _log_event(frame.body)
+    else:
+        record = logging.makeLogRecord(pickle.loads(frame.body))
+        text = _FORMAT.format(record)
+        logger = logging.getLogger(record.name)
+        if logger.isEnabledFor(record.levelno):
+            logger.handle(record)
+    if (task := worker.tasks.get(frame.number)) is not None:
+        task.job.run.keep_output(task.job, f"{text}\n")
 
 
-def _log_event(body: bytes) -> None:
-    """Give a worker's structlog event to the program's structlog."""
+def _log_event(body: bytes) -> str:
+    """Give a worker's structlog event to the program's structlog; return it as text."""
     import structlog  # noqa: PLC0415 - 60 ms, and only for programs that use it
 
     names, method, fields = pickle.loads(body)
     event = fields.pop("event", "")
+    own = (
+        f"{name}={value!r}" for name, value in fields.items() if name not in ("pid", *TASK_FIELDS)
+    )
+    text = " ".join((method.upper(), str(event), *own))
     try:
         getattr(structlog.get_logger(*names), method)(event, **fields)
     except Exception:  # noqa: BLE001 - a user's processor; the pool goes on
         _log.exception("structlog could not take what a worker logged: %r", event)
+    return text

@@ -10,10 +10,11 @@ from itertools import count
 from math import inf
 from typing import Final
 
+from flowpregel._core.asked import Span
 from flowpregel._core.effects import Ended, Event
-from flowpregel._core.records import Outcome, Raised, Span, Withdrawn
+from flowpregel._core.records import Outcome, Raised, Withdrawn
 from flowpregel.errors import ExecutorUnavailableError, FlowPregelError, WorkerDiedError
-from flowpregel.executors.base import JobKey, Mailbox
+from flowpregel.executors.base import HOST, JobKey, Mailbox
 from flowpregel.executors.processes import protocol
 from flowpregel.executors.processes.assign import (
     LARGEST_BATCH,
@@ -329,7 +330,7 @@ class Pool:
         def died(task: str, call: str = "") -> WorkerDiedError:
             return WorkerDiedError(task, worker.pid, cause, report, call)
 
-        self._end_tasks(worker, died)
+        self._end_tasks(worker, died, peak_rss or 0)
         for ref_id in worker.reads:
             self.arena.release(ref_id)
         for left in worker.leaving.values():
@@ -337,13 +338,16 @@ class Pool:
         if not worker.is_ready or worker.failure is not None:
             self._on_failed_start(worker.failure or died("(starting)"))
 
-    def _end_tasks(self, worker: WorkerProcess, died: Callable[..., WorkerDiedError]) -> None:
+    def _end_tasks(
+        self, worker: WorkerProcess, died: Callable[..., WorkerDiedError], peak: int
+    ) -> None:
         """End the task that *worker*, which is gone, has begun; the others wait again."""
         running = worker.running()
         if running is not None:
             # It did not live to tell when the task began.
             seconds = time.monotonic() - running.sent
-            span = time.time_ns() - int(seconds * 1e9), seconds, "processes", worker.pid
+            began = time.time_ns() - int(seconds * 1e9)
+            span = Span(began, seconds, "processes", worker.pid, 0.0, peak, HOST)
             outcome = running.stopped()
             if running.stopping is None:
                 outcome = Raised(died(running.job.task.name, running.job.task.call))

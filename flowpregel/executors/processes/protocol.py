@@ -84,9 +84,10 @@ STRUCTURED: Final = 8
 
 DIGEST_SIZE: Final = 16
 """Bytes of the digest of a node's code."""
-RAN: Final = Struct("<fqI")
-"""How many seconds a task ran, when it began (wall-clock nanoseconds), and how many bytes
-follow of ids of calls whose failures it has seen."""
+RAN: Final = Struct("<fqfQI")
+"""How many seconds a task ran, when it began (wall-clock nanoseconds), its seconds of CPU, the
+most memory of its process so far (bytes), and how many bytes follow of ids of calls whose
+failures it has seen."""
 TOKEN: Final = Struct("<I")
 """The number of a task."""
 REQUEST: Final = Struct("<I")

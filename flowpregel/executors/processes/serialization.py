@@ -196,6 +196,32 @@ def unpack(data: bytes | memoryview, open_ref: Open | None = None, at: int = 0) 
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
+def moved(data: bytes, move: Callable[[BufferRef], BufferRef | memoryview], at: int = 0) -> Message:
+    """Return the message in *data* for another reader; its pickle is not read.
+
+    Args:
+        data: Has the message's data at its end.
+        move: Is given what names a part in shared memory; returns what names it for that
+            reader, or the part itself.
+        at: Where the message begins.
+    """
+    view = memoryview(data)
+    (count,) = _COUNT.unpack_from(view, at)
+    start = at + _COUNT.size
+    end = start + count * _REF.size
+    refs: list[BufferRef] = []
+    inside: list[memoryview] = []
+    for ref in map(BufferRef._make, _REF.iter_unpack(view[start:end])):
+        part = move(ref) if ref.id else view[end : end + ref.size]
+        end += 0 if ref.id else ref.size
+        if isinstance(part, memoryview):
+            inside.append(part)
+            part = BufferRef(0, 0, ref.size)
+        refs.append(part)
+    head = (_COUNT.pack(count), *(_REF.pack(*ref) for ref in refs))
+    return Message(b"".join((*head, *inside)), [ref for ref in refs if ref.id])
+
+
 # ------------------------------------------------ functions behind decorators
 
 

@@ -28,6 +28,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from resource import RUSAGE_SELF, getrusage
 from typing import TYPE_CHECKING, Any, Final
 
 from flowpregel._core.records import Node, Outcome, Raised, Withdrawn
@@ -37,6 +38,7 @@ from flowpregel.executors.attempt import perform
 from flowpregel.executors.calls import CallFuture
 from flowpregel.executors.local_client import caught_of
 from flowpregel.executors.processes import messages, protocol, serialization
+from flowpregel.executors.processes.crash_report import RSS_UNIT
 from flowpregel.executors.processes.guard import MARK, end_marked
 from flowpregel.executors.processes.shared_memory import (
     Arena,
@@ -191,7 +193,7 @@ class Worker:
         client = WorkerRunClient(link, number, self._status)
         client.made.cancel = partial(self._cancel_call, number)
         link.task, self._stopped = number, False
-        began, at = time.monotonic(), time.time_ns()
+        began, at, before = time.monotonic(), time.time_ns(), getrusage(RUSAGE_SELF)
         try:
             self._stoppable = True
             self._status[protocol.RUNNING] = number
@@ -220,7 +222,10 @@ class Worker:
         caught = caught_of(outcome, client.made)
         flags |= 0 if caught is None else protocol.CAUGHT
         ids = " ".join(caught or ()).encode()
-        head = protocol.RAN.pack(time.monotonic() - began, at, len(ids)) + ids
+        used = getrusage(RUSAGE_SELF)
+        cpu = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+        seconds, peak = time.monotonic() - began, used.ru_maxrss * RSS_UNIT
+        head = protocol.RAN.pack(seconds, at, cpu, peak, len(ids)) + ids
         result = messages.pack_outcome(outcome, self._nodes[digest][0], self._arena.share)
         link.send(protocol.ENDED, number, head + result, flags, hold=hold)
 

@@ -242,7 +242,9 @@ class WorkerProcess:
         except OSError:
             data = b""
         if data:
-            self.print(data.decode(errors="replace"), self.running(), to_stderr)
+            flags = protocol.STDERR if to_stderr else 0
+            printed = Frame(protocol.PRINTED, flags, self._status[protocol.RUNNING], data)
+            self._handlers[protocol.PRINTED](self, printed)
         else:
             self._loop.watch(fd)
 
@@ -250,12 +252,7 @@ class WorkerProcess:
         """Print what it has printed; each line begins with the name of its task."""
         if to_stderr:
             self.tail = last_lines(self.tail + text)
-        label = f"[{task.job.task.name}]" if task else f"[worker {self.pid}]"
-        stream = sys.stderr if to_stderr else sys.stdout
-        # The program may have closed its streams.
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.write("".join(f"{label} {line}\n" for line in text.splitlines()))
-            stream.flush()
+        print_output(task, self.pid, text, to_stderr)
 
     # ------------------------------------------------ its tasks
 
@@ -358,6 +355,18 @@ class WorkerProcess:
         self._on_end(self, *ended)
         self.reader.close()
         self._ends.close()
+
+
+def print_output(task: InFlight | None, pid: int, text: str, to_stderr: bool) -> None:
+    """Keep and print what worker *pid* has printed, in the course of *task* or of none."""
+    if task is not None:
+        task.job.run.keep_output(task.job, text)
+    label = f"[{task.job.task.name}]" if task else f"[worker {pid}]"
+    stream = sys.stderr if to_stderr else sys.stdout
+    # The program may have closed its streams.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        stream.write("".join(f"{label} {line}\n" for line in text.splitlines()))
+        stream.flush()
 
 
 def log_levels() -> dict[str, int]:

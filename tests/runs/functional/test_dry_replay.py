@@ -304,7 +304,9 @@ def test_a_run_that_code_no_longer_fits_fails_the_check(folder: Path) -> None:
 
     assert Code.FAILED == shown.exit_code == rows.exit_code
     assert "\n  answers of other code than now (double 2)\n" in shown.stdout
+    assert "\n  -    return 2 * n\n  +    return 3 * n\n" in shown.stdout
     (row,) = json.loads(rows.stdout)
+    assert row["diff"].startswith("--- double, recorded\n+++ double, now\n")
     assert {
         "thread_id": "failed",
         "fits": False,

@@ -229,7 +229,7 @@ def test_code_without_source_is_told_by_its_bytecode() -> None:
 
     assert one.digest == two.digest != three.digest
     (part,) = one.parts.values()
-    assert part.endswith("(no source: bytecode of Python {}.{})".format(*sys.version_info))
+    assert "no source: bytecode of Python {}.{}".format(*sys.version_info) in part
 
 
 def test_a_cell_of_a_notebook_is_source() -> None:
@@ -341,12 +341,10 @@ def test_threads_get_the_same_digests() -> None:
     assert [code_digest(each) for each in samples] == found
 
 
-def test_a_part_shows_its_source(load: Import) -> None:
-    """For people who ask what changed."""
-    module = load(
-        'K = 3\ndef f(n: int) -> int:\n    """Add."""\n    # why\n    m = n\n    return m+K\n'
-    )
-    found = code_digest(module.f)
+def test_a_digest_has_the_source_of_its_parts(load: Import) -> None:
+    """For people who ask what changed: as it was written, and what constants hold."""
+    source = "@staticmethod\ndef f(n: int) -> int:\n    # why\n    return n+K\n"
+    found = code_digest(load(f"K = [3]\n{source}").f)
 
-    assert "def f(n):\n    m = n\n    return m + K" == found.source(f"{module.__name__}:f")
-    assert "3" == found.source(f"{module.__name__}:K")
+    assert source in found.source
+    assert ":K = " in found.source.removeprefix(source)

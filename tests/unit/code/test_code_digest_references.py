@@ -206,7 +206,7 @@ def test_what_has_no_content_counts_by_its_type_and_says_so(load: Import) -> Non
     part = code_digest(module.parse).parts[f"{module.__name__}:MODEL"]
     module.MODEL = np.ones(3)
 
-    assert part.endswith(" (numpy:ndarray, 3 items: by type only)")
+    assert "numpy:ndarray, 3 items: by type only" in part
     assert part == code_digest(module.parse).parts[f"{module.__name__}:MODEL"]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flowpregel._text import printable
-from flowpregel.cli.console import FULL, Limits, one_line, plain
+from flowpregel.watching.preview import FULL, Limits, one_line, plain
 
 
 @dataclass

@@ -21,9 +21,9 @@ import pytest
 
 from flowpregel._core.commands import Interrupt
 from flowpregel._lmdb.codec import PythonCodec
-from flowpregel.cli.console import FULL, Limits, one_line, plain
-from flowpregel.cli.inert import InertCodec
 from flowpregel.errors import NodeTimeoutError
+from flowpregel.watching.inert import InertCodec
+from flowpregel.watching.preview import FULL, Limits, one_line, plain
 
 
 def shown(value: Any, limits: Limits = Limits()) -> str:  # noqa: B008 - it is frozen

@@ -1,0 +1,179 @@
+"""A run shown while it goes on in any process, by its store and by what that process tells."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any
+
+from flowpregel._text import in_one_line
+from flowpregel.cli import console
+from flowpregel.cli.console import Code
+from flowpregel.errors import ConfigurationError
+from flowpregel.pregel.progress import ProgressView, how_far
+from flowpregel.watching.reader import StoreReader
+
+if TYPE_CHECKING:
+    from flowpregel.checkpoint.lmdb.durable import DurableSaver
+    from flowpregel.watching.rows import CallRow, RunRow
+
+_PERIOD = 0.2
+_ANSWER = 1.0
+"""Seconds for which an answer of the running process is waited for."""
+_MOST = 10
+"""Of the calls that failed, and of the tasks that run, so many get a line each."""
+_CODES = {
+    "done": Code.OK, "failed": Code.FAILED, "waiting": Code.WAITING, "stopped": Code.AGAIN,
+}  # fmt: skip
+_NOTHING: Mapping[str, Any] = {"running": [], "waiting": {}, "workers": []}
+
+
+def watch_run(saver: DurableSaver, thread: str | None) -> Code:
+    """Show a run until it ends; return the code that says how it ended.
+
+    Args:
+        saver: Keeps it.
+        thread: Whose run; None: the one that changed last.
+    """
+    with closing(StoreReader(saver)) as reader:
+        if thread is None:
+            thread = next((row.thread_id for row in reader.runs()), "")
+        view = WatchView(reader, thread)
+        try:
+            while (row := view.look()).status == "running":
+                time.sleep(_PERIOD)
+        except KeyboardInterrupt:
+            return Code.STOPPED
+    if view.started:
+        view.close()
+    console.print_result({"thread_id": thread, "status": row.status}, f"{thread}: {row.status}")
+    return _CODES[row.status]
+
+
+class WatchView(ProgressView):
+    """Shows a run by what its store keeps, and by what its process says that it does.
+
+    Args:
+        reader: Reads the store.
+        thread: The run's.
+    """
+
+    def __init__(self, reader: StoreReader, thread: str) -> None:
+        out = sys.stderr if console.wants_json() else sys.stdout
+        super().__init__(thread, out, time.time, self._workers_text)
+        self._reader = reader
+        self._live = _NOTHING
+        self._not_done: dict[str, CallRow] = {}
+        """Calls that left something, and have not ended well."""
+        self._mark = 0
+        self.started = 0
+        """Wall-clock nanoseconds since when the run goes on; 0: it was never seen to."""
+
+    def look(self) -> RunRow:
+        """Read what changed, show it now and then, and return how the run stands.
+
+        Raises:
+            ConfigurationError: There is no such run.
+        """
+        row = self._reader.run(self._name)
+        if row is None:
+            raise ConfigurationError(
+                f"the store has no thread {self._name!r}; `flowpregel ls` lists them"
+            )
+        self._live = self._reader.live(self._name) or _NOTHING
+        if (started := self._live.get("started", self.started)) != self.started:
+            # What was done before it went on is counted by itself.
+            self.started, self._began, self._mark = started, started / 1e9, 0
+        changes = self._reader.calls(self._name, self._mark)
+        if changes.is_whole:
+            self._not_done.clear()
+            self._counts.clear()
+        for call in changes.rows:
+            if (before := self._not_done.pop(call.id, None)) is not None:
+                self._counts[before.name][self._became(before)] -= 1
+            self._counts[call.name][self._became(call)] += 1
+            if call.state != "done":
+                self._not_done[call.id] = call
+        self._mark, now = changes.mark, self._clock()
+        if row.status == "running" and now - self._shown >= self._every:
+            self._shown = now
+            self._show(self.lines(now))
+        return row
+
+    def _became(self, call: CallRow) -> str:
+        if call.state == "done" and call.began < self.started:
+            return "before"
+        return "asking" if call.state == "waiting" else call.state
+
+    def lines(self, now: float) -> list[str]:
+        """Return what there is to show at *now*: as much as fits on a terminal."""
+        tasks = [each for each in self._live["running"] if each["role"] == "leaf"]
+        self._reports = {
+            each["id"]: {**each, "name": self._name}
+            for each in self._live["running"]
+            if each["role"] == "body" and each["done"] is not None
+        }
+        todo = Counter(each["name"] for each in tasks) + Counter(self._live["waiting"])
+        for name in {*self._counts, *todo}:
+            count = self._counts[name]
+            count["started"] = count["done"] + count["failed"] + count["asking"] + todo[name]
+        header, *counts = super().lines(now)
+        failed = [
+            f"  {call.text or call.name} failed: {call.error}"
+            for call in self._not_done.values()
+            if call.state == "failed"
+        ]
+        tasks.sort(key=lambda each: each["began"])
+        running = [f"    {task_line(each, now)}" for each in tasks[:_MOST]]
+        lines = map(in_one_line, [header, *failed[-_MOST:], *counts, *running])
+        if not self._out.isatty():
+            return [*lines]
+        size = get_terminal_size()
+        return [line[: size.columns - 1] for line in lines][: size.lines - 1]
+
+    def _workers_text(self) -> str:
+        workers = self._live["workers"]
+        size = sum(each.get("memory", 0) for each in workers)
+        return f"{len(workers)} workers with {size / 1e6:,.0f} MB" if workers else ""
+
+
+def task_line(task: Mapping[str, Any], now: float) -> str:
+    """Return in words what a task that runs does: an item of what `StoreReader.live` returns."""
+    parts = [f"{task['text'] or task['name']}: {max(0.0, now - task['began'] / 1e9):,.1f} s"]
+    if task["attempt"] > 1:
+        parts.append(f"attempt {task['attempt']}")
+    if task["done"] is not None:
+        parts.append(how_far(task))
+    return ", ".join(parts)
+
+
+def going_on(saver: DurableSaver, thread: str) -> Mapping[str, Any]:
+    """Return what a thread's run does now, if its process tells that within a second."""
+    end = time.monotonic() + _ANSWER
+    with closing(StoreReader(saver)) as reader:
+        while (live := reader.live(thread)) is None and time.monotonic() < end:
+            time.sleep(_PERIOD / 4)
+    return live or _NOTHING
+
+
+def running_row(task: Mapping[str, Any], step: int) -> dict[str, Any]:
+    """Return a task that runs now as `show` does one that has left something."""
+    return {
+        "id": task["id"],
+        "name": task["text"] or task["name"],
+        "step": step,
+        "state": "running",
+        "began": console.time_of(task["began"]),
+        "seconds": max(0.0, time.time() - task["began"] / 1e9),
+        "attempts": task["attempt"],
+        "executor": None,
+        "pid": task["pid"],
+        "result": None,
+        "error": None,
+        "interrupts": [],
+        "progress": None if task["done"] is None else how_far(task),
+    }

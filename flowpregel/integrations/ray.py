@@ -1,0 +1,101 @@
+"""Tasks on a Ray cluster, in our own pool on each of its machines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pickle import PickleBuffer
+from typing import Any, Final, cast
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from flowpregel.integrations.engine import EngineExecutor
+from flowpregel.integrations.machine import machine
+
+_CALLS: Final = 1000
+"""How many batches and messages a machine takes at once."""
+
+
+class RayExecutor(EngineExecutor):
+    """Runs tasks on the machines of a Ray cluster.
+
+    An actor on each machine has a pool of worker processes, one for each of its CPUs, and takes
+    these CPUs in Ray's books. So timeouts, cancellation, crashes, streams and nested calls work
+    as on one machine. Close it, or use it in a ``with`` block, before `ray.shutdown`.
+
+    Args:
+        address: Of the cluster, for `ray.init`, which is called if it was not yet.
+        timeout: Seconds for which tasks wait if the cluster has no machine.
+
+    Example:
+        >>> RayExecutor("ray://head:10001")  # doctest: +SKIP
+    """
+
+    def __init__(self, address: str | None = None, *, timeout: float = 60.0) -> None:
+        if not ray.is_initialized():
+            ray.init(address, log_to_driver=False)
+        self._actors: dict[str, Any] = {}
+        super().__init__("ray", timeout)
+
+    def _machines(self) -> Mapping[str, int] | None:
+        nodes = [each for each in ray.nodes() if each["Alive"]]
+        cpus = {each["NodeID"]: int(each["Resources"].get("CPU", 0)) for each in nodes}
+        return {node: count for node, count in cpus.items() if count}
+
+    def _actor(self, address: str) -> Any:
+        if address not in self._actors:
+            cpus = self._sites[address].size
+            options = ray.remote(RayMachine).options(
+                num_cpus=cpus, max_concurrency=_CALLS, max_restarts=-1,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(address, soft=False),
+            )  # fmt: skip
+            self._actors[address] = options.remote(cpus, self._name)
+        return self._actors[address]
+
+    def _put(self, address: str, data: memoryview) -> Any:
+        return ray.put(PickleBuffer(data))
+
+    def _run(self, address: str, packed: bytes, buffers: Mapping[int, Any]) -> Future[Any]:
+        answer = self._actor(address).run.remote(packed, [*buffers], *buffers.values())
+        return cast(Future[Any], answer.future())
+
+    def _call(self, address: str, method: str, *args: Any) -> Future[Any]:
+        return cast(Future[Any], self._actor(address).call.remote(method, *args).future())
+
+    def close(self) -> None:
+        """Stop every task, and end the actors."""
+        super().close()
+        actors, self._actors = self._actors, {}
+        for actor in actors.values():
+            ray.kill(actor)
+
+
+class RayMachine:
+    """The actor: the pool of one machine.
+
+    Args:
+        size: How many tasks run there at once.
+        home: The name of its coordinator.
+    """
+
+    def __init__(self, size: int, home: str) -> None:
+        self._size = size
+        self._home = home
+
+    async def run(self, packed: bytes, keys: list[int], *buffers: Any) -> None:
+        """Run a batch."""
+        pool = machine(self._size, self._home)
+        ended = pool.run(self._home, packed, dict(zip(keys, buffers, strict=True)))
+        await asyncio.wrap_future(ended)
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """Call another method of the machine."""
+        answer = getattr(machine(self._size, self._home), method)(self._home, *args)
+        return None if answer is None else await asyncio.wrap_future(answer)
+
+
+def connect(place: str) -> RayExecutor:
+    """Return an executor on the cluster whose head node has its server for clients at *place*."""
+    return RayExecutor(f"ray://{place}")

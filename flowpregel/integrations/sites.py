@@ -1,0 +1,215 @@
+"""What a coordinator knows of machines elsewhere: their batches, and the buffers of their tasks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field
+from itertools import count
+from types import SimpleNamespace
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from flowpregel.errors import WorkerDiedError
+from flowpregel.executors.processes.assign import InFlight, TaskQueue
+from flowpregel.executors.processes.message_handler import MessageHandler
+from flowpregel.executors.processes.serialization import BufferRef
+from flowpregel.executors.processes.shared_memory import Arena, origin_of
+from flowpregel.executors.processes.worker_process import print_output
+from flowpregel.integrations.machine import Order
+
+_BATCH_SECONDS: Final = 0.05
+"""For how long a batch is to keep a place on a machine busy."""
+_AHEAD: Final = 1.0
+"""A machine gets tasks ahead of time if they take no longer than that: seconds."""
+
+
+class Buffers(Arena):
+    """Large buffers of tasks: the engine moves each of them once, for all tasks that need it."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self._ids = count(1)
+        self._blobs: dict[int, tuple[Blob, memoryview]] = {}
+
+    def share(self, data: memoryview) -> BufferRef:
+        """Keep *data* until it is released; what lies in shared memory does not change."""
+        blob = Blob(next(self._ids))
+        if origin_of(data) is not None:
+            holder: Any = data.obj
+            if not hasattr(holder, "blobs"):
+                holder.blobs = WeakKeyDictionary()
+            blob = holder.blobs.setdefault(self, blob)
+        ref = BufferRef(next(self._ids), blob.key, data.nbytes)
+        self._blobs[ref.id] = blob, data
+        return ref
+
+    def handles(
+        self, refs: Sequence[BufferRef], put: Callable[[memoryview], Any]
+    ) -> dict[int, Any]:
+        """Return the engine's handles of buffers, by their keys; *put* makes those that miss."""
+        found = {}
+        for ref in refs:
+            blob, data = self._blobs[ref.id]
+            blob.handle = blob.handle or put(data)
+            found[blob.key] = blob.handle
+        return found
+
+    def release(self, ref_id: int) -> None:
+        """Keep it no longer for one task."""
+        self._blobs.pop(ref_id, None)
+
+
+@dataclass(slots=True, eq=False)
+class Blob:
+    """A large buffer for the engine."""
+
+    key: int
+    handle: Any = None
+    """The engine's own, once it has it."""
+
+
+@dataclass(slots=True, eq=False)
+class Site:
+    """One machine, as the coordinator sees it."""
+
+    address: str
+    size: int
+    """How many tasks run there at once."""
+    batches: dict[int, RemoteBatch] = field(default_factory=dict)
+    orders: list[tuple[Any, ...]] = field(default_factory=list)
+    """What it is to be told at the end of this turn."""
+    heard: float = field(default_factory=time.monotonic)
+    host: str = ""
+    """Its own name for itself."""
+    epoch: int = 0
+    taken: int = 0
+    """How many frames it was heard of, in that epoch."""
+    is_polled: bool = False
+    is_held: bool = False
+    """Whether nothing more is wanted of it for now: its run is behind."""
+    contexts: set[bytes] = field(default_factory=set)
+    """Tokens of the `Context` channels that its tasks read."""
+    is_silent: bool = False
+    """Whether it was given up, and has not been heard of since."""
+
+    @property
+    def load(self) -> float:
+        """How many batches it has for each of its places, without those that wait."""
+        return sum(not each.open_calls for each in self.batches.values()) / self.size
+
+
+class Sites(dict[str, Site]):
+    """The machines by address, and what is decided about them."""
+
+    def next_for(self, queue: TaskQueue) -> Site | None:
+        """Return the machine that is to have the next tasks of *queue*; None: all are busy."""
+        heard = [each for each in self.values() if not each.is_silent]
+        site = min(heard, key=lambda each: each.load, default=None)
+        most = 2 if next(iter(queue)).seconds <= _AHEAD else 1
+        return site if site is not None and site.load < most else None
+
+    def batch_size(self, queue: TaskQueue) -> int:
+        """Return how many of the next tasks keep one place busy, and leave some for the others."""
+        most = len(queue) // (2 * sum(each.size for each in self.values()))
+        count, seconds = 0, 0.0
+        for task in queue:
+            seconds += task.seconds
+            if count and (count >= most or seconds > _BATCH_SECONDS):
+                break
+            count += 1
+        return count
+
+    def lost(self, machines: Mapping[str, int] | None, since: float) -> list[RemoteBatch]:
+        """Note which *machines* there are; return the batches to give up.
+
+        Args:
+            machines: The engine's; None: it cannot be asked, and nothing is given up.
+            since: When a machine must have been heard of: monotonic seconds.
+        """
+        lost: list[RemoteBatch] = []
+        if machines is None:
+            return lost
+        for address in machines.keys() - self.keys():
+            self[address] = Site(address, machines[address])
+        for site in [*self.values()]:
+            is_gone = site.address not in machines
+            if is_gone:
+                del self[site.address]
+            elif site.batches and site.heard < since:
+                # It is asked again, now and then.
+                site.heard, site.is_silent, site.is_polled = time.monotonic(), True, False
+            is_lost = is_gone or site.is_silent
+            batches = site.batches.values()
+            lost += [each for each in batches if is_lost or each.failure]
+        return lost
+
+
+class RemoteBatch:
+    """Tasks with a machine. For the handler of messages it is the worker that has them."""
+
+    leaving: Final[Mapping[int, Any]] = {}
+    reader = SimpleNamespace(open=None)  # nothing arrives in shared memory
+
+    def __init__(self, id: int, site: Site, tasks: Sequence[InFlight]) -> None:
+        self.id = id
+        self.site = site
+        self.tasks = dict(enumerate(tasks))
+        """Those that have not ended, by number."""
+        self.open_calls = self.pid = 0
+        self.heard = 0.0
+        self.callers: set[int] = set()
+        """Those of its tasks that made calls: they cannot begin again elsewhere."""
+        self.failure: BaseException | None = None
+        """Why the engine has given it up."""
+
+    def unhold(self) -> None:
+        """Hear the machine again, if it was held back."""
+        self.site.is_held = False
+
+    def print(self, text: str, task: InFlight | None, to_stderr: bool) -> None:
+        """Print what a task of it has printed."""
+        print_output(task, self.pid, text, to_stderr)
+
+
+class EngineHandler(MessageHandler):
+    """Acts on frames that came from machines."""
+
+    def answer(self, task: InFlight, request: int, body: bytes) -> None:
+        """Send what *task* waits for to the machine that has it."""
+        batch = task.worker
+        if batch is None:
+            return
+        if request in task.calls:
+            task.calls.discard(request)
+            batch.open_calls -= 1
+        batch.site.orders.append(("answer", batch.id, task.number, request, body))
+
+
+def tried(call: Callable[..., Future[Any]], *args: Any) -> Future[Any]:
+    """Return the future that *call* returns, or one of what it raises."""
+    try:
+        return call(*args)
+    except Exception as error:  # noqa: BLE001 - whatever the engine raises, it is not there
+        failed: Future[Any] = Future()
+        failed.set_exception(error)
+        return failed
+
+
+def failure_of(future: Future[Any]) -> BaseException | None:
+    """Return what a future that is done has failed with, if it has."""
+    return CancelledError() if future.cancelled() else future.exception()
+
+
+def order_of(task: InFlight, body: bytes) -> Order:
+    """Return what a machine is sent of *task*, whose job is packed."""
+    called, code = task.job.task, task.code.digest
+    return Order(task.number, called.name, called.depth, called.timeout, task.contexts, code, body)
+
+
+def name_call(error: BaseException, task: InFlight) -> None:
+    """Let the report of a death name the call, which the machine does not know."""
+    if isinstance(error, WorkerDiedError) and not error.call:
+        error.call = task.job.task.call
+        error.args = (*error.args[:4], error.call)

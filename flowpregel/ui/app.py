@@ -1,0 +1,157 @@
+"""The page's server: its files, what it shows as JSON, news as they come, and the buttons."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from flowpregel.errors import ConfigurationError, FlowPregelError
+from flowpregel.ui.actions import ACTIONS, Actions
+from flowpregel.ui.pages import Json, Pages, json_text
+
+if TYPE_CHECKING:
+    from starlette.datastructures import State
+    from starlette.requests import Request
+
+    from flowpregel.ui.guard import RequestGuard
+
+
+STATIC = Path(__file__).with_name("static")
+ACTION_PATHS = tuple(f"/api/actions/{name}" for name in ACTIONS)
+_PERIOD = 0.2
+"""Seconds between two looks at the store for a page that is open."""
+_MOST_SENT = 64 << 10
+"""Bytes of a request's body."""
+
+
+def app_of(pages: Pages, actions: Actions | None = None) -> Starlette:
+    """Return the application, which `PageServer` puts a `RequestGuard` around.
+
+    Args:
+        pages: What is shown.
+        actions: Starts what the buttons ask for; None: there are none.
+    """
+    routes = [
+        Route("/", lambda _: FileResponse(STATIC / "index.html")),
+        Mount("/static", StaticFiles(directory=STATIC)),
+        Route("/api/runs", _asked(lambda _: {**pages.runs(), "actions": actions is not None})),
+        Route("/api/run", _asked(lambda query: pages.run(query["thread"]))),
+        Route("/api/calls", _asked(lambda q: pages.calls(q["thread"], int(q.get("since", 0))))),
+        Route("/api/call", _asked(lambda query: pages.call(query["thread"], query["call"]))),
+        Route("/api/logs", _asked(lambda q: pages.logs(q["thread"]).get(q["call"], ""))),
+        Route("/api/steps", _asked(lambda query: pages.steps(query["thread"]))),
+        Route("/api/step", _asked(lambda q: pages.step(q["thread"], q["checkpoint"]))),
+        Route("/api/news", partial(_news, pages, actions)),
+    ]
+    if actions is not None:
+        path, start = "/api/actions/{action}", partial(_started, actions)
+        routes.append(Route(path, start, methods=["POST"]))
+    app = Starlette(routes=routes, exception_handlers={FlowPregelError: _refused})
+    app.state.is_ending = False
+    return app
+
+
+def _answer(value: Json, status: int = 200) -> Response:
+    return Response(json_text(value), status, media_type="application/json")
+
+
+def _asked(answer: Callable[[Any], Json]) -> Callable[[Request], Response]:
+    """Return an endpoint that answers with what *answer* makes of the query."""
+
+    def endpoint(request: Request) -> Response:
+        try:
+            return _answer(answer(request.query_params))
+        except FlowPregelError:
+            raise
+        except (KeyError, ValueError) as error:
+            raise ConfigurationError(f"the request is not complete: {error}") from error
+
+    return endpoint
+
+
+def _refused(_: Request, error: Exception) -> Response:
+    status = 404 if isinstance(error, ConfigurationError) else 500
+    return _answer({"error": str(error)}, status)
+
+
+async def _started(actions: Actions, request: Request) -> Response:
+    """Start a command, by the JSON that a button sends."""
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MOST_SENT:
+            return _answer({"error": "that is too much"}, 413)
+    try:
+        asked = dict(json.loads(body))
+        thread = asked.pop("thread")
+    except (ValueError, TypeError, KeyError):
+        return _answer({"error": "that is no request"}, 400)
+    return _answer({"number": actions.start(request.path_params["action"], thread, **asked)}, 202)
+
+
+async def _news(pages: Pages, actions: Actions | None, request: Request) -> Response:
+    thread = request.query_params.get("thread")
+    news = _changes(pages, actions, thread, request.app.state)
+    return StreamingResponse(news, media_type="text/event-stream")
+
+
+async def _changes(
+    pages: Pages, actions: Actions | None, thread: str | None, state: State
+) -> AsyncIterator[str]:
+    """Yield server-sent events: what a run is doing, and when its store has changed."""
+    before = None
+    while not state.is_ending:
+        news: dict[str, Json] = {"mark": await run_in_threadpool(pages.mark)}
+        if thread is not None:
+            news["live"] = await run_in_threadpool(pages.live, thread)
+            news["commands"] = [] if actions is None else actions.told(thread)
+        if news != before:
+            before = news
+            yield f"data: {json_text(news)}\n\n"
+        await asyncio.sleep(_PERIOD)
+
+
+class PageServer(uvicorn.Server):
+    """Serves the page until Ctrl-C.
+
+    Args:
+        app: The application of `app_of`.
+        guard: Looks at each request first.
+        listener: The socket that it listens on.
+    """
+
+    def __init__(self, app: Starlette, guard: RequestGuard, listener: socket.socket) -> None:
+        super().__init__(
+            uvicorn.Config(
+                guard.around(app),
+                access_log=False,  # its lines would hold the token
+                log_level="warning",
+                server_header=False,
+                proxy_headers=False,
+                lifespan="off",
+                ws="none",
+            )
+        )
+        self.app = app
+        self.listener = listener
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams of news, which have no end of their own, and then the rest."""
+        self.app.state.is_ending = True
+        await super().shutdown(sockets)
+
+    def serve_forever(self) -> None:
+        """Serve until a signal ends it."""
+        self.run(sockets=[self.listener])

@@ -1,0 +1,149 @@
+"""What the page shows of a store, as JSON: nothing of the user's is imported or unpickled."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields
+from operator import attrgetter
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from flowpregel._core.records import Address, Checkpoint
+from flowpregel.errors import ConfigurationError
+from flowpregel.watching.channels import named, values_of
+from flowpregel.watching.preview import Fields, Limits, Written, plain
+from flowpregel.watching.reader import StoreReader
+from flowpregel.watching.rows import CallRow
+
+if TYPE_CHECKING:
+    from flowpregel.checkpoint.lmdb.durable import DurableSaver
+
+Json: TypeAlias = Any
+"""What `json.dumps` takes."""
+
+COLUMNS = tuple(each.name for each in fields(CallRow))
+_cells = attrgetter(*COLUMNS)
+_SHOWN = Limits(depth=8, count=200, size=20_000, total=5_000)
+_SAFE = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+
+
+def json_text(value: Json) -> str:
+    """Return JSON that is ASCII, and that ends no element of a page that holds it."""
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).translate(_SAFE)
+
+
+def tagged(shown: Any) -> Json:
+    """Return what `preview.plain` made as JSON that tells texts, objects and dicts apart.
+
+    Example:
+        >>> tagged({"a": [1, Written("… 3 more")]})
+        {'items': [('a', [1, {'written': '… 3 more'}])]}
+    """
+    match shown:
+        case dict():
+            items = [(key, tagged(value)) for key, value in shown.items()]
+            return {"items": items, **({"name": shown.name} if isinstance(shown, Fields) else {})}
+        case list():
+            return [tagged(each) for each in shown]
+        case Written():
+            return {"written": str(shown)}
+    return shown
+
+
+class Pages:
+    """Answers what the page asks of a store, for several OS threads.
+
+    Args:
+        saver: The store, opened to be read, with an `InertCodec`.
+    """
+
+    def __init__(self, saver: DurableSaver) -> None:
+        self.saver = saver
+        self.reader = StoreReader(saver)
+        self._lock = Lock()
+
+    def close(self) -> None:
+        """Give the store back."""
+        self.reader.close()
+
+    def mark(self) -> int:
+        """Return a number that grows with every commit to the store."""
+        with self._lock:
+            return self.reader.mark()
+
+    def live(self, thread: str) -> Json:
+        """Return what a run is doing now; to ask is to watch it."""
+        with self._lock:
+            return self.reader.live(thread)
+
+    def runs(self) -> Json:
+        """Return the list of runs, the one that changed last first."""
+        with self._lock:
+            return {"store": self.saver.path, "runs": [asdict(row) for row in self.reader.runs()]}
+
+    def run(self, thread: str) -> Json:
+        """Return how a run stands."""
+        with self._lock:
+            row = self.reader.run(thread)
+        if row is None:
+            raise ConfigurationError(f"the store has no thread {thread!r}")
+        return asdict(row)
+
+    def calls(self, thread: str, since: int = 0) -> Json:
+        """Return the calls of a run that changed since a mark, as rows of `COLUMNS`."""
+        with self._lock:
+            changes = self.reader.calls(thread, since)
+        return {
+            "columns": COLUMNS,
+            "mark": changes.mark,
+            "is_whole": changes.is_whole,
+            "rows": [_cells(row) for row in changes.rows],
+        }
+
+    def call(self, thread: str, call: str) -> Json:
+        """Return all that is kept of a call."""
+        with self._lock:
+            detail = self.reader.call(thread, call)
+        if detail is None:
+            raise ConfigurationError(f"the last run of thread {thread!r} has no call {call!r}")
+        values = {name: tagged(detail[name]) for name in ("arguments", "result", "error")}
+        questions = [{**each, "value": tagged(each["value"])} for each in detail["questions"]]
+        told = {"row": asdict(detail["row"]), "attempts": detail["attempts"]}
+        return {**told, **values, "questions": questions}
+
+    def logs(self, thread: str) -> dict[str, str]:
+        """Return what each task of a thread has printed and logged, by its id."""
+        found = (self.saver.kept_output(address) for address in self.saver.namespaces(thread))
+        return {output.task_id: output.text for outputs in found for output in outputs}
+
+    def steps(self, thread: str) -> Json:
+        """Return the checkpoints of a thread, the newest first."""
+        return [_outlined(each.checkpoint) for each in self.saver.outline(Address(thread))]
+
+    def step(self, thread: str, checkpoint: str) -> Json:
+        """Return what the channels held at a checkpoint, and before it where that changed."""
+        saved = self.saver.load(Address(thread, "", checkpoint), lazy_results=True)
+        if saved is None:
+            raise ConfigurationError(f"thread {thread!r} has no checkpoint {checkpoint!r}")
+        parent = None
+        if saved.checkpoint.parent_id is not None:
+            address = Address(thread, "", saved.checkpoint.parent_id)
+            parent = self.saver.load(address, lazy_results=True)
+        before = {} if parent is None else values_of(parent)
+        after, changed = values_of(saved), named(dict.fromkeys(saved.checkpoint.changed))
+        channels = []
+        for name in sorted({*before, *after}):
+            is_changed = name in changed or (name in before) != (name in after)
+            sides = {"before": before, "value": after} if is_changed else {"value": after}
+            held = {
+                key: tagged(plain(side[name], _SHOWN))
+                for key, side in sides.items()
+                if name in side
+            }
+            channels.append({"name": name, "changed": is_changed, **held})
+        return {"id": checkpoint, "channels": channels}
+
+
+def _outlined(checkpoint: Checkpoint) -> Json:
+    told = {name: getattr(checkpoint, name) for name in ("id", "step", "source", "at")}
+    return {**told, "changed": [*named(dict.fromkeys(checkpoint.changed))]}

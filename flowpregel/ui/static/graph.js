@@ -1,0 +1,128 @@
+// The graph of the run: what called what, and how the tasks of each node stand.
+
+import { fill, h, labelOf, svg } from "./dom.js";
+import { count } from "./format.js";
+import { ORDER } from "./model.js";
+
+const [BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y] = [190, 58, 70, 26];
+
+// What called what, and which nodes a superstep ran after those of the one before.
+export function graphOf(calls) {
+  const nodes = new Map();
+  const edges = new Map();
+  const byPath = new Map();
+  const steps = new Map(); // of each namespace
+  const idOf = (call) => `${call.namespace.replace(/:[^|]*/g, "")}|${call.name}`;
+  const link = (source, target) => edges.set(`${source}\n${target}`, { source, target });
+  for (const call of calls) {
+    byPath.set(`${call.namespace} ${call.path}`, call);
+  }
+  for (const call of calls) {
+    const id = idOf(call);
+    const node = nodes.get(id) ?? { id, name: call.name || "(unnamed)", states: {} };
+    node.states[call.shown] = (node.states[call.shown] ?? 0) + 1;
+    nodes.set(id, node);
+    if (call.caller) {
+      const caller = byPath.get(`${call.namespace} ${call.caller}`);
+      if (caller) link(idOf(caller), id);
+    } else {
+      const of = steps.get(call.namespace) ?? new Map();
+      of.set(call.step, (of.get(call.step) ?? new Set()).add(id));
+      steps.set(call.namespace, of);
+    }
+  }
+  for (const of of steps.values()) {
+    for (const [step, ids] of of) {
+      for (const source of of.get(step - 1) ?? []) for (const target of ids) link(source, target);
+    }
+  }
+  return { nodes: [...nodes.values()], edges: [...edges.values()] };
+}
+
+// The layer of each node: one more than that of the deepest node that leads to it. An edge that
+// leads back is left out of account.
+export function layersOf(nodes, edges) {
+  const after = new Map(nodes.map((node) => [node.id, []]));
+  for (const edge of edges) if (edge.source !== edge.target) after.get(edge.source)?.push(edge.target);
+  const layer = new Map();
+  const [open, seen, order] = [new Set(), new Set(), []];
+  const back = new Set();
+  const visit = (id) => {
+    seen.add(id);
+    open.add(id);
+    for (const next of after.get(id) ?? []) {
+      if (open.has(next)) back.add(`${id}\n${next}`);
+      else if (!seen.has(next)) visit(next);
+    }
+    open.delete(id);
+    order.push(id);
+  };
+  const targets = new Set(edges.map((edge) => edge.target));
+  for (const node of nodes) if (!targets.has(node.id) && !seen.has(node.id)) visit(node.id);
+  for (const node of nodes) if (!seen.has(node.id)) visit(node.id);
+  for (const id of order.reverse()) {
+    const own = layer.get(id) ?? 0;
+    layer.set(id, own);
+    for (const next of after.get(id) ?? []) {
+      if (!back.has(`${id}\n${next}`)) layer.set(next, Math.max(layer.get(next) ?? 0, own + 1));
+    }
+  }
+  return layer;
+}
+
+const nameIn = (id) => id.slice(id.lastIndexOf("|") + 1);
+
+export function graphView({ run }) {
+  const paper = h("div", { class: "card graph" });
+  const told = h("p", { class: "quiet" }, "What called what, and what followed on what, by what is recorded.");
+  const element = h("div", null, told, paper);
+  let version = -1;
+
+  function update() {
+    if (version === run.version) return;
+    version = run.version;
+    const graph = graphOf(run.rows());
+    const layers = layersOf(graph.nodes, graph.edges);
+    const rows = new Map();
+    const places = new Map();
+    for (const node of graph.nodes) {
+      const layer = layers.get(node.id) ?? 0;
+      const row = rows.get(layer) ?? 0;
+      rows.set(layer, row + 1);
+      places.set(node.id, { x: 12 + layer * (BOX_WIDTH + GAP_X), y: 12 + row * (BOX_HEIGHT + GAP_Y) });
+    }
+    const size = { x: 24 + Math.max(1, rows.size) * (BOX_WIDTH + GAP_X) - GAP_X, y: 24 + Math.max(1, ...rows.values()) * (BOX_HEIGHT + GAP_Y) - GAP_Y };
+    const arrow = svg("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, svg("path", { d: "M0 0 8 4 0 8z", class: "arrow" }));
+    fill(paper, graph.nodes.length === 0 ? h("p", { class: "empty" }, "Nothing has run yet.") : svg("svg", { viewBox: `0 0 ${size.x} ${size.y}`, width: size.x, height: size.y, role: "group", "aria-label": `Graph of ${graph.nodes.length} nodes` },
+      svg("defs", null, arrow), graph.edges.map((edge) => edgeOf(edge, places)), graph.nodes.map((node) => nodeOf(node, places.get(node.id), node.states))));
+  }
+
+  function edgeOf(edge, places) {
+    const [a, b] = [places.get(edge.source), places.get(edge.target)];
+    if (!a || !b) return null;
+    const [x1, y1, x2, y2] = [a.x + BOX_WIDTH, a.y + BOX_HEIGHT / 2, b.x - 2, b.y + BOX_HEIGHT / 2];
+    const bend = x2 > x1 ? (x2 - x1) / 2 : 60;
+    const low = Math.max(y1, y2) + BOX_HEIGHT;
+    const d = x2 > x1 ? `M${x1} ${y1} C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}` : `M${x1} ${y1} C${x1 + bend} ${low} ${x2 - bend} ${low} ${x2} ${y2}`;
+    return svg("path", { d, class: "edge", "marker-end": "url(#arrow)" }, svg("title", null, `${nameIn(edge.source)} → ${nameIn(edge.target)}`));
+  }
+
+  function nodeOf(node, { x, y }, states) {
+    const known = ORDER.filter((state) => states[state]);
+    const total = known.reduce((sum, state) => sum + states[state], 0);
+    const words = known.map((state) => `${count(states[state])} ${labelOf(state)}`).join(", ") || "not run";
+    let left = x + 10;
+    const stripes = known.map((state) => {
+      const share = ((BOX_WIDTH - 20) * states[state]) / total;
+      const stripe = svg("rect", { x: left, y: y + BOX_HEIGHT - 11, width: Math.max(2, share), height: 4, rx: 2, class: `stripe ${state}` });
+      left += share;
+      return stripe;
+    });
+    const short = node.name.length > 22 ? `${node.name.slice(0, 21)}…` : node.name;
+    return svg("g", { class: `node ${known[0] ?? "idle"}` }, svg("title", null, `${node.name}: ${words}`),
+      svg("rect", { x, y, width: BOX_WIDTH, height: BOX_HEIGHT, rx: 8, class: "box" }),
+      svg("text", { x: x + 10, y: y + 21, class: "title" }, short), svg("text", { x: x + 10, y: y + 39, class: "words" }, words), stripes);
+  }
+
+  return { element, update };
+}

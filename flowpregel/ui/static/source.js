@@ -1,0 +1,40 @@
+// Where the page gets what it shows: from its server, or, in a report, from the page itself.
+
+const kept = document.getElementById("answers");
+const answers = kept && JSON.parse(kept.textContent);
+
+export const isReport = answers !== null;
+
+export async function load(path, query = {}) {
+  if (isReport) {
+    const answer = answers[`${path}:${query.call ?? query.checkpoint ?? ""}`];
+    if (answer === undefined) throw new Error("this report does not hold that");
+    return answer;
+  }
+  const response = await fetch(`api/${path}?${new URLSearchParams(query)}`);
+  const answer = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
+  if (!response.ok) throw new Error(answer.error);
+  return answer;
+}
+
+// Call *see* with the news of a run, or of the store, until the function that is returned is called.
+export function follow(thread, see) {
+  if (isReport) return () => {};
+  const query = thread === null ? "" : `?${new URLSearchParams({ thread })}`;
+  const events = new EventSource(`api/news${query}`);
+  const link = document.getElementById("link");
+  events.onmessage = (event) => see(JSON.parse(event.data));
+  events.onopen = () => { link.className = "link on"; link.textContent = "live"; };
+  events.onerror = () => { link.className = "link off"; link.textContent = "no connection"; };
+  return () => events.close();
+}
+
+// Start what a button stands for.
+export async function act(action, asked) {
+  const response = await fetch(`api/actions/${action}`, {
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(asked),
+  });
+  const answer = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
+  if (!response.ok) throw new Error(answer.error);
+  return answer;
+}

@@ -1,0 +1,55 @@
+// A value as a tree. It comes as `pages.tagged` made it: nothing of the user's was run for it.
+
+import { h } from "./dom.js";
+
+const SHORT = 80;
+
+function leaf(value) {
+  if (value === null) return h("span", { class: "v-null" }, "None");
+  if (value === true) return h("span", { class: "v-null" }, "True");
+  if (value === false) return h("span", { class: "v-null" }, "False");
+  if (typeof value === "number") return h("span", { class: "v-number" }, String(value));
+  if (typeof value === "string") return h("span", { class: "v-text" }, JSON.stringify(value).replaceAll("\\\\x", "\\x"));
+  return h("span", { class: "v-other" }, value.written);
+}
+
+const isLeaf = (value) => value === null || typeof value !== "object" || "written" in value;
+
+// A short text of a value, for one line.
+export function brief(value, room = SHORT) {
+  if (value === null || value === undefined) return "None";
+  if (value === true || value === false) return value ? "True" : "False";
+  if (typeof value !== "object") return JSON.stringify(value).slice(0, room);
+  if ("written" in value) return value.written.slice(0, room);
+  const isList = Array.isArray(value);
+  const parts = [];
+  let left = room;
+  for (const each of isList ? value : value.items) {
+    const text = isList ? brief(each, left) : `${each[0]}: ${brief(each[1], left)}`;
+    if (left <= 0) { parts.push("…"); break; }
+    parts.push(text);
+    left -= text.length + 2;
+  }
+  const [open, close] = isList ? ["[", "]"] : [`${value.name ?? ""}{`, "}"];
+  return open + parts.join(", ") + close;
+}
+
+export function tree(value, depth = 0) {
+  if (isLeaf(value)) return h("div", { class: "value" }, leaf(value));
+  const isList = Array.isArray(value);
+  const items = isList ? value.map((each, at) => [String(at), each]) : value.items;
+  const head = isList ? `list of ${items.length}` : `${value.name ?? "dict"} of ${items.length}`;
+  if (items.length === 0) return h("div", { class: "value v-other" }, isList ? "[]" : `${value.name ?? ""}{}`);
+  const body = h("div", { class: "items" });
+  const show = () => {
+    if (body.childElementCount) return;
+    body.append(...items.map(([key, each]) => {
+      const name = h("span", { class: "key" }, key);
+      return isLeaf(each) ? h("div", { class: "item" }, name, leaf(each)) : h("div", { class: "item" }, name, tree(each, depth + 1));
+    }));
+  };
+  const isOpen = depth < 1 || items.length <= 4;
+  if (isOpen) show();
+  return h("details", { class: "value", open: isOpen, ontoggle: show },
+    h("summary", null, h("span", { class: "v-other" }, head), h("span", { class: "v-brief" }, brief(value))), body);
+}

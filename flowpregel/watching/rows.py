@@ -1,0 +1,89 @@
+"""What is known of runs and their calls, as rows: `dataclasses.asdict` of each is fit for JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from flowpregel.checkpoint.work import Status
+
+CallState: TypeAlias = Literal["failed", "waiting", "unfinished", "done"]
+"""How a call stands by what is kept of it: *waiting*, for an answer; *unfinished*, it has left
+something (what it saved, say) and has not ended. One that runs has often left nothing yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """A run: what its thread's newest checkpoint tells, and who has it now."""
+
+    thread_id: str
+    status: Status
+    flow: str | None
+    """``MODULE:FLOW``, if the run recorded it."""
+    step: int
+    """The superstep of its newest checkpoint; -1: it has just begun."""
+    created: int
+    """Wall-clock nanoseconds at which the thread began."""
+    updated: int
+    """Wall-clock nanoseconds of its newest checkpoint."""
+    checkpoints: int
+    """How many the thread has."""
+    states: dict[CallState, int] = field(default_factory=dict)
+    """How many tasks of its present superstep, and calls in it, stand how."""
+    host: str = ""
+    """Where it runs now; empty: nowhere."""
+    pid: int = 0
+    """In which process it runs now; 0: in none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRow:
+    """A call of a task, or a node's task, by what it has left in the store."""
+
+    id: str
+    name: str
+    """Of its node; empty: only its flow knows."""
+    text: str
+    """The call with short arguments, such as ``parse('c.txt')``; empty: it is no call."""
+    state: CallState
+    step: int
+    checkpoint_id: str
+    """The checkpoint that it left something on."""
+    namespace: str
+    """Of the graph that it belongs to; empty: of the outermost."""
+    path: str
+    """Where it stands in its superstep: sorted by it, calls come after those that made them."""
+    caller: str = ""
+    """The path of the task whose body made the call; empty: it is no call."""
+    planned: int = 0
+    """Wall-clock nanoseconds at which its first attempt was given away to be run; 0: not known."""
+    began: int = 0
+    """Wall-clock nanoseconds at which its last attempt began; 0: not known."""
+    seconds: float = 0.0
+    """How long that took."""
+    attempts: int = 0
+    """How often it was tried; 0 and *began*: its result was shared by another run."""
+    executor: str = ""
+    host: str = ""
+    pid: int = 0
+    """In which process the last attempt ran; 0: not known."""
+    cpu: float = 0.0
+    """Seconds of CPU that the last attempt took; 0: not known."""
+    peak: int = 0
+    """The most memory, in bytes, that its process had used when it ended; 0: not known."""
+    error: str = ""
+    """What it failed with, in one line."""
+    questions: int = 0
+    """How many answers it waits for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallChanges:
+    """What changed of a run's calls since a mark."""
+
+    mark: int
+    """To be given the next time."""
+    is_whole: bool
+    """Whether *rows* is all there is: drop what was known before."""
+    rows: tuple[CallRow, ...]
+    """New ones and changed ones; one that changed again is there once more, later."""

@@ -1,0 +1,146 @@
+"""Drives a real browser: headless Chromium, by its DevTools protocol over a websocket."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from websockets.sync.client import ClientConnection, connect
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+_FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--hide-scrollbars", "--force-color-profile=srgb", "--font-render-hinting=none",
+    "--no-first-run", "--disable-features=IsolateSandboxedIframes", "--mute-audio",
+    "--remote-debugging-port=0",
+)  # fmt: skip
+_PATIENCE = 120.0
+"""Seconds until something is taken to have failed: a busy machine is no failure."""
+
+
+class Tab:
+    """A page in the browser.
+
+    Args:
+        link: The browser's websocket.
+        session: Names the page there.
+    """
+
+    def __init__(self, link: ClientConnection, session: str) -> None:
+        self._link = link
+        self._session = session
+        self._numbers = count(1_000)
+        self.messages: list[str] = []
+        """What the page has written to its console, errors and violations of its policy too."""
+
+    def send(self, method: str, **params: Any) -> Any:
+        """Send a command of the protocol, and return its result."""
+        number = next(self._numbers)
+        command = {"id": number, "method": method, "params": params}
+        if self._session:
+            command["sessionId"] = self._session
+        self._link.send(json.dumps(command))
+        while True:
+            told = json.loads(self._link.recv(timeout=_PATIENCE))
+            if told.get("id") == number:
+                assert "error" not in told, told["error"]
+                return told["result"]
+            self._note(told)
+
+    def _note(self, told: dict[str, Any]) -> None:
+        params = told.get("params", {})
+        match told.get("method"):
+            case "Runtime.exceptionThrown":
+                self.messages.append(str(params["exceptionDetails"]))
+            case "Log.entryAdded":
+                self.messages.append(str(params["entry"]["text"]))
+            case "Page.javascriptDialogOpening":
+                self.messages.append(f"a dialog: {params['message']}")
+
+    def open(self, address: str) -> None:
+        """Go to an address."""
+        self.send("Page.navigate", url=address)
+
+    def run(self, expression: str) -> Any:
+        """Return what an expression of JavaScript, or its promise, comes to."""
+        told = self.send(
+            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
+        )
+        assert "exceptionDetails" not in told, told["exceptionDetails"]
+        return told["result"].get("value")
+
+    def until(self, condition: str) -> Any:
+        """Wait until an expression is true, and return its value."""
+        return self.run(
+            f"""new Promise((done, fail) => {{
+                const begin = Date.now();
+                const look = () => {{
+                    let found;
+                    try {{ found = {condition}; }} catch (error) {{ found = false; }}
+                    if (found) done(found);
+                    else if (Date.now() - begin < {_PATIENCE * 1000}) setTimeout(look, 20);
+                    else fail(new Error({json.dumps(condition)} + ": " + document.body.innerText));
+                }};
+                look();
+            }})"""
+        )
+
+    def press(self, key: str) -> None:
+        """Press a key and let it go."""
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowDown": 40}
+        text = {"text": "\r"} if key == "Enter" else {}
+        told = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
+        self.send("Input.dispatchKeyEvent", type="keyDown", **told, **text)
+        self.send("Input.dispatchKeyEvent", type="keyUp", **told)
+
+    def look(self, *, width: int = 1280, height: int = 800, dark: bool = False) -> None:
+        """Set the size of the window, and whether the person likes dark pages."""
+        self.send(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height,
+            deviceScaleFactor=1, mobile=width < 600,
+        )  # fmt: skip
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.send("Emulation.setEmulatedMedia", features=[scheme])
+
+    def picture(self, path: Path) -> None:
+        """Write what is seen as a PNG."""
+        # Two frames later what was changed is drawn.
+        self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        data = self.send("Page.captureScreenshot", format="png")["data"]
+        path.write_bytes(base64.b64decode(data))
+
+
+@contextmanager
+def browser(folder: Path) -> Iterator[Tab]:
+    """Give a page of a new browser, whose profile is in *folder*, and end the browser."""
+    assert CHROMIUM is not None
+    command = [CHROMIUM, *_FLAGS, f"--user-data-dir={folder}", "about:blank"]
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stderr is not None
+            lines = (line.partition("listening on ")[2].strip() for line in process.stderr)
+            address = next(filter(None, lines))
+            with connect(address, max_size=None, proxy=None) as link:
+                start = Tab(link, "")
+                target = start.send("Target.createTarget", url="about:blank")["targetId"]
+                session = start.send("Target.attachToTarget", targetId=target, flatten=True)
+                tab = Tab(link, session["sessionId"])
+                for domain in ("Page", "Runtime", "Log"):
+                    tab.send(f"{domain}.enable")
+                tab.look()
+                yield tab
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,93 @@
+"""The page's server on an OS thread, and a client that sends what it is told, however odd."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from flowpregel import LMDBSaver
+from flowpregel.ui.actions import Actions
+from flowpregel.ui.app import ACTION_PATHS, PageServer, app_of
+from flowpregel.ui.guard import RequestGuard
+from flowpregel.ui.pages import Pages
+from flowpregel.watching.inert import InertCodec
+
+
+class Answer(NamedTuple):
+    """What the server answered."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: str
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that listens."""
+
+    port: int
+    guard: RequestGuard
+    store: str
+    actions: Actions | None
+
+    @property
+    def origin(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def address(self) -> str:
+        return f"{self.origin}/?token={self.guard.token}"
+
+    @property
+    def cookie(self) -> str:
+        return f"{self.guard.cookie}={self.guard.token}"
+
+    def ask(
+        self, path: str, method: str = "GET", body: bytes = b"", **headers: str | None
+    ) -> Answer:
+        """Send a request as the page would, but for the headers that are given; None: without."""
+        usual: Mapping[str, str | None] = {"host": f"127.0.0.1:{self.port}", "cookie": self.cookie}
+        if method == "POST":
+            usual = {**usual, "origin": self.origin, "content-type": "application/json"}
+        told = {**usual, **{key.replace("_", "-"): value for key, value in headers.items()}}
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        client.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        for name, value in told.items():
+            if value is not None:
+                client.putheader(name, value)
+        client.putheader("content-length", str(len(body)))
+        client.endheaders(body)
+        answer = client.getresponse()
+        read = Answer(answer.status, answer.headers, answer.read().decode())
+        client.close()
+        return read
+
+
+@contextmanager
+def served(store: str, *, actions: bool = False, **options: Any) -> Iterator[Served]:
+    """Serve the page of a store, as `flowpregel ui` does, until the end of the block."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    guard = RequestGuard(
+        writes=ACTION_PATHS if actions else (), cookie=f"flowpregel-{port}", **options
+    )
+    with (
+        listener,
+        LMDBSaver(store, readonly=True, codec=InertCodec()) as saver,
+        closing(Pages(saver)) as pages,
+    ):
+        started = Actions(store) if actions else None
+        app = app_of(pages, started)
+        server = PageServer(app, guard, listener)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield Served(port, guard, store, started)
+        finally:
+            server.should_exit = True
+            thread.join()

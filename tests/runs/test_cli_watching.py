@@ -1,0 +1,148 @@
+"""The command shows a run of another process while it goes on, and says how it ended."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from flowpregel import entrypoint, task
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.cli.app import app as command
+from flowpregel.cli.console import Code
+from flowpregel.cli.watching import WatchView, task_line
+from flowpregel.types import interrupt
+from flowpregel.watching.reader import StoreReader
+from tests.runs.cli_jobs import COMMAND, environment
+from tests.runs.watched import job, reading, until
+
+
+def watch(*words: str, store: Path) -> Any:
+    return CliRunner().invoke(command, ["watch", *words, "--store", str(store)])
+
+
+@contextmanager
+def watching(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Watch the run of the job from a process of its own."""
+    words = [*COMMAND, "watch", "--store", str(folder / "store")]
+    with subprocess.Popen(words, env=environment(), text=True, stdout=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_a_run_is_watched_until_it_ends(tmp_path: Path) -> None:
+    """What runs, how far it is, and what is to do, in lines where there is no terminal."""
+    with job(tmp_path) as process, LMDBSaver(tmp_path / "store") as saver:
+        with reading(saver) as reader:
+            until(lambda: reader.live("job"))
+        with watching(tmp_path) as shown:
+            assert shown.stdout is not None
+            lines = iter(shown.stdout.readline, "")
+            seen = next(line for line in lines if "hold(0)" in line and "hold(1)" in line)
+            told = CliRunner().invoke(command, ["show", "job", "--store", saver.path])
+            (tmp_path / "go").touch()
+            process.wait()
+            rest = [*lines]
+            code = shown.wait()
+
+    assert seen.startswith("job: ")
+    assert "hold: 0 done, 3 to do" in seen
+    assert "0/10 (0 %) at it \\x1b[2J" in seen
+    assert "hold(0)  running" in told.stdout
+    assert "at it \\x1b[2J" in told.stdout
+    assert '{"hold": 1}' in told.stdout
+    assert "hold: 3 done" in rest[-2]
+    assert "job: done\n" == rest[-1]
+    assert Code.OK == code
+
+
+@pytest.mark.slow
+def test_watching_ends_with_a_process_that_was_killed(tmp_path: Path) -> None:
+    """With the code of what is to be run again."""
+    with job(tmp_path) as process, LMDBSaver(tmp_path / "store") as saver:
+        with reading(saver) as reader:
+            until(lambda: reader.live("job"))
+        with watching(tmp_path) as shown:
+            assert shown.stdout is not None
+            shown.stdout.readline()
+            process.send_signal(signal.SIGKILL)
+            *_, last = shown.stdout
+            code = shown.wait()
+
+    assert "job: stopped\n" == last
+    assert Code.AGAIN == code
+
+
+def test_how_a_run_has_ended_is_the_exit_code(tmp_path: Path) -> None:
+    """Without an ID it is the run that changed last."""
+
+    @task(executor="inline")
+    def work(n: int) -> int:
+        if n == 1:
+            raise ValueError("no")
+        return int(interrupt("which?")) if n == 2 else n
+
+    with LMDBSaver(tmp_path / "store") as saver:
+
+        @entrypoint(checkpointer=saver)
+        def flow(n: int) -> int:
+            return work(n).result()
+
+        for n in (0, 1, 2):
+            with suppress(ValueError):
+                flow.invoke(n, thread_id=str(n))
+
+    codes = [watch(str(n), store=tmp_path / "store").exit_code for n in (0, 1, 2)]
+    newest = watch("--json", store=tmp_path / "store")
+    unknown = watch("9", store=tmp_path / "store")
+
+    assert [Code.OK, Code.FAILED, Code.WAITING] == codes
+    assert '{"thread_id": "2", "status": "waiting"}\n' == newest.stdout
+    assert Code.USAGE == unknown.exit_code
+    assert "the store has no thread '9'" in unknown.stderr
+
+
+def test_failures_come_first_and_escapes_are_shown(tmp_path: Path) -> None:
+    """In names, arguments and errors alike."""
+    name = "work\x1b[31m"
+
+    @task(executor="inline", name=name)
+    def work(text: str) -> int:
+        raise ValueError("no \x1b]0;title\x07")
+
+    with LMDBSaver(tmp_path / "store") as saver:
+
+        @entrypoint(checkpointer=saver)
+        def flow(text: str) -> None:
+            work(text).exception()
+
+        flow.invoke("\x1b[2J", thread_id="t\x1b[1m")
+        reader = StoreReader(saver)
+        view = WatchView(reader, "t\x1b[1m")
+        view.look()
+        header, first, *_ = lines = view.lines(0.0)
+        reader.close()
+
+    assert header.startswith("t\\x1b[1m: ")
+    assert "  work\\x1b[31m('\\x1b[2J') failed: ValueError: no \\x1b]0;title\\x07" == first
+    assert all(line.isprintable() for line in lines)
+
+
+def test_a_task_that_runs_is_told_in_a_line() -> None:
+    """How long, which attempt, and how far it says it is."""
+    told = {
+        "text": "", "name": "fit", "began": 1_000_000_000, "attempt": 2,
+        "done": 3, "total": 12, "message": "fitting",
+    }  # fmt: skip
+
+    assert "fit: 1.5 s, attempt 2, 3/12 (25 %) fitting" == task_line(told, 2.5)
+    assert "fit: 0.0 s" == task_line({**told, "attempt": 1, "done": None}, 0.5)

@@ -1,0 +1,73 @@
+"""What the tests of watching have in common: looking until something is seen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from flowpregel.checkpoint.lmdb import LMDBSaver
+from flowpregel.watching.reader import StoreReader
+
+Found = TypeVar("Found")
+_LONG = 60.0
+"""Seconds after which a test gives up: no test is about how long anything takes."""
+
+
+def until(look: Callable[[], Found | None]) -> Found:
+    """Return what *look* finds, as soon as it finds something."""
+    end = time.monotonic() + _LONG
+    while not (found := look()):
+        assert time.monotonic() < end, "it was never seen"
+        time.sleep(0.01)
+    return found
+
+
+@contextmanager
+def reading(saver: LMDBSaver) -> Iterator[StoreReader]:
+    reader = StoreReader(saver)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+JOB = """
+import os, sys, time
+from flowpregel import entrypoint, report_progress, task
+from flowpregel.checkpoint.lmdb import LMDBSaver
+
+@task
+def hold(n):
+    report_progress(n, 10, "at it \\x1b[2J")
+    while not os.path.exists(sys.argv[2]):
+        time.sleep(0.01)
+    return n
+
+@entrypoint()
+def flow(count):
+    return [each.result() for each in [hold(n) for n in range(count)]]
+
+if __name__ == "__main__":
+    with LMDBSaver(sys.argv[1]) as saver:
+        flow.checkpointer = saver
+        flow.executor = "threads"
+        flow.invoke(3, thread_id="job", max_concurrency=2)
+"""
+
+
+@contextmanager
+def job(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run three tasks, two at a time, in another process; they end when a file ``go`` is there."""
+    (folder / "job.py").write_text(JOB)
+    command = [sys.executable, folder / "job.py", folder / "store", folder / "go"]
+    process = subprocess.Popen(command)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
