@@ -121,6 +121,11 @@ class Table:
         kind, payload = self.opened(key, record)
         return payload if kind == _WHOLE else self._joined(transaction, key, payload)
 
+    def record(self, transaction: Any, key: bytes) -> bytes | None:
+        """Return what is at *key* as it was sealed, of what is large its head; or None."""
+        found: bytes | None = transaction.get(key, db=self.handle)
+        return found
+
     def expect(self, transaction: Any, keys: list[bytes]) -> None:
         """Prepare to get what is at *keys*; where that is far away, all of it comes at once."""
 

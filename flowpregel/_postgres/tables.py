@@ -39,8 +39,12 @@ class PostgresTable(Table):
         super().__init__(name, path, {}, seal)
         self._kind = KINDS[name]
 
+    def record(self, transaction: Any, key: bytes) -> bytes | None:
+        found: bytes | None = transaction.get(self._kind + key)
+        return found
+
     def get(self, transaction: Any, key: bytes) -> bytes | None:
-        record = transaction.get(self._kind + key)
+        record = self.record(transaction, key)
         return None if record is None else self.opened(key, record)[1]
 
     def check(self, transaction: Any, key: bytes) -> None:

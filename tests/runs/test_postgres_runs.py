@@ -195,6 +195,8 @@ def test_every_command_takes_the_url_of_a_database(tmp_path: Path, postgres_url:
     assert "5" == command("run", "job.py:job", "--input", "[1, 2]", "--id", "a", "--quiet").strip()
     assert "done" in command("ls")
     assert "step" in command("show", "a")
+    assert "done" in command("watch", "a")
+    assert "" == command("logs", "a")
     assert "all is well" in command("verify")
     assert "threads" in command("stats")
     command("fork", "a", "b")
